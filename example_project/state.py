@@ -1,0 +1,38 @@
+"""What the example project keeps between runs, all in one directory."""
+
+import os
+import secrets
+from pathlib import Path
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def state_directory() -> Path:
+    """`.pulljobs/` of the project, or PULLJOBS_STATE_DIR; made when missing."""
+    path = Path(os.environ.get("PULLJOBS_STATE_DIR") or BASE_DIR / ".pulljobs").absolute()
+    if not path.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+        # Others may pass through, not look: a server started by root runs as another user.
+        path.chmod(0o711)
+    return path
+
+
+def secret_key() -> str:
+    """The key of this checkout: made once, readable by its owner only."""
+    path = state_directory() / "secret_key"
+    if not path.exists():
+        _write_once(path, secrets.token_urlsafe(48))
+    return path.read_text()
+
+
+def _write_once(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.touch(mode=0o600)
+    draft.write_text(text)
+    try:
+        # A link, unlike a rename, leaves the file of a faster process alone.
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    finally:
+        draft.unlink()
