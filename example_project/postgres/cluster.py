@@ -1,0 +1,80 @@
+"""Make a cluster, start its server, see whether it answers."""
+
+import os
+import shlex
+import shutil
+import socket
+from pathlib import Path
+
+from example_project.postgres.errors import EmbeddedPostgresError
+from example_project.postgres.place import PORT, Place
+
+NAME = "pulljobs"
+START_SECONDS = 60
+LOG_BYTES = 8_000_000
+# Written to the cluster's postgresql.conf once: edit them there.
+SETTINGS = {
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "max_wal_size": "4GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+
+
+def is_up(place: Place) -> bool:
+    """Whether the server takes connections, not merely listens."""
+    with socket.socket(socket.AF_UNIX) as client:
+        if client.connect_ex(str(place.socket)):
+            return False
+    try:
+        return place.pid_file.read_text().splitlines()[7].strip() == "ready"
+    except (FileNotFoundError, IndexError):
+        return False
+
+
+def create(place: Place, programs: Path, version: int) -> None:
+    """Make the data directory in one step: a crash leaves a draft that the next try discards."""
+    draft = place.home / "data.new"
+    shutil.rmtree(draft, ignore_errors=True)
+    place.account.own(draft)
+    locale = ["--locale=C"]
+    if version >= 17:
+        locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    identity = ["--username", NAME, "--auth=trust", "--encoding=UTF8"]
+    place.account.run(programs / "initdb", "--no-sync", *identity, *locale, *settings, "-D", draft)
+    single = ["--single", "-c", "fsync=off", "-D", draft, "postgres"]
+    place.account.run(programs / "postgres", *single, text=f"CREATE DATABASE {NAME};\n")
+    draft.rename(place.data)
+
+
+def start(place: Place, programs: Path, server_lock: int) -> None:
+    """Start the server; it and its children inherit `server_lock`, so no other one is alive."""
+    for left_over in (place.pid_file, place.socket, place.run / f"{place.socket.name}.lock"):
+        left_over.unlink(missing_ok=True)
+    if place.log.exists() and place.log.stat().st_size > LOG_BYTES:
+        place.log.replace(place.log.with_suffix(".log.old"))
+    try:
+        place.account.run(
+            programs / "pg_ctl", "start", "--silent", "--wait", "--timeout", str(START_SECONDS),
+            "-D", place.data, "-l", place.log, "-o", shlex.join(_options(place)),
+            fds=(server_lock,),
+        )  # fmt: skip
+    except EmbeddedPostgresError as error:
+        raise EmbeddedPostgresError(
+            f"The embedded PostgreSQL did not start, its log is {place.log}; to begin with an "
+            f"empty database remove {place.data}. ({error})"
+        ) from None
+
+
+def _options(place: Place) -> list[str]:
+    """The directory of the socket is closed to others, and nothing listens on the network."""
+    options = {
+        "listen_addresses": "",
+        "port": str(PORT),
+        "unix_socket_directories": f'"{place.run}"',
+    }
+    if os.environ.get("PULLJOBS_POSTGRES_FSYNC") == "off":
+        options["fsync"] = "off"
+    return [part for name, value in options.items() for part in ("-c", f"{name}={value}")]

@@ -1,0 +1,96 @@
+"""Have the server up, whoever else is starting, stopping or killing it at this moment."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from example_project.postgres import cluster, watcher
+from example_project.postgres.binaries import TREES, programs
+from example_project.postgres.errors import EmbeddedPostgresError
+from example_project.postgres.locks import exclusive, open_lock, wait_exclusive
+from example_project.postgres.place import Place, place_in
+from example_project.state import state_directory
+
+ORPHAN_SECONDS = 30
+
+_places: dict[Path, Place] = {}
+_held: dict[Path, int] = {}
+
+
+def ensure_running() -> Path:
+    """The directory of the server's socket; the server is up and stays so while we live."""
+    version = _version()
+    state = state_directory() / f"postgres-{version}"
+    place = _places.get(state)
+    if place is None or not cluster.is_up(place):
+        try:
+            place = _places[state] = _started(state, version)
+        except PermissionError as error:
+            raise EmbeddedPostgresError(
+                f"The embedded PostgreSQL in {state} is closed to this user ({error}): be the user "
+                "who made it, or set PULLJOBS_STATE_DIR to a directory of yours, or DATABASE_URL."
+            ) from None
+    return place.run
+
+
+def _version() -> int:
+    wanted = os.environ.get("PULLJOBS_POSTGRES_VERSION") or "18"
+    if wanted not in map(str, TREES):
+        raise EmbeddedPostgresError(
+            f"There is no embedded PostgreSQL {wanted}: set PULLJOBS_POSTGRES_VERSION to "
+            f"{' or '.join(map(str, TREES))}, or set DATABASE_URL to a server of yours."
+        )
+    return int(wanted)
+
+
+def _started(state: Path, version: int) -> Place:
+    if not state.is_dir():
+        state.mkdir(exist_ok=True)
+        state.chmod(0o711)
+    with exclusive(state / "start.lock"):
+        _hold(state / "users.lock")
+        place = place_in(state)
+        if not cluster.is_up(place):
+            _start(place, version)
+        _watch(place)
+    return place
+
+
+def _hold(users: Path) -> None:
+    """Count as a user until this process and all it forks have ended."""
+    if users not in _held:
+        lock = open_lock(users)
+        # Waits while the watcher stops the server of the users before us.
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        _held[users] = lock
+
+
+def _start(place: Place, version: int) -> None:
+    lock = open_lock(place.state / "server.lock")
+    try:
+        if not wait_exclusive(lock, ORPHAN_SECONDS):
+            raise EmbeddedPostgresError(
+                "The embedded PostgreSQL does not answer but some of its processes live on: "
+                f"end the `postgres` processes of {place.data} and try again."
+            )
+        binaries = programs(version, place.account, place.home)
+        if not place.data.exists():
+            cluster.create(place, binaries, version)
+        cluster.start(place, binaries, lock)
+    finally:
+        os.close(lock)
+
+
+def _watch(place: Place) -> None:
+    """Returns when a watcher is there, a new one or the old."""
+    subprocess.run(
+        [sys.executable, "-I", "-S", watcher.__file__, place.state, place.pid_file],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        check=True,
+    )

@@ -1,0 +1,72 @@
+"""Where a cluster's files are: beside the project's other state, unless the server cannot be there."""
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from example_project.postgres.account import Account, server_account
+
+PORT = 5432
+# The kernel's limit for a socket's path (macOS has the shorter one), less the socket's own name.
+SOCKET_DIRECTORY_LIMIT = 103 - len(f"/.s.PGSQL.{PORT}")
+# pg_ctl puts paths in a shell command, libpq takes a comma for a list of hosts.
+SAFE_PATH = re.compile(r"[\w./+~ -]+")
+
+
+@dataclass(frozen=True)
+class Place:
+    state: Path
+    """The locks, and pointers to the rest when it is elsewhere."""
+    home: Path
+    """The data and, when the installed ones are closed to the server, its programs."""
+    run: Path
+    """The socket and the log."""
+    account: Account
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.run / "server.log"
+
+    @property
+    def socket(self) -> Path:
+        return self.run / f".s.PGSQL.{PORT}"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.data / "postmaster.pid"
+
+
+def place_in(state: Path) -> Place:
+    home = _recorded(state / "home") or state
+    account = server_account(home / "data")
+    if not (SAFE_PATH.fullmatch(str(home)) and account.reaches(home)):
+        home = _elsewhere(state / "home")
+    run = (_recorded(state / "run") or home) / "run"
+    if len(os.fsencode(run)) > SOCKET_DIRECTORY_LIMIT:
+        run = _elsewhere(state / "run") / "run"
+    account.own(run)
+    return Place(state, home, run, account)
+
+
+def _recorded(pointer: Path) -> Path | None:
+    """The directory a pointer names, unless it was cleaned away or is not ours any more."""
+    if not pointer.is_file():
+        return None
+    directory = Path(pointer.read_text())
+    ours = directory.is_dir() and directory.lstat().st_uid == os.geteuid()
+    return directory if ours else None
+
+
+def _elsewhere(pointer: Path) -> Path:
+    """A new directory that every account can pass through and only ours can write to."""
+    parent = "/var/tmp" if os.path.isdir("/var/tmp") else tempfile.gettempdir()
+    directory = Path(tempfile.mkdtemp(prefix="pulljobs-", dir=parent))
+    directory.chmod(0o711)
+    pointer.write_text(str(directory))
+    return directory
