@@ -1,0 +1,11 @@
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class PulljobsConfig(AppConfig):
+    name = "pulljobs"
+    verbose_name = _("pull jobs")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from pulljobs import checks  # noqa: F401  registers them

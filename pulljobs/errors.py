@@ -1,0 +1,96 @@
+"""Errors that pulljobs raises.
+
+    PulljobsError
+    |-- ConfigurationError      a setting, flag or registration that can't work
+    |-- PublishError            a message that was refused; nothing was written
+    |   |-- InvalidMessage      an argument out of its bounds
+    |   |-- UnknownChannel
+    |   |-- PayloadTooLarge
+    |   `-- DuplicateMessage    carries the id of the first one
+    |-- UnknownJob
+    |-- InvalidTransition       the job's state does not allow what was asked
+    |-- LeaseLost               the lease that a write was made under holds the job no more
+    `-- HandlerSignal           how a handler speaks; never logged as an error
+        |-- Retry
+        `-- Discard
+
+Mistakes of the caller are raised. Races are not: a verb that finds neither the state nor the
+lease it was asked to leave changes nothing and says so in what it returns.
+"""
+
+from datetime import timedelta
+
+
+class PulljobsError(Exception):
+    """The base of all; catch this to catch anything of pulljobs."""
+
+
+class ConfigurationError(PulljobsError):
+    pass
+
+
+class PublishError(PulljobsError):
+    pass
+
+
+class InvalidMessage(PublishError, ValueError):
+    pass
+
+
+class UnknownChannel(PublishError, LookupError):
+    def __init__(self, channel: str) -> None:
+        super().__init__(f"There is no channel {channel!r}: create it in the admin first.")
+        self.channel = channel
+
+
+class PayloadTooLarge(PublishError, ValueError):
+    pass
+
+
+class DuplicateMessage(PublishError):
+    """`first` is the id of the message that bears this client message id already."""
+
+    def __init__(self, message_id: str, first: int) -> None:
+        super().__init__(
+            f"A message {message_id!r} was published on this channel inside its dedupe window: "
+            "publish under another id, or treat it as sent."
+        )
+        self.message_id = message_id
+        self.first = first
+
+
+class UnknownJob(PulljobsError, LookupError):
+    def __init__(self, job: int) -> None:
+        super().__init__(f"There is no job {job}, neither live nor in the archive.")
+        self.job = job
+
+
+class InvalidTransition(PulljobsError):
+    pass
+
+
+class LeaseLost(PulljobsError):
+    def __init__(self, job: int) -> None:
+        super().__init__(f"The lease of job {job} is lost: stop working on it.")
+        self.job = job
+
+
+class HandlerSignal(PulljobsError):
+    pass
+
+
+class Retry(HandlerSignal):
+    """Try again, after the consumer's own delay or after the given one."""
+
+    def __init__(self, *, after: timedelta | None = None, reason: str = "") -> None:
+        super().__init__(reason or "retry")
+        self.after = after
+        self.reason = reason
+
+
+class Discard(HandlerSignal):
+    """Give the job up: DEAD, with this text as its error."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

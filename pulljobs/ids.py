@@ -1,0 +1,53 @@
+"""Ids: 64-bit, time-ordered, made in the database; in public a 20-character xid.
+
+The upper 41 bits are milliseconds since 2020-01-01 UTC, the lower 22 come from a sequence. The
+public form is what clients of the broker protocol decode: base32hex, lower case, of twelve bytes,
+here four of Unix seconds and the eight of the id. Ids sort by time only roughly (within a
+millisecond and across a step of the clock they may not): nothing relies on more.
+"""
+
+import base64
+import binascii
+import struct
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+EPOCH: Final = datetime(2020, 1, 1, tzinfo=UTC)
+SEQUENCE_BITS: Final = 22
+_EPOCH_SECONDS: Final = int(EPOCH.timestamp())
+_XID: Final = struct.Struct(">IQ")
+_XID_LENGTH: Final = 20
+_PADDING: Final = "===="
+
+
+def time_of(number: int) -> datetime:
+    """When the id was made, to the millisecond."""
+    return EPOCH + timedelta(milliseconds=number >> SEQUENCE_BITS)
+
+
+def first_of(moment: datetime) -> int:
+    """The lowest id that can be made at that aware moment: a bound for ranges of ids."""
+    return ((moment - EPOCH) // timedelta(milliseconds=1)) << SEQUENCE_BITS
+
+
+def encode(number: int) -> str:
+    """The public form of an id."""
+    packed = _XID.pack(_unix_seconds(number), number)
+    return base64.b32hexencode(packed).decode("ascii").rstrip("=").lower()
+
+
+def decode(text: str) -> int:
+    """The id of a public form; ValueError for anything that `encode` would not return."""
+    if len(text) != _XID_LENGTH or not text.isascii() or text != text.lower():
+        raise ValueError(f"{text!r} is not an id: an id has {_XID_LENGTH} characters of 0-9 a-v.")
+    try:
+        seconds, number = _XID.unpack(base64.b32hexdecode(text.upper() + _PADDING))
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not an id: {error}.") from error
+    if number >> 63 or seconds != _unix_seconds(number) or encode(number) != text:
+        raise ValueError(f"{text!r} is not an id that this database made.")
+    return int(number)
+
+
+def _unix_seconds(number: int) -> int:
+    return _EPOCH_SECONDS + (number >> SEQUENCE_BITS) // 1000

@@ -1,0 +1,19 @@
+"""The tables. Rows of jobs, leases, messages and archive are written by `pulljobs.storage` only."""
+
+from pulljobs.models.jobs import ArchivedJob, Job, Lease
+from pulljobs.models.messages import Message, Publication
+from pulljobs.models.operations import Node, PullWaiter
+from pulljobs.models.registry import Channel, Consumer, Producer
+
+__all__ = [
+    "ArchivedJob",
+    "Channel",
+    "Consumer",
+    "Job",
+    "Lease",
+    "Message",
+    "Node",
+    "Producer",
+    "Publication",
+    "PullWaiter",
+]

@@ -1,0 +1,152 @@
+"""Jobs, the leases that hold them, and the archive that remembers them."""
+
+import uuid
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from pulljobs.models.fields import CurrentTransaction, TimeOrderedId, Xid8Field
+from pulljobs.states import LIVE, SETTLED, Reason, State
+
+
+STATES = [(state.value, state.value) for state in State]
+REASONS = [(reason.value, reason.value) for reason in Reason]
+IS_INFLIGHT = Q(state=State.INFLIGHT.value)
+IS_DEAD = Q(state=State.DEAD.value)
+
+
+class Job(models.Model):
+    """The duty to deliver one message to one consumer, until it is delivered.
+
+    Columns stand in the order that wastes no padding. What a claim writes (state, lease,
+    deliveries, first_claimed_at) is in no index and no index predicate, so that claiming stays a
+    HOT update: keep it so.
+    """
+
+    id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
+    consumer = models.ForeignKey(
+        "pulljobs.Consumer", models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    message = models.ForeignKey(
+        "pulljobs.Message", models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    available_at = models.DateTimeField(null=True)
+    """When it may be claimed; NULL: not at all (DEAD, or waiting behind its key)."""
+    first_claimed_at = models.DateTimeField(null=True)
+    incremental_timeout = models.DurationField(null=True)
+    retry_count = models.IntegerField(default=0)
+    deliveries = models.IntegerField(default=0)
+    priority = models.SmallIntegerField(default=0)
+    lease = models.UUIDField(null=True)
+    """The token of the claim that holds it."""
+    state = models.CharField(max_length=9, choices=STATES)
+    reason = models.CharField(max_length=20, null=True, choices=REASONS)  # noqa: DJ001  NULL unless DEAD
+    key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
+    error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
+    """What its last failure said."""
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["consumer", "-priority", "available_at", "id"], name="pulljobs_job_claim"
+            ),
+            models.Index(
+                fields=["consumer", "id"],
+                condition=Q(reason__isnull=False),  # not on the state, which claims write
+                name="pulljobs_job_dead",
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["message", "consumer"], name="pulljobs_job_fan_out"),
+            models.CheckConstraint(
+                condition=Q(state__in=sorted(map(str, LIVE))), name="pulljobs_job_state"
+            ),
+            models.CheckConstraint(
+                condition=(IS_INFLIGHT & Q(lease__isnull=False))
+                | (~IS_INFLIGHT & Q(lease__isnull=True)),
+                name="pulljobs_job_leased",
+            ),
+            models.CheckConstraint(
+                condition=(IS_DEAD & Q(reason__isnull=False, available_at__isnull=True))
+                | (~IS_DEAD & Q(reason__isnull=True)),
+                name="pulljobs_job_reason",
+            ),
+            models.CheckConstraint(
+                condition=Q(retry_count__gte=0, deliveries__gte=0), name="pulljobs_job_counts"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class Lease(models.Model):
+    """One claim: renewing, expiring and the death of a node touch this row, not its jobs.
+
+    A job is held while its `lease` is this token; ids of jobs that were settled stay in `job_ids`
+    until the row goes. The jobs renewed apart from the rest of their claim get a row of their own
+    with the same token.
+    """
+
+    class Door(models.TextChoices):
+        """By which way the jobs were taken; a job POST without a token reaches only its own."""
+
+        WORKER = "worker"
+        POST = "post"
+
+    token = models.UUIDField(default=uuid.uuid4, db_index=True)
+    consumer = models.ForeignKey(
+        "pulljobs.Consumer",
+        models.DO_NOTHING,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    node_id = models.UUIDField(null=True)
+    door = models.CharField(max_length=8, choices=Door.choices)
+    claimed_at = models.DateTimeField()
+    leased_until = models.DateTimeField(db_index=True)
+    hard_end = models.DateTimeField()
+    job_ids = ArrayField(models.BigIntegerField())
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class ArchivedJob(models.Model):
+    """One settlement: partitioned by its own id, a day each, never updated or deleted by row."""
+
+    id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
+    job_id = models.BigIntegerField(db_index=True)
+    message = models.ForeignKey("pulljobs.Message", models.DO_NOTHING, db_constraint=False)
+    consumer = models.ForeignKey(
+        "pulljobs.Consumer", models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    created_at = models.DateTimeField()
+    claimed_at = models.DateTimeField(null=True)
+    settled_at = models.DateTimeField()
+    settled_xid = Xid8Field(db_default=CurrentTransaction(), db_index=True)
+    """The transaction that settled it: what an export can watch without losing a late commit."""
+    retry_count = models.IntegerField()
+    deliveries = models.IntegerField()
+    node_id = models.UUIDField(null=True)
+    lease_token = models.UUIDField(null=True)
+    state = models.CharField(max_length=9, choices=STATES)
+    reason = models.CharField(max_length=20, null=True, choices=REASONS)  # noqa: DJ001  NULL unless DEAD
+    error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
+    result = models.JSONField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=sorted(map(str, SETTLED))), name="pulljobs_archived_state"
+            ),
+            models.CheckConstraint(
+                condition=(IS_DEAD & Q(reason__isnull=False)) | (~IS_DEAD & Q(reason__isnull=True)),
+                name="pulljobs_archived_reason",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.job_id)

@@ -1,0 +1,40 @@
+"""What was said: written once by publishing, never changed."""
+
+from django.db import models
+
+from pulljobs.models.fields import TimeOrderedId
+
+
+class Message(models.Model):
+    """Partitioned by id, a day each; so without foreign keys."""
+
+    id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
+    channel = models.ForeignKey(
+        "pulljobs.Channel", models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    producer = models.ForeignKey(
+        "pulljobs.Producer", models.DO_NOTHING, null=True, db_constraint=False, db_index=False
+    )
+    published_at = models.DateTimeField()
+    priority = models.SmallIntegerField(default=0)
+    key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
+    client_message_id = models.CharField(max_length=255, null=True)  # noqa: DJ001  likewise
+    content_type = models.CharField(max_length=255)
+    headers = models.JSONField(default=dict)
+    payload = models.BinaryField()
+
+    def __str__(self) -> str:
+        return self.client_message_id or str(self.id)
+
+
+class Publication(models.Model):
+    """A client message id that is taken: unique inside the dedupe window, the newest wins."""
+
+    pk = models.CompositePrimaryKey("channel_id", "client_message_id")
+    channel_id = models.BigIntegerField()
+    client_message_id = models.CharField(max_length=255)
+    message_id = models.BigIntegerField()
+    published_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return self.client_message_id

@@ -1,0 +1,144 @@
+"""Channels, producers and consumers: edited by people, through the ORM."""
+
+import hashlib
+import hmac
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs import backoff
+
+_TOKEN_BYTES = 24
+
+
+def digest(token: str) -> str:
+    """What is stored of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Party(models.Model):
+    """Somebody who shows a token."""
+
+    name = models.CharField(max_length=255, help_text=_("The id that URLs and code use."))
+    title = models.CharField(max_length=255, blank=True)
+    token_digest = models.CharField(max_length=64, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def set_token(self, token: str = "") -> str:
+        """Give the party this token, or a random one, without saving; the token, for showing once."""
+        token = token or secrets.token_urlsafe(_TOKEN_BYTES)
+        self.token_digest = digest(token)
+        return token
+
+    def has_token(self, token: str) -> bool:
+        """Whether that is the token, in a time that tells nothing about it."""
+        return hmac.compare_digest(self.token_digest, digest(token))
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self.token_digest:
+            self.set_token()
+        super().save(*args, **kwargs)
+
+
+class Channel(Party):
+    """A named stream that messages are published to."""
+
+    dedupe_window = models.DurationField(
+        null=True, blank=True, help_text=_("How long a client message id stays taken.")
+    )
+    paused_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_channel_name")]
+
+
+class Producer(Party):
+    """A party that may publish."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_producer_name")]
+
+
+def validate_strategy(text: str) -> None:
+    try:
+        backoff.expand(text)
+    except ValueError as error:
+        raise ValidationError(str(error)) from error
+
+
+class Consumer(Party):
+    """A party subscribed to a channel: every message published while it is gives it one job."""
+
+    class Type(models.TextChoices):
+        PULL = "pull", _("pull")
+        PUSH = "push", _("push")
+
+    channel = models.ForeignKey(Channel, models.PROTECT, related_name="consumers")
+    type = models.CharField(max_length=4, choices=Type.choices, default=Type.PULL)
+    callback_url = models.URLField(max_length=2000, blank=True)
+
+    lease = models.DurationField(
+        default=timedelta(seconds=30), help_text=_("How long a claim holds without a renewal.")
+    )
+    protocol_lease = models.DurationField(
+        null=True, blank=True, help_text=_("The same for jobs taken by a job POST.")
+    )
+
+    retry_strategy = models.CharField(
+        max_length=255,
+        default="5,30,60",
+        validators=[validate_strategy],
+        help_text=_("none, constant:10, linear:1+2, exponential:1 or seconds such as 5,30,60."),
+    )
+    retry_delays = ArrayField(models.FloatField(), default=list, editable=False)
+    retry_cap = models.FloatField(default=backoff.LONGEST, editable=False)
+    retry_jitter = models.FloatField(
+        default=0.2, help_text=_("Share of the delay that is left to chance, inside its cap.")
+    )
+    max_retries = models.PositiveSmallIntegerField(default=5)
+    max_total_delay = models.DurationField(
+        null=True,
+        blank=True,
+        help_text=_("No retry is planned later than this after the first run."),
+    )
+    max_deliveries = models.PositiveSmallIntegerField(default=20)
+
+    paused_until = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["channel", "name"], name="pulljobs_consumer_name"),
+            models.CheckConstraint(
+                condition=models.Q(lease__gt=timedelta(0)), name="pulljobs_consumer_lease"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(retry_jitter__gte=0, retry_jitter__lte=1),
+                name="pulljobs_consumer_jitter",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(max_deliveries__gte=1), name="pulljobs_consumer_deliveries"
+            ),
+        ]
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        delays = backoff.expand(self.retry_strategy)
+        self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
+        super().save(*args, **kwargs)
+
+    @property
+    def retries(self) -> int:
+        """How often a job is tried again: none, where the strategy says never."""
+        return self.max_retries if self.retry_delays else 0

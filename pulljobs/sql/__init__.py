@@ -1,0 +1,12 @@
+"""Every hot-path statement, one a file, for any psycopg connection; nothing of Django here."""
+
+from functools import cache
+from importlib.resources import files
+from typing import LiteralString, cast
+
+
+@cache
+def statement(name: str) -> LiteralString:
+    """The text of `name.sql`, with psycopg's named placeholders."""
+    text = files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    return cast("LiteralString", text)

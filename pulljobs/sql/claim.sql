@@ -1,0 +1,159 @@
+-- Claim jobs of a consumer under one new lease: highest priority first, within it the longest available first.
+-- Event: claim. Nothing is claimed of a paused or deleted consumer.
+-- Parameters: consumer_id bigint, wanted int, until timestamptz (NULL: due by now), node_id uuid, door text,
+--   lease interval (NULL: the consumer's), max_lease interval; where to enter the index (floors.py), by falling priority:
+--   priorities int[], floor_ats timestamptz[], floor_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
+-- Returns one row: started_at, snapshot, xid, token, leased_until, the jobs as arrays in the order claimed (job_ids,
+--   message_ids, job_priorities, keys, retry_counts, deliveries), and how far each walked priority was taken without
+--   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); next_due_seconds float8, when fewer than wanted.
+-- Locks: the jobs taken, skipping what others hold. Index: pulljobs_job_claim; the update is HOT.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+),
+consumer AS MATERIALIZED (
+    SELECT consumer.id, coalesce(%(lease)s::interval, consumer.lease) AS lease
+    FROM pulljobs_consumer AS consumer
+    JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
+    CROSS JOIN clock
+    WHERE consumer.id = %(consumer_id)s::bigint
+        AND consumer.deleted_at IS NULL
+        AND coalesce(greatest(consumer.paused_until, channel.paused_until), now) <= now
+),
+discovered (priority, bottom) AS (
+    SELECT job.priority, gap.bottom
+    FROM unnest(%(gap_tops)s::int[], %(gap_bottoms)s::int[]) AS gap (top, bottom)
+    CROSS JOIN LATERAL (
+        SELECT priority
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint AND priority < gap.top AND priority > gap.bottom
+        ORDER BY priority DESC
+        LIMIT 1
+    ) AS job
+    UNION ALL
+    SELECT job.priority, discovered.bottom
+    FROM discovered
+    CROSS JOIN LATERAL (
+        SELECT priority
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority < discovered.priority AND priority > discovered.bottom
+        ORDER BY priority DESC
+        LIMIT 1
+    ) AS job
+),
+walk AS MATERIALIZED (
+    SELECT priority, floor_at, floor_id
+    FROM unnest(%(priorities)s::int[], %(floor_ats)s::timestamptz[], %(floor_ids)s::bigint[])
+        AS floor (priority, floor_at, floor_id)
+    UNION ALL
+    SELECT priority, '-infinity', 0
+    FROM discovered
+    ORDER BY priority DESC
+),
+pick AS MATERIALIZED (
+    SELECT job.*
+    FROM consumer
+    CROSS JOIN walk
+    CROSS JOIN LATERAL (
+        SELECT id, message_id, priority, available_at, key, retry_count, deliveries
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = walk.priority
+            AND (available_at, id) > (walk.floor_at, walk.floor_id)
+            AND available_at <= coalesce(%(until)s::timestamptz, (SELECT now FROM clock))
+            AND state = 'QUEUED'
+        ORDER BY available_at, id
+        LIMIT %(wanted)s::int
+        FOR UPDATE SKIP LOCKED
+    ) AS job
+    LIMIT %(wanted)s::int
+),
+lease AS (
+    INSERT INTO pulljobs_lease (token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids)
+    SELECT
+        gen_random_uuid(),
+        consumer.id,
+        %(node_id)s::uuid,
+        %(door)s::text,
+        clock.now,
+        clock.now + consumer.lease,
+        clock.now + greatest(consumer.lease, %(max_lease)s::interval),
+        ARRAY(SELECT id FROM pick)
+    FROM consumer, clock
+    WHERE EXISTS (SELECT FROM pick)
+    RETURNING token, leased_until, pg_current_xact_id() AS xid
+),
+claimed AS (
+    UPDATE pulljobs_job
+    SET
+        state = 'INFLIGHT',
+        lease = (SELECT token FROM lease),
+        deliveries = deliveries + 1,
+        first_claimed_at = coalesce(first_claimed_at, (SELECT now FROM clock))
+    WHERE id = ANY(ARRAY(SELECT id FROM pick)) AND state = 'QUEUED'
+),
+last AS MATERIALIZED (
+    SELECT DISTINCT ON (priority) priority, available_at, id
+    FROM pick
+    ORDER BY priority, available_at DESC, id DESC
+),
+passed AS MATERIALIZED (
+    -- The first job that the walk saw QUEUED and could not lock: whoever holds it may yet let it go.
+    SELECT walk.priority, job.available_at, job.id
+    FROM walk
+    JOIN last USING (priority)
+    CROSS JOIN LATERAL (
+        SELECT available_at, id
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = walk.priority
+            AND (available_at, id) > (walk.floor_at, walk.floor_id)
+            AND (available_at, id) < (last.available_at, last.id)
+            AND state = 'QUEUED'
+            AND id NOT IN (SELECT id FROM pick)
+        ORDER BY available_at, id
+        LIMIT 1
+    ) AS job
+),
+reached AS MATERIALIZED (
+    SELECT DISTINCT ON (walk.priority) walk.priority, pick.available_at, pick.id
+    FROM walk
+    LEFT JOIN passed ON passed.priority = walk.priority
+    LEFT JOIN pick
+        ON pick.priority = walk.priority
+        AND (passed.id IS NULL OR (pick.available_at, pick.id) < (passed.available_at, passed.id))
+    ORDER BY walk.priority, pick.available_at DESC NULLS LAST, pick.id DESC
+)
+SELECT
+    now() AS started_at,
+    pg_current_snapshot()::text AS snapshot,
+    lease.xid::text::bigint AS xid,
+    lease.token,
+    lease.leased_until,
+    ARRAY(SELECT id FROM pick) AS job_ids,
+    ARRAY(SELECT message_id FROM pick) AS message_ids,
+    ARRAY(SELECT priority FROM pick) AS job_priorities,
+    ARRAY(SELECT key FROM pick) AS keys,
+    ARRAY(SELECT retry_count FROM pick) AS retry_counts,
+    ARRAY(SELECT deliveries + 1 FROM pick) AS deliveries,
+    ARRAY(SELECT priority::int FROM reached ORDER BY priority DESC) AS walked,
+    ARRAY(SELECT available_at FROM reached ORDER BY priority DESC) AS reached_ats,
+    ARRAY(SELECT id FROM reached ORDER BY priority DESC) AS reached_ids,
+    CASE
+        WHEN (SELECT count(*) FROM pick) < %(wanted)s::int THEN (
+            SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8
+            FROM walk
+            CROSS JOIN LATERAL (
+                SELECT available_at
+                FROM pulljobs_job
+                WHERE consumer_id = %(consumer_id)s::bigint
+                    AND priority = walk.priority
+                    AND available_at > (SELECT now FROM clock)
+                    AND state = 'QUEUED'
+                ORDER BY available_at, id
+                LIMIT 1
+            ) AS due
+        )
+    END AS next_due_seconds
+FROM (SELECT) AS always
+LEFT JOIN lease ON true

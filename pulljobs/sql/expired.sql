@@ -1,0 +1,11 @@
+-- Lock leases that are over, for the reaper to give back what they hold.
+-- Event: none; the expire itself is finish.sql, in the same transaction.
+-- Parameters: leases int, at the most.
+-- Returns: lease_id, token, job_ids (settled ones among them).
+-- Locks: the lease rows, skipping those of other reapers. Index: lease leased_until.
+SELECT id AS lease_id, token, job_ids
+FROM pulljobs_lease
+WHERE leased_until < clock_timestamp()
+ORDER BY leased_until
+LIMIT %(leases)s::int
+FOR UPDATE SKIP LOCKED

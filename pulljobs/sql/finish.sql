@@ -1,0 +1,130 @@
+-- Settle or give back jobs under their leases, each by its own event.
+-- Events: deliver, reject, retry, release; expire from the reaper, which holds the lease row.
+-- Parameters, arrays of one length, a job once: job_ids bigint[], tokens uuid[], events text[], reasons text[] (of reject),
+--   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[].
+-- Returns: job_id, state it went to; what does not come back was not held under that token, and nothing was written for it.
+-- Locks: the jobs, in order of id. Index: primary key. Leases that hold nothing more go, unless somebody else has them locked.
+WITH offered AS MATERIALIZED (
+    SELECT *
+    FROM unnest(
+        %(job_ids)s::bigint[],
+        %(tokens)s::uuid[],
+        %(events)s::text[],
+        %(reasons)s::text[],
+        %(delays)s::interval[],
+        %(errors)s::text[],
+        %(results)s::jsonb[]
+    ) AS row (job_id, token, event, reason, delay, error, result)
+    ORDER BY job_id
+),
+lease AS MATERIALIZED (
+    SELECT DISTINCT ON (token) token, claimed_at, node_id
+    FROM pulljobs_lease
+    WHERE token = ANY(%(tokens)s::uuid[])
+),
+delivered AS (
+    DELETE FROM pulljobs_job AS job
+    USING offered
+    WHERE offered.event = 'deliver'
+        AND job.id = offered.job_id
+        AND job.lease = offered.token
+        AND job.state = 'INFLIGHT'
+    RETURNING
+        job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, job.lease,
+        'DELIVERED' AS state, NULL AS reason, NULL AS error, offered.result
+),
+failed AS MATERIALIZED (
+    SELECT
+        offered.*,
+        CASE
+            WHEN event = 'reject' THEN coalesce(offered.reason, 'rejected')
+            WHEN event = 'release' THEN NULL
+            WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
+            WHEN job.retry_count >= consumer.max_retries
+                OR cardinality(consumer.retry_delays) = 0
+                OR clock_timestamp() + wait > job.first_claimed_at + consumer.max_total_delay
+                THEN 'retries_exhausted'
+        END AS dead,
+        CASE WHEN event = 'release' THEN interval '0' ELSE wait END AS wait
+    FROM offered
+    JOIN pulljobs_job AS job
+        ON job.id = offered.job_id AND job.lease = offered.token AND job.state = 'INFLIGHT'
+    JOIN pulljobs_consumer AS consumer ON consumer.id = job.consumer_id
+    CROSS JOIN LATERAL (
+        -- The (retry count + 1)-th delay of the strategy: see backoff.Delays.before().
+        SELECT CASE
+            WHEN job.retry_count < cardinality(consumer.retry_delays)
+                THEN consumer.retry_delays[job.retry_count + 1]
+            ELSE (job.retry_count + 2 - cardinality(consumer.retry_delays))
+                * coalesce(consumer.retry_delays[cardinality(consumer.retry_delays)], 0)
+        END * (1 + consumer.retry_jitter * (2 * random() - 1)) AS seconds
+    ) AS strategy
+    CROSS JOIN LATERAL (
+        SELECT coalesce(
+            offered.delay,
+            make_interval(secs => least(strategy.seconds, consumer.retry_cap))
+        ) AS wait
+    ) AS planned
+    WHERE event <> 'deliver'
+),
+returned AS (
+    UPDATE pulljobs_job AS job
+    SET
+        state = CASE WHEN dead IS NULL THEN 'QUEUED' ELSE 'DEAD' END,
+        lease = NULL,
+        incremental_timeout = NULL,
+        reason = dead,
+        available_at = CASE WHEN dead IS NULL THEN clock_timestamp() + wait END,
+        retry_count = job.retry_count + CASE
+            WHEN event IN ('retry', 'expire') AND dead IS NULL THEN 1
+            ELSE 0
+        END,
+        deliveries = job.deliveries - CASE event WHEN 'release' THEN 1 ELSE 0 END,
+        error = CASE event WHEN 'release' THEN job.error ELSE failed.error END
+    FROM failed
+    WHERE job.id = failed.job_id AND job.lease = failed.token AND job.state = 'INFLIGHT'
+    RETURNING
+        job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, failed.token AS lease,
+        job.state, job.reason, job.error, failed.result
+),
+settled AS MATERIALIZED (
+    SELECT * FROM delivered
+    UNION ALL
+    SELECT * FROM returned
+),
+archived AS (
+    INSERT INTO pulljobs_archived_job (
+        job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
+        node_id, lease_token, state, reason, error, result
+    )
+    SELECT
+        settled.id,
+        settled.message_id,
+        settled.consumer_id,
+        to_timestamp((settled.id >> 22) / 1000.0 + 1577836800),
+        lease.claimed_at,
+        clock_timestamp(),
+        settled.retry_count,
+        settled.deliveries,
+        lease.node_id,
+        settled.lease,
+        settled.state,
+        settled.reason,
+        settled.error,
+        settled.result
+    FROM settled
+    LEFT JOIN lease ON lease.token = settled.lease
+    WHERE settled.state <> 'QUEUED'
+),
+ended AS (
+    DELETE FROM pulljobs_lease
+    WHERE id IN (
+        SELECT id
+        FROM pulljobs_lease AS whole
+        JOIN (SELECT lease AS token, count(*) AS jobs FROM settled GROUP BY lease) AS done USING (token)
+        WHERE cardinality(whole.job_ids) = done.jobs
+        FOR UPDATE OF whole SKIP LOCKED
+    )
+)
+SELECT id AS job_id, state
+FROM settled

@@ -1,0 +1,46 @@
+-- End jobs that wait or run; a holder finds its lease lost.
+-- Event: kill.
+-- Parameters: job_ids bigint[], reason text, error text (NULL: none).
+-- Returns: job_id of those killed.
+-- Locks: the jobs, in order of id. Index: primary key.
+WITH victim AS MATERIALIZED (
+    SELECT id, first_claimed_at
+    FROM pulljobs_job
+    WHERE id = ANY(%(job_ids)s::bigint[]) AND state IN ('QUEUED', 'INFLIGHT')
+    ORDER BY id
+    FOR UPDATE
+),
+killed AS (
+    UPDATE pulljobs_job AS job
+    SET
+        state = 'DEAD',
+        lease = NULL,
+        incremental_timeout = NULL,
+        available_at = NULL,
+        reason = %(reason)s::text,
+        error = %(error)s::text
+    FROM victim
+    WHERE job.id = victim.id AND job.state IN ('QUEUED', 'INFLIGHT')
+    RETURNING job.*
+),
+archived AS (
+    INSERT INTO pulljobs_archived_job (
+        job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
+        state, reason, error
+    )
+    SELECT
+        id,
+        message_id,
+        consumer_id,
+        to_timestamp((id >> 22) / 1000.0 + 1577836800),
+        first_claimed_at,
+        clock_timestamp(),
+        retry_count,
+        deliveries,
+        state,
+        reason,
+        error
+    FROM killed
+)
+SELECT id AS job_id
+FROM killed

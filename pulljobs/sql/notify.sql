@@ -1,0 +1,9 @@
+-- Wake the processes that wait for jobs of these consumers; nothing is sent where nobody waits.
+-- Event: none; after the commit of what made the jobs claimable.
+-- Parameters: consumer_ids bigint[], database_channel text.
+-- Returns: nothing of use.
+-- Locks: the global one of NOTIFY, only when something is sent. Index: waiter primary key.
+SELECT pg_notify(%(database_channel)s::text, consumer_id::text)
+FROM pulljobs_pull_waiter
+WHERE consumer_id = ANY(%(consumer_ids)s::bigint[]) AND waiting_until > clock_timestamp()
+GROUP BY consumer_id

@@ -1,0 +1,73 @@
+-- Give jobs a full new lease from now, never past the hard end of their claim and never a shorter one.
+-- Event: renew. Jobs renewed apart from others of their claim move to a lease row of their own, with the same token.
+-- Parameters: job_ids bigint[], tokens uuid[] (of one length), lease interval (NULL: the consumer's).
+-- Returns: job_id, token, leased_until of those still held; what does not come back is lost.
+-- Locks: the lease rows, in order of id. Index: lease token, job primary key.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+),
+offered AS MATERIALIZED (
+    SELECT DISTINCT job_id, token
+    FROM unnest(%(job_ids)s::bigint[], %(tokens)s::uuid[]) AS row (job_id, token)
+),
+lease AS MATERIALIZED (
+    SELECT *
+    FROM pulljobs_lease
+    WHERE token = ANY(%(tokens)s::uuid[]) AND hard_end > clock_timestamp()
+    ORDER BY id
+    FOR UPDATE
+),
+held AS MATERIALIZED (
+    SELECT lease.id AS lease_id, job.id AS job_id, offered.job_id IS NOT NULL AS wanted
+    FROM lease
+    CROSS JOIN unnest(lease.job_ids) AS member (job_id)
+    JOIN pulljobs_job AS job ON job.id = member.job_id
+    LEFT JOIN offered ON offered.job_id = job.id AND offered.token = job.lease
+    WHERE job.lease = lease.token AND job.state = 'INFLIGHT'
+),
+parted AS MATERIALIZED (
+    SELECT
+        lease_id,
+        array_agg(job_id) FILTER (WHERE wanted) AS renewed,
+        array_agg(job_id) FILTER (WHERE NOT wanted) AS rest
+    FROM held
+    GROUP BY lease_id
+    HAVING bool_or(wanted)
+),
+renewed AS MATERIALIZED (
+    SELECT
+        parted.*,
+        lease.token,
+        least(
+            lease.hard_end,
+            greatest(lease.leased_until, clock.now + coalesce(%(lease)s::interval, consumer.lease))
+        ) AS leased_until
+    FROM parted
+    JOIN lease ON lease.id = parted.lease_id
+    JOIN pulljobs_consumer AS consumer ON consumer.id = lease.consumer_id
+    CROSS JOIN clock
+),
+together AS (
+    UPDATE pulljobs_lease AS lease
+    SET leased_until = renewed.leased_until, job_ids = renewed.renewed
+    FROM renewed
+    WHERE lease.id = renewed.lease_id AND renewed.rest IS NULL
+),
+left_behind AS (
+    UPDATE pulljobs_lease AS lease
+    SET job_ids = renewed.rest
+    FROM renewed
+    WHERE lease.id = renewed.lease_id AND renewed.rest IS NOT NULL
+),
+apart AS (
+    INSERT INTO pulljobs_lease (token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids)
+    SELECT
+        lease.token, lease.consumer_id, lease.node_id, lease.door, lease.claimed_at,
+        renewed.leased_until, lease.hard_end, renewed.renewed
+    FROM renewed
+    JOIN lease ON lease.id = renewed.lease_id
+    WHERE renewed.rest IS NOT NULL
+)
+SELECT member.job_id, renewed.token, renewed.leased_until
+FROM renewed
+CROSS JOIN unnest(renewed.renewed) AS member (job_id)

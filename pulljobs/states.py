@@ -1,0 +1,81 @@
+"""The state machine, as one table of data.
+
+SQL, admin buttons, API answers, the lifecycle page of the docs and the matrix test read this
+table; nothing here decides anything. A DELIVERED job exists only in the archive.
+"""
+
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class State(StrEnum):
+    QUEUED = "QUEUED"
+    INFLIGHT = "INFLIGHT"
+    DELIVERED = "DELIVERED"
+    DEAD = "DEAD"
+
+
+class Event(StrEnum):
+    CLAIM = "claim"
+    RENEW = "renew"
+    DELIVER = "deliver"
+    REJECT = "reject"
+    RETRY = "retry"
+    RELEASE = "release"
+    EXPIRE = "expire"
+    REVIVE = "revive"
+    REDRIVE = "redrive"
+    KILL = "kill"
+    DELETE = "delete"
+
+
+class Reason(StrEnum):
+    """Why a job is DEAD."""
+
+    REJECTED = "rejected"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    MAX_DELIVERIES = "max_deliveries"
+    TIMED_OUT = "timed_out"
+    KILLED = "killed"
+    PURGED = "purged"
+    KEY_OVERFLOW = "key_overflow"
+
+
+class Transition(NamedTuple):
+    sources: frozenset[State]
+    target: State | None
+    """None: the job is gone, its history stays in the archive."""
+    exhausted: State | None
+    """Where the job goes instead when its retries are used up; None: they don't count."""
+    who: str
+
+
+def _transition(
+    source: str, target: State | None, who: str, exhausted: State | None = None
+) -> Transition:
+    return Transition(frozenset(map(State, source.split())), target, exhausted, who)
+
+
+TRANSITIONS: Final = MappingProxyType(
+    {
+        Event.CLAIM: _transition("QUEUED", State.INFLIGHT, "pulling"),
+        Event.RENEW: _transition("INFLIGHT", State.INFLIGHT, "holder"),
+        Event.DELIVER: _transition("INFLIGHT", State.DELIVERED, "holder"),
+        Event.REJECT: _transition("INFLIGHT", State.DEAD, "holder"),
+        Event.RETRY: _transition("INFLIGHT", State.QUEUED, "holder", exhausted=State.DEAD),
+        Event.RELEASE: _transition("INFLIGHT", State.QUEUED, "holder, on stop"),
+        Event.EXPIRE: _transition("INFLIGHT", State.QUEUED, "reaper", exhausted=State.DEAD),
+        Event.REVIVE: _transition("DEAD", State.INFLIGHT, "consumer, by job id"),
+        Event.REDRIVE: _transition("DEAD", State.QUEUED, "operator"),
+        Event.KILL: _transition("QUEUED INFLIGHT", State.DEAD, "operator"),
+        Event.DELETE: _transition("DEAD", None, "operator, protocol"),
+    }
+)
+"""Every event but publish, which makes a job QUEUED out of nothing."""
+
+LIVE: Final = frozenset({State.QUEUED, State.INFLIGHT, State.DEAD})
+"""States that are rows of the job table."""
+
+SETTLED: Final = frozenset({State.DELIVERED, State.DEAD})
+"""States that the archive holds."""

@@ -1,0 +1,45 @@
+"""Looking jobs up, live or settled."""
+
+from pulljobs.models import ArchivedJob, Job
+from pulljobs.states import State
+from pulljobs.storage.rows import JobView
+
+
+def find(using: str, job_id: int) -> JobView | None:
+    """The job as it stands: the live row if there is one, else its last settlement."""
+    job = Job.objects.using(using).filter(id=job_id).first()
+    last = ArchivedJob.objects.using(using).filter(job_id=job_id).order_by("id").last()
+    if job is not None:
+        return _live(job, last)
+    return None if last is None else _archived(last)
+
+
+def _live(job: Job, last: ArchivedJob | None) -> JobView:
+    dead = last if job.state == State.DEAD else None
+    return JobView(
+        id=job.id,
+        state=State(job.state),
+        reason=job.reason,
+        retry_count=job.retry_count,
+        deliveries=job.deliveries,
+        error=job.error,
+        result=None,
+        available_at=job.available_at,
+        claimed_at=job.first_claimed_at,
+        settled_at=dead.settled_at if dead else None,
+    )
+
+
+def _archived(last: ArchivedJob) -> JobView:
+    return JobView(
+        id=last.job_id,
+        state=State(last.state),
+        reason=last.reason,
+        retry_count=last.retry_count,
+        deliveries=last.deliveries,
+        error=last.error,
+        result=last.result,
+        available_at=None,
+        claimed_at=last.claimed_at,
+        settled_at=last.settled_at,
+    )

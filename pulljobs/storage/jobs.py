@@ -1,0 +1,239 @@
+"""The verbs that change a job's state. Nothing else does."""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    connections,
+    transaction,
+)
+
+from pulljobs.floors import Entry, Position, Snapshot
+from pulljobs.states import Event, State
+from pulljobs.storage.rows import Finished, Held, HeldJob, ReachedLease, Settlement, Stats, Taken
+from pulljobs.storage.statements import column, retrying, run
+
+logger = logging.getLogger("pulljobs.storage")
+
+
+class Claimed(NamedTuple):
+    """What a claim took, and what it saw (for `Floors.learn`)."""
+
+    started_at: datetime
+    snapshot: Snapshot
+    xid: int | None
+    taken: Taken | None
+    jobs: list[HeldJob]
+    reached: dict[int, Position | None]
+    next_due: timedelta | None
+
+
+def claim(
+    using: str,
+    consumer_id: int,
+    wanted: int,
+    *,
+    entry: Entry,
+    node_id: UUID | None,
+    door: str,
+    lease: timedelta | None,
+    max_lease: timedelta,
+) -> Claimed:
+    """Put up to `wanted` jobs under one new lease."""
+    [row] = run(
+        using,
+        "claim",
+        {
+            "consumer_id": consumer_id,
+            "wanted": wanted,
+            "node_id": node_id,
+            "door": door,
+            "lease": lease,
+            "max_lease": max_lease,
+            **entry._asdict(),
+        },
+    )
+    started_at, snapshot, xid, token, leased_until, *arrays, next_due = row
+    *jobs, walked, ats, ids = arrays
+    return Claimed(
+        started_at,
+        Snapshot.parse(snapshot),
+        xid,
+        Taken(token, leased_until) if token else None,
+        list(map(HeldJob, *jobs)),
+        {
+            priority: Position(at, id) if at else None
+            for priority, at, id in zip(walked, ats, ids, strict=True)
+        },
+        None if next_due is None else timedelta(seconds=next_due),
+    )
+
+
+def take(
+    using: str,
+    consumer_id: int,
+    job_id: int,
+    *,
+    source: State,
+    lease: timedelta,
+    max_lease: timedelta,
+    door: str,
+    node_id: UUID | None = None,
+    incremental_timeout: timedelta | None = None,
+) -> Taken | None:
+    """Put one job that is QUEUED, or revive one that is DEAD; None: it is not in that state."""
+    rows = run(
+        using,
+        "take",
+        {
+            "consumer_id": consumer_id,
+            "job_id": job_id,
+            "source": source,
+            "node_id": node_id,
+            "door": door,
+            "lease": lease,
+            "max_lease": max_lease,
+            "incremental_timeout": incremental_timeout,
+        },
+    )
+    return Taken(*rows[0]) if rows else None
+
+
+def renew(using: str, held: Sequence[Held], lease: timedelta | None = None) -> dict[Held, datetime]:
+    """The new deadlines of those still held; what is missing is lost."""
+    if not held:
+        return {}
+    params = {
+        "job_ids": [one.job_id for one in held],
+        "tokens": [one.token for one in held],
+        "lease": lease,
+    }
+    rows = retrying(using, lambda: run(using, "renew", params))
+    return {Held(job_id, token): leased_until for job_id, token, leased_until in rows}
+
+
+def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
+    """Write outcomes, a job once; a batch that fails is halved until the row at fault stands alone."""
+    if not settlements:
+        return Finished({}, [], {})
+    try:
+        states = retrying(using, lambda: _finish_apart(using, settlements))
+    except (OperationalError, InterfaceError):
+        raise
+    except DatabaseError as error:
+        if len(settlements) == 1:
+            return Finished({}, [], {settlements[0].held.job_id: str(error)})
+        middle = len(settlements) // 2
+        left, right = finish(using, settlements[:middle]), finish(using, settlements[middle:])
+        return Finished(
+            left.states | right.states, left.lost + right.lost, left.refused | right.refused
+        )
+    missing = [one.held for one in settlements if one.held.job_id not in states]
+    states |= _settled_before(using, missing, settlements)
+    lost = [held.job_id for held in missing if held.job_id not in states]
+    return Finished(states, lost, {})
+
+
+def _finish_apart(using: str, settlements: Sequence[Settlement]) -> dict[int, State]:
+    """In a savepoint where the caller has a transaction, so that a failure leaves it usable."""
+    if not connections[using].in_atomic_block:
+        return _finish_together(using, settlements)
+    with transaction.atomic(using=using):
+        return _finish_together(using, settlements)
+
+
+def _finish_together(using: str, settlements: Sequence[Settlement]) -> dict[int, State]:
+    params = {
+        "job_ids": [one.held.job_id for one in settlements],
+        "tokens": [one.held.token for one in settlements],
+        "events": [one.event for one in settlements],
+        "reasons": [one.reason for one in settlements],
+        "delays": [one.delay for one in settlements],
+        "errors": [one.error for one in settlements],
+        "results": [one.result for one in settlements],
+    }
+
+    return {job_id: State(state) for job_id, state in run(using, "finish", params)}
+
+
+def _settled_before(
+    using: str, missing: Sequence[Held], settlements: Sequence[Settlement]
+) -> dict[int, State]:
+    """Jobs that were settled the same way under the same token: a repeat, not a loss."""
+    if not missing:
+        return {}
+    params = {
+        "job_ids": [one.job_id for one in missing],
+        "tokens": [one.token for one in missing],
+    }
+    asked = {one.held.job_id: one.event for one in settlements}
+    same = {Event.DELIVER: State.DELIVERED, Event.REJECT: State.DEAD}
+    return {
+        job_id: State(state)
+        for job_id, state in run(using, "settled", params)
+        if same.get(asked[job_id]) == state
+    }
+
+
+def reap(using: str, leases: int) -> Finished | None:
+    """Expire what up to that many leases hold whose time is over; None: there was none."""
+
+    def work() -> Finished | None:
+        with transaction.atomic(using=using):
+            over = [ReachedLease(*row) for row in run(using, "expired", {"leases": leases})]
+            return _give_back(using, over, {}) if over else None
+
+    return retrying(using, work)
+
+
+def abandon(using: str, node_id: UUID, started: frozenset[int]) -> Finished | None:
+    """Give back what a dead node holds: jobs it had started expire, the others go unharmed."""
+
+    def work() -> Finished | None:
+        with transaction.atomic(using=using):
+            rows = run(using, "leases_of_node", {"node_id": node_id})
+            over = [ReachedLease(*row) for row in rows]
+            waiting = {id for lease in over for id in lease.job_ids} - started
+            return _give_back(using, over, dict.fromkeys(waiting, Event.RELEASE)) if over else None
+
+    return retrying(using, work)
+
+
+def _give_back(using: str, leases: Sequence[ReachedLease], events: dict[int, Event]) -> Finished:
+    settlements = [
+        Settlement(Held(job_id, lease.token), events.get(job_id, Event.EXPIRE))
+        for lease in leases
+        for job_id in lease.job_ids
+    ]
+    states = _finish_together(using, settlements)
+    run(using, "end_leases", {"lease_ids": [lease.id for lease in leases]})
+    return Finished(states, [], {})
+
+
+def kill(using: str, job_ids: Sequence[int], *, reason: str, error: str | None = None) -> list[int]:
+    """The ids of those that were QUEUED or INFLIGHT and are DEAD now."""
+    params = {"job_ids": list(job_ids), "reason": reason, "error": error}
+    return column(retrying(using, lambda: run(using, "kill", params)))
+
+
+def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
+    """Consumer ids by job id, of those that were DEAD and are QUEUED now."""
+    rows = retrying(using, lambda: run(using, "redrive", {"job_ids": list(job_ids)}))
+    return dict((job_id, consumer_id) for job_id, consumer_id in rows)
+
+
+def delete(using: str, job_ids: Sequence[int]) -> list[int]:
+    """The ids of those that were DEAD and are gone now."""
+    return column(retrying(using, lambda: run(using, "delete", {"job_ids": list(job_ids)})))
+
+
+def stats(using: str, consumer_id: int, cap: int = 10_000) -> Stats:
+    """Counts of one consumer, from one snapshot."""
+    [row] = run(using, "stats", {"consumer_id": consumer_id, "cap": cap})
+    return Stats(*row)

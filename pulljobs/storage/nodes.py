@@ -1,0 +1,23 @@
+"""Rows of processes: registered at boot, kept alive by heartbeats, marked when they stop."""
+
+from uuid import UUID
+
+from django.db.models.functions import Now
+
+from pulljobs.models import Node, PullWaiter
+
+
+def register(using: str, node_id: UUID, name: str) -> None:
+    Node.objects.using(using).create(
+        id=node_id, name=name[:255], started_at=Now(), heartbeat_at=Now()
+    )
+
+
+def beat(using: str, node_id: UUID) -> None:
+    Node.objects.using(using).filter(id=node_id).update(heartbeat_at=Now())
+
+
+def stop(using: str, node_id: UUID) -> None:
+    """The process waits for nothing any more; its row stays, for the archive names it."""
+    PullWaiter.objects.using(using).filter(node_id=node_id).delete()
+    Node.objects.using(using).filter(id=node_id).update(stopped_at=Now())

@@ -1,0 +1,158 @@
+"""A day a partition: made ahead, found wanting late, dropped when old.
+
+DETACH and ATTACH take a short exclusive lock, so both run under a lock_timeout and are tried again.
+(CONCURRENTLY is not to be had where a default partition is, and that is what keeps a publish from
+ever failing.)
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, NamedTuple
+
+import psycopg
+from django.db import OperationalError, connections, transaction
+from psycopg import sql
+
+from pulljobs import ids
+from pulljobs.storage.statements import Row
+
+logger = logging.getLogger("pulljobs.storage")
+
+PARTITIONED: Final = ("pulljobs_message", "pulljobs_archived_job")
+LOCK_TIMEOUT: Final = timedelta(seconds=1)
+ATTEMPTS: Final = 10
+
+
+class Partition(NamedTuple):
+    table: str
+    day: date
+
+    @property
+    def name(self) -> str:
+        return f"{self.table}_{self.day:%Y%m%d}"
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Lowest id of the day, lowest id of the next."""
+        start = datetime.combine(self.day, time(), UTC)
+        return ids.first_of(start), ids.first_of(start + timedelta(days=1))
+
+
+def existing(using: str, table: str) -> list[Partition]:
+    """The partitions of a table by day, the default left out."""
+    rows = _query(
+        using,
+        sql.SQL(
+            "SELECT substring(c.relname FROM '[0-9]{{8}}$')"
+            " FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid"
+            " WHERE i.inhparent = {}::regclass AND c.relname ~ '_[0-9]{{8}}$' ORDER BY 1"
+        ).format(sql.Literal(table)),
+    )
+    return [Partition(table, datetime.strptime(day, "%Y%m%d").date()) for (day,) in rows]  # noqa: DTZ007  a date
+
+
+def make_ahead(using: str, days: int) -> list[Partition]:
+    """Make what is missing for today and so many days after; the new ones."""
+    [(today,)] = _query(using, sql.SQL("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"))
+    made = []
+    for table in PARTITIONED:
+        there = set(existing(using, table))
+        for ahead in range(days + 1):
+            partition = Partition(table, today + timedelta(days=ahead))
+            if partition not in there and _made(using, partition):
+                made.append(partition)
+    return made
+
+
+def drop_before(using: str, age: timedelta) -> list[Partition]:
+    """Drop the partitions that are wholly older and hold nothing that a live job needs."""
+    [(now,)] = _query(using, sql.SQL("SELECT clock_timestamp()"))
+    return [
+        partition
+        for table in PARTITIONED
+        for partition in existing(using, table)
+        if partition.bounds[1] <= ids.first_of(now - age) and _dropped(using, partition)
+    ]
+
+
+def forget_publications(using: str, age: timedelta) -> int:
+    """Client message ids of that age are free again, and find their message no more."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM pulljobs_publication WHERE published_at < clock_timestamp() - %s", [age]
+        )
+        return int(cursor.rowcount)
+
+
+def _made(using: str, partition: Partition) -> bool:
+    """Create, fill from the default what is there already, attach."""
+    low, high = partition.bounds
+    names = {
+        "name": sql.Identifier(partition.name),
+        "parent": sql.Identifier(partition.table),
+        "default": sql.Identifier(f"{partition.table}_default"),
+        "low": sql.Literal(low),
+        "high": sql.Literal(high),
+    }
+
+    def work() -> bool:
+        for text in (
+            "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))",
+            "LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE",
+            "WITH moved AS (DELETE FROM {default} WHERE id >= {low} AND id < {high} RETURNING *)"
+            " INSERT INTO {name} SELECT * FROM moved",
+            "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})",
+        ):
+            _query(using, sql.SQL(text).format(**names))
+        return True
+
+    return _patiently(using, work)
+
+
+def _dropped(using: str, partition: Partition) -> bool:
+    """False: a live job needs it, seen before or, by a late publish, after the detach."""
+    names = {"name": sql.Identifier(partition.name), "parent": sql.Identifier(partition.table)}
+
+    def work() -> bool:
+        _query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
+        if _needed(using, partition):
+            transaction.set_rollback(True, using=using)
+            return False
+        _query(using, sql.SQL("DROP TABLE {name}").format(**names))
+        return True
+
+    return not _needed(using, partition) and _patiently(using, work)
+
+
+def _needed(using: str, partition: Partition) -> bool:
+    """Whether a live job refers to the partition; nothing refers to the archive."""
+    if partition.table != "pulljobs_message":
+        return False
+    low, high = map(sql.Literal, partition.bounds)
+    text = "SELECT EXISTS (SELECT FROM pulljobs_job WHERE message_id >= {} AND message_id < {})"
+    [(needed,)] = _query(using, sql.SQL(text).format(low, high))
+    return bool(needed)
+
+
+def _patiently(using: str, work: Callable[[], bool]) -> bool:
+    """Do the work in a transaction that waits for locks only shortly; again while it meets them."""
+    timeout = sql.SQL("SET LOCAL lock_timeout = {}").format(
+        sql.Literal(int(LOCK_TIMEOUT.total_seconds() * 1000))
+    )
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            with transaction.atomic(using=using):
+                _query(using, timeout)
+                return work()
+        except OperationalError as error:
+            if not left or not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                raise
+            logger.info("Partitions: somebody holds the lock; trying again.")
+    return False
+
+
+def _query(using: str, text: sql.Composable) -> list[Row]:
+    with connections[using].cursor() as cursor:
+        cursor.execute(text)  # type: ignore[arg-type]  # Django passes psycopg's own on
+        return list(cursor.fetchall()) if cursor.description else []

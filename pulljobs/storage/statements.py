@@ -1,0 +1,105 @@
+"""The only cursor.
+
+Django's psycopg connections bind on the client and prepare nothing. The statements here bind on the
+server. Which of them are prepared, and so keep a plan, is decided with care: a plan made while the
+job table was empty would scan the whole of it a minute later. So statements that read the job table
+keep plans only on `dedicated` connections, those of a worker's loops, where sequential scans are
+priced out; `publish` does not read it and keeps plans everywhere. Behind a pooler that hands out a
+server connection a transaction (`DISABLE_SERVER_SIDE_CURSORS`, as Django's docs have it) nothing is
+prepared at all.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
+from weakref import WeakSet
+
+import psycopg
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from pulljobs.sql import statement
+
+logger = logging.getLogger("pulljobs.storage")
+
+Row = tuple[Any, ...]
+Params = Mapping[str, Any]
+T = TypeVar("T")
+
+PLAN_FOR_QUEUES: Final = "SET enable_seqscan = off; SET enable_bitmapscan = off"
+ATTEMPTS: Final = 5
+
+_thread = threading.local()
+_dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()
+
+
+def dedicate(using: str) -> None:
+    """From now on this thread uses its connection for nothing but the statements here."""
+    _thread.dedicated = using
+
+
+def behind_pooler(using: str) -> bool:
+    """Whether a server connection may change hands between two transactions: no LISTEN, no SET."""
+    return bool(connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
+
+
+def run(using: str, name: str, params: Params, *, always_prepare: bool = False) -> list[Row]:
+    """The rows of a statement, bound on the server, in the transaction the caller is in."""
+    connection = connections[using]
+    connection.ensure_connection()
+    connection.validate_no_broken_transaction()
+    raw = cast("psycopg.Connection[Any]", connection.connection)
+    pooled = behind_pooler(using)
+    dedicated = not pooled and getattr(_thread, "dedicated", None) == using
+    if dedicated and raw not in _dedicated:
+        raw.execute(PLAN_FOR_QUEUES)
+        _dedicated.add(raw)
+    prepare = dedicated or (always_prepare and not pooled)
+    with connection.wrap_database_errors:
+        return _execute(raw, name, params, prepare=prepare)
+
+
+def _execute(
+    raw: "psycopg.Connection[Any]", name: str, params: Params, *, prepare: bool
+) -> list[Row]:
+    threshold = raw.prepare_threshold
+    raw.prepare_threshold = 0 if prepare else None
+    try:
+        with psycopg.Cursor(raw) as cursor:
+            cursor.execute(statement(name), params, binary=True)
+            return cursor.fetchall() if cursor.description else []
+    finally:
+        raw.prepare_threshold = threshold
+
+
+def generation(using: str) -> int:
+    """A number that changes when the server connection of this thread does."""
+    connection: BaseDatabaseWrapper = connections[using]
+    connection.ensure_connection()
+    return id(connection.connection)
+
+
+def retrying(using: str, work: Callable[[], T]) -> T:
+    """Do the work again after a deadlock or a serialization failure, a bounded number of times.
+
+    Inside the caller's transaction it is done once: what failed there can only fail as a whole.
+    """
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return work()
+        except OperationalError as error:
+            if connections[using].in_atomic_block or not _is_conflict(error):
+                raise
+            logger.info("Attempt %d lost a conflict over locks; trying again.", attempt)
+    return work()
+
+
+def _is_conflict(error: OperationalError) -> bool:
+    return isinstance(
+        error.__cause__, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure
+    )
+
+
+def column(rows: Sequence[Row], index: int = 0) -> list[Any]:
+    return [row[index] for row in rows]
