@@ -81,17 +81,27 @@ class Floors:
     """From where there is something to look through again."""
     slice: timedelta = FIRST_SLICE
 
-    def entry(self) -> Entry:
-        """Where the next claim starts; into the slice below the floors, if one is due."""
-        priorities = sorted(self.floors, reverse=True)
-        starts = [self._start(priority) for priority in priorities]
+    def entry_above(self) -> Entry:
+        """Where a claim starts that goes on from the last one."""
+        return self._entry(dict(self.floors), until=None)
+
+    def entry_below(self) -> Entry:
+        """Where a claim starts that looks through the next slice below the floors."""
+        start = self.below or _BEGINNING
+        lowered = {
+            priority: min(floor, Position(start, 0)) for priority, floor in self.floors.items()
+        }
+        return self._entry(lowered, until=start + self.slice)
+
+    def _entry(self, starts: dict[int, Position], until: datetime | None) -> Entry:
+        priorities = sorted(starts, reverse=True)
         return Entry(
             priorities,
-            [start.available_at for start in starts],
-            [start.id for start in starts],
+            [starts[priority].available_at for priority in priorities],
+            [starts[priority].id for priority in priorities],
             [_ABOVE_ALL, *priorities],
             [*priorities, _BELOW_ALL],
-            self.below + self.slice if self.below else None,
+            until,
         )
 
     def learn(
@@ -135,10 +145,6 @@ class Floors:
         self.marks.clear()
         self.stragglers.clear()
         self.below, self.slice = None, FIRST_SLICE
-
-    def _start(self, priority: int) -> Position:
-        floor = self.floors[priority]
-        return min(floor, Position(self.below, 0)) if self.below else floor
 
     def _bound(self, xid: int) -> datetime:
         """Nothing that this transaction or a later one writes is available before that."""

@@ -138,6 +138,7 @@ class ArchivedJob(models.Model):
     result = models.JSONField(null=True)
 
     class Meta:
+        db_table = "pulljobs_archived_job"
         constraints = [
             models.CheckConstraint(
                 condition=Q(state__in=sorted(map(str, SETTLED))), name="pulljobs_archived_state"

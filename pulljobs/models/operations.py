@@ -26,5 +26,8 @@ class PullWaiter(models.Model):
     node_id = models.UUIDField()
     waiting_until = models.DateTimeField()
 
+    class Meta:
+        db_table = "pulljobs_pull_waiter"
+
     def __str__(self) -> str:
         return f"{self.node_id} waits for {self.consumer_id}"

@@ -15,8 +15,9 @@ from django.db import (
 )
 
 from pulljobs.floors import Entry, Position, Snapshot
+from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, State
-from pulljobs.storage.rows import Finished, Held, HeldJob, ReachedLease, Settlement, Stats, Taken
+from pulljobs.storage.rows import Finished, HeldJob, ReachedLease, Stats, Taken
 from pulljobs.storage.statements import column, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pulljobs.states import Event, State
+from pulljobs.states import State
 
 
 class NewMessage(NamedTuple):
@@ -53,30 +53,10 @@ class Taken(NamedTuple):
     leased_until: datetime
 
 
-class Held(NamedTuple):
-    """What a holder shows to write: the fence."""
-
-    job_id: int
-    token: UUID
-
-
 class ReachedLease(NamedTuple):
     id: int
     token: UUID
     job_ids: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """One holder's word on one job. Build it with a function of `pulljobs.outcomes`."""
-
-    held: Held
-    event: Event
-    reason: str | None = None
-    delay: timedelta | None = None
-    error: str | None = None
-    result: str | None = None
-    """JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from weakref import WeakSet
 
 import psycopg
 from django.db import OperationalError, connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulljobs.sql import statement
 
@@ -73,11 +72,11 @@ def _execute(
         raw.prepare_threshold = threshold
 
 
-def generation(using: str) -> int:
-    """A number that changes when the server connection of this thread does."""
-    connection: BaseDatabaseWrapper = connections[using]
+def session(using: str) -> object:
+    """The server connection of this thread: another object after every reconnect."""
+    connection = connections[using]
     connection.ensure_connection()
-    return id(connection.connection)
+    return cast("object", connection.connection)
 
 
 def retrying(using: str, work: Callable[[], T]) -> T:

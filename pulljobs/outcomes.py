@@ -1,0 +1,51 @@
+"""What becomes of a job once its handler is done, as data.
+
+One function a legal way out of INFLIGHT; each fills only what that way may say. Executors decide,
+the flusher writes.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from pulljobs.states import Event
+
+
+class Held(NamedTuple):
+    """What a holder shows to write: the fence."""
+
+    job_id: int
+    token: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One holder's word on one job. Build it with one of the functions below."""
+
+    held: Held
+    event: Event
+    reason: str | None = None
+    delay: timedelta | None = None
+    error: str | None = None
+    result: str | None = None
+    """JSON."""
+
+
+
+def deliver(held: Held, result: str | None = None) -> Settlement:
+    return Settlement(held, Event.DELIVER, result=result)
+
+
+def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:
+    return Settlement(held, Event.REJECT, error=error, reason=reason)
+
+
+def retry(held: Held, error: str, *, after: timedelta | None = None) -> Settlement:
+    """`after` None: the consumer's own delay."""
+    return Settlement(held, Event.RETRY, error=error, delay=after)
+
+
+def release(held: Held) -> Settlement:
+    """Given back untouched: nothing is charged."""
+    return Settlement(held, Event.RELEASE)

@@ -1,0 +1,261 @@
+"""Publishing: what happens inside the producer's transaction, and after its commit."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
+
+from asgiref.sync import sync_to_async
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
+
+from pulljobs.conf import Settings, settings
+from pulljobs.errors import DuplicateMessage, InvalidMessage, PayloadTooLarge, UnknownChannel
+from pulljobs.models import Channel, Producer, Publication
+from pulljobs.storage import listen, messages
+from pulljobs.storage.rows import NewMessage, Published
+from pulljobs.telemetry import JobsPublished, emit
+
+BATCH: Final = 1000
+MAX_KEY_CHARS: Final = 255
+PRIORITIES: Final = range(-32_768, 32_768)
+BYTES: Final = "application/octet-stream"
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+
+Payload = Any
+"""bytes, str, or what `json.dumps` takes, with Django's encoder for dates and the like."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """One message of `publish_many`; the fields are the arguments of `publish`."""
+
+    payload: Payload
+    key: str | None = None
+    priority: int = 0
+    message_id: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+    delay: timedelta | None = None
+    available_at: datetime | None = None
+
+
+class Receipt(NamedTuple):
+    """What was made of a message: one job a consumer, in the order of the consumers' rows.
+
+    Of a duplicate `message_id` is the id of the first one, and there are no jobs.
+    """
+
+    message_id: int
+    job_ids: list[int]
+    duplicate: bool = False
+
+
+def publish(
+    channel: str,
+    payload: Payload,
+    *,
+    key: str | None = None,
+    priority: int = 0,
+    message_id: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    content_type: str | None = None,
+    delay: timedelta | None = None,
+    available_at: datetime | None = None,
+    producer: Producer | None = None,
+    using: str | None = None,
+) -> Receipt:
+    """Publish one message in the caller's transaction, or in one of its own.
+
+    `message_id` is the client's own id: a second message with it inside the channel's dedupe window
+    raises DuplicateMessage. Raises UnknownChannel, InvalidMessage or PayloadTooLarge; nothing is
+    written then.
+    """
+    draft = Draft(
+        payload=payload,
+        key=key,
+        priority=priority,
+        message_id=message_id,
+        headers=headers or {},
+        content_type=content_type,
+        delay=delay,
+        available_at=available_at,
+    )
+    using = using or settings().DATABASE
+    [published] = _store(channel, [_checked(draft, settings())], producer, using)
+    if message_id is not None and published.message_id is None:
+        raise DuplicateMessage(message_id, _first(using, channel, [message_id])[message_id])
+    _tell(using, channel, [published])
+    return _receipt(published, None, {})
+
+
+def publish_many(
+    channel: str,
+    drafts: Iterable[Draft | Payload],
+    *,
+    producer: Producer | None = None,
+    using: str | None = None,
+) -> list[Receipt]:
+    """Publish an iterable, all of it or, if one is bad, nothing; a receipt each, in order.
+
+    Whatever is not a Draft is taken for a payload. Duplicates are receipts, not errors.
+    """
+    using = using or settings().DATABASE
+    checked = (_checked(_draft(one), settings()) for one in drafts)
+    with transaction.atomic(using=using):
+        return list(
+            chain.from_iterable(
+                _publish_batch(channel, batch, producer, using)
+                for batch in _batches(checked)
+            )
+        )
+
+
+async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
+    """`publish` for async code, with the same options.
+
+    Django has no transactions that span awaits, so this joins none: the message is committed when
+    it returns. To publish together with other writes, put both in one function, decorate it with
+    `transaction.atomic` and call it through `sync_to_async`.
+    """
+    return await sync_to_async(publish)(channel, payload, **options)
+
+
+def _publish_batch(
+    channel: str, batch: list[NewMessage], producer: Producer | None, using: str
+) -> Iterator[Receipt]:
+    published = _store(channel, batch, producer, using)
+    repeated = [
+        message.client_message_id
+        for message, made in zip(batch, published, strict=True)
+        if made.message_id is None and message.client_message_id is not None
+    ]
+    first = _first(using, channel, repeated) if repeated else {}
+    _tell(using, channel, published)
+    return (
+        _receipt(made, message.client_message_id, first)
+        for message, made in zip(batch, published, strict=True)
+    )
+
+
+def _store(
+    channel: str, batch: list[NewMessage], producer: Producer | None, using: str
+) -> list[Published]:
+    published = messages.publish(
+        using,
+        channel,
+        batch,
+        producer_id=producer.pk if producer else None,
+        dedupe_window=settings().DEDUPE_WINDOW,
+    )
+    if published is None:
+        raise UnknownChannel(channel)
+    return published
+
+
+def _first(using: str, channel: str, client_ids: list[str]) -> dict[str, int]:
+    """The messages that bear these client ids; a statement of its own sees what it waited for."""
+    publications = Publication.objects.using(using).filter(
+        channel_id__in=Channel.objects.filter(name=channel).values("id"),
+        client_message_id__in=client_ids,
+    )
+    return dict(publications.values_list("client_message_id", "message_id"))
+
+
+def _tell(using: str, channel: str, published: list[Published]) -> None:
+    jobs = sum(len(one.job_ids) for one in published)
+    accepted = sum(one.message_id is not None for one in published)
+    listen.wake_on_commit(using, (id for one in published for id in one.consumer_ids))
+    emit(JobsPublished(channel, accepted, jobs))
+
+
+def _receipt(published: Published, client_id: str | None, first: dict[str, int]) -> Receipt:
+    if published.message_id is None:
+        return Receipt(first[client_id or ""], [], duplicate=True)
+    return Receipt(published.message_id, published.job_ids)
+
+
+def _draft(one: Draft | Payload) -> Draft:
+    return one if isinstance(one, Draft) else Draft(payload=one)
+
+
+def _checked(draft: Draft, limits: Settings) -> NewMessage:
+    """The message to store; raise for whatever is out of its bounds."""
+    payload, content_type = _encoded(draft.payload)
+    if len(payload) > limits.MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge(
+            f"The payload has {len(payload)} bytes, the limit is {limits.MAX_PAYLOAD_BYTES}: "
+            "publish a reference to it, or raise PULLJOBS['MAX_PAYLOAD_BYTES']."
+        )
+    if draft.priority not in PRIORITIES:
+        raise InvalidMessage(f"priority must be a whole number from -32768 to 32767, not {draft.priority!r}.")
+    _check_times(draft)
+    return NewMessage(
+        payload,
+        _text("content_type", draft.content_type or content_type),
+        _headers(draft.headers, limits),
+        None if draft.key is None else _text("key", draft.key),
+        draft.priority,
+        None if draft.message_id is None else _text("message_id", draft.message_id),
+        draft.delay,
+        draft.available_at,
+    )
+
+
+def _encoded(payload: Payload) -> tuple[bytes, str]:
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload), BYTES
+    try:
+        if isinstance(payload, str):
+            return payload.encode(), TEXT
+        return json.dumps(payload, cls=DjangoJSONEncoder, allow_nan=False).encode(), JSON
+    except (TypeError, ValueError) as error:
+        raise InvalidMessage(
+            f"The payload can't be written as JSON ({error}): give bytes, text or plain values."
+        ) from error
+
+
+def _text(name: str, value: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS:
+        raise InvalidMessage(f"{name} must be text of 1 to {MAX_KEY_CHARS} characters.")
+    if not _encodable(value):
+        raise InvalidMessage(f"{name} has a NUL character or half a surrogate pair: leave it out.")
+    return value
+
+
+def _encodable(text: str) -> bool:
+    """Whether PostgreSQL takes it: no NUL, and nothing that UTF-8 has no bytes for."""
+    try:
+        return b"\x00" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _headers(headers: Mapping[str, str], limits: Settings) -> dict[str, str]:
+    plain = dict(headers)
+    if any(not (isinstance(item, str) and _encodable(item)) for item in chain(plain, plain.values())):
+        raise InvalidMessage("Names and values of headers must be text without NUL characters.")
+    size = sum(len(item.encode()) for item in chain(plain, plain.values()))
+    if len(plain) > limits.MAX_HEADERS or size > limits.MAX_HEADER_BYTES:
+        raise InvalidMessage(
+            f"{len(plain)} headers of {size} bytes are above the limits of {limits.MAX_HEADERS} "
+            f"and {limits.MAX_HEADER_BYTES} bytes."
+        )
+    return plain
+
+
+def _check_times(draft: Draft) -> None:
+    if draft.delay is not None and not timedelta() <= draft.delay <= timedelta(days=36_500):
+        raise InvalidMessage("delay must be a timedelta from 0 to 100 years.")
+    at = draft.available_at
+    if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
+        raise InvalidMessage(f"available_at must be an aware datetime, not {at!r}: give it a time zone.")
+
+
+def _batches(checked: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:
+    remaining = iter(checked)
+    while batch := list(islice(remaining, BATCH)):
+        yield batch

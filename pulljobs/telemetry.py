@@ -1,0 +1,151 @@
+"""Events: what verbs did, told after the write landed, and worded here and nowhere else.
+
+    JobsPublished   messages and jobs of one publish
+    JobsClaimed     jobs of one claim
+    JobsFinished    jobs of one flush or one settle, by where they went
+    LeasesLost      writes that were refused: somebody else has the job, or nobody
+    JobsExpired     jobs whose lease was over, by where they went
+    JobRefused      an outcome that the database would not take
+    JobFailed       a handler raised
+    HandlerSilent   a manual handler returned without a word
+    LoopFailed      a loop's pass failed and will be tried again
+    LeftBehind      what a stop could not end in time
+
+A recorder is a callable that takes an event. Labels are channel, consumer and event, never ids;
+neither payloads nor tokens are in any event.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+
+logger = logging.getLogger("pulljobs")
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPublished:
+    channel: str
+    messages: int
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsClaimed:
+    consumer: str
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsFinished:
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesLost:
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsExpired:
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRefused:
+    job: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    job: int
+    consumer: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSilent:
+    job: int
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFailed:
+    loop: str
+    error: str
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    jobs: tuple[int, ...]
+
+
+Recorder = Callable[[object], None]
+
+
+@singledispatch
+def log(event: object) -> None:
+    """The recorder that is always there."""
+    logger.debug("%r", event)
+
+
+@log.register
+def _(event: JobsExpired) -> None:
+    logger.info("Leases were over; their jobs went to %s.", _counts(event.states))
+
+
+@log.register
+def _(event: LeasesLost) -> None:
+    logger.warning("Lost the lease of %d jobs; their outcomes were not written.", event.jobs)
+
+
+@log.register
+def _(event: JobRefused) -> None:
+    logger.error("The outcome of job %d can't be written: %s", event.job, event.error)
+
+
+@log.register
+def _(event: JobFailed) -> None:
+    logger.info("Job %d of %s failed: %s", event.job, event.consumer, event.error)
+
+
+@log.register
+def _(event: HandlerSilent) -> None:
+    logger.warning(
+        "The handler of %s ended job %d without ack, nack or reject; it is tried again.",
+        event.consumer,
+        event.job,
+    )
+
+
+@log.register
+def _(event: LoopFailed) -> None:
+    logger.warning(
+        "%s failed and goes on in %.1f s: %s", event.loop, event.pause_seconds, event.error
+    )
+
+
+@log.register
+def _(event: LeftBehind) -> None:
+    logger.warning(
+        "Stopped with jobs running that come back when their lease is over: %s",
+        ", ".join(map(str, event.jobs)),
+    )
+
+
+_recorders: list[Recorder] = [log]
+
+
+def record_with(recorder: Recorder) -> None:
+    _recorders.append(recorder)
+
+
+def emit(event: object) -> None:
+    for recorder in _recorders:
+        recorder(event)
+
+
+def _counts(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{state} {count}" for state, count in sorted(states.items()))
