@@ -4,6 +4,7 @@ import os
 import pwd
 import subprocess
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from example_project.postgres.errors import EmbeddedPostgresError
@@ -23,12 +24,14 @@ class Account:
         if self.uid is not None and self.gid is not None:
             os.chown(directory, self.uid, self.gid)
 
-    def run(self, *command: str | Path, fds: tuple[int, ...] = (), text: str = "") -> str:
+    def run(self, *command: str | PathLike[str], fds: tuple[int, ...] = (), text: str = "") -> str:
         """The output of a command; raises when it fails, with the output's end."""
         try:
             done = subprocess.run(
                 command,
-                **self._as_account(),
+                user=self.uid,
+                group=self.gid,
+                extra_groups=None if self.uid is None else [],
                 cwd="/",
                 # The caller's PGPORT, PGDATA and the like must not reach the server.
                 env={"PATH": os.defpath, "LC_ALL": "C"},
@@ -53,11 +56,6 @@ class Account:
         except EmbeddedPostgresError:
             return False
         return True
-
-    def _as_account(self) -> dict[str, int | list[int]]:
-        if self.uid is None or self.gid is None:
-            return {}
-        return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
 def server_account(data: Path) -> Account:

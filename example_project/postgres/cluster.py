@@ -44,7 +44,16 @@ def create(place: Place, programs: Path, version: int) -> None:
     settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
     identity = ["--username", NAME, "--auth=trust", "--encoding=UTF8"]
     place.account.run(programs / "initdb", "--no-sync", *identity, *locale, *settings, "-D", draft)
-    single = ["--single", "-c", "fsync=off", "-D", draft, "postgres"]
+    single: list[str | Path] = [
+        "--single",
+        "-c",
+        "fsync=off",
+        "-c",
+        "shared_buffers=16MB",
+        "-D",
+        draft,
+        "postgres",
+    ]
     place.account.run(programs / "postgres", *single, text=f"CREATE DATABASE {NAME};\n")
     draft.rename(place.data)
 

@@ -1,4 +1,4 @@
-"""Where a cluster's files are: beside the project's other state, unless the server cannot be there."""
+"""Where a cluster's files are: with the project's other state, where the server can be there."""
 
 import os
 import re

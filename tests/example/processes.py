@@ -1,0 +1,162 @@
+"""Processes that use an embedded server of their own, in a state directory of their own."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import psycopg
+
+from example_project.postgres.locks import open_lock, try_exclusive
+from example_project.state import BASE_DIR
+
+PATIENCE_SECONDS = 30
+# Answers every line it reads with the directory of a server that is up.
+USER = """
+import sys
+from example_project.postgres.launcher import ensure_running
+for line in sys.stdin:
+    print(ensure_running(), flush=True)
+"""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+class User:
+    """One process of a project."""
+
+    def __init__(
+        self,
+        project: "Project",
+        *,
+        program: str = USER,
+        python: str = sys.executable,
+        uid: int | None = None,
+    ) -> None:
+        self.process = subprocess.Popen(
+            [python, "-c", program],
+            user=uid,
+            group=uid,
+            extra_groups=None if uid is None else [],
+            env=project.environment,
+            cwd=project.code,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Path:
+        assert self.process.stdout
+        assert self.process.stderr
+        return Path(self.process.stdout.readline().strip() or self.process.stderr.read())
+
+    def connect(self) -> Path:
+        self.ask()
+        return self.answer()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Project:
+    """A place for code and state; `state` may lie outside of the code."""
+
+    def __init__(self, code: Path, state: Path, version: int = 18) -> None:
+        self.code = code
+        self.cluster = state / f"postgres-{version}"
+        self.environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "PYTHONPATH": str(code),
+            "PULLJOBS_STATE_DIR": str(state),
+            "PULLJOBS_POSTGRES_VERSION": str(version),
+            "PULLJOBS_POSTGRES_FSYNC": "off",
+        }
+        self.users: list[User] = []
+
+    def user(self, **how: str | int) -> User:
+        self.users.append(User(self, **how))  # type: ignore[arg-type]
+        return self.users[-1]
+
+    def stopped(self) -> bool:
+        if not self.cluster.exists():
+            return True
+        lock = open_lock(self.cluster / "server.lock")
+        try:
+            return try_exclusive(lock)
+        finally:
+            os.close(lock)
+
+    def end_users(self) -> None:
+        while self.users:
+            self.users.pop().kill()
+        wait_until(self.stopped)
+
+    def close(self) -> None:
+        self.end_users()
+        for pointer in ("home", "run"):
+            if (self.cluster / pointer).is_file():
+                shutil.rmtree((self.cluster / pointer).read_text())
+
+
+@contextmanager
+def open_directory() -> Iterator[Path]:
+    """Unlike pytest's, one that other users can pass through."""
+    with tempfile.TemporaryDirectory(prefix="pulljobs-test-") as name:
+        os.chmod(name, 0o711)
+        yield Path(name)
+
+
+@contextmanager
+def project(state: str = "state", version: int = 18, code: Path = BASE_DIR) -> Iterator[Project]:
+    with ExitStack() as stack:
+        directory = stack.enter_context(open_directory())
+        yield stack.enter_context(closing(Project(code, directory / state, version)))
+
+
+def postmaster(run: Path) -> int:
+    """The process id of the server; asking it proves that it answers."""
+    with psycopg.connect(host=str(run), user="pulljobs", dbname="pulljobs") as connection:
+        row = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone()
+    assert row
+    return int(row[0].split()[0])
+
+
+def kill_server(run: Path) -> None:
+    """Returns when the kernel has closed the server's socket, a little after its signal."""
+    os.kill(postmaster(run), signal.SIGKILL)
+
+    def refuses() -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(str(run / ".s.PGSQL.5432")) != 0
+
+    wait_until(refuses)
+
+
+@contextmanager
+def sleeping(uid: int) -> Iterator[int]:
+    """The id of an unrelated process of an account."""
+    process = subprocess.Popen(["sleep", "1000"], user=uid if os.geteuid() == 0 else None)
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()

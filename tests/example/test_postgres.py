@@ -1,0 +1,169 @@
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.example.processes import Project, kill_server, postmaster, project, sleeping, wait_until
+
+DJANGO = """
+import sys
+from django.conf import settings
+settings.configure(
+    DATABASES={"default": {"ENGINE": "example_project.postgres", "NAME": "pulljobs",
+                           "USER": "pulljobs"}}
+)
+import django
+django.setup()
+from django.db import connection
+for line in sys.stdin:
+    connection.close()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    print(connection.get_connection_params()["host"], flush=True)
+"""
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Project]:
+    with project() as made:
+        yield made
+
+
+@pytest.fixture
+def shared(cluster: Project) -> Iterator[Project]:
+    """The cluster is made once, its server starts anew for every test."""
+    yield cluster
+    cluster.end_users()
+
+
+def test_processes_that_start_at_once_share_one_server(shared: Project) -> None:
+    log = shared.cluster / "run" / "server.log"
+    before = log.read_text().count("starting PostgreSQL") if log.exists() else 0
+    users = [shared.user() for _ in range(4)]
+    for user in users:
+        user.ask()
+    directories = {user.answer() for user in users}
+    assert directories == {log.parent}
+    assert log.read_text().count("starting PostgreSQL") == before + 1
+
+
+def test_server_lives_as_long_as_its_last_user(shared: Project) -> None:
+    first, last = shared.user(), shared.user()
+    server = postmaster(first.connect())
+    last.connect()
+    first.kill()
+    assert postmaster(last.connect()) == server
+    last.kill()
+    wait_until(shared.stopped)
+
+
+def test_user_who_comes_while_the_server_stops_gets_a_new_one(shared: Project) -> None:
+    user = shared.user()
+    user.connect()
+    for _ in range(5):
+        following = shared.user()
+        user.kill()
+        user = following
+        postmaster(user.connect())
+    user.kill()
+    wait_until(shared.stopped)
+
+
+def test_forked_child_is_a_user(shared: Project) -> None:
+    user = shared.user(
+        program="import os\n"
+        "from example_project.postgres.launcher import ensure_running\n"
+        "run = ensure_running()\n"
+        "if not os.fork():\n"
+        "    print(run, os.getpid(), flush=True)\n"
+        "    input()\n"
+    )
+    run, child = str(user.answer()).rsplit(" ", 1)
+    server = postmaster(Path(run))
+    os.kill(user.process.pid, signal.SIGKILL)
+    user.process.wait()
+    other = shared.user()
+    assert postmaster(other.connect()) == server
+    other.kill()
+    assert postmaster(Path(run)) == server
+    os.kill(int(child), signal.SIGKILL)
+    wait_until(shared.stopped)
+
+
+def test_killed_server_is_started_again(shared: Project) -> None:
+    user = shared.user()
+    server = postmaster(user.connect())
+    kill_server(shared.cluster / "run")
+    assert postmaster(user.connect()) != server
+    user.kill()
+    wait_until(shared.stopped)
+
+
+def test_killed_watcher_is_replaced_by_the_next_user(shared: Project) -> None:
+    user = shared.user()
+    user.connect()
+    watchers = [
+        int(entry.name)
+        for entry in Path("/proc").glob("[0-9]*")
+        if str(shared.cluster).encode() in _command(entry) and b"watcher.py" in _command(entry)
+    ]
+    assert len(watchers) == 1
+    os.kill(watchers[0], signal.SIGKILL)
+    last = shared.user()
+    last.connect()
+    user.kill()
+    last.kill()
+    wait_until(shared.stopped)
+
+
+def test_pid_file_of_a_dead_server_does_not_hinder(shared: Project) -> None:
+    """Its process id may belong to another process of the same account by now."""
+    user = shared.user()
+    run = user.connect()
+    kill_server(run)
+    pid_file = run.parent / "data" / "postmaster.pid"
+    owner = pid_file.stat().st_uid
+    with sleeping(owner) as pid:
+        pid_file.write_text("\n".join([str(pid), *pid_file.read_text().splitlines()[1:]]))
+        postmaster(user.connect())
+
+
+def test_django_connects_again_after_the_server_was_killed(shared: Project) -> None:
+    user = shared.user(program=DJANGO)
+    run = user.connect()
+    kill_server(run)
+    assert user.connect() == run
+
+
+def test_nobody_else_can_connect(shared: Project) -> None:
+    run = shared.user().connect()
+    for directory in (run, run.parent / "data"):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    with psycopg.connect(host=str(run), user="pulljobs", dbname="pulljobs") as connection:
+        assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
+
+
+def test_other_version_has_its_own_server() -> None:
+    with project(version=16) as older:
+        run = older.user().connect()
+        with psycopg.connect(host=str(run), user="pulljobs", dbname="pulljobs") as connection:
+            assert connection.info.server_version // 10_000 == 16
+
+
+@pytest.mark.parametrize("name", ["x" * 120, "one, two", "$HOME `x`", 'it\'s "quoted"'])
+def test_any_path_will_do(name: str) -> None:
+    with project(state=name) as odd:
+        postmaster(odd.user().connect())
+
+
+def _command(entry: Path) -> bytes:
+    try:
+        return (entry / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

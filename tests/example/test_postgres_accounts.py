@@ -1,0 +1,138 @@
+"""Who may run the embedded server, and the sentences for those who cannot."""
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from example_project.postgres.binaries import TREES, installed
+from example_project.state import BASE_DIR
+from tests.example.processes import Project, User, kill_server, open_directory, postmaster
+from tests.requirements import not_run
+
+pytestmark = pytest.mark.processes
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+
+@pytest.fixture
+def checkout() -> Iterator[Project]:
+    """A copy of the launcher and of its wheel, with its own home."""
+    with open_directory() as directory:
+        copy = Project(directory, directory / ".pulljobs")
+        copy.environment["HOME"] = str(directory)
+        del copy.environment["PULLJOBS_STATE_DIR"]
+        _copy_code(directory)
+        yield copy
+        copy.close()
+
+
+def _copy_code(directory: Path) -> None:
+    parts = ("example_project/postgres", "example_project/state.py", "example_project/__init__.py")
+    sources = [(BASE_DIR / part, directory / part) for part in parts]
+    wheel = installed()
+    for part in (f"{wheel.name}/{TREES[18]}", f"{wheel.name}.libs", f"{wheel.name}/.dylibs"):
+        sources.append((wheel.parent / part, directory / part))
+    for source, target in sources:
+        target.parent.mkdir(exist_ok=True, parents=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("include"))
+        elif source.exists():
+            shutil.copy(source, target)
+    (directory / wheel.name / "__init__.py").touch()
+
+
+def test_ordinary_user(checkout: Project) -> None:
+    if os.geteuid() != 0:
+        postmaster(checkout.user().connect())
+        return
+    uid = pwd.getpwnam("nobody").pw_uid
+    python = _python_for(uid)
+    os.chown(checkout.code, uid, -1)
+    run = checkout.user(uid=uid, python=python).connect()
+    postmaster(run)
+    assert run.stat().st_uid == uid
+    assert run.is_relative_to(checkout.cluster)
+
+
+def _python_for(uid: int) -> str:
+    """Root's own Python may be closed to others."""
+    modern = "import sys; sys.exit(sys.version_info < (3, 11))"
+    for python in (os.path.realpath(shutil.which("python3") or ""), "/usr/bin/python3"):
+        try:
+            subprocess.run([python, "-c", modern], user=uid, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return python
+    return not_run("a Python 3.11 that other users can run")
+
+
+@root_only
+def test_root_with_everything_open_keeps_all_in_the_project(checkout: Project) -> None:
+    run = checkout.user().connect()
+    assert run.is_relative_to(checkout.cluster)
+    assert run.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+
+
+@root_only
+def test_root_with_a_closed_home(checkout: Project) -> None:
+    """Project, home and site-packages are all in the closed directory."""
+    checkout.code.chmod(0o700)
+    first = checkout.user()
+    run = first.connect()
+    assert not run.is_relative_to(checkout.code)
+    assert checkout.user().connect() == run
+    assert checkout.code.stat().st_mode & 0o777 == 0o700
+    kill_server(run)
+    assert first.connect() == run
+
+
+@root_only
+def test_root_runs_the_server_as_the_user_who_made_it(checkout: Project) -> None:
+    uid = pwd.getpwnam("daemon").pw_uid
+    os.chown(checkout.code, uid, -1)
+    user = checkout.user(uid=uid, python=_python_for(uid))
+    user.connect()
+    user.kill()
+    run = checkout.user().connect()
+    postmaster(run)
+    assert run.stat().st_uid == uid
+
+
+@root_only
+def test_server_of_another_user_is_refused(checkout: Project) -> None:
+    checkout.user().connect()
+    checkout.code.chmod(0o755)
+    uid = pwd.getpwnam("daemon").pw_uid
+    assert "be the user who made it" in _complaint(checkout, uid=uid, python=_python_for(uid))
+
+
+def test_wheel_is_missing(checkout: Project) -> None:
+    shutil.rmtree(checkout.code / installed().name)
+    # -S hides the installed one.
+    program = "from example_project.postgres.launcher import ensure_running; ensure_running()"
+    checkout.environment["PYTHONNOUSERSITE"] = "1"
+    done = subprocess.run(
+        [os.path.realpath("/proc/self/exe"), "-S", "-c", program],
+        env=checkout.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert 'run `python -m pip install "pulljobs[demo]"`' in done.stderr
+
+
+def test_unknown_version(checkout: Project) -> None:
+    checkout.environment["PULLJOBS_POSTGRES_VERSION"] = "17"
+    assert "set PULLJOBS_POSTGRES_VERSION to 18 or 16" in _complaint(checkout)
+
+
+def _complaint(project: Project, **how: str | int) -> str:
+    user: User = project.user(**how)
+    assert user.process.stdin
+    user.process.stdin.write("\n")
+    _, errors = user.process.communicate()
+    return str(errors)
