@@ -1,11 +1,12 @@
+import psycopg
 from django.db import OperationalError, connection
 
 
 def pytest_report_header() -> str:
     try:
-        with connection._nodb_cursor() as cursor:
-            cursor.execute("SELECT version()")
-            version = cursor.fetchone()[0].split(" on ")[0]
-    except OperationalError as error:
+        # Not a connection of Django's: pytest-django forbids those outside of tests.
+        with psycopg.connect(**connection.get_connection_params()) as direct:
+            version = direct.info.parameter_status("server_version")
+    except (OperationalError, psycopg.OperationalError) as error:
         return f"database: none, {error}"
-    return f"database: {version} at {connection.settings_dict['HOST']}"
+    return f"database: PostgreSQL {version} at {connection.settings_dict['HOST']}"

@@ -1,0 +1,31 @@
+"""The checks that read the code, so that the test command is the whole truth."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from example_project.state import BASE_DIR
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ruff check",
+        "ruff format --check",
+        "lint-imports",
+        pytest.param("mypy", marks=pytest.mark.slow),
+    ],
+)
+def test_tool_has_nothing_to_say(command: str) -> None:
+    name, *arguments = command.split()
+    program = Path(sys.executable).with_name(name)
+    done = subprocess.run([program, *arguments], cwd=BASE_DIR, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.django_db
+def test_migrations_are_complete() -> None:
+    call_command("makemigrations", check_changes=True, dry_run=True)
