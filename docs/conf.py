@@ -1,0 +1,9 @@
+project = "pulljobs"
+author = "the pulljobs authors"
+extensions = ["myst_parser"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "fieldlist"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "pulljobs"
+nitpicky = True
