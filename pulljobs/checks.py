@@ -13,9 +13,15 @@ from django.db import connections
 from pulljobs.conf import SETTING, Settings, load, unknown
 
 POSITIVE = (
-    "CONCURRENCY FETCH_BATCH MAX_HELD FLUSH_SIZE MAX_PAYLOAD_BYTES MAX_RESULT_BYTES "
-    "MAX_ERROR_CHARS PARTITIONS_AHEAD"
-).split()
+    "CONCURRENCY",
+    "FETCH_BATCH",
+    "MAX_HELD",
+    "FLUSH_SIZE",
+    "MAX_PAYLOAD_BYTES",
+    "MAX_RESULT_BYTES",
+    "MAX_ERROR_CHARS",
+    "PARTITIONS_AHEAD",
+)
 
 
 @register

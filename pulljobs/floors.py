@@ -2,7 +2,8 @@
 
 A floor is a position (available_at, id) of one priority below which nothing is left to claim. What
 comes back to the queue becomes available now or later, so above every floor; only what a
-transaction writes that is still open can turn up below one. Two facts of PostgreSQL keep that exact:
+transaction writes that is still open can turn up below one. Two facts of PostgreSQL keep that
+exact:
 
 - Whoever makes a job available has its transaction id before it reads the clock. So what
   transactions with an id above that of an earlier claim write is available after the start of
@@ -38,7 +39,7 @@ class Position(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What `pg_current_snapshot()` tells: ids from `ceiling` on, and those of `open`, are not visible."""
+    """What `pg_current_snapshot()` tells: ids from `ceiling` on and the open ones are invisible."""
 
     ceiling: int
     open: frozenset[int]

@@ -30,7 +30,9 @@ def wait(id: int, timeout: float) -> JobView | None:
     Not inside a transaction: it would never see the settlement, and hold the job's commit back.
     """
     if connections[settings().DATABASE].in_atomic_block:
-        raise PulljobsError("jobs.wait() can't see a commit from inside a transaction: leave it first.")
+        raise PulljobsError(
+            "jobs.wait() can't see a commit from inside a transaction: leave it first."
+        )
     for _pause in _pauses(timeout):
         view = get(id)
         if view.state in SETTLED:

@@ -64,6 +64,4 @@ def maintain() -> Upkeep:
 
 def _outcome(asked: list[int], done: Iterable[int]) -> Outcome:
     changed = set(done)
-    return Outcome(
-        [id for id in asked if id in changed], [id for id in asked if id not in changed]
-    )
+    return Outcome([id for id in asked if id in changed], [id for id in asked if id not in changed])

@@ -32,7 +32,6 @@ class Settlement:
     """JSON."""
 
 
-
 def deliver(held: Held, result: str | None = None) -> Settlement:
     return Settlement(held, Event.DELIVER, result=result)
 

@@ -108,8 +108,7 @@ def publish_many(
     with transaction.atomic(using=using):
         return list(
             chain.from_iterable(
-                _publish_batch(channel, batch, producer, using)
-                for batch in _batches(checked)
+                _publish_batch(channel, batch, producer, using) for batch in _batches(checked)
             )
         )
 
@@ -191,7 +190,9 @@ def _checked(draft: Draft, limits: Settings) -> NewMessage:
             "publish a reference to it, or raise PULLJOBS['MAX_PAYLOAD_BYTES']."
         )
     if draft.priority not in PRIORITIES:
-        raise InvalidMessage(f"priority must be a whole number from -32768 to 32767, not {draft.priority!r}.")
+        raise InvalidMessage(
+            f"priority must be a whole number from -32768 to 32767, not {draft.priority!r}."
+        )
     _check_times(draft)
     return NewMessage(
         payload,
@@ -236,9 +237,11 @@ def _encodable(text: str) -> bool:
 
 def _headers(headers: Mapping[str, str], limits: Settings) -> dict[str, str]:
     plain = dict(headers)
-    if any(not (isinstance(item, str) and _encodable(item)) for item in chain(plain, plain.values())):
+    if any(
+        not (isinstance(item, str) and _encodable(item)) for item in chain(plain, plain.values())
+    ):
         raise InvalidMessage("Names and values of headers must be text without NUL characters.")
-    size = sum(len(item.encode()) for item in chain(plain, plain.values()))
+    size = sum(len(item.encode()) for item in chain(*plain.items()))
     if len(plain) > limits.MAX_HEADERS or size > limits.MAX_HEADER_BYTES:
         raise InvalidMessage(
             f"{len(plain)} headers of {size} bytes are above the limits of {limits.MAX_HEADERS} "
@@ -252,7 +255,9 @@ def _check_times(draft: Draft) -> None:
         raise InvalidMessage("delay must be a timedelta from 0 to 100 years.")
     at = draft.available_at
     if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
-        raise InvalidMessage(f"available_at must be an aware datetime, not {at!r}: give it a time zone.")
+        raise InvalidMessage(
+            f"available_at must be an aware datetime, not {at!r}: give it a time zone."
+        )
 
 
 def _batches(checked: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:

@@ -103,7 +103,7 @@ class Puller:
 def take(
     consumer: Consumer, job_id: int, source: State, *, incremental_timeout: timedelta | None = None
 ) -> Taken | None:
-    """One job by its id, as a job POST does; None: it is not in that state, or not this consumer's."""
+    """One job by its id, as a job POST does; None: not in that state, or not this consumer's."""
     lease = consumer.protocol_lease or settings().PROTOCOL_LEASE
     return jobs.take(
         settings().DATABASE,
@@ -135,7 +135,7 @@ def finish(settlements: Sequence[Settlement]) -> Finished:
 
 
 def reap() -> int | None:
-    """Expire one batch of leases that are over: how many jobs went back or died; None: no more leases."""
+    """Expire a batch of leases that are over: how many jobs went back or died; None: no leases."""
     return _told(jobs.reap(settings().DATABASE, REAPED_LEASES))
 
 

@@ -9,7 +9,6 @@ from django.db.models import Q
 from pulljobs.models.fields import CurrentTransaction, TimeOrderedId, Xid8Field
 from pulljobs.states import LIVE, SETTLED, Reason, State
 
-
 STATES = [(state.value, state.value) for state in State]
 REASONS = [(reason.value, reason.value) for reason in Reason]
 IS_INFLIGHT = Q(state=State.INFLIGHT.value)

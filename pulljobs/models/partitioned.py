@@ -8,7 +8,7 @@ from django.db.migrations.state import ProjectState
 
 
 class CreatePartitionedModel(CreateModel):
-    """CreateModel, PARTITION BY RANGE (id), with a default partition so that no insert ever fails."""
+    """CreateModel, PARTITION BY RANGE (id), with a default partition so that no insert fails."""
 
     def database_forwards(
         self,

@@ -36,8 +36,13 @@ class Party(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self.token_digest:
+            self.set_token()
+        super().save(*args, **kwargs)
+
     def set_token(self, token: str = "") -> str:
-        """Give the party this token, or a random one, without saving; the token, for showing once."""
+        """Give it this token, or a random one, without saving; the token, to be shown once."""
         token = token or secrets.token_urlsafe(_TOKEN_BYTES)
         self.token_digest = digest(token)
         return token
@@ -45,11 +50,6 @@ class Party(models.Model):
     def has_token(self, token: str) -> bool:
         """Whether that is the token, in a time that tells nothing about it."""
         return hmac.compare_digest(self.token_digest, digest(token))
-
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        if not self.token_digest:
-            self.set_token()
-        super().save(*args, **kwargs)
 
 
 class Channel(Party):

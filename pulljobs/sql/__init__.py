@@ -2,11 +2,10 @@
 
 from functools import cache
 from importlib.resources import files
-from typing import LiteralString, cast
+from typing import LiteralString
 
 
 @cache
 def statement(name: str) -> LiteralString:
     """The text of `name.sql`, with psycopg's named placeholders."""
-    text = files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
-    return cast("LiteralString", text)
+    return files(__name__).joinpath(f"{name}.sql").read_text("utf-8")

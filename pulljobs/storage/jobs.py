@@ -120,7 +120,7 @@ def renew(using: str, held: Sequence[Held], lease: timedelta | None = None) -> d
 
 
 def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write outcomes, a job once; a batch that fails is halved until the row at fault stands alone."""
+    """Write outcomes, a job once; a batch that fails is halved until the row at fault is alone."""
     if not settlements:
         return Finished({}, [], {})
     try:
@@ -226,7 +226,7 @@ def kill(using: str, job_ids: Sequence[int], *, reason: str, error: str | None =
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
     """Consumer ids by job id, of those that were DEAD and are QUEUED now."""
     rows = retrying(using, lambda: run(using, "redrive", {"job_ids": list(job_ids)}))
-    return dict((job_id, consumer_id) for job_id, consumer_id in rows)
+    return dict(rows)
 
 
 def delete(using: str, job_ids: Sequence[int]) -> list[int]:

@@ -80,7 +80,9 @@ def forget_publications(using: str, age: timedelta) -> int:
     """Client message ids of that age are free again, and find their message no more."""
     with connections[using].cursor() as cursor:
         cursor.execute(
-            "DELETE FROM pulljobs_publication WHERE published_at < clock_timestamp() - %s", [age]
+            "DELETE FROM pulljobs_publication"
+            " WHERE published_at < clock_timestamp() - make_interval(secs => %s)",
+            [age.total_seconds()],
         )
         return int(cursor.rowcount)
 
@@ -98,7 +100,8 @@ def _made(using: str, partition: Partition) -> bool:
 
     def work() -> bool:
         for text in (
-            "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))",
+            "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL,"
+            " CHECK (id >= {low} AND id < {high}))",
             "LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE",
             "WITH moved AS (DELETE FROM {default} WHERE id >= {low} AND id < {high} RETURNING *)"
             " INSERT INTO {name} SELECT * FROM moved",
@@ -154,5 +157,5 @@ def _patiently(using: str, work: Callable[[], bool]) -> bool:
 
 def _query(using: str, text: sql.Composable) -> list[Row]:
     with connections[using].cursor() as cursor:
-        cursor.execute(text)  # type: ignore[arg-type]  # Django passes psycopg's own on
+        cursor.execute(text)
         return list(cursor.fetchall()) if cursor.description else []

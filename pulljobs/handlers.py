@@ -1,0 +1,277 @@
+"""Handlers: the functions that do jobs in process, and what they are given.
+
+    # orders/pull_handlers.py, found by itself in every installed app
+    @handler(channel="orders", consumer="invoicing")
+    def invoice(job: ClaimedJob) -> None:
+        Invoice.objects.create(order_id=job.json()["order"])
+
+Return to deliver the job; what is returned is stored as its result. Raise `Retry` or `Discard` to
+say what else shall happen; any other exception goes by the ack policy.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from django.utils.module_loading import autodiscover_modules
+
+from pulljobs import outcomes
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError
+from pulljobs.models import Channel, Consumer
+from pulljobs.outcomes import Held, Settlement
+from pulljobs.storage.rows import HeldJob, StoredMessage
+
+MODULE: Final = "pull_handlers"
+
+
+class AckPolicy(StrEnum):
+    """What becomes of a job whose handler returned, or raised."""
+
+    NACK_ON_ERROR = "nack_on_error"
+    """Delivered; after an exception tried again by the consumer's strategy."""
+    REJECT_ON_ERROR = "reject_on_error"
+    """Delivered; after an exception dead."""
+    ACK = "ack"
+    """Delivered, exception or not."""
+    ACK_FIRST = "ack_first"
+    """Delivered before the handler runs: at most once."""
+    MANUAL = "manual"
+    """What the handler calls; if it calls nothing, tried again."""
+
+
+class ClaimedJob:
+    """One job in the hands of its handler."""
+
+    __slots__ = (
+        "_message",
+        "_renew",
+        "_row",
+        "_stopping",
+        "deadline",
+        "handler",
+        "held",
+        "lease",
+        "renew_at",
+        "settlement",
+        "taken_away",
+    )
+
+    def __init__(
+        self,
+        handler: "Handler",
+        row: HeldJob,
+        message: StoredMessage,
+        held: Held,
+        *,
+        lease: timedelta,
+        claimed_at: float,
+        renew: Callable[["ClaimedJob"], bool],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self.handler, self.held, self.lease = handler, held, lease
+        self.settlement: Settlement | None = None
+        self.taken_away = False
+        self._row, self._message = row, message
+        self._renew, self._stopping = renew, stopping
+        self.extend(claimed_at)
+
+    @property
+    def id(self) -> int:
+        return self._row.id
+
+    @property
+    def message_id(self) -> int:
+        return self._row.message_id
+
+    @property
+    def payload(self) -> bytes:
+        return self._message.payload
+
+    @property
+    def text(self) -> str:
+        return self._message.payload.decode()
+
+    def json(self) -> Any:
+        return json.loads(self._message.payload)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._message.headers
+
+    @property
+    def content_type(self) -> str:
+        return self._message.content_type
+
+    @property
+    def published_at(self) -> datetime:
+        return self._message.published_at
+
+    @property
+    def key(self) -> str | None:
+        return self._row.key
+
+    @property
+    def priority(self) -> int:
+        return self._row.priority
+
+    @property
+    def retry_count(self) -> int:
+        """How often it was tried again before this run."""
+        return self._row.retry_count
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was claimed, this time counted."""
+        return self._row.deliveries
+
+    @property
+    def remaining(self) -> timedelta:
+        """Of the lease, by this process's own clock; the worker renews it while it lives."""
+        return timedelta(seconds=max(0.0, self.deadline - time.monotonic()))
+
+    @property
+    def stopping(self) -> bool:
+        """The worker is asked to stop: end soon, or raise `Retry`."""
+        return self._stopping()
+
+    @property
+    def lost(self) -> bool:
+        """Somebody else has the job now, or nobody: stop; what is done from now on is discarded."""
+        return self.taken_away or time.monotonic() >= self.deadline
+
+    def renew(self) -> bool:
+        """Ask for a full new lease now; False: it is lost."""
+        return self._renew(self)
+
+    def ack(self, result: Any = None) -> bool:
+        """Deliver it, whatever the policy; False: an earlier word on it stands."""
+        return self._settle(lambda: outcomes.deliver(self.held, encoded(result)))
+
+    def nack(self, after: timedelta | None = None, *, error: str = "nack") -> bool:
+        """Try it again, after the consumer's own delay or the given one."""
+        return self._settle(lambda: outcomes.retry(self.held, error, after=after))
+
+    def reject(self, reason: str = "rejected by its handler") -> bool:
+        """Give it up for dead."""
+        return self._settle(lambda: outcomes.reject(self.held, reason))
+
+    def extend(self, since: float) -> None:
+        """The lease runs anew from that monotonic time."""
+        seconds = self.lease.total_seconds()
+        self.deadline = since + seconds
+        self.renew_at = since + seconds / 3
+
+    def _settle(self, say: Callable[[], Settlement]) -> bool:
+        if self.settlement is not None:
+            return False
+        self.settlement = say()
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """A registered function; `defaults` fill the consumer's row where code makes it."""
+
+    channel: str
+    consumer: str
+    function: Callable[[ClaimedJob], Any]
+    ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR
+    transactional: bool = False
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+_registered: dict[tuple[str, str], Handler] = {}
+
+
+def handler(
+    *,
+    channel: str,
+    consumer: str,
+    ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
+    transactional: bool = False,
+    **defaults: Any,
+) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
+    """Let the function do the jobs of that consumer.
+
+    With `transactional` the handler runs in a transaction of the jobs' database that ends with the
+    settle: its writes and the settle are committed together, so its effects happen exactly once.
+    Other keywords are fields of the consumer (`retry_strategy`, `max_retries`, `lease`, ...), used
+    when its row is made.
+    """
+
+    def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
+        _add(
+            Handler(
+                channel=channel,
+                consumer=consumer,
+                function=function,
+                ack_policy=AckPolicy(ack_policy),
+                transactional=transactional,
+                defaults=defaults,
+            )
+        )
+        return function
+
+    return register
+
+
+def autodiscover() -> None:
+    """Import `pull_handlers` of every installed app."""
+    autodiscover_modules(MODULE)
+
+
+def registered() -> Iterator[Handler]:
+    yield from _registered.values()
+
+
+def sync_consumers() -> list[Consumer]:
+    """Make the rows of channels and consumers that handlers name and the database lacks; all rows.
+
+    What people changed in the admin stays as it is.
+    """
+    return [_row(one) for one in registered()]
+
+
+def encoded(result: Any) -> str | None:
+    """The result as JSON text; TypeError or ValueError for what is none, or too long."""
+    if result is None:
+        return None
+    text = json.dumps(result, allow_nan=False)
+    limit = settings().MAX_RESULT_BYTES
+    if len(text) > limit:
+        raise ValueError(f"the result has {len(text)} bytes of JSON, the limit is {limit}")
+    return text
+
+
+def _add(new: Handler) -> None:
+    if new.transactional and new.ack_policy is AckPolicy.ACK_FIRST:
+        raise ConfigurationError(
+            f"{_path(new.function)} is transactional and ack_first: settle before the handler "
+            "runs, or together with its writes, not both."
+        )
+    place = (new.channel, new.consumer)
+    known = _registered.get(place)
+    if known is not None and known.function is not new.function:
+        raise ConfigurationError(
+            f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
+            f"{_path(known.function)} and {_path(new.function)}. Give one another consumer."
+        )
+    _registered[place] = new
+
+
+def _path(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
+
+
+def _row(one: Handler) -> Consumer:
+    using = settings().DATABASE
+    channel, _made = Channel.objects.using(using).get_or_create(name=one.channel)
+    consumer, _made = Consumer.objects.using(using).get_or_create(
+        channel=channel, name=one.consumer, defaults=one.defaults
+    )
+    return consumer

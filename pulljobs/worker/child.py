@@ -1,0 +1,185 @@
+"""One working process: the loops around a pool of threads, and how they start and stop."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import Final
+from uuid import UUID
+
+from django.db import connections
+
+from pulljobs import handlers
+from pulljobs.conf import Settings
+from pulljobs.errors import ConfigurationError
+from pulljobs.models import Consumer
+from pulljobs.pulling import Puller
+from pulljobs.storage import nodes, statements
+from pulljobs.telemetry import LeftBehind, emit
+from pulljobs.worker.fetcher import Fetcher, Source
+from pulljobs.worker.flusher import Flusher
+from pulljobs.worker.held import Holdings
+from pulljobs.worker.listener import Wakeups
+from pulljobs.worker.loop import Runner, Waker
+from pulljobs.worker.pool import Pool, Slots
+from pulljobs.worker.reaper import Reaper
+
+logger = logging.getLogger("pulljobs.worker")
+
+LAST_FLUSH: Final = 1.0
+"""Seconds for the last flush, inside the second that a stop may take beyond its timeout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a supervisor tells its child; `only` names channels or channel/consumer, none: all."""
+
+    node_id: UUID
+    limits: Settings
+    only: tuple[str, ...] = ()
+    burst: bool = False
+
+
+class Child:
+    """Built in the working process, after Django is set up."""
+
+    def __init__(self, order: Order, slots: Slots) -> None:
+        self._order, self._limits = order, order.limits
+        self._stop = threading.Event()
+        self._fetcher_waker, self._flusher_waker = Waker(), Waker()
+        self._holdings = Holdings(self._limits.MAX_HELD)
+        self._pool = Pool(
+            self._limits.CONCURRENCY, slots, on_low=lambda: self._fetcher_waker.wake()
+        )
+        self._sources = _sources(order)
+        self._fetcher = Runner("fetcher", self._make_fetcher())
+        self._flusher = Runner("flusher", self._make_flusher())
+        self._reaper = Runner("reaper", Reaper(self._limits, order.node_id))
+        self._listener = self._make_listener()
+
+    def run(self) -> None:
+        """Work until asked to stop; return when all that could end has ended."""
+        using = self._limits.DATABASE
+        nodes.register(using, self._order.node_id, f"{socket.gethostname()}:{os.getpid()}")
+        self._pool.start()
+        for runner in self._runners():
+            runner.start()
+        self._stop.wait()
+        self._end()
+        nodes.stop(using, self._order.node_id)
+        connections.close_all()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _end(self) -> None:
+        deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
+        # No new claims; one already sent may return, and what it brings is released below.
+        self._fetcher.stop()
+        self._reaper.stop()
+        self._pool.give_back()
+        self._fetcher.join(deadline - time.monotonic())
+        self._pool.give_back()
+        self._pool.end()
+        self._flusher.wake()
+        # Running handlers get their time while the flusher renews their leases and writes.
+        ended = self._pool.join(deadline)
+        running = self._pool.running()
+        self._flush_last()
+        if not ended and running:
+            emit(LeftBehind(running))
+
+    def _flush_last(self) -> None:
+        deadline = time.monotonic() + LAST_FLUSH
+        while self._pool.outcomes and time.monotonic() < deadline:
+            self._flusher.wake()
+            time.sleep(0.005)
+        self._flusher.stop()
+        self._flusher.join(deadline - time.monotonic())
+
+    def _runners(self) -> list[Runner]:
+        every = [self._flusher, self._reaper, self._listener, self._fetcher]
+        return [runner for runner in every if runner is not None]
+
+    def _make_fetcher(self) -> Fetcher:
+        return Fetcher(
+            self._sources,
+            self._limits,
+            self._pool,
+            self._holdings,
+            stopping=self._stop.is_set,
+            on_drained=self._stop.set if self._order.burst else None,
+        )
+
+    def _make_flusher(self) -> Flusher:
+        self._fetcher_waker.wake = self._fetcher.wake
+        flusher = Flusher(self._pool.outcomes, self._limits, self._holdings, self._fetcher_waker)
+        self._pool.on_outcome = self._flush_when_many
+        return flusher
+
+    def _flush_when_many(self) -> None:
+        if len(self._pool.outcomes) >= self._limits.FLUSH_SIZE:
+            self._flusher.wake()
+
+    def _make_listener(self) -> Runner | None:
+        using = self._limits.DATABASE
+        if statements.behind_pooler(using):
+            return None
+        consumer_ids = frozenset(source.puller.consumer.pk for source in self._sources)
+        return Runner("listener", Wakeups(using, consumer_ids, self._fetcher.wake))
+
+
+def work(order: Order, slots: Slots, supervisor: Connection) -> None:
+    """What the child process does, from its start to its exit code."""
+    child = Child(order, slots)
+    _obey_signals(child.stop)
+    threading.Thread(target=_outlive_not, args=(supervisor, child.stop), daemon=True).start()
+    child.run()
+    # Threads that a handler holds on to must not keep the process.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _sources(order: Order) -> list[Source]:
+    rows = handlers.sync_consumers()
+    found = [
+        Source(Puller(order.limits.DATABASE, consumer, node_id=order.node_id), handler)
+        for consumer, handler in zip(rows, handlers.registered(), strict=True)
+        if _serves(order, handler.channel, handler.consumer) and consumer.type == Consumer.Type.PULL
+    ]
+    if not found:
+        raise ConfigurationError(
+            "There is no handler to run: register one with @pulljobs.handlers.handler in a "
+            "pull_handlers.py of an installed app, and check --only."
+        )
+    return found
+
+
+def _serves(order: Order, channel: str, consumer: str) -> bool:
+    return not order.only or bool({channel, f"{channel}/{consumer}"} & set(order.only))
+
+
+def _obey_signals(stop: Callable[[], None]) -> None:
+    """SIGTERM stops, a second exits at once; a terminal's SIGINT is the supervisor's to tell."""
+
+    def on_term(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        stop()
+
+    signal.signal(signal.SIGTERM, on_term)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _outlive_not(supervisor: Connection, stop: Callable[[], None]) -> None:
+    """Stop when the supervisor's end of the pipe closes, however it died."""
+    try:
+        supervisor.recv_bytes()
+    except (EOFError, OSError):
+        logger.warning("The supervisor is gone; stopping.")
+        stop()

@@ -1,0 +1,74 @@
+"""The flusher: writes outcomes in batches, and renews the leases of all that is not written yet."""
+
+import time
+from collections import deque
+from collections.abc import Set
+from itertools import groupby
+from operator import attrgetter
+
+from pulljobs import outcomes, pulling
+from pulljobs.conf import Settings
+from pulljobs.handlers import ClaimedJob
+from pulljobs.outcomes import Held, Settlement
+from pulljobs.telemetry import LeasesLost, emit
+from pulljobs.worker.held import Holdings
+from pulljobs.worker.loop import Waker
+
+Said = tuple[ClaimedJob, Settlement | None]
+
+
+class Flusher:
+    """Loop: renew what is due, then write what was said; an outcome is never lost, only late."""
+
+    def __init__(
+        self, said: deque[Said], limits: Settings, holdings: Holdings, fetcher: Waker
+    ) -> None:
+        self._said, self._limits, self._holdings = said, limits, holdings
+        self._fetcher = fetcher
+
+    def tick(self) -> float:
+        self._renew()
+        flushed = self._flush()
+        if flushed == self._limits.FLUSH_SIZE:
+            return 0
+        return self._limits.FLUSH_INTERVAL.total_seconds()
+
+    def _flush(self) -> int:
+        batch = [self._said.popleft() for _ in range(min(len(self._said), self._limits.FLUSH_SIZE))]
+        if not batch:
+            return 0
+        try:
+            finished = pulling.finish([word for _job, word in batch if word is not None])
+        except Exception:
+            self._said.extendleft(reversed(batch))
+            raise
+        refused = [
+            (job, outcomes.retry(job.held, f"Its outcome can't be written: {error}"))
+            for job, word in batch
+            if word is not None
+            and (error := finished.refused.get(job.held.job_id)) is not None
+            and word.result is not None
+        ]
+        self._said.extend(refused)
+        again = {job.held.job_id for job, _word in refused}
+        self._holdings.drop(job.held.job_id for job, _word in batch if job.held.job_id not in again)
+        self._fetcher.wake()
+        return len(batch)
+
+    def _renew(self) -> None:
+        due = sorted(self._holdings.due(), key=attrgetter("lease"))
+        for lease, group in groupby(due, key=attrgetter("lease")):
+            jobs = list(group)
+            before = time.monotonic()
+            self._mark(jobs, pulling.renew([job.held for job in jobs], lease).keys(), before)
+
+    def _mark(self, jobs: list[ClaimedJob], kept: Set[Held], before: float) -> None:
+        lost = 0
+        for job in jobs:
+            if job.held in kept:
+                job.extend(before)
+            elif not job.taken_away:
+                job.taken_away, job.renew_at = True, float("inf")
+                lost += 1
+        if lost:
+            emit(LeasesLost(lost))

@@ -1,0 +1,92 @@
+"""Running loops: threads, wake-up, jitter, error back-off and stopping, once for all of them."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from django.db import connections
+
+from pulljobs.conf import settings
+from pulljobs.storage import statements
+from pulljobs.telemetry import LoopFailed, emit
+
+JITTER: Final = 0.3
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+QUIET: Final = 1.0
+
+
+class Loop(Protocol):
+    def tick(self) -> float:
+        """One pass; the seconds to wait before the next."""
+
+
+class Runner:
+    """A thread that ticks a loop until it is stopped; an error makes it pause, never end."""
+
+    def __init__(self, name: str, loop: Loop) -> None:
+        self.name, self._loop = name, loop
+        self._stopping = threading.Event()
+        self._wakened = threading.Event()
+        self._failures = 0
+        self._last_report = -QUIET
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.beat = time.monotonic()
+        """When the last pass ended, on the monotonic clock."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """End the wait before the next pass."""
+        if not self._wakened.is_set():
+            self._wakened.set()
+
+    def stop(self) -> None:
+        """Ask it to end after the pass it is in; harmless before the start and a second time."""
+        self._stopping.set()
+        self._wakened.set()
+
+    def join(self, timeout: float) -> bool:
+        """Whether it has ended within so many seconds."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, timeout))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        statements.dedicate(settings().DATABASE)
+        try:
+            while not self._stopping.is_set():
+                pause = self._pass()
+                self.beat = time.monotonic()
+                if pause > 0:
+                    self._wakened.wait(pause)
+                self._wakened.clear()
+        finally:
+            connections.close_all()
+
+    def _pass(self) -> float:
+        try:
+            pause = self._loop.tick()
+        except Exception as error:
+            return self._after(error)
+        self._failures = 0
+        return pause * random.uniform(1 - JITTER, 1)
+
+    def _after(self, error: Exception) -> float:
+        connections[settings().DATABASE].close()
+        pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
+        self._failures = min(self._failures + 1, 10)
+        if time.monotonic() - self._last_report >= QUIET:
+            self._last_report = time.monotonic()
+            emit(LoopFailed(self.name, f"{type(error).__name__}: {error}".strip(), pause))
+        return pause
+
+
+class Waker:
+    """Something to wake that is made later than what wakes it."""
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] = lambda: None

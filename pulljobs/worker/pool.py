@@ -1,0 +1,100 @@
+"""Threads that run handlers."""
+
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, MutableSequence
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from django.db import close_old_connections, connections
+
+from pulljobs import outcomes
+from pulljobs.handlers import ClaimedJob
+from pulljobs.outcomes import Settlement
+from pulljobs.worker.executor import perform
+
+IDLE: Final = 0
+"""In a slot: no job runs in this thread."""
+CONNECTION_CHECK: Final = 1.0
+
+Slot = ctypes.c_int64
+"""Memory in which a child tells its supervisor which job a thread is running."""
+
+Slots = MutableSequence[int] | ctypes.Array[ctypes.c_int64]
+
+
+class Pool:
+    """Takes claimed jobs from one queue and puts what became of them into another."""
+
+    def __init__(self, concurrency: int, slots: Slots, on_low: Callable[[], None]) -> None:
+        self.waiting: SimpleQueue[ClaimedJob | None] = SimpleQueue()
+        self.outcomes: deque[tuple[ClaimedJob, Settlement | None]] = deque()
+        self.started = 0
+        """Jobs taken up so far; read without a lock, for pace only."""
+        self.low_water = 0
+        """The fetcher is told when fewer wait."""
+        self.on_outcome: Callable[[], None] = lambda: None
+        self._slots, self._on_low = slots, on_low
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._work, args=(slot,), name=f"worker-{slot}", daemon=True)
+            for slot in range(concurrency)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def give_back(self) -> None:
+        """From now on release what no thread has taken up yet."""
+        self._closing = True
+        try:
+            while (job := self.waiting.get_nowait()) is not None:
+                self._release(job)
+        except Empty:
+            return
+
+    def end(self) -> None:
+        """Let each thread end after what it runs; nothing is put into `waiting` any more."""
+        for _thread in self._threads:
+            self.waiting.put(None)
+
+    def join(self, deadline: float) -> bool:
+        """Whether all threads ended before that monotonic time."""
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def running(self) -> tuple[int, ...]:
+        return tuple(id for id in self._slots if id != IDLE)
+
+    def _work(self, slot: int) -> None:
+        checked = time.monotonic()
+        while (job := self.waiting.get()) is not None:
+            self._do(slot, job)
+            if self.waiting.qsize() <= self.low_water:
+                self._on_low()
+            if time.monotonic() - checked > CONNECTION_CHECK:
+                close_old_connections()
+                checked = time.monotonic()
+        connections.close_all()
+
+    def _do(self, slot: int, job: ClaimedJob) -> None:
+        if self._closing:
+            self._release(job)
+            return
+        self.started += 1
+        if job.lost:
+            # Never started, so there is nothing to say: the end of the lease gave it back.
+            self.outcomes.append((job, None))
+            return
+        self._slots[slot] = job.held.job_id
+        settlement = perform(job)
+        self._slots[slot] = IDLE
+        self.outcomes.append((job, settlement))
+        self.on_outcome()
+
+    def _release(self, job: ClaimedJob) -> None:
+        self.outcomes.append((job, outcomes.release(job.held)))

@@ -1,0 +1,34 @@
+"""The reaper: gives back what leases hold that are over, and does the upkeep that is due."""
+
+import time
+from uuid import UUID
+
+from pulljobs import operating, pulling
+from pulljobs.conf import Settings
+from pulljobs.storage import nodes
+
+
+class Reaper:
+    """Loop: every worker runs one; they skip each other's leases, so there is no leader."""
+
+    def __init__(self, limits: Settings, node_id: UUID) -> None:
+        self._limits, self._node_id = limits, node_id
+        self._beat_at = self._maintained_at = float("-inf")
+
+    def tick(self) -> float:
+        self._beat()
+        while pulling.reap() is not None:
+            pass
+        self._maintain()
+        return self._limits.REAP_INTERVAL.total_seconds()
+
+    def _beat(self) -> None:
+        if time.monotonic() - self._beat_at >= self._limits.HEARTBEAT_INTERVAL.total_seconds():
+            nodes.beat(self._limits.DATABASE, self._node_id)
+            self._beat_at = time.monotonic()
+
+    def _maintain(self) -> None:
+        due = self._maintained_at + self._limits.MAINTENANCE_INTERVAL.total_seconds()
+        if time.monotonic() >= due:
+            operating.maintain()
+            self._maintained_at = time.monotonic()
