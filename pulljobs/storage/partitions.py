@@ -8,7 +8,7 @@ ever failing.)
 import logging
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Final, NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
 import psycopg
 from django.db import OperationalError, connections, transaction
@@ -88,7 +88,18 @@ def forget_publications(using: str, age: timedelta) -> int:
 
 
 def _made(using: str, partition: Partition) -> bool:
-    """Create, fill from the default what is there already, attach."""
+    """Create, fill from the default what is there already, attach.
+
+    Who reads through the parent while rows leave the default must wait for the parent itself: a
+    plan that has listed the partitions before would look for them in the default only.
+    """
+    return _patiently(using, lambda: _attached(using, partition, moving=False)) or _patiently(
+        using, lambda: _attached(using, partition, moving=True)
+    )
+
+
+def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
+    """False, and nothing done: there is something to move."""
     low, high = partition.bounds
     names = {
         "name": sql.Identifier(partition.name),
@@ -98,19 +109,22 @@ def _made(using: str, partition: Partition) -> bool:
         "high": sql.Literal(high),
     }
 
-    def work() -> bool:
-        for text in (
-            "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL,"
-            " CHECK (id >= {low} AND id < {high}))",
-            "LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE",
-            "WITH moved AS (DELETE FROM {default} WHERE id >= {low} AND id < {high} RETURNING *)"
-            " INSERT INTO {name} SELECT * FROM moved",
-            "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})",
-        ):
-            _query(using, sql.SQL(text).format(**names))
-        return True
+    def do(text: LiteralString) -> list[Row]:
+        return _query(using, sql.SQL(text).format(**names))
 
-    return _patiently(using, work)
+    if moving:
+        do("LOCK TABLE {parent} IN ACCESS EXCLUSIVE MODE")
+    do("LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE")
+    [(crowded,)] = do("SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high})")
+    if crowded and not moving:
+        return False
+    do("CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))")
+    do(
+        "WITH moved AS (DELETE FROM {default} WHERE id >= {low} AND id < {high} RETURNING *)"
+        " INSERT INTO {name} SELECT * FROM moved"
+    )
+    do("ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})")
+    return True
 
 
 def _dropped(using: str, partition: Partition) -> bool:
