@@ -1,0 +1,1 @@
+"""The broker protocol over HTTP; mount it with `include("pulljobs.api.urls")`."""

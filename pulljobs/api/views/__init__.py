@@ -1,0 +1,1 @@
+"""One module an endpoint, on the view they share."""
