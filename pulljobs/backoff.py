@@ -7,24 +7,24 @@
     exponential:1x3<60         1, 3, 9, ... s, at most 60
     5,30,60                    5, 30, 60, then 120, 180, ...: (n - length + 1) x last
 
-A consumer keeps the text and what it expands to: an array of seconds and a cap, from which SQL
-takes the n-th delay, the same for REST, worker and reaper. Jitter is added there, inside the cap.
+A ladder has 200 rungs at the most and stays on its last; no delay is above a year. A consumer keeps
+the text and what it expands to: an array of seconds and a cap, from which SQL takes the n-th delay,
+the same for REST, worker and reaper. Jitter is added there, inside the cap.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice, repeat
 from typing import Final
 
 LONGEST: Final = 365 * 86400.0
 EXPONENTIAL_CAP: Final = 300.0
-_ENTRIES: Final = 64
+_ENTRIES: Final = 200
 _NUMBER: Final = r"(\d+(?:\.\d+)?)"
-_STRATEGY: Final = re.compile(
-    rf"(?P<name>constant|linear|exponential):{_NUMBER}"
-    rf"(?:\+(?P<step>\d+(?:\.\d+)?))?(?:x(?P<factor>\d+(?:\.\d+)?))?(?:<(?P<cap>\d+(?:\.\d+)?))?"
-)
+_CONSTANT: Final = re.compile(rf"constant:{_NUMBER}")
+_LINEAR: Final = re.compile(rf"linear:{_NUMBER}(?:\+{_NUMBER})?(?:<{_NUMBER})?")
+_EXPONENTIAL: Final = re.compile(rf"exponential:{_NUMBER}(?:x{_NUMBER})?(?:<{_NUMBER})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,14 @@ def expand(text: str) -> Delays:
     text = text.replace(" ", "")
     if text == NEVER:
         return Delays(())
-    strategy = _STRATEGY.fullmatch(text)
-    if strategy is None:
-        return Delays(_listed(text))
-    first, name = float(strategy[2]), strategy["name"]
-    if name == "constant":
-        return Delays((first,), cap=first)
-    if name == "linear":
-        cap = float(strategy["cap"] or LONGEST)
-        return Delays(_ladder(_linear(first, float(strategy["step"] or first)), cap), cap)
-    cap = float(strategy["cap"] or EXPONENTIAL_CAP)
-    return Delays(_ladder(_exponential(first, float(strategy["factor"] or 2.0)), cap), cap)
+    if match := _CONSTANT.fullmatch(text):
+        return _ladder(repeat(float(match[1])), LONGEST)
+    if match := _LINEAR.fullmatch(text):
+        return _ladder(count(float(match[1]), float(match[2] or match[1])), match[3] or LONGEST)
+    if match := _EXPONENTIAL.fullmatch(text):
+        rungs = _exponential(float(match[1]), float(match[2] or 2))
+        return _ladder(rungs, match[3] or EXPONENTIAL_CAP)
+    return Delays(_listed(text))
 
 
 def _listed(text: str) -> tuple[float, ...]:
@@ -78,23 +75,18 @@ def _listed(text: str) -> tuple[float, ...]:
     return seconds
 
 
-def _linear(first: float, step: float) -> Iterator[float]:
-    while True:
-        yield first
-        first += step
-
-
 def _exponential(first: float, factor: float) -> Iterator[float]:
     while True:
         yield first
         first = min(first * factor, LONGEST)
 
 
-def _ladder(rungs: Iterator[float], cap: float) -> tuple[float, ...]:
-    """The rungs below the cap and the cap itself, or as many as a consumer can use."""
+def _ladder(rungs: Iterator[float], highest: str | float) -> Delays:
+    """Rungs until they end: at the highest, where they rise no more, or at as many as are kept."""
     ladder: list[float] = []
+    cap = min(float(highest), LONGEST)
     for seconds in islice(rungs, _ENTRIES):
-        ladder.append(min(seconds, cap))
-        if seconds >= cap:
+        if ladder and min(seconds, cap) <= ladder[-1]:
             break
-    return tuple(ladder)
+        ladder.append(min(seconds, cap))
+    return Delays(tuple(ladder), cap=ladder[-1])

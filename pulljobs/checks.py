@@ -10,17 +10,14 @@ from django.conf import settings as django_settings
 from django.core.checks import CheckMessage, Error, register
 from django.db import connections
 
-from pulljobs.conf import SETTING, Settings, load, unknown
+from pulljobs.conf import SETTING, Settings, load, mistyped, unknown
 
-POSITIVE = (
-    "CONCURRENCY",
-    "FETCH_BATCH",
-    "MAX_HELD",
-    "FLUSH_SIZE",
-    "MAX_PAYLOAD_BYTES",
-    "MAX_RESULT_BYTES",
-    "MAX_ERROR_CHARS",
-    "PARTITIONS_AHEAD",
+MAY_BE_ZERO = {"MIN_FETCH_INTERVAL", "DEDUPE_WINDOW", "MAX_HEADERS", "MAX_HEADER_BYTES"}
+ORDERED = (
+    ("CONCURRENCY", "MAX_HELD", "some threads would never get a job."),
+    ("FLUSH_INTERVAL", "MAX_LEASE", "outcomes would be written after the lease is over."),
+    ("MIN_FETCH_INTERVAL", "MAX_FETCH_INTERVAL", "they bound one wait."),
+    ("DEDUPE_WINDOW", "RETENTION", "client message ids are forgotten with their messages."),
 )
 
 
@@ -31,46 +28,32 @@ def check_settings(
     given = getattr(django_settings, SETTING, {})
     if not isinstance(given, dict):
         return [Error(f"{SETTING} is not a dict.", id="pulljobs.E001")]
-    problems = unknown(given)
-    if problems:
+    if problems := unknown(given):
         return [Error(problem, id="pulljobs.E002") for problem in problems]
-    wrong = _mistyped(given)
-    if wrong:
-        return wrong
+    if problems := mistyped(given):
+        return [Error(problem, id="pulljobs.E003") for problem in problems]
     return [*_out_of_order(load(given)), *_wrong_engine(load(given))]
 
 
-def _mistyped(given: dict[str, Any]) -> list[CheckMessage]:
-    expected = {field.name: field.type for field in fields(Settings)}
-    return [
-        Error(f"{SETTING}[{key!r}] must be {expected[key]}, not {value!r}.", id="pulljobs.E003")
-        for key, value in given.items()
-        if isinstance(value, bool) or not isinstance(value, expected[key])  # type: ignore[arg-type]  # the annotations are plain types
-    ]
-
-
 def _out_of_order(settings: Settings) -> list[CheckMessage]:
-    problems = [
+    problems: list[CheckMessage] = [
         Error(f"{SETTING}[{name!r}] must be above 0.", id="pulljobs.E004")
-        for name in POSITIVE
-        if getattr(settings, name) <= 0
+        for name in (field.name for field in fields(Settings))
+        if name not in MAY_BE_ZERO and _is_nothing(getattr(settings, name))
     ]
-    if settings.MAX_HELD < settings.CONCURRENCY:
-        problems.append(
-            Error(
-                f"{SETTING}: MAX_HELD ({settings.MAX_HELD}) is below CONCURRENCY "
-                f"({settings.CONCURRENCY}): some threads would never get a job.",
-                id="pulljobs.E005",
-            )
+    return problems + [
+        Error(
+            f"{SETTING}: {low} ({getattr(settings, low)}) must not be above {high} "
+            f"({getattr(settings, high)}): {otherwise}",
+            id="pulljobs.E005",
         )
-    if not timedelta(0) < settings.FLUSH_INTERVAL < settings.MAX_LEASE:
-        problems.append(
-            Error(
-                f"{SETTING}: FLUSH_INTERVAL must be above 0 and below MAX_LEASE.",
-                id="pulljobs.E006",
-            )
-        )
-    return list(problems)
+        for low, high, otherwise in ORDERED
+        if getattr(settings, high) is not None and getattr(settings, low) > getattr(settings, high)
+    ]
+
+
+def _is_nothing(value: Any) -> bool:
+    return isinstance(value, int | timedelta) and value <= type(value)(0)
 
 
 def _wrong_engine(settings: Settings) -> list[CheckMessage]:

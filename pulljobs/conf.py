@@ -67,7 +67,9 @@ class Settings:
 
 def load(given: Mapping[str, Any]) -> Settings:
     """Raise ConfigurationError for an unknown key or a value of the wrong type."""
-    problems = unknown(given)
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{SETTING} is not a dict.")
+    problems = unknown(given) or mistyped(given)
     if problems:
         raise ConfigurationError(" ".join(problems))
     return Settings(**given)
@@ -83,6 +85,20 @@ def unknown(given: Mapping[str, Any]) -> list[str]:
         for key in given
         if key not in known
     ]
+
+
+def mistyped(given: Mapping[str, Any]) -> list[str]:
+    """One sentence for each value of the wrong type."""
+    types: dict[str, Any] = {field.name: field.type for field in fields(Settings)}
+    return [
+        f"{SETTING}[{key!r}] must be {_words(types[key])}, not {value!r}."
+        for key, value in given.items()
+        if isinstance(value, bool) or not isinstance(value, types[key])
+    ]
+
+
+def _words(expected: Any) -> str:
+    return expected.__name__ if isinstance(expected, type) else str(expected)
 
 
 @cache

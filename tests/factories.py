@@ -1,0 +1,125 @@
+"""Rows for tests; a job comes to its state the way jobs do, by the verbs."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import factory
+from factory.django import DjangoModelFactory
+
+from pulljobs import outcomes
+from pulljobs.floors import Floors
+from pulljobs.models import Channel, Consumer, Lease
+from pulljobs.outcomes import Held
+from pulljobs.publishing import publish, publish_many
+from pulljobs.states import State
+from pulljobs.storage import jobs
+
+USING = "default"
+NO_DELAY = "constant:0"
+LEASE = timedelta(seconds=30)
+MAX_LEASE = timedelta(seconds=900)
+
+
+class ChannelFactory(DjangoModelFactory[Channel]):
+    class Meta:
+        model = Channel
+
+    name = factory.Sequence(lambda n: f"channel-{n}")
+
+
+class ConsumerFactory(DjangoModelFactory[Consumer]):
+    class Meta:
+        model = Consumer
+
+    name = factory.Sequence(lambda n: f"consumer-{n}")
+    channel = factory.SubFactory(ChannelFactory)
+    lease = LEASE
+    retry_strategy = NO_DELAY
+    retry_jitter = 0.0
+
+
+@dataclass(frozen=True)
+class MadeJob:
+    """A job in some state; `held` is the lease it is under, or was under last."""
+
+    id: int
+    consumer: Consumer
+    held: Held
+
+
+class JobFactory(factory.Factory[MadeJob]):
+    """`JobFactory(state=...)`: published, claimed and brought to that state."""
+
+    class Meta:
+        model = MadeJob
+
+    consumer = factory.SubFactory(ConsumerFactory)
+    state = State.QUEUED
+    payload: Any = b"payload"
+
+    @classmethod
+    def _create(cls, model_class: type[MadeJob], *args: Any, **kwargs: Any) -> MadeJob:
+        consumer, state = kwargs["consumer"], State(kwargs["state"])
+        [job_id] = published(consumer, payload=kwargs["payload"])
+        held = Held(job_id, taken(consumer, job_id))
+        bring[state](held)
+        return MadeJob(job_id, consumer, held)
+
+
+def _stay(held: Held) -> None:
+    pass
+
+
+def _settle(settlement: outcomes.Settlement) -> None:
+    assert jobs.finish(USING, [settlement]).states
+
+
+bring = {
+    State.QUEUED: lambda held: _settle(outcomes.release(held)),
+    State.INFLIGHT: _stay,
+    State.DELIVERED: lambda held: _settle(outcomes.deliver(held)),
+    State.DEAD: lambda held: _settle(outcomes.reject(held, "bad")),
+}
+
+
+def published(consumer: Consumer, count: int = 1, **options: Any) -> list[int]:
+    """Ids of this consumer's jobs of so many new messages."""
+    channel = consumer.channel.name
+    payload = options.pop("payload", b"payload")
+    if options:
+        receipts = [publish(channel, payload, **options) for _ in range(count)]
+    else:
+        receipts = publish_many(channel, [payload] * count)
+    place = list(
+        Consumer.objects.filter(channel=consumer.channel, deleted_at=None)
+        .order_by("id")
+        .values_list("id", flat=True)
+    ).index(consumer.pk)
+    return [receipt.job_ids[place] for receipt in receipts]
+
+
+def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
+    """The token of a lease that holds this queued job alone."""
+    options = {"lease": consumer.lease, "max_lease": MAX_LEASE, "door": Lease.Door.POST} | options
+    took = jobs.take(USING, consumer.pk, job_id, source=State.QUEUED, **options)
+    assert took
+    return took.token
+
+
+def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
+    """What one claim from the head of the queue takes."""
+    claim = claim_from_head(consumer, wanted, **options)
+    return [Held(job.id, claim.taken.token) for job in claim.jobs] if claim.taken else []
+
+
+def claim_from_head(consumer: Consumer, wanted: int = 1, **options: Any) -> jobs.Claimed:
+    options = {
+        "entry": Floors().entry_above(),
+        "node_id": None,
+        "door": Lease.Door.WORKER,
+        "lease": None,
+        "max_lease": MAX_LEASE,
+    } | options
+    return jobs.claim(USING, consumer.pk, wanted, **options)

@@ -1,0 +1,130 @@
+"""Other sessions of the database, to build interleavings with, and what the tables hold."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from django.db import connection, connections
+
+from pulljobs.sql import statement
+
+PATIENCE_SECONDS = 20
+TABLES = (
+    "pulljobs_job",
+    "pulljobs_lease",
+    "pulljobs_archived_job",
+    "pulljobs_message",
+    "pulljobs_publication",
+)
+Session = psycopg.Connection[Any]
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+@contextmanager
+def session() -> Iterator[Session]:
+    """A transaction in a session of its own, rolled back at the end unless committed."""
+    params = {**connection.get_connection_params(), "prepare_threshold": None}
+    params.pop("cursor_factory", None)
+    params.pop("context", None)
+    with psycopg.connect(**params) as other:
+        yield other
+        other.rollback()
+
+
+def run(other: Session, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """A statement of pulljobs in that session."""
+    with psycopg.Cursor(other) as cursor:
+        cursor.execute(statement(name), params, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+
+def query(text: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(text, params)
+        return cursor.fetchall() if cursor.description else []
+
+
+def contents(*tables: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row, with the transaction that wrote it, so that even a rewrite to the same shows."""
+    return {
+        table: query(f"SELECT xmin::text, t::text FROM {table} AS t ORDER BY 2")
+        for table in tables or TABLES
+    }
+
+
+def counts() -> dict[str, int]:
+    return {table: query(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES}
+
+
+def states() -> dict[int, str]:
+    return dict(query("SELECT id, state FROM pulljobs_job"))
+
+
+def pass_time(by: timedelta = timedelta(hours=1)) -> None:
+    """Leases end so much sooner, their hard ends stay ahead."""
+    query("UPDATE pulljobs_lease SET leased_until = leased_until - %s", [by])
+
+
+class Thread(threading.Thread):
+    """Does work on Django connections of its own; `result` waits for it and raises what it raised."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self._outcome: Any = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._outcome = self._work()
+        except BaseException as error:
+            self._error = error
+        finally:
+            connections.close_all()
+
+    def result(self) -> Any:
+        self.join(PATIENCE_SECONDS)
+        assert not self.is_alive(), "still at work"
+        if self._error is not None:
+            raise self._error
+        return self._outcome
+
+
+def at_once(count: int, work: Callable[[int], T]) -> list[T]:
+    """Results of so many threads that start together."""
+    barrier = threading.Barrier(count)
+
+    def start(number: int) -> T:
+        connection.ensure_connection()
+        barrier.wait(PATIENCE_SECONDS)
+        return work(number)
+
+    threads = [Thread(lambda number=number: start(number)) for number in range(count)]  # type: ignore[misc]  # mypy can't type a default
+    return [thread.result() for thread in threads]
+
+
+def blocked_by(other: Session) -> bool:
+    """Whether some session waits for a lock of this one."""
+    [(count,)] = query(
+        "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))",
+        [backend(other)],
+    )
+    return bool(count)
+
+
+def backend(other: Session) -> int:
+    row = other.execute("SELECT pg_backend_pid()").fetchone()
+    assert row
+    return int(row[0])

@@ -1,0 +1,107 @@
+"""Mistakes in the PULLJOBS setting are told by name, before anything runs."""
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from example_project.state import BASE_DIR
+from pulljobs.conf import Settings, load, settings
+from pulljobs.errors import ConfigurationError
+
+
+def told(**given: Any) -> list[str]:
+    with override_settings(PULLJOBS=given):
+        return [f"{one.id} {one.msg}" for one in run_checks() if str(one.id).startswith("pulljobs")]
+
+
+def test_the_defaults_are_sound() -> None:
+    assert told() == []
+
+
+def test_an_unknown_setting_names_the_nearest() -> None:
+    [sentence] = told(CONCURENCY=4)
+    assert sentence == "pulljobs.E002 PULLJOBS['CONCURENCY'] is no setting; did you mean 'CONCURRENCY'?"
+    with pytest.raises(ConfigurationError, match="did you mean 'MAX_LEASE'"):
+        load({"max_lease": timedelta(1)})
+
+
+def test_a_setting_like_no_other_is_unknown_too() -> None:
+    assert told(zzz=1) == ["pulljobs.E002 PULLJOBS['zzz'] is no setting."]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"CONCURRENCY": "8"},
+        {"CONCURRENCY": True},
+        {"CONCURRENCY": 8.0},
+        {"MAX_LEASE": 900},
+        {"DATABASE": None},
+        {"RETENTION": 5},
+        {"REAP_INTERVAL": None},
+    ],
+)
+def test_a_value_of_the_wrong_type(given: dict[str, Any]) -> None:
+    [sentence] = told(**given)
+    assert sentence.startswith(f"pulljobs.E003 PULLJOBS[{next(iter(given))!r}] must be ")
+    with pytest.raises(ConfigurationError, match="must be "):
+        load(given)
+
+
+@pytest.mark.parametrize("given", [[], "x", None])
+def test_a_setting_that_is_no_dict(given: Any) -> None:
+    with override_settings(PULLJOBS=given):
+        assert [one.id for one in run_checks() if str(one.id).startswith("pulljobs")] == [
+            "pulljobs.E001"
+        ]
+        with pytest.raises(ConfigurationError, match="is not a dict"):
+            settings()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"CONCURRENCY": 0},
+        {"FETCH_BATCH": -1},
+        {"MAX_PAYLOAD_BYTES": 0},
+        {"REAP_INTERVAL": timedelta(0)},
+        {"DEDUPE_WINDOW": timedelta(days=400), "RETENTION": timedelta(days=30)},
+        {"MAX_HELD": 4, "CONCURRENCY": 5},
+        {"FLUSH_INTERVAL": timedelta(seconds=20), "MAX_LEASE": timedelta(seconds=10)},
+        {"MIN_FETCH_INTERVAL": timedelta(seconds=2)},
+        {"RETENTION": timedelta(minutes=1)},
+        {"GRACEFUL_TIMEOUT": timedelta(seconds=-1)},
+    ],
+)
+def test_a_value_that_can_not_work(given: dict[str, Any]) -> None:
+    told_of = " ".join(told(**given))
+    assert all(name in told_of for name in given), told_of
+
+
+def test_a_database_that_is_not_postgresql() -> None:
+    check = subprocess.run(
+        [sys.executable, BASE_DIR / "manage.py", "check"],
+        env={**os.environ, "DATABASE_URL": "sqlite://:memory:"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode != 0
+    assert "pulljobs needs PostgreSQL, but DATABASES['default'] is sqlite." in check.stderr
+
+
+def test_a_database_that_is_not_configured() -> None:
+    [sentence] = told(DATABASE="nowhere")
+    assert sentence.startswith("pulljobs.E007 PULLJOBS['DATABASE'] names 'nowhere'")
+
+
+def test_settings_follow_an_override() -> None:
+    with override_settings(PULLJOBS={"FETCH_BATCH": 7}):
+        assert settings().FETCH_BATCH == 7
+    assert settings() == Settings()

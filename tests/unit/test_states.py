@@ -1,0 +1,40 @@
+"""The table of the design, word for word."""
+
+from pulljobs.states import LIVE, SETTLED, TRANSITIONS, Event, State
+
+DESIGN = """
+claim   | QUEUED          | INFLIGHT
+renew   | INFLIGHT        | INFLIGHT
+deliver | INFLIGHT        | DELIVERED
+reject  | INFLIGHT        | DEAD
+retry   | INFLIGHT        | QUEUED    | DEAD
+release | INFLIGHT        | QUEUED
+expire  | INFLIGHT        | QUEUED    | DEAD
+revive  | DEAD            | INFLIGHT
+redrive | DEAD            | QUEUED
+kill    | QUEUED INFLIGHT | DEAD
+delete  | DEAD            | gone
+"""
+
+
+def test_transitions_are_those_of_the_design() -> None:
+    lines = [[cell.strip() for cell in line.split("|")] for line in DESIGN.strip().splitlines()]
+    table = {line[0]: line[1:] for line in lines}
+    assert {
+        str(event): [
+            " ".join(sorted(transition.sources, reverse=True)),
+            str(transition.target or "gone"),
+            *([str(transition.exhausted)] if transition.exhausted else []),
+        ]
+        for event, transition in TRANSITIONS.items()
+    } == table
+
+
+def test_every_event_has_a_transition() -> None:
+    assert set(TRANSITIONS) == set(Event)
+
+
+def test_settled_jobs_leave_by_no_event_but_the_dead() -> None:
+    sources = frozenset[State]().union(*(one.sources for one in TRANSITIONS.values()))
+    assert sources == LIVE
+    assert SETTLED - LIVE == {State.DELIVERED}
