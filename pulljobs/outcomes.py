@@ -4,7 +4,6 @@ One function a legal way out of INFLIGHT; each fills only what that way may say.
 the flusher writes.
 """
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -19,8 +18,7 @@ class Held(NamedTuple):
     token: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """One holder's word on one job. Build it with one of the functions below."""
 
     held: Held

@@ -126,7 +126,7 @@ def finish(settlements: Sequence[Settlement]) -> Finished:
     """Write outcomes; losses and refusals are told in the answer and as events."""
     finished = jobs.finish(settings().DATABASE, settlements)
     if finished.states:
-        emit(JobsFinished(Counter(map(str, finished.states.values()))))
+        emit(JobsFinished(Counter(finished.states.values())))
     if finished.lost:
         emit(LeasesLost(len(finished.lost)))
     for job_id, error in finished.refused.items():

@@ -17,10 +17,13 @@ from django.db import (
 from pulljobs.floors import Entry, Position, Snapshot
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, State
+from pulljobs.storage.arrays import array
 from pulljobs.storage.rows import Finished, HeldJob, ReachedLease, Stats, Taken
 from pulljobs.storage.statements import column, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")
+
+_STATES = {state.value: state for state in State}
 
 
 class Claimed(NamedTuple):
@@ -111,8 +114,8 @@ def renew(using: str, held: Sequence[Held], lease: timedelta | None = None) -> d
     if not held:
         return {}
     params = {
-        "job_ids": [one.job_id for one in held],
-        "tokens": [one.token for one in held],
+        "job_ids": array(one.job_id for one in held),
+        "tokens": array(one.token for one in held),
         "lease": lease,
     }
     rows = retrying(using, lambda: run(using, "renew", params))
@@ -151,16 +154,16 @@ def _finish_apart(using: str, settlements: Sequence[Settlement]) -> dict[int, St
 
 def _finish_together(using: str, settlements: Sequence[Settlement]) -> dict[int, State]:
     params = {
-        "job_ids": [one.held.job_id for one in settlements],
-        "tokens": [one.held.token for one in settlements],
-        "events": [one.event for one in settlements],
-        "reasons": [one.reason for one in settlements],
-        "delays": [one.delay for one in settlements],
-        "errors": [one.error for one in settlements],
-        "results": [one.result for one in settlements],
+        "job_ids": array(one.held.job_id for one in settlements),
+        "tokens": array(one.held.token for one in settlements),
+        "events": array(one.event for one in settlements),
+        "reasons": array(one.reason for one in settlements),
+        "delays": array(one.delay for one in settlements),
+        "errors": array(one.error for one in settlements),
+        "results": array(one.result for one in settlements),
     }
 
-    return {job_id: State(state) for job_id, state in run(using, "finish", params)}
+    return {job_id: _STATES[state] for job_id, state in run(using, "finish", params)}
 
 
 def _settled_before(

@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from pulljobs.storage.arrays import array
 from pulljobs.storage.rows import NewMessage, Published, StoredMessage
 from pulljobs.storage.statements import run
 
@@ -44,5 +45,10 @@ def publish(
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
     """The messages by id."""
-    params = {"ids": list(ids), "lowest": min(ids), "highest": max(ids)}
-    return {row[0]: StoredMessage(*row[1:]) for row in run(using, "messages", params)}
+    params = {"ids": array(ids), "lowest": min(ids), "highest": max(ids)}
+    return {
+        id: StoredMessage(payload, content_type, headers or {}, published_at, client_message_id)
+        for id, payload, content_type, headers, published_at, client_message_id in run(
+            using, "messages", params
+        )
+    }
