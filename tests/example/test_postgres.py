@@ -156,7 +156,7 @@ def test_other_version_has_its_own_server() -> None:
             assert connection.info.server_version // 10_000 == 16
 
 
-@pytest.mark.parametrize("name", ["x" * 120, "one, two", "$HOME `x`", 'it\'s "quoted"'])
+@pytest.mark.parametrize("name", ["x" * 120, 'one, two $HOME `x` "it\'s"'])
 def test_any_path_will_do(name: str) -> None:
     with project(state=name) as odd:
         postmaster(odd.user().connect())

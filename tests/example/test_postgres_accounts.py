@@ -4,6 +4,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,12 +114,12 @@ def test_server_of_another_user_is_refused(checkout: Project) -> None:
 
 def test_wheel_is_missing(checkout: Project) -> None:
     shutil.rmtree(checkout.code / installed().name)
-    # -S hides the installed one.
+    # The interpreter outside of the virtual environment, -S, knows only PYTHONPATH.
     program = "from example_project.postgres.launcher import ensure_running; ensure_running()"
-    checkout.environment["PYTHONNOUSERSITE"] = "1"
     done = subprocess.run(
-        [os.path.realpath("/proc/self/exe"), "-S", "-c", program],
+        [os.path.realpath(sys.executable), "-S", "-c", program],
         env=checkout.environment,
+        cwd=checkout.code,
         capture_output=True,
         text=True,
     )
