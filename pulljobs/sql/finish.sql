@@ -4,7 +4,16 @@
 --   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[].
 -- Returns: job_id, state it went to; what does not come back was not held under that token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases that hold nothing more go, unless somebody else has them locked.
-WITH offered AS MATERIALIZED (
+WITH transaction AS MATERIALIZED (
+    -- The clock is read after the transaction has its id: claims rely on that order (floors.py).
+    SELECT pg_current_xact_id() AS xid
+),
+clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+    FROM transaction
+    WHERE xid IS NOT NULL
+),
+offered AS MATERIALIZED (
     SELECT *
     FROM unnest(
         %(job_ids)s::bigint[],
@@ -42,11 +51,12 @@ failed AS MATERIALIZED (
             WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
             WHEN job.retry_count >= consumer.max_retries
                 OR cardinality(consumer.retry_delays) = 0
-                OR clock_timestamp() + wait > job.first_claimed_at + consumer.max_total_delay
+                OR clock.now + wait > job.first_claimed_at + consumer.max_total_delay
                 THEN 'retries_exhausted'
         END AS dead,
-        CASE WHEN event = 'release' THEN interval '0' ELSE wait END AS wait
-    FROM offered
+        clock.now + CASE WHEN event = 'release' THEN interval '0' ELSE wait END AS due
+    FROM clock
+    CROSS JOIN offered
     JOIN pulljobs_job AS job
         ON job.id = offered.job_id AND job.lease = offered.token AND job.state = 'INFLIGHT'
     JOIN pulljobs_consumer AS consumer ON consumer.id = job.consumer_id
@@ -74,7 +84,7 @@ returned AS (
         lease = NULL,
         incremental_timeout = NULL,
         reason = dead,
-        available_at = CASE WHEN dead IS NULL THEN clock_timestamp() + wait END,
+        available_at = CASE WHEN dead IS NULL THEN due END,
         retry_count = job.retry_count + CASE
             WHEN event IN ('retry', 'expire') AND dead IS NULL THEN 1
             ELSE 0
