@@ -1,0 +1,24 @@
+"""Arrays as PostgreSQL reads them from text: several times cheaper than element by element."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from uuid import UUID
+
+Element = int | str | UUID | timedelta | None
+
+
+def array(values: Iterable[Element]) -> str:
+    """The array literal of these values, to be cast by the statement."""
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: Element) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, UUID):
+        return value.hex
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():f} s"
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
