@@ -36,6 +36,7 @@ def is_up(place: Place) -> bool:
 def create(place: Place, programs: Path, version: int) -> None:
     """Make the data directory in one step: a crash leaves a draft that the next try discards."""
     draft = place.home / "data.new"
+    # Unsynced, for speed: a power cut in the first seconds loses a database that is empty.
     shutil.rmtree(draft, ignore_errors=True)
     place.account.own(draft)
     locale = ["--locale=C"]
