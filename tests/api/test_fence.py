@@ -1,0 +1,189 @@
+"""Who holds a job, and who only thinks so."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.http import HttpResponse
+
+from pulljobs import operating, outcomes, pulling
+from pulljobs.models import Job, Lease
+from pulljobs.outcomes import Held
+from pulljobs.states import State
+from tests.api.caller import (
+    Caller,
+    Subscription,
+    claimed_by_worker,
+    job_in,
+    kill,
+    publish,
+    taken_by_post,
+)
+from tests.sessions import at_once, contents
+
+SETTLED = [State.DELIVERED, State.DEAD]
+
+
+def expire(held: Held) -> None:
+    Lease.objects.filter(token=held.token).update(leased_until=Now() - timedelta(seconds=1))
+    assert pulling.reap() == 1
+    Job.objects.filter(id=held.job_id).update(available_at=Now())
+
+
+@pytest.mark.parametrize("target", SETTLED)
+def test_the_holder_settles_with_its_token(
+    target: State, census: Subscription, caller: Caller
+) -> None:
+    held = taken_by_post(census, publish())
+    assert caller.move(held.job_id, target, lease=held.token).status_code == 202
+
+
+@pytest.mark.parametrize("target", SETTLED)
+def test_a_worker_s_job_is_settled_only_with_its_token(
+    target: State, census: Subscription, caller: Caller
+) -> None:
+    held = claimed_by_worker(census, publish())
+    before = contents()
+    assert caller.move(held.job_id, target).status_code == 409
+    assert contents() == before
+    assert caller.move(held.job_id, target, lease=held.token).status_code == 202
+
+
+@pytest.mark.parametrize("target", [*SETTLED, State.INFLIGHT, State.QUEUED])
+@pytest.mark.parametrize("by_worker", [True, False])
+def test_a_lease_that_another_took_over_moves_nothing(
+    target: State, by_worker: bool, census: Subscription, caller: Caller
+) -> None:
+    """The first holder's lease expired and the job was taken again."""
+    first = taken_by_post(census, publish())
+    expire(first)
+    (claimed_by_worker if by_worker else taken_by_post)(census, first.job_id)
+    before = contents()
+    assert caller.move(first.job_id, target, lease=first.token).status_code == 409
+    assert contents() == before
+
+
+@pytest.mark.parametrize("target", SETTLED)
+def test_without_a_token_a_worker_that_took_over_is_untouched(
+    target: State, census: Subscription, caller: Caller
+) -> None:
+    first = taken_by_post(census, publish())
+    expire(first)
+    second = claimed_by_worker(census, first.job_id)
+    before = contents()
+    assert caller.move(first.job_id, target).status_code == 409
+    assert contents() == before
+    assert pulling.finish([outcomes.deliver(second)]).states == {second.job_id: State.DELIVERED}
+
+
+@pytest.mark.parametrize("source", list(State))
+@pytest.mark.parametrize("token", [str(uuid4()), "not a token", "", "None"])
+@pytest.mark.parametrize("target", list(State))
+def test_a_foreign_token_moves_nothing(
+    source: State, target: State, token: str, census: Subscription, caller: Caller
+) -> None:
+    job_id = job_in(source, census)
+    before = contents()
+    assert caller.move(job_id, target, lease=token).status_code == 409
+    assert contents() == before
+
+
+@pytest.mark.parametrize("target", SETTLED)
+def test_repeating_a_settlement_under_its_token_is_no_loss(
+    target: State, census: Subscription, caller: Caller
+) -> None:
+    held = taken_by_post(census, publish())
+    caller.move(held.job_id, target, lease=held.token)
+    before = contents()
+    assert caller.move(held.job_id, target, lease=held.token).status_code == 202
+    assert contents() == before
+
+
+def test_a_killed_job_is_lost(census: Subscription, caller: Caller) -> None:
+    held = taken_by_post(census, publish())
+    kill(held.job_id)
+    before = contents()
+    assert caller.move(held.job_id, State.DELIVERED, lease=held.token).status_code == 409
+    assert caller.move(held.job_id, State.DELIVERED).status_code == 400
+    assert contents() == before
+
+
+@pytest.mark.parametrize("scope", ["channel", "consumer"])
+@pytest.mark.parametrize("source", [State.QUEUED, State.DEAD])
+def test_nothing_is_taken_while_paused(
+    scope: str, source: State, census: Subscription, caller: Caller
+) -> None:
+    """The reason is told; once the pause is over the job can be taken."""
+    job_id = job_in(source, census)
+    paused = getattr(census, scope)
+    paused.paused_until = Now() + timedelta(hours=1)
+    paused.save()
+    before = contents()
+    answer = caller.move(job_id, State.INFLIGHT)
+    assert (answer.status_code, b"paused" in answer.content) == (409, True)
+    assert contents() == before
+    paused.paused_until = Now() - timedelta(hours=1)
+    paused.save()
+    assert caller.move(job_id, State.INFLIGHT).status_code == 202
+
+
+@pytest.mark.parametrize("source", [State.QUEUED, State.DEAD])
+@pytest.mark.parametrize("timeout", [{}, {"IncrementalTimeout": 5}])
+def test_of_takers_at_once_one_gets_the_lease(
+    source: State, timeout: dict[str, int], census: Subscription
+) -> None:
+    """The others are told 202 without a token, as after it, or 400 if they wanted a timeout."""
+    takers = 8
+    for _round in range(5):
+        job_id = job_in(source, census)
+        answers = at_once(takers, partial(_take, census, job_id, timeout))
+        winners = [answer for answer in answers if "X-Broker-Lease-Token" in answer]
+        assert [answer.status_code for answer in winners] == [202]
+        assert {answer.status_code for answer in answers if answer not in winners} == {
+            400 if timeout else 202
+        }
+        job = Job.objects.get(id=job_id)
+        assert str(job.lease) == winners[0]["X-Broker-Lease-Token"]
+        assert job.deliveries == (2 if source == State.DEAD else 1)
+        assert Lease.objects.filter(job_ids__contains=[job_id]).count() == 1
+
+
+def _take(census: Subscription, job_id: int, timeout: dict[str, Any], _number: int) -> HttpResponse:
+    return Caller(census).move(job_id, State.INFLIGHT, **timeout)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "expected"),
+    [
+        (lambda held: pulling.finish([outcomes.reject(held, "by another")]), 409),
+        (lambda held: pulling.finish([outcomes.deliver(held)]), 202),
+        (lambda held: operating.kill([held.job_id], by="a test"), 409),
+    ],
+)
+def test_a_request_that_was_overtaken_overwrites_nothing(
+    meanwhile: Callable[[Held], object],
+    expected: int,
+    census: Subscription,
+    caller: Caller,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between its look at the job and its write, the job is settled by somebody else."""
+    held = taken_by_post(census, publish())
+    finish = pulling.finish
+
+    def overtaken(settlements: list[outcomes.Settlement]) -> object:
+        monkeypatch.undo()
+        meanwhile(held)
+        seen.update(contents())
+        return finish(settlements)
+
+    seen: dict[str, object] = {}
+    monkeypatch.setattr(pulling, "finish", overtaken)
+    assert caller.move(held.job_id, State.DELIVERED).status_code == expected
+    assert contents() == seen
+    assert connection.is_usable()
