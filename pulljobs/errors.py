@@ -83,9 +83,11 @@ class Retry(HandlerSignal):
     """Try again, after the consumer's own delay or after the given one."""
 
     def __init__(self, *, after: timedelta | None = None, reason: str = "") -> None:
+        if after is not None and not hasattr(after, "total_seconds"):
+            raise TypeError(f"after must be a timedelta, not {after!r}.")
         super().__init__(reason or "retry")
         self.after = after
-        self.reason = reason
+        self.reason = str(self)
 
 
 class Discard(HandlerSignal):

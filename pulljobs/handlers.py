@@ -21,12 +21,13 @@ from django.utils.module_loading import autodiscover_modules
 
 from pulljobs import outcomes
 from pulljobs.conf import settings
-from pulljobs.errors import ConfigurationError
+from pulljobs.errors import ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
 MODULE: Final = "pull_handlers"
+FOREVER: Final = timedelta(days=36_500).total_seconds()
 
 
 class AckPolicy(StrEnum):
@@ -154,17 +155,22 @@ class ClaimedJob:
 
     def nack(self, after: timedelta | None = None, *, error: str = "nack") -> bool:
         """Try it again, after the consumer's own delay or the given one."""
-        return self._settle(lambda: outcomes.retry(self.held, error, after=after))
+        wish = Retry(after=after, reason=error)
+        return self._settle(lambda: outcomes.retry(self.held, clean(wish.reason), after=wish.after))
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
         """Give it up for dead."""
-        return self._settle(lambda: outcomes.reject(self.held, reason))
+        return self._settle(lambda: outcomes.reject(self.held, clean(reason)))
 
     def extend(self, since: float) -> None:
         """The lease runs anew from that monotonic time."""
         seconds = self.lease.total_seconds()
         self.deadline = since + seconds
         self.renew_at = since + seconds / 3
+
+    def mark_settled(self) -> None:
+        """It is written before the handler's end: no lease to renew any more, and none to lose."""
+        self.deadline = self.renew_at = time.monotonic() + FOREVER
 
     def _settle(self, say: Callable[[], Settlement]) -> bool:
         if self.settlement is not None:
@@ -246,6 +252,17 @@ def encoded(result: Any) -> str | None:
     if len(text) > limit:
         raise ValueError(f"the result has {len(text)} bytes of JSON, the limit is {limit}")
     return text
+
+
+def clean(text: str) -> str:
+    """An error text as PostgreSQL takes it, cut in the middle where it is too long."""
+    text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    text = text.encode("utf-8", "backslashreplace").decode()
+    limit = settings().MAX_ERROR_CHARS
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
 def _add(new: Handler) -> None:

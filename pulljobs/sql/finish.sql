@@ -70,9 +70,10 @@ failed AS MATERIALIZED (
         END * (1 + consumer.retry_jitter * (2 * random() - 1)) AS seconds
     ) AS strategy
     CROSS JOIN LATERAL (
-        SELECT coalesce(
-            offered.delay,
-            make_interval(secs => least(strategy.seconds, consumer.retry_cap))
+        -- Never in the past: nothing comes back below the floors.
+        SELECT greatest(
+            coalesce(offered.delay, make_interval(secs => least(strategy.seconds, consumer.retry_cap))),
+            interval '0'
         ) AS wait
     ) AS planned
     WHERE event <> 'deliver'
@@ -90,6 +91,9 @@ returned AS (
             ELSE 0
         END,
         deliveries = job.deliveries - CASE event WHEN 'release' THEN 1 ELSE 0 END,
+        first_claimed_at = CASE
+            WHEN event <> 'release' OR job.deliveries > 1 THEN job.first_claimed_at
+        END,
         error = CASE event WHEN 'release' THEN job.error ELSE failed.error END
     FROM failed
     WHERE job.id = failed.job_id AND job.lease = failed.token AND job.state = 'INFLIGHT'
@@ -129,11 +133,11 @@ archived AS (
 ended AS (
     DELETE FROM pulljobs_lease
     WHERE id IN (
+        -- The array, unlike a join with what is settled, may be evaluated again for a row that changed.
         SELECT id
-        FROM pulljobs_lease AS whole
-        JOIN (SELECT lease AS token, count(*) AS jobs FROM settled GROUP BY lease) AS done USING (token)
-        WHERE cardinality(whole.job_ids) = done.jobs
-        FOR UPDATE OF whole SKIP LOCKED
+        FROM pulljobs_lease
+        WHERE token = ANY(%(tokens)s::uuid[]) AND job_ids <@ ARRAY(SELECT id FROM settled)
+        FOR UPDATE SKIP LOCKED
     )
 )
 SELECT id AS job_id, state

@@ -10,6 +10,7 @@ from django.db import (
     DatabaseError,
     InterfaceError,
     OperationalError,
+    ProgrammingError,
     connections,
     transaction,
 )
@@ -35,6 +36,7 @@ class Claimed(NamedTuple):
     taken: Taken | None
     jobs: list[HeldJob]
     reached: dict[int, Position | None]
+    passed: bool
     next_due: timedelta | None
 
 
@@ -63,7 +65,7 @@ def claim(
             **entry._asdict(),
         },
     )
-    started_at, snapshot, xid, token, leased_until, *arrays, next_due = row
+    started_at, snapshot, xid, token, leased_until, *arrays, passed, next_due = row
     *jobs, walked, ats, ids = arrays
     return Claimed(
         started_at,
@@ -75,6 +77,7 @@ def claim(
             priority: Position(at, id) if at else None
             for priority, at, id in zip(walked, ats, ids, strict=True)
         },
+        passed,
         None if next_due is None else timedelta(seconds=next_due),
     )
 
@@ -109,7 +112,9 @@ def take(
     return Taken(*rows[0]) if rows else None
 
 
-def renew(using: str, held: Sequence[Held], lease: timedelta | None = None) -> dict[Held, datetime]:
+def renew(
+    using: str, held: Sequence[Held], lease: timedelta | None = None, *, again: bool = True
+) -> dict[Held, datetime]:
     """The new deadlines of those still held; what is missing is lost."""
     if not held:
         return {}
@@ -119,7 +124,12 @@ def renew(using: str, held: Sequence[Held], lease: timedelta | None = None) -> d
         "lease": lease,
     }
     rows = retrying(using, lambda: run(using, "renew", params))
-    return {Held(job_id, token): leased_until for job_id, token, leased_until in rows}
+    renewed = {Held(job_id, token): leased_until for job_id, token, leased_until in rows}
+    missing = [one for one in held if one not in renewed]
+    if again and missing:
+        # Another renewal may have moved them to a lease row that this one could not see yet.
+        renewed |= renew(using, missing, lease, again=False)
+    return renewed
 
 
 def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
@@ -128,11 +138,13 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
         return Finished({}, [], {})
     try:
         states = retrying(using, lambda: _finish_apart(using, settlements))
-    except (OperationalError, InterfaceError):
-        raise
-    except DatabaseError as error:
+    except (OperationalError, InterfaceError, ProgrammingError):
+        raise  # no row is at fault
+    except (DatabaseError, ValueError, TypeError) as error:
         if len(settlements) == 1:
-            return Finished({}, [], {settlements[0].held.job_id: str(error)})
+            # The first line only: details may quote what was to be written.
+            told = str(error).partition("\n")[0]
+            return Finished({}, [], {settlements[0].held.job_id: told})
         middle = len(settlements) // 2
         left, right = finish(using, settlements[:middle]), finish(using, settlements[middle:])
         return Finished(
@@ -177,7 +189,11 @@ def _settled_before(
         "tokens": [one.token for one in missing],
     }
     asked = {one.held.job_id: one.event for one in settlements}
-    same = {Event.DELIVER: State.DELIVERED, Event.REJECT: State.DEAD}
+    same = {
+        Event.DELIVER: State.DELIVERED,
+        Event.REJECT: State.DEAD,
+        Event.RETRY: State.DEAD,  # with its retries used up
+    }
     return {
         job_id: State(state)
         for job_id, state in run(using, "settled", params)

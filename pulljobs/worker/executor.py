@@ -8,70 +8,91 @@ from django.db import transaction
 
 from pulljobs import outcomes, pulling
 from pulljobs.conf import settings
-from pulljobs.errors import Discard, LeaseLost, Retry
-from pulljobs.handlers import AckPolicy, ClaimedJob, encoded
+from pulljobs.errors import Discard, LeaseLost, PulljobsError, Retry
+from pulljobs.handlers import AckPolicy, ClaimedJob, clean, encoded
 from pulljobs.outcomes import Settlement
-from pulljobs.telemetry import HandlerSilent, JobFailed, LeasesLost, emit
+from pulljobs.states import Event
+from pulljobs.telemetry import HandlerSilent, JobFailed, emit
 
 
 def perform(job: ClaimedJob) -> Settlement | None:
-    """Run the handler; what to write for it, or None where that is written already (or lost)."""
-    if job.handler.ack_policy is AckPolicy.ACK_FIRST and not _settled_first(job):
-        return None
+    """Run the handler; what to write for it, or None where that is written already (or lost).
+
+    Nothing but a KeyboardInterrupt gets out, so that a thread outlives a handler's `sys.exit()`.
+    """
+    if job.handler.ack_policy is AckPolicy.ACK_FIRST:
+        return _settle_first(job)
     try:
-        result = _run(job)
+        if not job.handler.transactional:
+            return _said(job, job.handler.function(job))
+        _transactional(job)
     except LeaseLost:
         job.taken_away = True
-        emit(LeasesLost(1))
-        return None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return _after(job, error)
-    if job.handler.ack_policy is AckPolicy.ACK_FIRST or job.handler.transactional:
-        return None
-    return job.settlement or _returned(job, result)
+    return None
 
 
-def _settled_first(job: ClaimedJob) -> bool:
-    return job.id in pulling.finish([outcomes.deliver(job.held)]).states
+def _settle_first(job: ClaimedJob) -> Settlement | None:
+    try:
+        settled = job.id in pulling.finish([outcomes.deliver(job.held)]).states
+    except Exception as error:
+        # Not started, so not charged; if the delivery landed all the same, nothing is released.
+        _tell(job, error)
+        return outcomes.release(job.held)
+    job.taken_away = not settled
+    if settled:
+        job.mark_settled()
+        _run_settled(job)
+    return None
 
 
-def _run(job: ClaimedJob) -> Any:
-    return _transactional(job) if job.handler.transactional else job.handler.function(job)
+def _run_settled(job: ClaimedJob) -> None:
+    try:
+        job.handler.function(job)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        _tell(job, error)
 
 
 def _transactional(job: ClaimedJob) -> None:
     """The handler's writes and the settle in one transaction: both, or neither."""
     with transaction.atomic(using=settings().DATABASE):
-        result = job.handler.function(job)
-        settlement = job.settlement or outcomes.deliver(job.held, encoded(result))
-        if job.id not in pulling.finish([settlement]).states:
+        finished = pulling.finish([_said(job, job.handler.function(job))])
+        if job.id in finished.refused:
+            raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")
+        if job.id not in finished.states:
             raise LeaseLost(job.id)
+    job.mark_settled()
 
 
-def _returned(job: ClaimedJob, result: Any) -> Settlement | None:
+def _said(job: ClaimedJob, result: Any) -> Settlement:
+    """The handler's first word, or else what its return means."""
+    if job.settlement is not None:
+        return job.settlement
     if job.handler.ack_policy is AckPolicy.MANUAL:
         emit(HandlerSilent(job.id, job.handler.consumer))
-        return outcomes.retry(job.held, "the handler called neither ack, nack nor reject")
-    if result is None:
-        return outcomes.deliver(job.held)
-    try:
-        return outcomes.deliver(job.held, encoded(result))
-    except (TypeError, ValueError) as error:
-        return _after(job, error)
+        raise Retry(reason="the handler called neither ack, nack nor reject")
+    return outcomes.deliver(job.held, encoded(result))
 
 
-def _after(job: ClaimedJob, error: Exception) -> Settlement | None:
-    if job.handler.ack_policy is AckPolicy.ACK_FIRST:
-        emit(JobFailed(job.id, job.handler.consumer, _name(error)))
-        return None
-    if job.settlement is not None and not job.handler.transactional:
+def _after(job: ClaimedJob, error: BaseException) -> Settlement:
+    if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement
     if isinstance(error, Retry):
         return outcomes.retry(job.held, clean(str(error)), after=error.after)
     if isinstance(error, Discard):
         return outcomes.reject(job.held, clean(str(error)))
-    emit(JobFailed(job.id, job.handler.consumer, _name(error)))
+    _tell(job, error)
     return _BY_POLICY[job.handler.ack_policy](job, clean(_traceback(error)))
+
+
+def _was_rolled_back(settlement: Settlement, job: ClaimedJob) -> bool:
+    """A job is not delivered without the effects that belong to it."""
+    return job.handler.transactional and settlement.event is Event.DELIVER
 
 
 _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {
@@ -82,23 +103,12 @@ _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {
 }
 
 
-def _name(error: Exception) -> str:
+def _tell(job: ClaimedJob, error: BaseException) -> None:
     """The kind of error only: its text may quote a payload, and this goes to a log."""
-    return type(error).__name__
+    emit(JobFailed(job.id, job.handler.consumer, type(error).__name__))
 
 
-def _traceback(error: Exception) -> str:
+def _traceback(error: BaseException) -> str:
     """The error first, for lists that show one line, then where it came from."""
     lines = traceback.format_exception(error)
     return "".join([*traceback.format_exception_only(error), "\n", *lines])
-
-
-def clean(text: str) -> str:
-    """As PostgreSQL takes it, and cut in the middle where it is too long."""
-    text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-    text = text.encode("utf-8", "backslashreplace").decode()
-    limit = settings().MAX_ERROR_CHARS
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
