@@ -1,10 +1,16 @@
 """The first thing a child process imports: it must not touch Django before `setup`."""
 
+import sys
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from pulljobs.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pulljobs.worker.pool import Slots
+
+MISCONFIGURED: Final = 78
+"""Exit code of a child that no restart would help; the EX_CONFIG of sysexits."""
 
 
 def start(order: bytes, slots: "Slots", supervisor: Connection) -> None:
@@ -17,5 +23,10 @@ def start(order: bytes, slots: "Slots", supervisor: Connection) -> None:
     from pulljobs import handlers
     from pulljobs.worker import child
 
-    handlers.autodiscover()
-    child.work(pickle.loads(order), slots, supervisor)
+    try:
+        handlers.autodiscover()
+        ready = child.Child(pickle.loads(order), slots)
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(MISCONFIGURED)
+    child.work(ready, supervisor)

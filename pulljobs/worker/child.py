@@ -32,7 +32,7 @@ from pulljobs.worker.reaper import Reaper
 
 logger = logging.getLogger("pulljobs.worker")
 
-LAST_FLUSH: Final = 1.0
+LAST_FLUSH: Final = 0.6
 """Seconds for the last flush, inside the second that a stop may take beyond its timeout."""
 
 
@@ -135,9 +135,8 @@ class Child:
         return Runner("listener", Wakeups(using, consumer_ids, self._fetcher.wake))
 
 
-def work(order: Order, slots: Slots, supervisor: Connection) -> None:
-    """What the child process does, from its start to its exit code."""
-    child = Child(order, slots)
+def work(child: Child, supervisor: Connection) -> None:
+    """What the child process does from then on, to its exit code."""
     _obey_signals(child.stop)
     threading.Thread(target=_outlive_not, args=(supervisor, child.stop), daemon=True).start()
     child.run()

@@ -29,7 +29,7 @@ FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
 STEADY: Final = 30.0
 """A child that lived so many seconds is started again without a pause."""
-MARGIN: Final = 0.5
+MARGIN: Final = 0.3
 KILLED_BY_HAND: Final = 1
 
 
@@ -50,8 +50,8 @@ class Supervisor:
             while not self._stopping.is_set():
                 started = time.monotonic()
                 code = self._one_child()
-                if code == 0:
-                    return 0
+                if code in (0, boot.MISCONFIGURED):
+                    return code
                 if not self._stopping.is_set():
                     self._pause(started)
         return 0 if self._signals < 2 else KILLED_BY_HAND
@@ -66,7 +66,7 @@ class Supervisor:
         self._child.start()
         theirs.close()
         code = self._wait(self._child, ours)
-        if code != 0:
+        if code not in (0, boot.MISCONFIGURED):
             self._give_back(order, slots, code)
         return code
 
