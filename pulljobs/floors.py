@@ -81,6 +81,9 @@ class Floors:
     below: datetime | None = None
     """From where there is something to look through again."""
     slice: timedelta = FIRST_SLICE
+    passed: datetime | None = None
+    """From where there was a job below that somebody had locked: look again, but not at once."""
+    passed_at: datetime = _BEGINNING
 
     def entry_above(self) -> Entry:
         """Where a claim starts that goes on from the last one."""
@@ -127,11 +130,16 @@ class Floors:
         if xid is not None:
             self._mark(_Mark(xid, started_at))
         self._return_to_ended(snapshot)
+        self._return_to_passed(started_at)
 
-    def learn_below(self, *, full: bool, took: timedelta) -> None:
+    def learn_below(
+        self, *, started_at: datetime, full: bool, passed: bool, took: timedelta
+    ) -> None:
         """Move on after a claim of a slice; slices grow while they are quick."""
         if self.below is None or full:
             return
+        if passed:
+            self.passed, self.passed_at = self.passed or self.below, started_at
         self.below += self.slice
         quick = took < timedelta(milliseconds=5)
         self.slice = self.slice * 2 if quick else max(self.slice / 2, SMALLEST_SLICE)
@@ -145,7 +153,7 @@ class Floors:
         self.floors.clear()
         self.marks.clear()
         self.stragglers.clear()
-        self.below, self.slice = None, FIRST_SLICE
+        self.below, self.slice, self.passed = None, FIRST_SLICE, None
 
     def _bound(self, xid: int) -> datetime:
         """Nothing that this transaction or a later one writes is available before that."""
@@ -172,3 +180,8 @@ class Floors:
                 self.floors.clear()
             else:
                 self.below = min(self.below or bound, bound)
+
+    def _return_to_passed(self, started_at: datetime) -> None:
+        if self.passed is not None and started_at - self.passed_at > PATIENCE:
+            self.below = min(self.below or self.passed, self.passed)
+            self.passed = None

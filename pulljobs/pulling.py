@@ -84,7 +84,12 @@ class Puller:
         started = time.monotonic()
         claimed = self._run(self._floors.entry_below(), wanted, lease)
         took = timedelta(seconds=time.monotonic() - started)
-        self._floors.learn_below(full=len(claimed.jobs) == wanted, took=took)
+        self._floors.learn_below(
+            started_at=claimed.started_at,
+            full=len(claimed.jobs) == wanted,
+            passed=claimed.passed,
+            took=took,
+        )
         return claimed
 
     def _run(self, entry: Entry, wanted: int, lease: timedelta | None) -> jobs.Claimed:

@@ -1,11 +1,12 @@
 -- Claim jobs of a consumer under one new lease: highest priority first, within it the longest available first.
 -- Event: claim. Nothing is claimed of a paused or deleted consumer.
--- Parameters: consumer_id bigint, wanted int, until timestamptz (NULL: due by now), node_id uuid, door text,
+-- Parameters: consumer_id bigint, wanted int, until timestamptz (of a look below the floors, else NULL), node_id uuid, door text,
 --   lease interval (NULL: the consumer's), max_lease interval; where to enter the index (floors.py), by falling priority:
 --   priorities int[], floor_ats timestamptz[], floor_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
 -- Returns one row: started_at, snapshot, xid, token, leased_until, the jobs as arrays in the order claimed (job_ids,
 --   message_ids, job_priorities, keys, retry_counts, deliveries), and how far each walked priority was taken without
---   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); next_due_seconds float8, when fewer than wanted.
+--   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); passed boolean: one was left behind;
+--   next_due_seconds float8, when fewer than wanted.
 -- Locks: the jobs taken, skipping what others hold. Index: pulljobs_job_claim; the update is HOT.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -60,7 +61,7 @@ pick AS MATERIALIZED (
         WHERE consumer_id = %(consumer_id)s::bigint
             AND priority = walk.priority
             AND (available_at, id) > (walk.floor_at, walk.floor_id)
-            AND available_at <= coalesce(%(until)s::timestamptz, (SELECT now FROM clock))
+            AND available_at <= least(%(until)s::timestamptz, (SELECT now FROM clock))
             AND state = 'QUEUED'
         ORDER BY available_at, id
         LIMIT %(wanted)s::int
@@ -99,16 +100,24 @@ last AS MATERIALIZED (
 ),
 passed AS MATERIALIZED (
     -- The first job that the walk saw QUEUED and could not lock: whoever holds it may yet let it go.
+    -- Behind the last one taken nothing is left behind, for the next claim starts there; but a look
+    -- below the floors does not come back.
     SELECT walk.priority, job.available_at, job.id
     FROM walk
-    JOIN last USING (priority)
+    LEFT JOIN last USING (priority)
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE WHEN %(until)s::timestamptz IS NULL THEN last.available_at ELSE %(until)s END AS at,
+            CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 0 END AS id
+    ) AS top
     CROSS JOIN LATERAL (
         SELECT available_at, id
         FROM pulljobs_job
         WHERE consumer_id = %(consumer_id)s::bigint
             AND priority = walk.priority
             AND (available_at, id) > (walk.floor_at, walk.floor_id)
-            AND (available_at, id) < (last.available_at, last.id)
+            AND (available_at, id) < (top.at, top.id)
+            AND available_at <= (SELECT now FROM clock)
             AND state = 'QUEUED'
             AND id NOT IN (SELECT id FROM pick)
         ORDER BY available_at, id
@@ -139,6 +148,7 @@ SELECT
     ARRAY(SELECT priority::int FROM reached ORDER BY priority DESC) AS walked,
     ARRAY(SELECT available_at FROM reached ORDER BY priority DESC) AS reached_ats,
     ARRAY(SELECT id FROM reached ORDER BY priority DESC) AS reached_ids,
+    EXISTS (SELECT FROM passed) AS passed,
     CASE
         WHEN (SELECT count(*) FROM pick) < %(wanted)s::int THEN (
             SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8

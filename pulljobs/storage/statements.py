@@ -26,7 +26,9 @@ Row = tuple[Any, ...]
 Params = Mapping[str, Any]
 T = TypeVar("T")
 
-PLAN_FOR_QUEUES: Final = "SET enable_seqscan = off; SET enable_bitmapscan = off"
+PLAN_FOR_QUEUES: Final = (
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan"
+)
 ATTEMPTS: Final = 5
 
 _thread = threading.local()
@@ -53,7 +55,8 @@ def run(using: str, name: str, params: Params, *, always_prepare: bool = False) 
     dedicated = not pooled and getattr(_thread, "dedicated", None) == using
     if dedicated and raw not in _dedicated:
         raw.execute(PLAN_FOR_QUEUES)
-        _dedicated.add(raw)
+        if not connection.in_atomic_block:  # else a rollback may take it back
+            _dedicated.add(raw)
     prepare = dedicated or (always_prepare and not pooled)
     with connection.wrap_database_errors:
         return _execute(raw, name, params, prepare=prepare)

@@ -1,0 +1,266 @@
+"""Claims that start where the last one ended leave nothing behind, whatever others do meanwhile."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+from django.utils.timezone import now
+
+from pulljobs import floors
+from pulljobs.models import Consumer
+from pulljobs.pulling import Puller
+from pulljobs.sql import statement
+from tests.factories import ConsumerFactory, published
+from tests.sessions import Session, query, run, session, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return ConsumerFactory.create()
+
+
+@pytest.fixture
+def puller(consumer: Consumer) -> Puller:
+    return Puller("default", consumer)
+
+
+@pytest.fixture
+def other() -> Iterator[Session]:
+    with session() as opened:
+        yield opened
+
+
+def ids(puller: Puller, wanted: int = 100) -> list[int]:
+    return [job.id for job, _message in puller.claim(wanted).jobs]
+
+
+def work_on(puller: Puller, seconds: float = 0.0) -> list[int]:
+    """Publish and claim, as a busy worker does, until so much time is over and floors are up."""
+    end = now() + timedelta(seconds=seconds)
+    foreign: list[int] = []
+    for _round in range(1000):
+        mine = published(puller.consumer, 3)
+        foreign += sorted(set(ids(puller)) - set(mine))
+        if now() > end and floor_of(puller) > min(end, now() - timedelta(seconds=0.5)):
+            return foreign
+        query("SELECT pg_sleep(0.01)")
+    raise AssertionError("the floors never rose")
+
+
+def poll(puller: Puller) -> list[int]:
+    """A few rounds of others' jobs."""
+    mine = [id for _round in range(5) for id in published(puller.consumer, 3)]
+    return [id for _round in range(5) for id in ids(puller, 5) if id not in mine]
+
+
+def floor_of(puller: Puller) -> object:
+    known = puller._floors.floors.get(0)
+    return known.available_at if known else floors._BEGINNING
+
+
+def publish_in(other: Session, consumer: Consumer) -> int:
+    params = {
+        "channel": consumer.channel.name,
+        "producer_id": None,
+        "dedupe_window": timedelta(0),
+        "payloads": [b"late"],
+        "content_types": ["text/plain"],
+        "headers": ["{}"],
+        "keys": [None],
+        "priorities": [0],
+        "client_message_ids": [None],
+        "delays": [None],
+        "available_ats": [None],
+    }
+    [row] = run(other, "publish", params)
+    return int(row[3][0])
+
+
+def claim_until(puller: Puller, job_id: int) -> None:
+    wait_until(lambda: job_id in ids(puller))
+
+
+def test_floors_rise(puller: Puller) -> None:
+    work_on(puller)
+    assert floor_of(puller) > now() - timedelta(seconds=1)
+
+
+def test_a_job_that_commits_late_is_found(
+    puller: Puller, consumer: Consumer, other: Session
+) -> None:
+    """Its transaction is open shortly: the floor waits for it."""
+    late = publish_in(other, consumer)
+    for _round in range(5):
+        published(consumer, 3)
+        assert late not in ids(puller)
+    other.commit()
+    assert ids(puller) == [late]
+
+
+def test_a_job_that_commits_long_after_is_found_below_the_floor(
+    puller: Puller, consumer: Consumer, other: Session
+) -> None:
+    work_on(puller)
+    late = publish_in(other, consumer)
+    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    [(published_at,)] = other.execute(
+        "SELECT available_at FROM pulljobs_job WHERE id = %s", [late]
+    ).fetchall()
+    assert floor_of(puller) > published_at
+    other.commit()
+    claim_until(puller, late)
+
+
+def test_a_transaction_older_than_the_process_is_waited_for(
+    puller: Puller, consumer: Consumer, other: Session
+) -> None:
+    late = publish_in(other, consumer)
+    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    other.commit()
+    claim_until(puller, late)
+
+
+def test_several_that_commit_late_are_found_each_after_its_commit(
+    puller: Puller, consumer: Consumer
+) -> None:
+    work_on(puller)
+    with ExitStack() as stack:
+        late = []
+        for _number in range(3):
+            opened = stack.enter_context(session())
+            late.append((opened, publish_in(opened, consumer)))
+            work_on(puller)
+        work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+        for opened, job_id in reversed(late):
+            opened.commit()
+            claim_until(puller, job_id)
+
+
+def test_a_look_below_the_floor_takes_nothing_before_its_time(
+    puller: Puller, consumer: Consumer, other: Session
+) -> None:
+    """Its slices grow; none may reach into the future."""
+    [delayed] = published(consumer, delay=timedelta(seconds=20))
+    work_on(puller)
+    late = publish_in(other, consumer)
+    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    other.commit()
+    puller._floors.slice = timedelta(minutes=1)
+    claim_until(puller, late)
+    assert delayed not in ids(puller)
+    assert query("SELECT state FROM pulljobs_job WHERE id = %s", [delayed]) == [("QUEUED",)]
+
+
+def lock(other: Session, job_id: int) -> None:
+    other.execute("SELECT FROM pulljobs_job WHERE id = %s FOR UPDATE", [job_id])
+
+
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_let_go(
+    puller: Puller, consumer: Consumer, other: Session, place: int
+) -> None:
+    made = published(consumer, 5)
+    lock(other, made[place])
+    query("SET lock_timeout = '1s'")
+    assert ids(puller) == made[:place] + made[place + 1 :]
+    assert poll(puller) == []
+    other.rollback()
+    assert ids(puller) == [made[place]]
+
+
+def test_all_locked_jobs_are_found_when_they_are_let_go(
+    puller: Puller, consumer: Consumer, other: Session
+) -> None:
+    work_on(puller)
+    made = published(consumer, 5)
+    for job_id in made:
+        lock(other, job_id)
+    assert ids(puller) == []
+    poll(puller)
+    other.rollback()
+    assert ids(puller) == made
+
+
+def test_a_claim_of_another_process_that_fails_gives_its_jobs_to_us(
+    puller: Puller, consumer: Consumer, other: Session
+) -> None:
+    made = published(consumer, 5)
+    claim = Puller("default", consumer)
+    entry = claim._floors.entry_above()
+    run(
+        other,
+        "claim",
+        {
+            "consumer_id": consumer.pk,
+            "wanted": 3,
+            "node_id": None,
+            "door": "worker",
+            "lease": None,
+            "max_lease": timedelta(minutes=1),
+            **entry._asdict(),
+        },
+    )
+    assert ids(puller) == made[3:]
+    assert poll(puller) == []
+    other.rollback()
+    assert ids(puller) == made[:3]
+
+
+def test_a_locked_job_below_the_floor_is_found_when_it_is_let_go(
+    puller: Puller, consumer: Consumer, other: Session
+) -> None:
+    """Found late and locked just then: the look below comes back to it."""
+    work_on(puller)
+    late = publish_in(other, consumer)
+    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    with session() as locker:
+        other.commit()
+        lock(locker, late)
+        work_on(puller)
+        wait_until(lambda: not puller.claim(10).more)
+        locker.rollback()
+    claim_until(puller, late)
+
+
+def test_floors_are_forgotten_with_the_connection(puller: Puller, consumer: Consumer) -> None:
+    work_on(puller)
+    before = floor_of(puller)
+    query("UPDATE pulljobs_job SET state = 'QUEUED', lease = NULL WHERE id IN (SELECT min(id) FROM pulljobs_job)")
+    assert ids(puller) == []
+    from django.db import connection
+
+    connection.close()
+    assert len(ids(puller)) == 1
+    assert floor_of(puller) < before
+
+
+def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consumer) -> None:
+    from pulljobs import outcomes
+    from pulljobs.outcomes import Held
+    from pulljobs.storage import jobs
+
+    claim = puller.claim(10)
+    made = published(consumer, 4)
+    claim = puller.claim(10)
+    assert claim.taken
+    work_on(puller)
+    held = [Held(id, claim.taken.token) for id in made]
+    jobs.finish(
+        "default",
+        [
+            outcomes.release(held[0]),
+            outcomes.retry(held[1], "again"),
+            outcomes.retry(held[2], "again", after=timedelta(0)),
+            outcomes.retry(held[3], "again", after=timedelta(seconds=-60)),
+        ],
+    )
+    assert sorted(ids(puller)) == made
+
+
+def test_statements_that_make_jobs_available_have_their_transaction_before_the_clock() -> None:
+    """The order the floors rely on: see `pulljobs.floors`."""
+    for name in ("publish", "finish"):
+        assert "pg_current_xact_id()" in statement(name), name
