@@ -149,6 +149,11 @@ def abandon(node_id: UUID, started: frozenset[int]) -> int | None:
     return _told(jobs.abandon(settings().DATABASE, node_id, started))
 
 
+def give_back(node_id: UUID, *, but: frozenset[UUID]) -> None:
+    """Release unharmed what a living node holds under other leases than these."""
+    jobs.abandon(settings().DATABASE, node_id, frozenset(), but=but)
+
+
 def _told(finished: Finished | None) -> int | None:
     if finished is None:
         return None

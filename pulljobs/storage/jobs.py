@@ -212,13 +212,15 @@ def reap(using: str, leases: int) -> Finished | None:
     return retrying(using, work)
 
 
-def abandon(using: str, node_id: UUID, started: frozenset[int]) -> Finished | None:
-    """Give back what a dead node holds: jobs it had started expire, the others go unharmed."""
+def abandon(
+    using: str, node_id: UUID, started: frozenset[int], *, but: frozenset[UUID] = frozenset()
+) -> Finished | None:
+    """Give back what a node holds, but for some leases: jobs it had started expire, others don't."""
 
     def work() -> Finished | None:
         with transaction.atomic(using=using):
             rows = run(using, "leases_of_node", {"node_id": node_id})
-            over = [ReachedLease(*row) for row in rows]
+            over = [lease for row in rows if (lease := ReachedLease(*row)).token not in but]
             waiting = {id for lease in over for id in lease.job_ids} - started
             return _give_back(using, over, dict.fromkeys(waiting, Event.RELEASE)) if over else None
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from django.db import DatabaseError, InterfaceError, connections
+
 from pulljobs import pulling
-from pulljobs.conf import Settings
+from pulljobs.conf import Settings, settings
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.outcomes import Held
 from pulljobs.pulling import Claim, Puller
@@ -18,8 +20,9 @@ from pulljobs.worker.pool import Pool
 
 WORK_AHEAD: Final = 0.5
 """Seconds of work that may wait in memory."""
-WAITER_PATIENCE: Final = timedelta(seconds=10)
+WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001
+PACE_WINDOW: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -36,16 +39,17 @@ class Pace:
 
     least: int
     _rate: float = 0.0
-    _started: int = 0
+    _done: int = 0
     _at: float = field(default_factory=time.monotonic)
 
-    def ahead(self, started: int) -> int:
+    def ahead(self, done: int) -> int:
         now = time.monotonic()
         elapsed = now - self._at
-        if elapsed > SOONEST and started > self._started:
-            rate = (started - self._started) / elapsed
+        if elapsed > PACE_WINDOW:
+            # Over a while: slow jobs that happen to end together are no high rate.
+            rate = (done - self._done) / elapsed
             self._rate = rate if rate > self._rate else 0.8 * self._rate + 0.2 * rate
-            self._started, self._at = started, now
+            self._done, self._at = done, now
         return max(self.least, int(self._rate * WORK_AHEAD))
 
 
@@ -67,8 +71,10 @@ class Fetcher:
         self._stopping, self._on_drained = stopping, on_drained
         self._pace = Pace(limits.CONCURRENCY)
         self._registered_until = 0.0
+        self._unanswered = False
 
     def tick(self) -> float:
+        self._give_back_unanswered()
         dues, more = [], False
         for _turn in range(len(self._sources)):
             room = self._room()
@@ -84,7 +90,7 @@ class Fetcher:
     def _room(self) -> int:
         if self._stopping():
             return 0
-        ahead = self._pace.ahead(self._pool.started)
+        ahead = self._pace.ahead(self._pool.done)
         self._pool.low_water = ahead // 2
         waiting = self._pool.waiting.qsize()
         return min(self._limits.FETCH_BATCH, self._holdings.room, ahead - waiting)
@@ -102,20 +108,34 @@ class Fetcher:
     def _register(self) -> bool:
         """See to it that publishers wake this process; whether that was news."""
         now = time.monotonic()
-        if now < self._registered_until - WAITER_PATIENCE.total_seconds() / 2:
+        # Longer than this loop may sleep: nobody wakes a waiter whose time is over.
+        needed = self._limits.MAX_FETCH_INTERVAL + WAITER_MARGIN
+        if now + needed.total_seconds() < self._registered_until:
             return False
         puller = self._sources[0].puller
         if puller.node_id is None or statements.behind_pooler(puller.using):
             return False
         consumers = [source.puller.consumer.pk for source in self._sources]
-        listen.wait(puller.using, consumers, puller.node_id, WAITER_PATIENCE)
+        patience = needed + WAITER_MARGIN
+        listen.wait(puller.using, consumers, puller.node_id, patience)
         lapsed = now > self._registered_until
-        self._registered_until = now + WAITER_PATIENCE.total_seconds()
+        self._registered_until = now + patience.total_seconds()
         return lapsed
+
+    def _give_back_unanswered(self) -> None:
+        """Release what a claim took whose answer was lost with its connection."""
+        node_id = self._sources[0].puller.node_id
+        if self._unanswered and node_id is not None:
+            pulling.give_back(node_id, but=self._holdings.tokens())
+        self._unanswered = False
 
     def _fetch(self, source: Source, room: int) -> Claim:
         before = time.monotonic()
-        claim = source.puller.claim(room)
+        try:
+            claim = source.puller.claim(room)
+        except (DatabaseError, InterfaceError):
+            self._unanswered = True
+            raise
         if claim.taken is None:
             return claim
         token, lease = claim.taken.token, source.puller.consumer.lease
@@ -141,8 +161,12 @@ class Fetcher:
 def renew_one(job: ClaimedJob) -> bool:
     """What `ClaimedJob.renew` does."""
     before = time.monotonic()
+    if connections[settings().DATABASE].in_atomic_block:
+        # There it would count from the commit only, and lock its lease until then: the flusher's.
+        job.renew_at = before
+        return not job.lost
     if job.held in pulling.renew([job.held], job.lease):
         job.extend(before)
         return True
-    job.taken_away = True
+    job.taken_away, job.renew_at = True, float("inf")
     return False

@@ -8,8 +8,9 @@ from operator import attrgetter
 
 from pulljobs import outcomes, pulling
 from pulljobs.conf import Settings
-from pulljobs.handlers import ClaimedJob
+from pulljobs.handlers import ClaimedJob, clean
 from pulljobs.outcomes import Held, Settlement
+from pulljobs.storage.rows import Finished
 from pulljobs.telemetry import LeasesLost, emit
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.loop import Waker
@@ -42,16 +43,12 @@ class Flusher:
         except Exception:
             self._said.extendleft(reversed(batch))
             raise
-        refused = [
-            (job, outcomes.retry(job.held, f"Its outcome can't be written: {error}"))
-            for job, word in batch
-            if word is not None
-            and (error := finished.refused.get(job.held.job_id)) is not None
-            and word.result is not None
-        ]
-        self._said.extend(refused)
-        again = {job.held.job_id for job, _word in refused}
-        self._holdings.drop(job.held.job_id for job, _word in batch if job.held.job_id not in again)
+        again = [said for said in batch if _is_refused(said, finished)]
+        self._said.extend(
+            (job, _substitute(job, finished.refused[job.held.job_id])) for job, _word in again
+        )
+        kept = {job.held for job, _word in again}
+        self._holdings.drop(job.held for job, _word in batch if job.held not in kept)
         self._fetcher.wake()
         return len(batch)
 
@@ -67,8 +64,22 @@ class Flusher:
         for job in jobs:
             if job.held in kept:
                 job.extend(before)
-            elif not job.taken_away:
+            elif job.renew_at <= before:  # Not settled by its handler since.
                 job.taken_away, job.renew_at = True, float("inf")
                 lost += 1
         if lost:
             emit(LeasesLost(lost))
+
+
+def _is_refused(said: Said, finished: Finished) -> bool:
+    """Whether it was not written for what it says; in a substitute nothing can be refused."""
+    job, word = said
+    return (
+        word is not None
+        and job.held.job_id in finished.refused
+        and (word.result is not None or word.delay is not None)
+    )
+
+
+def _substitute(job: ClaimedJob, error: str) -> Settlement:
+    return outcomes.retry(job.held, clean(f"Its outcome can't be written: {error}"))

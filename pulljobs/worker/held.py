@@ -3,16 +3,21 @@
 import threading
 import time
 from collections.abc import Iterable
+from uuid import UUID
 
 from pulljobs.handlers import ClaimedJob
+from pulljobs.outcomes import Held
 
 
 class Holdings:
-    """Every held job by id; for all threads of the worker."""
+    """Every held job; for all threads of the worker.
+
+    By lease, too: a job that was lost may be claimed again while its first handler still runs.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._jobs: dict[int, ClaimedJob] = {}
+        self._jobs: dict[Held, ClaimedJob] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -24,12 +29,12 @@ class Holdings:
 
     def add(self, jobs: Iterable[ClaimedJob]) -> None:
         with self._lock:
-            self._jobs.update((job.held.job_id, job) for job in jobs)
+            self._jobs.update((job.held, job) for job in jobs)
 
-    def drop(self, ids: Iterable[int]) -> None:
+    def drop(self, settled: Iterable[Held]) -> None:
         with self._lock:
-            for id in ids:
-                self._jobs.pop(id, None)
+            for held in settled:
+                self._jobs.pop(held, None)
 
     def due(self) -> list[ClaimedJob]:
         """Jobs whose lease wants renewing."""
@@ -37,6 +42,6 @@ class Holdings:
         with self._lock:
             return [job for job in self._jobs.values() if job.renew_at <= now]
 
-    def ids(self) -> list[int]:
+    def tokens(self) -> frozenset[UUID]:
         with self._lock:
-            return sorted(self._jobs)
+            return frozenset(held.token for held in self._jobs)

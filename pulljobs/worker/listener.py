@@ -19,6 +19,7 @@ class Wakeups:
     def tick(self) -> float:
         if self._listener is None:
             self._listener = Listener(self._using)
+            self._wake()  # For what was published before it listened.
         try:
             heard = self._listener.heard(PATIENCE)
         except Exception:

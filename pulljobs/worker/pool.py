@@ -31,8 +31,8 @@ class Pool:
     def __init__(self, concurrency: int, slots: Slots, on_low: Callable[[], None]) -> None:
         self.waiting: SimpleQueue[ClaimedJob | None] = SimpleQueue()
         self.outcomes: deque[tuple[ClaimedJob, Settlement | None]] = deque()
-        self.started = 0
-        """Jobs taken up so far; read without a lock, for pace only."""
+        self.done = 0
+        """Jobs done so far; counted without a lock, for pace only."""
         self.low_water = 0
         """The fetcher is told when fewer wait."""
         self.on_outcome: Callable[[], None] = lambda: None
@@ -73,28 +73,35 @@ class Pool:
     def _work(self, slot: int) -> None:
         checked = time.monotonic()
         while (job := self.waiting.get()) is not None:
+            checked = _check_connections(checked)
             self._do(slot, job)
             if self.waiting.qsize() <= self.low_water:
                 self._on_low()
-            if time.monotonic() - checked > CONNECTION_CHECK:
-                close_old_connections()
-                checked = time.monotonic()
         connections.close_all()
 
     def _do(self, slot: int, job: ClaimedJob) -> None:
-        if self._closing:
+        if self._closing or job.lost:
+            # Never started: if its lease is over but not yet taken away, nothing is charged.
             self._release(job)
-            return
-        self.started += 1
-        if job.lost:
-            # Never started, so there is nothing to say: the end of the lease gave it back.
-            self.outcomes.append((job, None))
             return
         self._slots[slot] = job.held.job_id
         settlement = perform(job)
         self._slots[slot] = IDLE
+        self.done += 1
         self.outcomes.append((job, settlement))
         self.on_outcome()
 
     def _release(self, job: ClaimedJob) -> None:
-        self.outcomes.append((job, outcomes.release(job.held)))
+        self.outcomes.append((job, None if job.taken_away else outcomes.release(job.held)))
+
+
+def _check_connections(checked: float) -> float:
+    """Before a job, as before a request: no broken connection, and now and then no old one."""
+    now = time.monotonic()
+    if now - checked > CONNECTION_CHECK:
+        close_old_connections()
+        return now
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred or not connection.autocommit:
+            connection.close_if_unusable_or_obsolete()
+    return checked

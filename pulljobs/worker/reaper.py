@@ -30,5 +30,6 @@ class Reaper:
     def _maintain(self) -> None:
         due = self._maintained_at + self._limits.MAINTENANCE_INTERVAL.total_seconds()
         if time.monotonic() >= due:
-            operating.maintain()
+            # Before it: what fails now (who is not the owner, say) is tried again when due again.
             self._maintained_at = time.monotonic()
+            operating.maintain()
