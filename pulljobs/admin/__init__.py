@@ -1,0 +1,5 @@
+"""Django's admin: the registry to edit, jobs and their archive to look at and act on."""
+
+from pulljobs.admin import archive, jobs, registry
+
+__all__ = ["archive", "jobs", "registry"]

@@ -1,0 +1,107 @@
+"""The history of jobs: one row a settlement."""
+
+import json
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from pulljobs import ids
+from pulljobs.admin import looks, search
+from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.filters import (
+    ChannelFilter,
+    ConsumerFilter,
+    ReasonFilter,
+    SettledFilter,
+    SettledStateFilter,
+)
+from pulljobs.conf import settings
+from pulljobs.models import ArchivedJob, Job, Node
+
+
+@admin.register(ArchivedJob)
+class ArchivedJobAdmin(ReadOnlyAdmin):
+    actions = None
+    list_display = (
+        "xid",
+        "state",
+        "reason",
+        "subscription",
+        "retry_count",
+        "deliveries",
+        "settled_at",
+    )
+    list_filter = (SettledStateFilter, ReasonFilter, SettledFilter, ChannelFilter, ConsumerFilter)
+    list_select_related = ("consumer__channel",)
+    search_fields = ("job_id",)
+    search_help_text = search.HELP
+    fieldsets = (
+        (None, {"fields": ("xid", "live", "state", "reason", "last_error", "result_json")}),
+        ("Duty", {"fields": ("subscription_link", "node", "retry_count", "deliveries")}),
+        ("When", {"fields": ("created_at", "claimed_at", "settled_at")}),
+    )
+    readonly_fields = ("xid", "live", "last_error", "result_json", "subscription_link", "node")
+
+    @admin.display(description="job")
+    def xid(self, archived: ArchivedJob) -> str:
+        return ids.encode(archived.job_id)
+
+    @admin.display(description="channel / consumer")
+    def subscription(self, archived: ArchivedJob) -> str:
+        return f"{archived.consumer.channel} / {archived.consumer}"
+
+    @admin.display(description="channel / consumer")
+    def subscription_link(self, archived: ArchivedJob) -> SafeString:
+        return looks.consumer_link(archived.consumer)
+
+    @admin.display(description="error")
+    def last_error(self, archived: ArchivedJob) -> SafeString | str:
+        return looks.preformatted(archived.error)
+
+    @admin.display(description="result")
+    def result_json(self, archived: ArchivedJob) -> SafeString | str:
+        if archived.result is None:
+            return "-"
+        return looks.preformatted(json.dumps(archived.result, indent=2, ensure_ascii=False))
+
+    @admin.display(description="live job")
+    def live(self, archived: ArchivedJob) -> SafeString | str:
+        job = Job.objects.using(settings().DATABASE).filter(id=archived.job_id).first()
+        if job is None:
+            return "none any more"
+        url = reverse("admin:pulljobs_job_change", args=[job.id])
+        return format_html('<a href="{}">{}</a>', url, job.state)
+
+    @admin.display(description="node", empty_value="-")
+    def node(self, archived: ArchivedJob) -> Node | None:
+        return looks.node_of(archived)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if not search_term:
+            return queryset, False
+        return queryset.filter(search.matching(search_term, "job_id")), False
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        archived = self.get_object(request, object_id)
+        context = (
+            {}
+            if archived is None
+            else {
+                "message": looks.message_of(archived),
+                "history": looks.history_of(archived.job_id),
+            }
+        )
+        return super().change_view(request, object_id, form_url, (extra_context or {}) | context)

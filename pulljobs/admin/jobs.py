@@ -1,0 +1,129 @@
+"""Live jobs: to find, to look at, to redrive, kill and delete."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from pulljobs import ids
+from pulljobs.admin import looks, operations, search
+from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.filters import ChannelFilter, ConsumerFilter, ReasonFilter, StateFilter
+from pulljobs.conf import settings
+from pulljobs.models import Job
+from pulljobs.states import Event
+
+Action = tuple[Callable[..., None], str, str]
+BUTTON = "_event"
+COUNTS = ("retry_count", "deliveries")
+
+
+@admin.register(Job)
+class JobAdmin(ReadOnlyAdmin):
+    list_display = (
+        "xid",
+        "state",
+        "reason",
+        "subscription",
+        "priority",
+        *COUNTS,
+        "available_at",
+    )
+    list_filter = (StateFilter, ReasonFilter, ChannelFilter, ConsumerFilter)
+    list_select_related = ("consumer__channel",)
+    search_fields = ("id",)
+    search_help_text = search.HELP
+    fieldsets = (
+        (None, {"fields": ("xid", "id", "state", "reason", "last_error", "holder")}),
+        ("Duty", {"fields": ("subscription_link", "key", "priority", "incremental_timeout")}),
+        ("So far", {"fields": ("created", "available_at", "first_claimed_at", *COUNTS)}),
+    )
+    readonly_fields = ("xid", "last_error", "holder", "subscription_link", "created")
+
+    @admin.display(description="job")
+    def xid(self, job: Job) -> str:
+        return ids.encode(job.id)
+
+    @admin.display(description="channel / consumer")
+    def subscription(self, job: Job) -> str:
+        return f"{job.consumer.channel} / {job.consumer}"
+
+    @admin.display(description="channel / consumer")
+    def subscription_link(self, job: Job) -> SafeString:
+        return looks.consumer_link(job.consumer)
+
+    @admin.display(description="last error")
+    def last_error(self, job: Job) -> SafeString | str:
+        return looks.preformatted(job.error)
+
+    @admin.display(description="held by", empty_value="-")
+    def holder(self, job: Job) -> str | None:
+        return looks.holder_of(job)
+
+    @admin.display(description="created at")
+    def created(self, job: Job) -> Any:
+        return ids.time_of(job.id)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        return (
+            queryset.filter(search.matching(search_term, "id")) if search_term else queryset,
+            False,
+        )
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Action]:  # type: ignore[override]  # stubs want unbound functions
+        """Where the list shows one state, only what that state allows."""
+        return {
+            event.value: (
+                partial(_act, event),
+                event.value,
+                str(operations.OPERATIONS[event].label),
+            )
+            for event in operations.offered(request, request.GET.get("state"))
+        }
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        job = self.get_object(request, object_id)
+        if job is None:
+            return super().change_view(request, object_id, form_url, extra_context)
+        if BUTTON in request.POST:
+            return self._press(request, job)
+        context = {
+            "message": looks.message_of(job),
+            "history": looks.history_of(job.id),
+            "buttons": [
+                (event.value, operations.OPERATIONS[event].label)
+                for event in operations.offered(request, job.state)
+            ],
+        }
+        return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
+
+    def _press(self, request: HttpRequest, job: Job) -> HttpResponse:
+        """The state may have changed since the page was made: then that is told."""
+        pressed = request.POST[BUTTON]
+        if pressed not in operations.offered(request, None):
+            raise PermissionDenied
+        operations.perform(request, Event(pressed), [job.id])
+        if Job.objects.using(settings().DATABASE).filter(id=job.id).exists():
+            return HttpResponseRedirect(request.get_full_path())
+        return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
+
+
+def _act(event: Event, admin: JobAdmin, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+    """On the rows that were selected, also on those that have left the list's filter since."""
+    selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    operations.perform(request, event, [int(id) for id in selected if id.isdecimal()])

@@ -1,0 +1,36 @@
+"""Finding jobs by what people have at hand: an id in either form, or the client's message id."""
+
+from django.db.models import Q
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.models import Channel, Publication
+
+LARGEST_ID = 2**63 - 1
+HELP = "Job id or message id (number or xid), or the client's message id."
+
+
+def matching(term: str, job_field: str) -> Q:
+    """Jobs whose id it is, and jobs of the message whose id it is."""
+    term = term.strip()
+    numbers = _numbers(term)
+    return Q((f"{job_field}__in", numbers)) | Q(message_id__in=[*numbers, *_messages(term)])
+
+
+def _numbers(term: str) -> list[int]:
+    if term.isascii() and term.isdecimal() and len(term) < 20:
+        return [int(term)] if int(term) <= LARGEST_ID else []
+    try:
+        return [ids.decode(term.lower())]
+    except ValueError:
+        return []
+
+
+def _messages(client_message_id: str) -> list[int]:
+    """The newest of that id on each channel; naming the channels lets the key serve it."""
+    using = settings().DATABASE
+    publications = Publication.objects.using(using).filter(
+        channel_id__in=list(Channel.objects.using(using).values_list("pk", flat=True)),
+        client_message_id=client_message_id,
+    )
+    return list(publications.values_list("message_id", flat=True))
