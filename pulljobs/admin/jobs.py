@@ -97,11 +97,11 @@ class JobAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
+        if BUTTON in request.POST and object_id.isdecimal():
+            return self._press(request, int(object_id))
         job = self.get_object(request, object_id)
         if job is None:
             return super().change_view(request, object_id, form_url, extra_context)
-        if BUTTON in request.POST:
-            return self._press(request, job)
         context = {
             "message": looks.message_of(job),
             "history": looks.history_of(job.id),
@@ -112,13 +112,13 @@ class JobAdmin(ReadOnlyAdmin):
         }
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
-    def _press(self, request: HttpRequest, job: Job) -> HttpResponse:
+    def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
         """The state may have changed since the page was made: then that is told."""
         pressed = request.POST[BUTTON]
         if pressed not in operations.offered(request, None):
             raise PermissionDenied
-        operations.perform(request, Event(pressed), [job.id])
-        if Job.objects.using(settings().DATABASE).filter(id=job.id).exists():
+        operations.perform(request, Event(pressed), [job_id])
+        if Job.objects.using(settings().DATABASE).filter(id=job_id).exists():
             return HttpResponseRedirect(request.get_full_path())
         return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
 

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.core.validators import RegexValidator
+from django.db import models
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
@@ -100,6 +101,7 @@ class ConsumerAdmin(PartyAdmin):
     list_select_related = ("channel",)
     ordering: ClassVar[Names] = ("channel__name", "name")
     actions = ("restore",)
+    formfield_overrides: ClassVar[Any] = {models.URLField: {"assume_scheme": "https"}}
     own_fields = (
         (_("Subscription"), ("channel", "type", "callback_url", "paused_until")),
         (_("Lease"), ("lease", "protocol_lease")),

@@ -1,0 +1,33 @@
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from pulljobs.models import Consumer
+from tests.factories import ChannelFactory, ConsumerFactory
+
+
+@pytest.fixture
+def consumer(db: None) -> Consumer:
+    return ConsumerFactory(name="census", channel=ChannelFactory(name="files"))
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    return browser_of(User.objects.create_superuser("olga"))
+
+
+@pytest.fixture
+def reader(db: None) -> Client:
+    """May look at everything and change nothing."""
+    user = User.objects.create_user("rita", is_staff=True)
+    views = Permission.objects.filter(
+        content_type__app_label="pulljobs", codename__startswith="view"
+    )
+    user.user_permissions.set(views)
+    return browser_of(user)
+
+
+def browser_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client

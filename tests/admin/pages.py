@@ -1,0 +1,50 @@
+"""Reading pages the way a person does."""
+
+import html
+import re
+from typing import Any
+
+from django.test import Client
+from django.urls import reverse
+
+LISTS = ("job", "archivedjob", "channel", "producer", "consumer")
+
+
+def listing(model: str) -> str:
+    return reverse(f"admin:pulljobs_{model}_changelist")
+
+
+def page(model: str, pk: Any) -> str:
+    return reverse(f"admin:pulljobs_{model}_change", args=[pk])
+
+
+def read(client: Client, url: str, **query: Any) -> str:
+    answer = client.get(url, query, follow=True)
+    assert answer.status_code == 200, answer.status_code
+    return answer.content.decode()
+
+
+def told(client: Client, url: str, data: dict[str, Any]) -> list[str]:
+    """The messages on the page that a form leads to."""
+    answer = client.post(url, data, follow=True)
+    assert answer.status_code == 200, answer.status_code
+    return [str(message) for message in answer.context["messages"]]
+
+
+def act(client: Client, action: str, rows: list[int], query: str = "") -> list[str]:
+    data = {"action": action, "_selected_action": rows, "index": 0}
+    return told(client, listing("job") + query, data)
+
+
+def rows(text: str) -> list[str]:
+    """The text of each row of a list."""
+    body = text.split("<tbody>")[1].split("</tbody>")[0] if "result_list" in text else ""
+    cells = [re.sub(r"<[^>]+>", " ", row) for row in body.split("<tr>")[1:]]
+    return [" ".join(html.unescape(row).split()) for row in cells]
+
+
+def offered(text: str) -> set[str]:
+    """Actions of a list, or buttons of a job."""
+    return set(re.findall(r'<option value="(redrive|kill|delete)"', text)) | set(
+        re.findall(r'name="_event" value="(\w+)"', text)
+    )

@@ -1,0 +1,270 @@
+"""Every page renders, reads little, and shows what it must."""
+
+import re
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from pulljobs import ids, operating
+from pulljobs.models import ArchivedJob, Consumer, Job, Message, Producer
+from pulljobs.states import LIVE, State
+from tests.admin.pages import LISTS, listing, page, read, rows
+from tests.factories import ConsumerFactory, JobFactory, published
+
+QUERIES = [
+    {},
+    {"state": "QUEUED"},
+    {"state": "INFLIGHT"},
+    {"state": "DEAD"},
+    {"state": "DELIVERED"},
+    {"state": "nonsense"},
+    {"reason": "rejected"},
+    {"channel": "1"},
+    {"consumer": "x"},
+    {"q": "42"},
+    {"q": "no such"},
+    {"id__lt": "1"},
+]
+
+
+def queries(client: Client, url: str, query: dict[str, Any]) -> list[str]:
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        read(client, url, **query)
+    return [query["sql"] for query in captured]
+
+
+@pytest.mark.parametrize("model", LISTS)
+def test_empty_lists_render(model: str, operator: Client) -> None:
+    assert "Traceback" not in read(operator, listing(model))
+
+
+@pytest.mark.parametrize(
+    ("model", "query"),
+    [*product(["job", "archivedjob"], QUERIES), ("archivedjob", {"days": "7"})],
+    ids=str,
+)
+def test_lists_neither_count_nor_group(
+    model: str, query: dict[str, str], operator: Client, consumer: Consumer
+) -> None:
+    """Nothing of COUNT, DISTINCT, OFFSET on jobs or archive, and never without a LIMIT."""
+    for state in State:
+        JobFactory(state=state, consumer=consumer)
+    tables = re.compile(r"pulljobs_(job|archived_job)\b")
+    for sql in queries(operator, listing(model), query):
+        if tables.search(sql):
+            assert not re.search(r"\b(COUNT|DISTINCT|OFFSET|MIN|MAX)\b", sql), sql
+            assert "LIMIT 101" in sql
+
+
+@pytest.mark.parametrize("model", ["job", "archivedjob"])
+def test_as_many_queries_for_100_rows_as_for_5(
+    model: str, operator: Client, consumer: Consumer
+) -> None:
+    def add(count: int) -> None:
+        for number in range(count):
+            other = ConsumerFactory() if number % 10 == 0 else consumer
+            JobFactory(state=State.DEAD, consumer=other)
+
+    add(5)
+    read(operator, listing(model))
+    few = queries(operator, listing(model), {})
+    add(95)
+    many = queries(operator, listing(model), {})
+    assert len(rows(read(operator, listing(model)))) == 100
+    assert len(many) == len(few)
+
+
+@pytest.mark.parametrize("model", ["job", "archivedjob"])
+def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consumer) -> None:
+    """Newest first, from page to page by the links; filters stay."""
+    made = [JobFactory(state=State.DEAD, consumer=consumer).id for _ in range(205)]
+    url, seen, pages = listing(model) + "?state=DEAD", [], 0
+    while url:
+        text = read(operator, url)
+        seen += [row.split()[0] for row in rows(text)]
+        older = re.search(r'<a href="(\?[^"]*)">Older', text)
+        url = listing(model) + older[1].replace("&amp;", "&") if older else ""
+        assert not url or "state=DEAD" in url
+        pages += 1
+    assert (pages, seen) == (3, [ids.encode(id) for id in reversed(made)])
+    assert ">Newest</a>" in text
+
+
+@pytest.mark.parametrize("state", LIVE)
+def test_filters_show_what_they_say(state: State, operator: Client, consumer: Consumer) -> None:
+    for each in State:
+        JobFactory(state=each, consumer=consumer)
+        JobFactory(state=each)
+    text = read(operator, listing("job"), state=state.value, consumer=consumer.pk)
+    [row] = rows(text)
+    assert f" {state} " in row
+    assert "files / census" in row
+    assert len(rows(read(operator, listing("job"), channel=consumer.channel_id))) == 3
+
+
+@pytest.mark.parametrize("model", ["job", "archivedjob"])
+@pytest.mark.parametrize(
+    "term", ["job number", "job xid", "message number", "message xid", "client id"]
+)
+def test_search(term: str, model: str, operator: Client, consumer: Consumer) -> None:
+    """By the job or its message, in either form of id, or by what the client called it."""
+    JobFactory(state=State.DEAD, consumer=consumer)
+    [job_id] = published(consumer, message_id="order 17", payload=b"x")
+    read(operator, listing("job"))
+    job = Job.objects.get(id=job_id)
+    assert operating.kill([job_id], by="a test").done
+    terms = {
+        "job number": str(job.id),
+        "job xid": ids.encode(job.id),
+        "message number": str(job.message_id),
+        "message xid": ids.encode(job.message_id).upper(),
+        "client id": " order 17 ",
+    }
+    [row] = rows(read(operator, listing(model), q=terms[term]))
+    assert ids.encode(job_id) in row
+
+
+@pytest.mark.parametrize("term", ["9" * 18, "9" * 19, "9" * 30, "x" * 20, "%", "\x00", "ü"])
+def test_search_for_what_is_not_there(term: str, operator: Client, consumer: Consumer) -> None:
+    JobFactory(consumer=consumer)
+    assert not rows(read(operator, listing("job"), q=term)) or "\x00" in term
+
+
+@pytest.mark.parametrize(
+    "query", ["error__contains=x", "consumer__name=x", "available_at__gt=2020-01-01", "id__lt=x"]
+)
+def test_no_lookup_that_an_index_does_not_serve(
+    query: str, operator: Client, consumer: Consumer
+) -> None:
+    assert operator.get(f"{listing('archivedjob')}?{query}").status_code in (302, 400)
+
+
+@pytest.mark.parametrize("state", LIVE)
+def test_a_job_s_page(state: State, operator: Client, consumer: Consumer) -> None:
+    job = JobFactory(state=state, consumer=consumer, payload="<b>Grüße</b>")
+    text = read(operator, page("job", job.id))
+    assert ids.encode(job.id) in text
+    assert "&lt;b&gt;Grüße&lt;/b&gt;" in text
+    assert "<b>Grüße</b>" not in text
+    assert str(job.held.token) not in text
+    assert 'name="_save"' not in text
+
+
+def test_a_dead_job_s_page_shows_its_error_and_its_past(
+    operator: Client, consumer: Consumer
+) -> None:
+    job = JobFactory(state=State.DEAD, consumer=consumer)
+    text = read(operator, page("job", job.id))
+    archived = ArchivedJob.objects.get(job_id=job.id)
+    assert '<pre class="pulljobs">bad</pre>' in text
+    assert page("archivedjob", archived.pk) in text
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.DELIVERED])
+def test_an_archived_job_s_page(state: State, operator: Client, consumer: Consumer) -> None:
+    job = JobFactory(state=state, consumer=consumer)
+    archived = ArchivedJob.objects.get(job_id=job.id)
+    text = read(operator, page("archivedjob", archived.pk))
+    assert ids.encode(job.id) in text
+    assert (page("job", job.id) in text) == (state == State.DEAD)
+
+
+@pytest.mark.parametrize(
+    ("payload", "shown", "cut"),
+    [
+        (b"", '<pre class="pulljobs"></pre>', False),
+        (b"\xff\x00", "ff 00", False),
+        (b"\xff" * 257, "ff " * 255 + "ff<", True),
+        (b"a" + "ü".encode() * 5_000, "aü", True),
+        (b"a" * 4_000, "a" * 4_000, False),
+        (b"a" * 3_999 + b"\xc3", "61 61", True),
+    ],
+)
+def test_payloads_are_shown_safely(
+    payload: bytes, shown: str, cut: bool, operator: Client, consumer: Consumer
+) -> None:
+    """Text up to a limit, else the head in hex; nothing of a large one beyond that is read."""
+    job = JobFactory(consumer=consumer, payload=payload)
+    text = read(operator, page("job", job.id))
+    assert shown in text
+    assert ("only its beginning is shown" in text) == cut
+
+
+def test_a_job_whose_message_is_gone(operator: Client, consumer: Consumer) -> None:
+    job = JobFactory(consumer=consumer)
+    Message.objects.all().delete()
+    assert "not kept any more" in read(operator, page("job", job.id))
+
+
+def test_at_most_20_settlements_are_shown(operator: Client, consumer: Consumer) -> None:
+    job = JobFactory(state=State.DEAD, consumer=consumer)
+    first = ArchivedJob.objects.get(job_id=job.id)
+    for day in range(1, 25):
+        first.pk, first.settled_at = None, first.settled_at + timedelta(days=day)
+        ArchivedJob.objects.bulk_create([ArchivedJob(**_columns(first))])
+    text = read(operator, page("job", job.id))
+    assert len(re.findall(r"/archivedjob/\d+/change/", text)) == 20
+
+
+def test_a_job_that_is_not_there(operator: Client, consumer: Consumer) -> None:
+    for url in (page("job", 17), page("job", "x"), page("archivedjob", 17)):
+        assert operator.get(url).status_code == 302
+
+
+def test_the_consumer_s_page_has_live_figures(operator: Client, consumer: Consumer) -> None:
+    for state, count in ((State.QUEUED, 3), (State.INFLIGHT, 2), (State.DEAD, 1)):
+        for _ in range(count):
+            JobFactory(state=state, consumer=consumer)
+    published(consumer, delay=timedelta(hours=1))
+    text = read(operator, page("consumer", consumer.pk))
+    figures = re.findall(r"<td>(?:<a[^>]*>)?(\d+)(?:</a>)?</td>", text)
+    assert figures == ["3", "1", "2", "1"]
+
+
+@pytest.mark.parametrize("model", LISTS)
+def test_a_reader_sees_every_page_and_can_change_nothing(
+    model: str, reader: Client, consumer: Consumer
+) -> None:
+    job = JobFactory(state=State.DEAD, consumer=consumer)
+    Producer.objects.create(name="scanner")
+    pks = {
+        "job": job.id,
+        "archivedjob": ArchivedJob.objects.get().pk,
+        "channel": consumer.channel_id,
+        "producer": Producer.objects.get().pk,
+        "consumer": consumer.pk,
+    }
+    assert rows(read(reader, listing(model)))
+    assert 'type="submit" value="Save"' not in read(reader, page(model, pks[model]))
+    assert reader.post(page(model, pks[model]), {"name": "x"}).status_code == 403
+    delete = reverse(f"admin:pulljobs_{model}_delete", args=[pks[model]])
+    assert reader.post(delete, {"post": "yes"}).status_code == 403
+
+
+@pytest.mark.parametrize("model", ["job", "archivedjob"])
+def test_nobody_adds_or_deletes_rows_by_hand(
+    model: str, operator: Client, consumer: Consumer
+) -> None:
+    job = JobFactory(state=State.DEAD, consumer=consumer)
+    pk = job.id if model == "job" else ArchivedJob.objects.get().pk
+    assert operator.get(reverse(f"admin:pulljobs_{model}_add")).status_code == 403
+    delete = reverse(f"admin:pulljobs_{model}_delete", args=[pk])
+    assert operator.post(delete, {"post": "yes"}).status_code == 403
+    assert "deletelink" not in read(operator, page(model, pk))
+
+
+def _columns(row: ArchivedJob) -> dict[str, Any]:
+    left_to_the_database = {"id", "settled_xid"}
+    return {
+        field.attname: getattr(row, field.attname)
+        for field in ArchivedJob._meta.concrete_fields
+        if field.name not in left_to_the_database
+    }

@@ -1,0 +1,136 @@
+"""Channels, producers and consumers, edited by people."""
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+from django.urls import reverse
+
+from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.states import State
+from tests.admin.pages import listing, page, read, told
+from tests.factories import JobFactory, published
+
+MODELS: dict[str, type[Channel] | type[Producer]] = {"channel": Channel, "producer": Producer}
+
+
+def add(model: str) -> str:
+    return reverse(f"admin:pulljobs_{model}_add")
+
+
+def filled(consumer: Consumer, **changes: Any) -> dict[str, Any]:
+    fields = {
+        "name": consumer.name,
+        "title": "",
+        "channel": consumer.channel_id,
+        "type": "pull",
+        "callback_url": "",
+        "lease": "00:00:30",
+        "protocol_lease": "",
+        "retry_strategy": "5,30,60",
+        "max_retries": 5,
+        "retry_jitter": 0.2,
+        "max_total_delay": "",
+        "max_deliveries": 20,
+        "_continue": "1",
+    }
+    return fields | changes
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("own", ["", "my-own-token"])
+def test_a_token_is_told_once(model: str, own: str, operator: Client) -> None:
+    """When it is made, random or given; then in no page, nor in the log of changes."""
+    data = {"name": "files", "token": own, "_continue": "1"}
+    token = _token(told(operator, add(model), data))
+    made = MODELS[model].objects.get()
+    assert made.has_token(token)
+    assert not own or token == own
+    for url in (page(model, made.pk), listing(model)):
+        text = read(operator, url)
+        assert token not in text
+        assert made.token_digest not in text
+    assert token not in LogEntry.objects.get().change_message
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("change", [{"rotate": "on"}, {"token": "another"}])
+def test_a_token_is_rotated(model: str, change: dict[str, str], operator: Client) -> None:
+    told(operator, add(model), {"name": "files", "token": "old"})
+    made = MODELS[model].objects.get()
+    data = {"name": "files", "_continue": "1"}
+    assert all("Token" not in message for message in told(operator, page(model, made.pk), data))
+    assert MODELS[model].objects.get().has_token("old")
+    token = _token(told(operator, page(model, made.pk), data | change))
+    rotated = MODELS[model].objects.get()
+    assert rotated.has_token(token)
+    assert not rotated.has_token("old")
+
+
+@pytest.mark.parametrize(
+    "change", [{"token": "with space"}, {"token": "ümlaut"}, {"token": "x", "rotate": "on"}]
+)
+def test_a_token_that_will_not_do(change: dict[str, str], operator: Client) -> None:
+    """Nothing is changed, and the page that says so does not show it."""
+    operator.post(add("channel"), {"name": "files", "token": "old"})
+    url = page("channel", Channel.objects.get().pk)
+    answer = operator.post(url, {"name": "renamed"} | change)
+    assert "Please correct the error" in answer.content.decode()
+    assert 'value="with' not in answer.content.decode()
+    assert Channel.objects.get(name="files").has_token("old")
+
+
+def test_a_consumer_is_made_and_edited(operator: Client, consumer: Consumer) -> None:
+    told(operator, add("consumer"), filled(consumer, name="digest", retry_strategy="linear:1+2"))
+    made = Consumer.objects.get(name="digest")
+    assert made.retry_delays[:3] == [1, 3, 5]
+    told(operator, page("consumer", made.pk), filled(made, retry_strategy="constant:7"))
+    assert Consumer.objects.get(name="digest").retry_delays == [7]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"retry_strategy": "sometimes"}, "is no retry strategy"),
+        ({"retry_jitter": 2}, "pulljobs_consumer_jitter"),
+        ({"lease": "0"}, "pulljobs_consumer_lease"),
+        ({"max_deliveries": 0}, "pulljobs_consumer_deliveries"),
+        ({"type": "push"}, "needs the URL to push to"),
+        ({"callback_url": "nonsense"}, "Enter a valid URL"),
+    ],
+)
+def test_a_consumer_that_can_t_work(
+    change: dict[str, Any], sentence: str, operator: Client, consumer: Consumer
+) -> None:
+    before = list(Consumer.objects.values())
+    answer = operator.post(page("consumer", consumer.pk), filled(consumer) | change)
+    assert sentence in answer.content.decode()
+    assert list(Consumer.objects.values()) == before
+
+
+def test_a_deleted_consumer_keeps_its_jobs_and_can_be_restored(
+    operator: Client, consumer: Consumer
+) -> None:
+    """It gets no jobs any more; what it has, and its history, stays to be seen."""
+    JobFactory(state=State.DEAD, consumer=consumer)
+    operator.post(reverse("admin:pulljobs_consumer_delete", args=[consumer.pk]), {"post": "yes"})
+    assert Consumer.objects.get().deleted_at is not None
+    assert "files / census" in read(operator, listing("job"))
+    data = {"action": "restore", "_selected_action": [consumer.pk]}
+    assert told(operator, listing("consumer"), data) == ["1 restored."]
+    assert published(Consumer.objects.get())
+
+
+def test_deleting_a_channel_with_consumers_is_refused(operator: Client, consumer: Consumer) -> None:
+    url = reverse("admin:pulljobs_channel_delete", args=[consumer.channel_id])
+    operator.post(url, {"post": "yes"})
+    assert Channel.objects.exists()
+
+
+def _token(messages: list[str]) -> str:
+    [told] = [message for message in messages if message.startswith("Token of ")]
+    found = re.fullmatch(r"Token of \S+: (\S+) Keep it now, it is not shown again\.", told)
+    assert found, told
+    return found[1]
