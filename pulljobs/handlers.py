@@ -11,7 +11,7 @@ say what else shall happen; any other exception goes by the ack policy.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -190,6 +190,11 @@ class Handler:
     transactional: bool = False
     defaults: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def names(self) -> set[str]:
+        """What `--only` may call it by."""
+        return {self.channel, f"{self.channel}/{self.consumer}"}
+
 
 _registered: dict[tuple[str, str], Handler] = {}
 
@@ -233,6 +238,23 @@ def autodiscover() -> None:
 
 def registered() -> Iterator[Handler]:
     yield from _registered.values()
+
+
+def serving(only: Collection[str] = ()) -> list[Handler]:
+    """The handlers that these names choose, all without any; ConfigurationError if one has none."""
+    known = list(registered())
+    if not known:
+        raise ConfigurationError(
+            "There is no handler: register one with @pulljobs.handlers.handler in a "
+            "pull_handlers.py of an installed app."
+        )
+    strange = sorted(set(only).difference(*(one.names for one in known)))
+    if strange:
+        served = ", ".join(sorted(f"{one.channel}/{one.consumer}" for one in known))
+        raise ConfigurationError(
+            f"No handler serves {', '.join(strange)}: there are handlers for {served}."
+        )
+    return [one for one in known if not only or one.names & set(only)]
 
 
 def sync_consumers() -> list[Consumer]:

@@ -4,16 +4,18 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from types import FrameType
 from typing import Final
 from uuid import UUID
 
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs import handlers
 from pulljobs.conf import Settings
@@ -51,7 +53,8 @@ class Child:
 
     def __init__(self, order: Order, slots: Slots) -> None:
         self._order, self._limits = order, order.limits
-        self._stop = threading.Event()
+        self._asked: SimpleQueue[None] = SimpleQueue()
+        self._stopping = threading.Event()
         self._fetcher_waker, self._flusher_waker = Waker(), Waker()
         self._holdings = Holdings(self._limits.MAX_HELD)
         self._pool = Pool(
@@ -70,13 +73,18 @@ class Child:
         self._pool.start()
         for runner in self._runners():
             runner.start()
-        self._stop.wait()
+        self._asked.get()
+        self._stopping.set()
         self._end()
-        nodes.stop(using, self._order.node_id)
+        try:
+            nodes.stop(using, self._order.node_id)
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("Stopped without the database to tell: %s", error)
         connections.close_all()
 
     def stop(self) -> None:
-        self._stop.set()
+        """From any thread, and from a signal handler, whatever that interrupts."""
+        self._asked.put(None)
 
     def _end(self) -> None:
         deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
@@ -113,8 +121,8 @@ class Child:
             self._limits,
             self._pool,
             self._holdings,
-            stopping=self._stop.is_set,
-            on_drained=self._stop.set if self._order.burst else None,
+            stopping=self._stopping.is_set,
+            on_drained=self.stop if self._order.burst else None,
         )
 
     def _make_flusher(self) -> Flusher:
@@ -142,33 +150,31 @@ def work(child: Child, supervisor: Connection) -> None:
     child.run()
     # Threads that a handler holds on to must not keep the process.
     logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(0)
 
 
 def _sources(order: Order) -> list[Source]:
+    serving = handlers.serving(order.only)
     rows = handlers.sync_consumers()
     found = [
         Source(Puller(order.limits.DATABASE, consumer, node_id=order.node_id), handler)
         for consumer, handler in zip(rows, handlers.registered(), strict=True)
-        if _serves(order, handler.channel, handler.consumer) and consumer.type == Consumer.Type.PULL
+        if handler in serving and consumer.type == Consumer.Type.PULL
     ]
     if not found:
-        raise ConfigurationError(
-            "There is no handler to run: register one with @pulljobs.handlers.handler in a "
-            "pull_handlers.py of an installed app, and check --only."
-        )
+        raise ConfigurationError("Every consumer that a handler is for is of type push.")
     return found
 
 
-def _serves(order: Order, channel: str, consumer: str) -> bool:
-    return not order.only or bool({channel, f"{channel}/{consumer}"} & set(order.only))
-
-
 def _obey_signals(stop: Callable[[], None]) -> None:
-    """SIGTERM stops, a second exits at once; a terminal's SIGINT is the supervisor's to tell."""
+    """SIGTERM stops, however often it comes: systemd sends it to the supervisor and to us.
+
+    To kill at a second one, or to pass on a terminal's SIGINT, is up to the supervisor.
+    """
 
     def on_term(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         stop()
 
     signal.signal(signal.SIGTERM, on_term)

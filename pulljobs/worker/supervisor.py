@@ -5,13 +5,13 @@ import multiprocessing
 import pickle
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Final
 from uuid import uuid4
@@ -19,6 +19,7 @@ from uuid import uuid4
 from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs import pulling
+from pulljobs.storage import nodes
 from pulljobs.worker import boot
 from pulljobs.worker.child import LAST_FLUSH, Order
 from pulljobs.worker.pool import IDLE, Slot, Slots
@@ -30,6 +31,7 @@ LONGEST_PAUSE: Final = 30.0
 STEADY: Final = 30.0
 """A child that lived so many seconds is started again without a pause."""
 MARGIN: Final = 0.3
+LOOK: Final = 0.2
 KILLED_BY_HAND: Final = 1
 
 
@@ -39,20 +41,22 @@ class Supervisor:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._context = multiprocessing.get_context("spawn")
-        self._stopping = threading.Event()
         self._signals = 0
+        self._signalled: SimpleQueue[int] = SimpleQueue()
+        """Unlike those of an Event, its methods may be called where a signal interrupts them."""
+        self._kill_at = float("inf")
         self._child: SpawnProcess | None = None
         self._failures = 0
 
     def run(self) -> int:
         """Work until stopped, or until a burst is over; the exit code."""
         with self._signals_taken():
-            while not self._stopping.is_set():
+            while not self._signals:
                 started = time.monotonic()
                 code = self._one_child()
-                if code in (0, boot.MISCONFIGURED):
+                if code == boot.MISCONFIGURED or (code == 0 and self._order.burst):
                     return code
-                if not self._stopping.is_set():
+                if not self._signals:
                     self._pause(started)
         return 0 if self._signals < 2 else KILLED_BY_HAND
 
@@ -72,28 +76,27 @@ class Supervisor:
 
     def _wait(self, child: SpawnProcess, pipe: Connection) -> int:
         """The child's exit code; once stopping, no longer than a stop may take."""
-        if self._stopping.is_set():
+        if self._signals:
             self._tell(child)
         while child.exitcode is None:
-            child.join(self._patience())
-            if child.exitcode is None and self._stopping.is_set():
+            child.join(LOOK)
+            if child.exitcode is None and time.monotonic() > self._kill_at:
                 logger.warning("The child did not stop in time; it is killed.")
                 child.kill()
                 child.join()
         pipe.close()
-        return child.exitcode or 0
-
-    def _patience(self) -> float | None:
-        if not self._stopping.is_set():
-            return 1.0
-        return self._order.limits.GRACEFUL_TIMEOUT.total_seconds() + LAST_FLUSH + MARGIN
+        return child.exitcode
 
     def _give_back(self, order: Order, slots: Slots, code: int) -> None:
-        """What the dead child was running is charged; what only waited in it is released."""
+        """What the dead child was running is charged; what only waited in it is released.
+
+        A stop charges nothing, not even one that had to kill.
+        """
         running = frozenset(id for id in slots if id != IDLE)
         logger.error("The child ended with %d while running %d jobs.", code, len(running))
         try:
-            pulling.abandon(order.node_id, running)
+            pulling.abandon(order.node_id, frozenset() if self._signals else running)
+            nodes.stop(order.limits.DATABASE, order.node_id)
         except (DatabaseError, InterfaceError) as error:
             logger.warning("What it held comes back when its leases are over: %s", error)
         finally:
@@ -103,12 +106,13 @@ class Supervisor:
         lived = time.monotonic() - started
         self._failures = 0 if lived > STEADY else self._failures + 1
         if self._failures:
-            pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE)
-            self._stopping.wait(pause * random.uniform(0.7, 1))
+            pause = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), LONGEST_PAUSE)
+            with suppress(Empty):
+                self._signalled.get(timeout=pause * random.uniform(0.7, 1))
 
     @contextmanager
     def _signals_taken(self) -> Iterator[None]:
-        """Each SIGTERM and SIGINT goes to the child as SIGTERM; in the end all is put back."""
+        """The first SIGTERM or SIGINT stops the child, a second one kills it."""
         before = {
             number: signal.signal(number, self._on_signal)
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -121,10 +125,17 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
-        self._stopping.set()
+        if self._signals == 1:
+            patience = self._order.limits.GRACEFUL_TIMEOUT.total_seconds() + LAST_FLUSH + MARGIN
+            self._kill_at = time.monotonic() + patience
+        self._signalled.put(number)
         if self._child is not None:
             self._tell(self._child)
 
     def _tell(self, child: SpawnProcess) -> None:
-        if child.pid is not None and child.exitcode is None:
+        if child.pid is None or child.exitcode is not None:
+            return
+        if self._signals > 1:
+            child.kill()
+        else:
             child.terminate()

@@ -12,6 +12,7 @@ from django.db import connections
 
 from pulljobs import handlers
 from pulljobs.conf import Settings, settings
+from pulljobs.errors import ConfigurationError
 from pulljobs.worker.child import Order
 from pulljobs.worker.supervisor import Supervisor
 
@@ -48,12 +49,11 @@ class Command(BaseCommand):
             parser.add_argument(f"--{name.lower().replace('_', '-')}", type=kind, help=text)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        handlers.autodiscover()
-        if not any(True for _one in handlers.registered()):
-            raise CommandError(
-                "There is no handler: register one with @pulljobs.handlers.handler in a "
-                "pull_handlers.py of an installed app."
-            )
+        try:
+            handlers.autodiscover()
+            handlers.serving(options["only"])
+        except ConfigurationError as error:
+            raise CommandError(str(error)) from error
         connections.close_all()
         order = Order(
             node_id=uuid4(),
