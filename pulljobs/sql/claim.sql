@@ -101,23 +101,22 @@ last AS MATERIALIZED (
 passed AS MATERIALIZED (
     -- The first job that the walk saw QUEUED and could not lock: whoever holds it may yet let it go.
     -- Behind the last one taken nothing is left behind, for the next claim starts there; but a look
-    -- below the floors does not come back.
+    -- below the floors does not come back. (One upper bound: beside a second one on the same column
+    -- PostgreSQL would not stop the scan at it.)
     SELECT walk.priority, job.available_at, job.id
     FROM walk
     LEFT JOIN last USING (priority)
-    CROSS JOIN LATERAL (
-        SELECT
-            CASE WHEN %(until)s::timestamptz IS NULL THEN last.available_at ELSE %(until)s END AS at,
-            CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 0 END AS id
-    ) AS top
+    CROSS JOIN clock
     CROSS JOIN LATERAL (
         SELECT available_at, id
         FROM pulljobs_job
         WHERE consumer_id = %(consumer_id)s::bigint
             AND priority = walk.priority
             AND (available_at, id) > (walk.floor_at, walk.floor_id)
-            AND (available_at, id) < (top.at, top.id)
-            AND available_at <= (SELECT now FROM clock)
+            AND (available_at, id) < (
+                CASE WHEN %(until)s::timestamptz IS NULL THEN last.available_at ELSE least(%(until)s, clock.now) END,
+                CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 0 END
+            )
             AND state = 'QUEUED'
             AND id NOT IN (SELECT id FROM pick)
         ORDER BY available_at, id
@@ -125,13 +124,17 @@ passed AS MATERIALIZED (
     ) AS job
 ),
 reached AS MATERIALIZED (
-    SELECT DISTINCT ON (walk.priority) walk.priority, pick.available_at, pick.id
+    SELECT walk.priority, edge.available_at, edge.id
     FROM walk
-    LEFT JOIN passed ON passed.priority = walk.priority
-    LEFT JOIN pick
-        ON pick.priority = walk.priority
-        AND (passed.id IS NULL OR (pick.available_at, pick.id) < (passed.available_at, passed.id))
-    ORDER BY walk.priority, pick.available_at DESC NULLS LAST, pick.id DESC
+    LEFT JOIN passed USING (priority)
+    LEFT JOIN LATERAL (
+        SELECT available_at, id
+        FROM pick
+        WHERE priority = walk.priority
+            AND (passed.id IS NULL OR (available_at, id) < (passed.available_at, passed.id))
+        ORDER BY available_at DESC, id DESC
+        LIMIT 1
+    ) AS edge ON true
 )
 SELECT
     now() AS started_at,

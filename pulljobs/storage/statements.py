@@ -26,8 +26,10 @@ Row = tuple[Any, ...]
 Params = Mapping[str, Any]
 T = TypeVar("T")
 
+# Generic plans, for the planner sees nothing in the parameters; compiling one takes longer than it runs.
 PLAN_FOR_QUEUES: Final = (
-    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan"
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; "
+    "SET plan_cache_mode = force_generic_plan; SET jit = off"
 )
 ATTEMPTS: Final = 5
 
