@@ -62,17 +62,22 @@ failed AS MATERIALIZED (
     JOIN pulljobs_consumer AS consumer ON consumer.id = job.consumer_id
     CROSS JOIN LATERAL (
         -- The (retry count + 1)-th delay of the strategy: see backoff.Delays.before().
-        SELECT CASE
+        SELECT least(consumer.retry_cap, CASE
             WHEN job.retry_count < cardinality(consumer.retry_delays)
                 THEN consumer.retry_delays[job.retry_count + 1]
             ELSE (job.retry_count + 2 - cardinality(consumer.retry_delays))
                 * coalesce(consumer.retry_delays[cardinality(consumer.retry_delays)], 0)
-        END * (1 + consumer.retry_jitter * (2 * random() - 1)) AS seconds
+        END) AS seconds
     ) AS strategy
+    CROSS JOIN LATERAL (
+        SELECT
+            seconds * (1 - consumer.retry_jitter) AS lowest,
+            least(consumer.retry_cap, seconds * (1 + consumer.retry_jitter)) AS highest
+    ) AS jitter
     CROSS JOIN LATERAL (
         -- Never in the past: nothing comes back below the floors.
         SELECT greatest(
-            coalesce(offered.delay, make_interval(secs => least(strategy.seconds, consumer.retry_cap))),
+            coalesce(offered.delay, make_interval(secs => lowest + (highest - lowest) * random())),
             interval '0'
         ) AS wait
     ) AS planned

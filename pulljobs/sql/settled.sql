@@ -1,9 +1,9 @@
 -- Find how jobs were settled under given leases, to answer a repeated settle.
 -- Event: none.
 -- Parameters: job_ids bigint[], tokens uuid[], of one length.
--- Returns: job_id, state.
+-- Returns: job_id, state, reason.
 -- Locks: none. Index: archive job_id, of every day that is kept.
-SELECT archived.job_id, archived.state
+SELECT archived.job_id, archived.state, archived.reason
 FROM unnest(%(job_ids)s::bigint[], %(tokens)s::uuid[]) AS row (job_id, token)
 JOIN pulljobs_archived_job AS archived
     ON archived.job_id = row.job_id AND archived.lease_token = row.token

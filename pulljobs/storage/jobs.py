@@ -17,7 +17,7 @@ from django.db import (
 
 from pulljobs.floors import Entry, Position, Snapshot
 from pulljobs.outcomes import Held, Settlement
-from pulljobs.states import Event, State
+from pulljobs.states import Event, Reason, State
 from pulljobs.storage.arrays import array
 from pulljobs.storage.rows import Finished, HeldJob, ReachedLease, Stats, Taken
 from pulljobs.storage.statements import column, retrying, run
@@ -189,16 +189,19 @@ def _settled_before(
         "tokens": [one.token for one in missing],
     }
     asked = {one.held.job_id: one.event for one in settlements}
-    same = {
-        Event.DELIVER: State.DELIVERED,
-        Event.REJECT: State.DEAD,
-        Event.RETRY: State.DEAD,  # with its retries used up
-    }
     return {
         job_id: State(state)
-        for job_id, state in run(using, "settled", params)
-        if same.get(asked[job_id]) == state
+        for job_id, state, reason in run(using, "settled", params)
+        if asked[job_id] == _event_of(state, reason)
     }
+
+
+def _event_of(state: str, reason: str | None) -> Event:
+    """What a holder must have said for its job to end like that."""
+    if state == State.DELIVERED:
+        return Event.DELIVER
+    exhausted = reason in (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES)
+    return Event.RETRY if exhausted else Event.REJECT
 
 
 def reap(using: str, leases: int) -> Finished | None:

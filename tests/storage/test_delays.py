@@ -1,0 +1,60 @@
+"""SQL waits as long as `Delays.before()` says."""
+
+import pytest
+
+from pulljobs import outcomes
+from pulljobs.backoff import expand
+from pulljobs.models import Consumer
+from pulljobs.storage import jobs
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.sessions import query
+
+pytestmark = pytest.mark.django_db
+
+RETRIES = [1, 2, 3, 4, 10, 64, 65, 199, 200, 201, 2000, 32_000]
+STRATEGIES = [
+    "constant:10",
+    "constant:0",
+    "linear:1+2",
+    "linear:3<20",
+    "exponential:1",
+    "exponential:0.5x3<60",
+    "5,30,60",
+    "7",
+    "0,0,1.5",
+    "31536000",
+]
+
+
+def planned(consumer: Consumer, retry: int) -> float:
+    """Seconds until the job is available after it failed before its retry-th retry."""
+    published(consumer)
+    query("UPDATE pulljobs_job SET retry_count = %s WHERE state = 'QUEUED'", [retry - 1])
+    [held] = claimed(consumer)
+    [(before,)] = query("SELECT clock_timestamp()")
+    jobs.finish(USING, [outcomes.retry(held, "bad")])
+    [(seconds,)] = query(
+        "SELECT extract(epoch FROM available_at - %s)::float8 FROM pulljobs_job WHERE id = %s",
+        [before, held.job_id],
+    )
+    query("DELETE FROM pulljobs_job")
+    return float(seconds)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_delay_before_each_retry(strategy: str) -> None:
+    consumer = ConsumerFactory.create(retry_strategy=strategy, max_retries=32_767)
+    delays = expand(strategy)
+    for retry in RETRIES:
+        assert planned(consumer, retry) == pytest.approx(delays.before(retry), abs=1.0)
+
+
+@pytest.mark.parametrize("strategy", ["constant:100", "exponential:80", "100,200", "31536000"])
+def test_jitter_stays_inside_the_cap(strategy: str) -> None:
+    consumer = ConsumerFactory.create(retry_strategy=strategy, retry_jitter=0.5, max_retries=32_767)
+    delays = expand(strategy)
+    for retry in (1, 2, 3, 50):
+        middle = delays.before(retry)
+        got = [planned(consumer, retry) for _ in range(8)]
+        assert all(middle * 0.5 - 1 <= wait <= min(middle * 1.5, delays.cap) + 1 for wait in got)
+        assert max(got) - min(got) > 0.1

@@ -1,0 +1,281 @@
+"""Outcomes: each is written once, by who holds the job, whatever else is in the batch."""
+
+import json
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection, transaction
+from django.db.transaction import TransactionManagementError
+
+from pulljobs import outcomes
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.outcomes import Held, Settlement
+from pulljobs.states import Event, Reason, State
+from pulljobs.storage import jobs
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.sessions import contents, pass_time, query, states
+
+pytestmark = pytest.mark.django_db
+
+
+def held_jobs(count: int, **options: object) -> list[Held]:
+    return claim_new(ConsumerFactory.create(**options), count)
+
+
+def claim_new(consumer: Consumer, count: int = 1) -> list[Held]:
+    published(consumer, count)
+    return claimed(consumer, count)
+
+
+def test_a_batch_settles_each_job_by_its_own_event() -> None:
+    held = held_jobs(5)
+    finished = jobs.finish(
+        USING,
+        [
+            outcomes.retry(held[3], "later"),
+            outcomes.deliver(held[0], '{"sum": 3}'),
+            outcomes.release(held[4]),
+            outcomes.reject(held[1], "broken"),
+            outcomes.reject(held[2], "late", reason=Reason.TIMED_OUT),
+        ],
+    )
+    ids = [one.job_id for one in held]
+    assert finished.lost == []
+    assert finished.refused == {}
+    assert finished.states == {
+        ids[0]: State.DELIVERED,
+        ids[1]: State.DEAD,
+        ids[2]: State.DEAD,
+        ids[3]: State.QUEUED,
+        ids[4]: State.QUEUED,
+    }
+    assert states() == {id: state for id, state in finished.states.items() if id != ids[0]}
+    archived = {row.job_id: row for row in ArchivedJob.objects.all()}
+    assert set(archived) == set(ids[:3])
+    assert (archived[ids[0]].result, archived[ids[0]].reason) == ({"sum": 3}, None)
+    assert (archived[ids[1]].error, archived[ids[1]].reason) == ("broken", "rejected")
+    assert (archived[ids[2]].error, archived[ids[2]].reason) == ("late", "timed_out")
+
+
+def test_the_archive_tells_the_whole_story() -> None:
+    node = uuid4()
+    consumer = ConsumerFactory.create()
+    [job_id] = published(consumer)
+    [first] = claimed(consumer)
+    jobs.finish(USING, [outcomes.retry(first, "again")])
+    [held] = claimed(consumer, node_id=node)
+    lease, job = Lease.objects.get(), Job.objects.get()
+    jobs.finish(USING, [outcomes.deliver(held)])
+    row = ArchivedJob.objects.get()
+    assert (row.job_id, row.message_id, row.consumer_id) == (job_id, job.message_id, consumer.pk)
+    assert (row.retry_count, row.deliveries) == (1, 2)
+    assert (row.node_id, row.lease_token, row.claimed_at) == (node, held.token, lease.claimed_at)
+    assert row.created_at < row.claimed_at <= row.settled_at
+    [(xid,)] = query("SELECT pg_current_xact_id()::text::bigint")
+    assert row.settled_xid == xid
+
+
+def test_a_lease_goes_with_its_last_job() -> None:
+    held = held_jobs(2)
+    jobs.finish(USING, list(map(outcomes.deliver, held)))
+    assert not Lease.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "settle",
+    [outcomes.deliver, lambda held: outcomes.reject(held, "bad")],
+    ids=["deliver", "reject"],
+)
+def test_a_repeat_is_answered_the_same_and_writes_nothing(settle: Any) -> None:
+    settlements = list(map(settle, held_jobs(3)))
+    first = jobs.finish(USING, settlements)
+    before = contents()
+    assert jobs.finish(USING, settlements) == first
+    assert contents() == before
+
+
+def test_a_repeated_retry_that_ended_dead_is_answered_the_same() -> None:
+    """A flush whose answer got lost with the connection is sent again."""
+    settlements = [outcomes.retry(one, "bad") for one in held_jobs(2, max_retries=0)]
+    first = jobs.finish(USING, settlements)
+    assert set(first.states.values()) == {State.DEAD}
+    assert jobs.finish(USING, settlements) == first
+
+
+def test_another_outcome_after_the_first_is_lost() -> None:
+    [held] = held_jobs(1)
+    jobs.finish(USING, [outcomes.deliver(held)])
+    before = contents()
+    finished = jobs.finish(USING, [outcomes.reject(held, "no, bad")])
+    assert (finished.states, finished.lost) == ({}, [held.job_id])
+    assert contents() == before
+
+
+def test_a_job_named_twice_in_one_batch_is_settled_once() -> None:
+    [held] = held_jobs(1)
+    jobs.finish(USING, [outcomes.deliver(held), outcomes.deliver(held)])
+    assert ArchivedJob.objects.count() == 1
+
+
+def test_a_late_outcome_counts_while_nobody_took_the_job() -> None:
+    [held] = held_jobs(1)
+    pass_time()
+    assert jobs.finish(USING, [outcomes.deliver(held)]).states == {held.job_id: State.DELIVERED}
+
+
+@pytest.mark.parametrize("event", [Event.DELIVER, Event.REJECT, Event.RETRY, Event.RELEASE])
+def test_after_the_reaper_an_outcome_is_lost(event: Event) -> None:
+    [held] = held_jobs(1)
+    pass_time()
+    jobs.reap(USING, 10)
+    before = contents()
+    assert jobs.finish(USING, [Settlement(held, event, error="x")]).lost == [held.job_id]
+    assert contents() == before
+
+
+BAD = {
+    "a NUL in the result": lambda held: outcomes.deliver(held, json.dumps("\x00")),
+    "half a pair in the result": lambda held: outcomes.deliver(held, '"\\ud800"'),
+    "no JSON": lambda held: outcomes.deliver(held, "{"),
+    "a NUL in the error": lambda held: outcomes.reject(held, "secret\x00"),
+    "half a pair in the error": lambda held: outcomes.retry(held, "secret\udce9"),
+    "a reason too long": lambda held: outcomes.reject(held, "secret", reason="x" * 30),
+    "a delay too long": lambda held: outcomes.retry(held, "secret", after=timedelta.max),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_one_outcome_that_can_not_be_written_does_not_stop_the_others(bad: Any) -> None:
+    held = held_jobs(51)
+    settlements = list(map(outcomes.deliver, held))
+    settlements[17] = bad(held[17])
+    finished = jobs.finish(USING, settlements)
+    [(refused, why)] = finished.refused.items()
+    assert refused == held[17].job_id
+    assert finished.lost == []
+    assert set(finished.states) == {one.job_id for one in held} - {refused}
+    assert states() == {refused: State.INFLIGHT}
+    assert why
+    assert "secret" not in why
+    assert str(held[17].token) not in why
+
+
+def test_a_failing_outcome_leaves_the_callers_transaction_usable() -> None:
+    held = held_jobs(2)
+    with transaction.atomic():
+        finished = jobs.finish(
+            USING, [outcomes.deliver(held[0]), outcomes.reject(held[1], "\x00")]
+        )
+        assert set(finished.refused) == {held[1].job_id}
+        other = ConsumerFactory.create()
+    assert Consumer.objects.filter(pk=other.pk).exists()
+    assert states() == {held[1].job_id: State.INFLIGHT}
+
+
+def test_a_broken_transaction_is_no_rows_fault() -> None:
+    held = held_jobs(2)
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(TransactionManagementError):
+            jobs.finish(USING, list(map(outcomes.deliver, held)))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_outcome_goes_with_the_callers_transaction() -> None:
+    [held] = held_jobs(1)
+    with transaction.atomic():
+        ConsumerFactory.create(name="effect")
+        jobs.finish(USING, [outcomes.deliver(held)])
+        transaction.set_rollback(True)
+    assert states() == {held.job_id: State.INFLIGHT}
+    assert not Consumer.objects.filter(name="effect").exists()
+    assert jobs.finish(USING, [outcomes.deliver(held)]).states
+
+
+def test_a_release_charges_nothing() -> None:
+    consumer = ConsumerFactory.create()
+    [job_id] = published(consumer)
+    before = Job.objects.get()
+    for _round in range(3):
+        jobs.finish(USING, [outcomes.release(one) for one in claimed(consumer)])
+    job = Job.objects.get()
+    assert (job.retry_count, job.deliveries, job.first_claimed_at) == (0, 0, None)
+    assert before.available_at is not None
+    assert job.available_at is not None
+    assert job.available_at > before.available_at
+    assert [one.job_id for one in claimed(consumer)] == [job_id]
+
+
+def test_a_release_keeps_what_was_charged_before() -> None:
+    consumer = ConsumerFactory.create()
+    jobs.finish(USING, [outcomes.retry(one, "first") for one in claim_new(consumer)])
+    first = Job.objects.get().first_claimed_at
+    jobs.finish(USING, [outcomes.release(one) for one in claimed(consumer)])
+    job = Job.objects.get()
+    assert (job.retry_count, job.deliveries, job.error) == (1, 1, "first")
+    assert job.first_claimed_at == first
+
+
+def test_retries_used_up() -> None:
+    consumer = ConsumerFactory.create(max_retries=2)
+    published(consumer)
+    for attempt in range(3):
+        [held] = claimed(consumer)
+        [state] = jobs.finish(USING, [outcomes.retry(held, f"failure {attempt}")]).states.values()
+        assert state == (State.DEAD if attempt == 2 else State.QUEUED)
+    [row] = ArchivedJob.objects.all()
+    assert (row.state, row.reason, row.retry_count, row.deliveries) == (
+        "DEAD",
+        "retries_exhausted",
+        2,
+        3,
+    )
+    assert row.error == "failure 2"
+    job = Job.objects.get()
+    assert (job.state, job.reason, job.available_at) == ("DEAD", "retries_exhausted", None)
+
+
+def test_the_strategy_none_never_retries() -> None:
+    [held] = held_jobs(1, retry_strategy="none", max_retries=5)
+    jobs.finish(USING, [outcomes.retry(held, "bad")])
+    assert Job.objects.get().reason == "retries_exhausted"
+
+
+def test_deliveries_are_bounded_whatever_gives_the_job_back() -> None:
+    consumer = ConsumerFactory.create(max_deliveries=3, max_retries=99)
+    published(consumer)
+    for _round in range(3):
+        claimed(consumer)
+        pass_time()
+        jobs.reap(USING, 10)
+    job = Job.objects.get()
+    assert (job.state, job.reason, job.deliveries) == ("DEAD", "max_deliveries", 3)
+
+
+def test_no_retry_is_planned_past_the_total_delay() -> None:
+    held = held_jobs(
+        2, retry_strategy="constant:50", max_total_delay=timedelta(seconds=60), max_retries=99
+    )
+    jobs.finish(USING, [outcomes.retry(one, "bad") for one in held])
+    assert set(states().values()) == {"QUEUED"}
+    query("UPDATE pulljobs_job SET first_claimed_at = first_claimed_at - '20 s'::interval, available_at = now()")
+    again = claimed(Consumer.objects.get(), 2)
+    jobs.finish(USING, [outcomes.retry(one, "bad") for one in again])
+    assert set(Job.objects.values_list("reason", flat=True)) == {"retries_exhausted"}
+
+
+def test_a_handlers_own_delay_replaces_the_strategys() -> None:
+    [held] = held_jobs(1, retry_strategy="constant:5")
+    jobs.finish(USING, [outcomes.retry(held, "bad", after=timedelta(minutes=9))])
+    [(wait,)] = query("SELECT available_at - clock_timestamp() FROM pulljobs_job")
+    assert timedelta(minutes=8.9) < wait <= timedelta(minutes=9)
+
+
+def test_no_savepoint_is_left_behind_in_the_callers_transaction() -> None:
+    held = held_jobs(3)
+    with transaction.atomic():
+        depth = len(connection.savepoint_ids)
+        jobs.finish(USING, list(map(outcomes.deliver, held)))
+        assert len(connection.savepoint_ids) == depth

@@ -1,0 +1,186 @@
+"""Leases that are over, and nodes that are dead: their jobs come back, each once."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from pulljobs import outcomes, pulling
+from pulljobs.models import ArchivedJob, Job, Lease
+from pulljobs.outcomes import Held
+from pulljobs.states import State
+from pulljobs.storage import jobs
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.sessions import at_once, contents, pass_time, query, states
+
+pytestmark = pytest.mark.django_db
+
+
+def test_leases_that_run_are_left_alone() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 3)
+    claimed(consumer, 3)
+    before = contents()
+    assert jobs.reap(USING, 10) is None
+    assert contents() == before
+
+
+def test_an_expired_job_goes_back_after_its_delay_and_is_charged() -> None:
+    consumer = ConsumerFactory.create(retry_strategy="constant:60")
+    [job_id] = published(consumer)
+    claimed(consumer)
+    pass_time()
+    finished = jobs.reap(USING, 10)
+    assert finished
+    assert finished.states == {job_id: State.QUEUED}
+    job = Job.objects.get()
+    [(wait,)] = query("SELECT available_at - clock_timestamp() FROM pulljobs_job")
+    assert (job.state, job.retry_count, job.deliveries) == ("QUEUED", 1, 1)
+    assert timedelta(seconds=58) < wait <= timedelta(seconds=60)
+    assert not Lease.objects.exists()
+
+
+def test_an_expired_job_without_retries_left_is_archived_dead() -> None:
+    consumer = ConsumerFactory.create(max_retries=0)
+    [job_id] = published(consumer)
+    [held] = claimed(consumer)
+    pass_time()
+    finished = jobs.reap(USING, 10)
+    assert finished
+    assert finished.states == {job_id: State.DEAD}
+    row = ArchivedJob.objects.get()
+    assert (row.job_id, row.reason, row.lease_token) == (job_id, "retries_exhausted", held.token)
+
+
+def test_a_reap_takes_no_more_leases_than_it_was_told() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 5)
+    for _claim in range(5):
+        claimed(consumer)
+    pass_time()
+    done = []
+    while finished := jobs.reap(USING, 2):
+        done.append(len(finished.states))
+    assert done == [2, 2, 1]
+
+
+def test_only_jobs_still_held_expire() -> None:
+    """A lease row lists settled jobs too, and those that have another holder by now."""
+    consumer = ConsumerFactory.create()
+    published(consumer, 4)
+    delivered, dead, given_back, held = claimed(consumer, 4)
+    jobs.finish(USING, [outcomes.deliver(delivered), outcomes.reject(dead, "bad")])
+    jobs.finish(USING, [outcomes.release(given_back)])
+    pass_time()
+    [next_held] = claimed(consumer)
+    assert next_held.job_id == given_back.job_id
+    finished = jobs.reap(USING, 10)
+    assert finished
+    assert finished.states == {held.job_id: State.QUEUED}
+    assert states()[next_held.job_id] == "INFLIGHT"
+    assert set(jobs.renew(USING, [next_held])) == {next_held}
+
+
+def test_a_lease_with_nothing_left_goes_without_a_word() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 2)
+    for held in claimed(consumer, 2):
+        jobs.finish(USING, [outcomes.deliver(held)])
+    assert Lease.objects.exists()
+    pass_time()
+    finished = jobs.reap(USING, 10)
+    assert finished
+    assert finished.states == {}
+    assert not Lease.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_five_reapers_at_once_give_each_job_back_once() -> None:
+    consumer = ConsumerFactory.create(max_retries=99)
+    made = published(consumer, 300)
+    while claimed(consumer, 5):
+        pass
+    pass_time()
+
+    def reap(_number: int) -> list[int]:
+        done: list[int] = []
+        while Lease.objects.exists():
+            finished = jobs.reap(USING, 3)
+            done += finished.states if finished else []
+        return done
+
+    reaped = [id for done in at_once(5, reap) for id in done]
+    assert sorted(reaped) == sorted(made)
+    assert set(Job.objects.values_list("retry_count", "deliveries", "state")) == {(1, 1, "QUEUED")}
+
+
+def test_a_dead_node_charges_what_it_had_started_and_nothing_else() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 6)
+    node, other = uuid4(), uuid4()
+    mine = [*claimed(consumer, 3, node_id=node), *claimed(consumer, 1, node_id=node)]
+    others = claimed(consumer, 2, node_id=other)
+    started = frozenset([mine[0].job_id, mine[3].job_id])
+    finished = jobs.abandon(USING, node, started)
+    assert finished
+    assert finished.states == {held.job_id: State.QUEUED for held in mine}
+    charged = dict(query("SELECT id, retry_count * 10 + deliveries FROM pulljobs_job"))
+    assert {charged[held.job_id] for held in mine if held.job_id in started} == {11}
+    assert {charged[held.job_id] for held in mine if held.job_id not in started} == {0}
+    assert set(jobs.renew(USING, others)) == set(others)
+    assert jobs.abandon(USING, node, started) is None
+
+
+def test_a_dead_node_takes_nothing_from_who_has_its_job_now() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 2)
+    node = uuid4()
+    held = claimed(consumer, 2, node_id=node)
+    jobs.finish(USING, [outcomes.release(held[0])])
+    [taken] = claimed(consumer)
+    finished = jobs.abandon(USING, node, frozenset([held[0].job_id]))
+    assert finished
+    assert set(finished.states) == {held[1].job_id}
+    assert states()[taken.job_id] == "INFLIGHT"
+
+
+def test_what_a_dead_node_had_not_started_is_free_at_once() -> None:
+    consumer = ConsumerFactory.create()
+    [job_id] = published(consumer)
+    node = uuid4()
+    claimed(consumer, node_id=node)
+    assert pulling.abandon(node, frozenset()) == 1
+    assert [held.job_id for held in claimed(consumer)] == [job_id]
+
+
+def test_the_reaper_counts_what_it_gave_back() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 3)
+    claimed(consumer, 3)
+    assert pulling.reap() is None
+    pass_time()
+    assert pulling.reap() == 3
+    assert pulling.reap() is None
+
+
+def test_no_job_is_in_flight_without_a_lease_row() -> None:
+    """Whatever renewals, outcomes and kills do to the lease rows."""
+    consumer = ConsumerFactory.create()
+    published(consumer, 40)
+    held = claimed(consumer, 40)
+    for n in range(0, 36, 3):
+        jobs.renew(USING, held[n : n + 2])
+        jobs.finish(USING, [outcomes.deliver(held[n]), outcomes.release(held[n + 2])])
+        assert orphans() == []
+    jobs.kill(USING, [one.job_id for one in held[36:]], reason="killed")
+    assert orphans() == []
+
+
+def orphans() -> list[Held]:
+    return [
+        Held(*row)
+        for row in query(
+            "SELECT id, lease FROM pulljobs_job AS job WHERE state = 'INFLIGHT' AND NOT EXISTS"
+            " (SELECT FROM pulljobs_lease WHERE token = job.lease AND job.id = ANY(job_ids))"
+        )
+    ]

@@ -1,0 +1,145 @@
+"""A renewal gives what is still held a full lease, and tells what is not."""
+
+from datetime import timedelta
+
+import pytest
+
+from pulljobs import outcomes
+from pulljobs.models import Lease
+from pulljobs.outcomes import Held
+from pulljobs.states import Reason
+from pulljobs.storage import jobs
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.sessions import Thread, blocked_by, contents, pass_time, query, run, session, wait_until
+
+pytestmark = pytest.mark.django_db
+
+
+def held_jobs(count: int, **options: object) -> list[Held]:
+    consumer = ConsumerFactory.create(**options)
+    published(consumer, count)
+    return claimed(consumer, count)
+
+
+def leases() -> dict[frozenset[int], Lease]:
+    return {frozenset(lease.job_ids): lease for lease in Lease.objects.all()}
+
+
+def left(lease: Lease) -> timedelta:
+    [(interval,)] = query(
+        "SELECT leased_until - clock_timestamp() FROM pulljobs_lease WHERE id = %s", [lease.pk]
+    )
+    return interval  # type: ignore[no-any-return]  # an interval
+
+
+def test_a_renewal_runs_a_full_lease_from_now() -> None:
+    held = held_jobs(3, lease=timedelta(seconds=30))
+    query("UPDATE pulljobs_lease SET leased_until = clock_timestamp() + '1 s'")
+    renewed = jobs.renew(USING, held)
+    [lease] = Lease.objects.all()
+    assert renewed == dict.fromkeys(held, lease.leased_until)
+    assert timedelta(seconds=29) < left(lease) <= timedelta(seconds=30)
+
+
+def test_a_renewal_for_another_time() -> None:
+    held = held_jobs(1)
+    jobs.renew(USING, held, timedelta(seconds=600))
+    assert timedelta(seconds=599) < left(Lease.objects.get()) <= timedelta(seconds=600)
+
+
+def test_a_renewal_never_shortens() -> None:
+    held = held_jobs(1, lease=timedelta(seconds=300))
+    before = Lease.objects.get().leased_until
+    assert jobs.renew(USING, held, timedelta(seconds=5)) == {held[0]: before}
+    assert Lease.objects.get().leased_until == before
+
+
+def test_a_renewal_never_goes_past_the_hard_end() -> None:
+    held = held_jobs(1)
+    hard_end = Lease.objects.get().hard_end
+    assert jobs.renew(USING, held, timedelta(days=5)) == {held[0]: hard_end}
+    assert Lease.objects.get().leased_until == hard_end
+
+
+def test_nothing_is_renewed_past_the_hard_end() -> None:
+    held = held_jobs(1)
+    query("UPDATE pulljobs_lease SET leased_until = now() - '1 h'::interval, hard_end = now() - '1 h'::interval")
+    before = contents()
+    assert jobs.renew(USING, held) == {}
+    assert contents() == before
+
+
+def test_a_late_renewal_counts_while_nobody_took_the_job() -> None:
+    held = held_jobs(1)
+    pass_time()
+    assert set(jobs.renew(USING, held)) == set(held)
+    assert jobs.reap(USING, 10) is None
+
+
+def test_renewing_some_jobs_of_a_claim_splits_them_off_under_the_same_token() -> None:
+    held = held_jobs(5)
+    pass_time(timedelta(seconds=10))
+    before = Lease.objects.get()
+    some, rest = held[:2], held[2:]
+    renewed = jobs.renew(USING, some)
+    by_jobs = leases()
+    apart = by_jobs.pop(frozenset(one.job_id for one in some))
+    behind = by_jobs.pop(frozenset(one.job_id for one in rest))
+    assert not by_jobs
+    assert renewed == dict.fromkeys(some, apart.leased_until)
+    assert apart.token == behind.token == before.token
+    assert apart.hard_end == behind.hard_end == before.hard_end
+    assert apart.claimed_at == before.claimed_at
+    assert behind.leased_until == before.leased_until < apart.leased_until
+
+
+def test_only_the_jobs_left_behind_expire() -> None:
+    held = held_jobs(4)
+    query("UPDATE pulljobs_lease SET leased_until = clock_timestamp() - '1 s'::interval")
+    jobs.renew(USING, held[:2])
+    finished = jobs.reap(USING, 10)
+    assert finished
+    assert set(finished.states) == {one.job_id for one in held[2:]}
+    assert set(jobs.renew(USING, held)) == set(held[:2])
+
+
+def test_settled_and_killed_jobs_are_not_renewed() -> None:
+    held = held_jobs(4)
+    jobs.finish(USING, [outcomes.deliver(held[0])])
+    jobs.kill(USING, [held[1].job_id], reason=Reason.KILLED)
+    assert set(jobs.renew(USING, held)) == set(held[2:])
+    assert set(leases()) == {frozenset(one.job_id for one in held[2:])}
+
+
+def test_jobs_of_several_claims_are_renewed_in_one_call() -> None:
+    one, other = held_jobs(2), held_jobs(3, lease=timedelta(seconds=99))
+    renewed = jobs.renew(USING, [one[0], *other])
+    assert set(renewed) == {one[0], *other}
+    assert renewed[other[0]] > renewed[one[0]]
+
+
+def test_settling_jobs_that_were_split_off_leaves_the_lease_of_the_others() -> None:
+    """As many as are left behind, which once made both rows look finished."""
+    held = held_jobs(2)
+    jobs.renew(USING, held[:1])
+    jobs.finish(USING, [outcomes.deliver(held[0])])
+    assert set(leases()) == {frozenset([held[1].job_id])}
+    pass_time()
+    finished = jobs.reap(USING, 10)
+    assert finished
+    assert set(finished.states) == {held[1].job_id}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_renewal_beside_another_of_the_same_claim_loses_nothing() -> None:
+    held = held_jobs(3)
+    with session() as other:
+        run(
+            other,
+            "renew",
+            {"job_ids": [held[0].job_id], "tokens": [held[0].token], "lease": None},
+        )
+        second = Thread(lambda: jobs.renew(USING, held))
+        wait_until(lambda: blocked_by(other))
+        other.commit()
+        assert set(second.result()) == set(held)
