@@ -21,7 +21,7 @@ from pulljobs.admin.filters import (
     SettledStateFilter,
 )
 from pulljobs.conf import settings
-from pulljobs.models import ArchivedJob, Job, Node
+from pulljobs.models import ArchivedJob, Job
 
 
 @admin.register(ArchivedJob)
@@ -29,12 +29,10 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
     actions = None
     list_display = (
         "xid",
-        "state",
-        "reason",
+        "stands",
         "subscription",
-        "retry_count",
-        "deliveries",
-        "settled_at",
+        "retries",
+        "settled",
     )
     list_filter = (SettledStateFilter, ReasonFilter, SettledFilter, ChannelFilter, ConsumerFilter)
     list_select_related = ("consumer__channel",)
@@ -51,6 +49,18 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
     def xid(self, archived: ArchivedJob) -> str:
         return ids.encode(archived.job_id)
 
+    @admin.display(description="state")
+    def stands(self, archived: ArchivedJob) -> str:
+        return looks.state_of(archived)
+
+    @admin.display(description="retries")
+    def retries(self, archived: ArchivedJob) -> int:
+        return archived.retry_count
+
+    @admin.display(description="settled at")
+    def settled(self, archived: ArchivedJob) -> str:
+        return looks.moment(archived.settled_at)
+
     @admin.display(description="channel / consumer")
     def subscription(self, archived: ArchivedJob) -> str:
         return f"{archived.consumer.channel} / {archived.consumer}"
@@ -66,7 +76,7 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
     @admin.display(description="result")
     def result_json(self, archived: ArchivedJob) -> SafeString | str:
         if archived.result is None:
-            return "-"
+            return looks.NOTHING
         return looks.preformatted(json.dumps(archived.result, indent=2, ensure_ascii=False))
 
     @admin.display(description="live job")
@@ -77,9 +87,9 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
         url = reverse("admin:pulljobs_job_change", args=[job.id])
         return format_html('<a href="{}">{}</a>', url, job.state)
 
-    @admin.display(description="node", empty_value="-")
-    def node(self, archived: ArchivedJob) -> Node | None:
-        return looks.node_of(archived)
+    @admin.display(description="node")
+    def node(self, archived: ArchivedJob) -> str:
+        return str(looks.node_of(archived) or looks.NOTHING)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -100,6 +110,7 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
             {}
             if archived is None
             else {
+                "subtitle": self.xid(archived),
                 "message": looks.message_of(archived),
                 "history": looks.history_of(archived.job_id),
             }

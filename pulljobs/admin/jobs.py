@@ -29,12 +29,11 @@ COUNTS = ("retry_count", "deliveries")
 class JobAdmin(ReadOnlyAdmin):
     list_display = (
         "xid",
-        "state",
-        "reason",
+        "stands",
         "subscription",
         "priority",
-        *COUNTS,
-        "available_at",
+        "retries",
+        "due",
     )
     list_filter = (StateFilter, ReasonFilter, ChannelFilter, ConsumerFilter)
     list_select_related = ("consumer__channel",)
@@ -51,6 +50,18 @@ class JobAdmin(ReadOnlyAdmin):
     def xid(self, job: Job) -> str:
         return ids.encode(job.id)
 
+    @admin.display(description="state")
+    def stands(self, job: Job) -> str:
+        return looks.state_of(job)
+
+    @admin.display(description="retries")
+    def retries(self, job: Job) -> int:
+        return job.retry_count
+
+    @admin.display(description="available at")
+    def due(self, job: Job) -> str:
+        return looks.moment(job.available_at)
+
     @admin.display(description="channel / consumer")
     def subscription(self, job: Job) -> str:
         return f"{job.consumer.channel} / {job.consumer}"
@@ -63,13 +74,13 @@ class JobAdmin(ReadOnlyAdmin):
     def last_error(self, job: Job) -> SafeString | str:
         return looks.preformatted(job.error)
 
-    @admin.display(description="held by", empty_value="-")
-    def holder(self, job: Job) -> str | None:
+    @admin.display(description="held by")
+    def holder(self, job: Job) -> str:
         return looks.holder_of(job)
 
     @admin.display(description="created at")
-    def created(self, job: Job) -> Any:
-        return ids.time_of(job.id)
+    def created(self, job: Job) -> str:
+        return looks.moment(ids.time_of(job.id))
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -103,6 +114,7 @@ class JobAdmin(ReadOnlyAdmin):
         if job is None:
             return super().change_view(request, object_id, form_url, extra_context)
         context = {
+            "subtitle": self.xid(job),
             "message": looks.message_of(job),
             "history": looks.history_of(job.id),
             "buttons": [

@@ -6,8 +6,10 @@ from typing import Any, Final, NamedTuple
 
 from django.db.models import BinaryField, F, Func, IntegerField, QuerySet
 from django.urls import reverse
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timezone import localtime
 
 from pulljobs import ids
 from pulljobs.conf import settings
@@ -16,6 +18,7 @@ from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Message, Node
 SHOWN_BYTES: Final = 4_000
 SHOWN_BINARY_BYTES: Final = 256
 SHOWN_SETTLEMENTS: Final = 20
+NOTHING: Final = "-"
 
 
 class ShownMessage(NamedTuple):
@@ -57,14 +60,12 @@ def history_of(job_id: int) -> QuerySet[ArchivedJob]:
     return rows.order_by("-settled_at")[:SHOWN_SETTLEMENTS]
 
 
-def holder_of(job: Job) -> str | None:
+def holder_of(job: Job) -> str:
     lease = Lease.objects.using(settings().DATABASE).filter(token__in=[job.lease]).first()
-    if job.lease is None or lease is None:
-        return None
-    node = node_of(lease)
-    return (
-        f"{lease.get_door_display()} {node or ''} until {lease.leased_until:%Y-%m-%d %H:%M:%S} UTC"
-    )
+    if lease is None:
+        return NOTHING
+    who, until = node_of(lease) or "somebody", moment(lease.leased_until)
+    return f"{who}, by {lease.get_door_display()}, until {until}"
 
 
 def node_of(row: Lease | ArchivedJob) -> Node | None:
@@ -72,7 +73,16 @@ def node_of(row: Lease | ArchivedJob) -> Node | None:
 
 
 def preformatted(text: Any) -> SafeString | str:
-    return format_html('<pre class="pulljobs">{}</pre>', text) if text else "-"
+    return format_html('<pre class="pulljobs">{}</pre>', text) if text else NOTHING
+
+
+def moment(at: datetime | None) -> str:
+    """Jobs are about seconds, so seconds are shown."""
+    return date_format(localtime(at), "Y-m-d H:i:s") if at else NOTHING
+
+
+def state_of(job: Job | ArchivedJob) -> str:
+    return f"{job.state}, {job.get_reason_display()}" if job.reason else job.state
 
 
 def consumer_link(consumer: Consumer) -> SafeString:

@@ -24,17 +24,17 @@ class Operation(NamedTuple):
 
 OPERATIONS: Final = {
     Event.REDRIVE: Operation(
-        _("Requeue (redrive) dead jobs"),
+        _("Requeue what is dead (redrive)"),
         "pulljobs.change_job",
         lambda jobs, user: operating.redrive(jobs),
     ),
     Event.KILL: Operation(
-        _("Kill jobs that wait or run"),
+        _("Kill"),
         "pulljobs.change_job",
         lambda jobs, user: operating.kill(jobs, by=user),
     ),
     Event.DELETE: Operation(
-        _("Delete dead jobs (history stays)"),
+        _("Delete what is dead (its history stays)"),
         "pulljobs.delete_job",
         lambda jobs, user: operating.delete(jobs),
     ),
