@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from pulljobs.telemetry import JobsPublished, emit
 
 BATCH: Final = 1000
 MAX_KEY_CHARS: Final = 255
+LONGEST_DELAY: Final = timedelta(days=36_500)
 PRIORITIES: Final = range(-32_768, 32_768)
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -143,6 +144,8 @@ def _publish_batch(
 def _store(
     channel: str, batch: list[NewMessage], producer: Producer | None, using: str
 ) -> list[Published]:
+    if isinstance(channel, str) and not _encodable(channel):
+        raise UnknownChannel(channel)
     published = messages.publish(
         using,
         channel,
@@ -168,7 +171,7 @@ def _tell(using: str, channel: str, published: list[Published]) -> None:
     jobs = sum(len(one.job_ids) for one in published)
     accepted = sum(one.message_id is not None for one in published)
     listen.wake_on_commit(using, (id for one in published for id in one.consumer_ids))
-    emit(JobsPublished(channel, accepted, jobs))
+    transaction.on_commit(lambda: emit(JobsPublished(channel, accepted, jobs)), using=using)
 
 
 def _receipt(published: Published, client_id: str | None, first: dict[str, int]) -> Receipt:
@@ -183,40 +186,45 @@ def _draft(one: Draft | Payload) -> Draft:
 
 def _checked(draft: Draft, limits: Settings) -> NewMessage:
     """The message to store; raise for whatever is out of its bounds."""
-    payload, content_type = _encoded(draft.payload)
+    payload, content_type = encoded(draft.payload)
     if len(payload) > limits.MAX_PAYLOAD_BYTES:
         raise PayloadTooLarge(
             f"The payload has {len(payload)} bytes, the limit is {limits.MAX_PAYLOAD_BYTES}: "
             "publish a reference to it, or raise PULLJOBS['MAX_PAYLOAD_BYTES']."
         )
-    if draft.priority not in PRIORITIES:
-        raise InvalidMessage(
-            f"priority must be a whole number from -32768 to 32767, not {draft.priority!r}."
-        )
+    _check_priority(draft.priority)
     _check_times(draft)
     return NewMessage(
         payload,
-        _text("content_type", draft.content_type or content_type),
+        _content_type(draft.content_type or content_type),
         _headers(draft.headers, limits),
         None if draft.key is None else _text("key", draft.key),
-        draft.priority,
+        int(draft.priority),
         None if draft.message_id is None else _text("message_id", draft.message_id),
         draft.delay,
         draft.available_at,
     )
 
 
-def _encoded(payload: Payload) -> tuple[bytes, str]:
+def encoded(payload: Payload) -> tuple[bytes, str]:
+    """What is stored of a payload, and its content type unless the publisher names another."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), BYTES
     try:
         if isinstance(payload, str):
             return payload.encode(), TEXT
         return json.dumps(payload, cls=DjangoJSONEncoder, allow_nan=False).encode(), JSON
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidMessage(
-            f"The payload can't be written as JSON ({error}): give bytes, text or plain values."
+            f"The payload can't be encoded ({error}): give bytes, text or plain values."
         ) from error
+
+
+def _content_type(text: str) -> str:
+    """It is sent on as a header."""
+    if not _text("content_type", text).isprintable():
+        raise InvalidMessage(f"content_type must be one line of printable text, not {text!r}.")
+    return text
 
 
 def _text(name: str, value: str) -> str:
@@ -236,6 +244,8 @@ def _encodable(text: str) -> bool:
 
 
 def _headers(headers: Mapping[str, str], limits: Settings) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise InvalidMessage(f"headers must be a mapping, not {type(headers).__name__}.")
     plain = dict(headers)
     if any(
         not (isinstance(item, str) and _encodable(item)) for item in chain(plain, plain.values())
@@ -250,14 +260,27 @@ def _headers(headers: Mapping[str, str], limits: Settings) -> dict[str, str]:
     return plain
 
 
+def _check_priority(priority: object) -> None:
+    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in PRIORITIES:
+        raise InvalidMessage(
+            f"priority must be a whole number from -32768 to 32767, not {priority!r}."
+        )
+
+
 def _check_times(draft: Draft) -> None:
-    if draft.delay is not None and not timedelta() <= draft.delay <= timedelta(days=36_500):
-        raise InvalidMessage("delay must be a timedelta from 0 to 100 years.")
-    at = draft.available_at
-    if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
+    delay, at = draft.delay, draft.available_at
+    if delay is not None and not (
+        isinstance(delay, timedelta) and timedelta() <= delay <= LONGEST_DELAY
+    ):
+        raise InvalidMessage(f"delay must be a timedelta from 0 to 100 years, not {delay!r}.")
+    if at is None:
+        return
+    if not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidMessage(
             f"available_at must be an aware datetime, not {at!r}: give it a time zone."
         )
+    if at - datetime.now(UTC) > LONGEST_DELAY:
+        raise InvalidMessage(f"available_at must be within 100 years, not {at!r}.")
 
 
 def _batches(checked: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:

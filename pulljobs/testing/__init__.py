@@ -1,0 +1,19 @@
+"""For tests of projects that publish and handle jobs: no worker, no thread, no waiting.
+
+Everything runs on the test's own connection, so it works in Django's TestCase, where all is one
+transaction that is rolled back, as well as in TransactionTestCase.
+"""
+
+from pulljobs.testing.draining import Ran, drain
+from pulljobs.testing.performing import Performed, perform
+from pulljobs.testing.publications import PublishedMessage, assert_published, published
+
+__all__ = [
+    "Performed",
+    "PublishedMessage",
+    "Ran",
+    "assert_published",
+    "drain",
+    "perform",
+    "published",
+]

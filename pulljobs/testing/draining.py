@@ -1,0 +1,137 @@
+"""Running what is ready, here and now."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from django.db import connections, transaction
+from django.db.models.functions import Now
+from psycopg.pq import TransactionStatus
+
+from pulljobs import handlers, jobs, pulling
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError
+from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.models import Consumer, Job
+from pulljobs.outcomes import Held
+from pulljobs.pulling import Puller
+from pulljobs.states import State
+from pulljobs.storage.rows import HeldJob, JobView, StoredMessage, Taken
+from pulljobs.testing.recording import Recorded
+from pulljobs.worker import executor
+from pulljobs.worker.fetcher import renew_one
+
+BATCH: Final = 100
+
+
+class Ran(NamedTuple):
+    """One run of a handler, and where its job went."""
+
+    channel: str
+    consumer: str
+    payload: bytes
+    job: JobView
+    """As it stands after the run: state, reason, retry_count, error, result, ..."""
+    exception: BaseException | None
+    """What the handler raised."""
+
+
+def drain(
+    channel: str | None = None,
+    consumer: str | None = None,
+    *,
+    delayed: bool = False,
+    rounds: int = 100,
+) -> list[Ran]:
+    """Run the handlers of all jobs that are ready, and of those that they make ready in turn.
+
+    Each job is claimed, performed and settled as a worker does it. With `delayed`, jobs that are
+    due later (published with a delay, or to be tried again) don't wait for it. AssertionError if
+    jobs are still ready after so many rounds.
+    """
+    handlers.autodiscover()
+    sources = _sources(channel, consumer)
+    ran: list[Ran] = []
+    for _round in range(rounds):
+        new = [one for puller, handler in sources for one in _round_of(puller, handler, delayed)]
+        if not new:
+            return ran
+        ran += new
+    raise AssertionError(
+        f"Jobs are still ready after {rounds} rounds: a handler that always asks for a retry, or "
+        "publishes to its own channel, never ends."
+    )
+
+
+def _sources(channel: str | None, consumer: str | None) -> list[tuple[Puller, Handler]]:
+    rows = zip(handlers.sync_consumers(), handlers.serving(), strict=True)
+    chosen = [
+        (Puller(settings().DATABASE, row), handler)
+        for row, handler in rows
+        if channel in (None, handler.channel) and consumer in (None, handler.consumer)
+    ]
+    if not chosen:
+        raise ConfigurationError(
+            f"No handler serves channel {channel or 'any'!r}, consumer {consumer or 'any'!r}."
+        )
+    return chosen
+
+
+def _round_of(puller: Puller, handler: Handler, delayed: bool) -> list[Ran]:
+    if delayed:
+        _hurry(puller.consumer)
+    claim = puller.claim(BATCH)
+    return [
+        _run(puller.consumer, handler, claim.taken, row, message)
+        for row, message in claim.jobs
+        if claim.taken is not None
+    ]
+
+
+def _hurry(consumer: Consumer) -> None:
+    """What is due later is due now."""
+    Job.objects.using(settings().DATABASE).filter(
+        consumer=consumer, state=State.QUEUED, available_at__gt=Now()
+    ).update(available_at=Now())
+
+
+def _run(
+    consumer: Consumer, handler: Handler, taken: Taken, row: HeldJob, message: StoredMessage
+) -> Ran:
+    recorded = Recorded(handler)
+    job = ClaimedJob(
+        replace(handler, function=recorded),
+        row,
+        message,
+        Held(row.id, taken.token),
+        lease=consumer.lease,
+        claimed_at=time.monotonic(),
+        renew=renew_one,
+        stopping=lambda: False,
+    )
+    with _usable_transaction():
+        settlement = executor.perform(job)
+    if settlement is not None:
+        pulling.finish([settlement])
+    return Ran(
+        handler.channel, handler.consumer, message.payload, jobs.get(row.id), recorded.exception
+    )
+
+
+@contextmanager
+def _usable_transaction() -> Iterator[None]:
+    """In a test's transaction, undo what a handler wrote when its error has spoilt all of it."""
+    connection = connections[settings().DATABASE]
+    if not connection.in_atomic_block:
+        yield
+        return
+    before = transaction.savepoint(using=connection.alias)
+    yield
+    failed = connection.connection.info.transaction_status == TransactionStatus.INERROR
+    if failed or connection.needs_rollback:
+        connection.needs_rollback = False
+        transaction.savepoint_rollback(before, using=connection.alias)
+    else:
+        transaction.savepoint_commit(before, using=connection.alias)

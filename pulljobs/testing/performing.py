@@ -1,0 +1,107 @@
+"""Running one handler without a queue."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from django.db import transaction
+from django.utils import timezone
+
+from pulljobs import handlers
+from pulljobs.conf import settings
+from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
+from pulljobs.outcomes import Held, Settlement
+from pulljobs.publishing import Payload, encoded
+from pulljobs.states import Event
+from pulljobs.storage.rows import HeldJob, StoredMessage
+from pulljobs.testing.recording import Recorded
+from pulljobs.worker import executor
+
+
+class Performed(NamedTuple):
+    """What becomes of the job."""
+
+    event: Event
+    """DELIVER, RETRY or REJECT."""
+    result: Any
+    error: str | None
+    after: timedelta | None
+    """Of a retry, when the handler named a delay."""
+    exception: BaseException | None
+    """What the handler raised."""
+
+
+def perform(
+    function: Callable[[ClaimedJob], Any],
+    payload: Payload = b"",
+    *,
+    key: str | None = None,
+    headers: dict[str, str] | None = None,
+    priority: int = 0,
+    retry_count: int = 0,
+    deliveries: int | None = None,
+    published_at: datetime | None = None,
+    stopping: bool = False,
+    lost: bool = False,
+) -> Performed:
+    """Run a handler with a job made up for it; no row is read or written but by the handler.
+
+    It goes by its registration, or as one without options. A transactional handler gets its
+    transaction, rolled back where its worker would. With `lost`, somebody else has the job.
+    """
+    handler = _registration(function)
+    recorded = Recorded(handler)
+    body, content_type = encoded(payload)
+    job = ClaimedJob(
+        replace(_without_rows(handler), function=recorded),
+        HeldJob(1, 1, priority, key, retry_count, deliveries or retry_count + 1),
+        StoredMessage(body, content_type, headers or {}, published_at or timezone.now(), None),
+        Held(1, uuid4()),
+        lease=timedelta(seconds=30),
+        claimed_at=float("-inf") if lost else time.monotonic(),
+        renew=lambda job: not lost,
+        stopping=lambda: stopping,
+    )
+    with _transaction(handler):
+        said = executor.perform(job)
+        if handler.transactional and not _keeps_effects(job, said, recorded):
+            transaction.set_rollback(True, using=settings().DATABASE)
+    return _performed(said, recorded)
+
+
+def _performed(said: Settlement | None, recorded: Recorded) -> Performed:
+    if said is None:
+        raise AssertionError(
+            "The handler raised LeaseLost: its worker would write nothing."
+        ) from recorded.exception
+    result = None if said.result is None else json.loads(said.result)
+    return Performed(said.event, result, said.error, said.delay, recorded.exception)
+
+
+def _registration(function: Callable[[ClaimedJob], Any]) -> Handler:
+    registered = (one for one in handlers.registered() if one.function is function)
+    return next(registered, Handler(channel="test", consumer="test", function=function))
+
+
+def _without_rows(handler: Handler) -> Handler:
+    """The same for a job that is in no table: ACK_FIRST is ACK said sooner."""
+    policy = handler.ack_policy
+    if policy is AckPolicy.ACK_FIRST:
+        policy = AckPolicy.ACK
+    return replace(handler, transactional=False, ack_policy=policy)
+
+
+def _transaction(handler: Handler) -> AbstractContextManager[None]:
+    if handler.transactional:
+        return transaction.atomic(using=settings().DATABASE)
+    return nullcontext()
+
+
+def _keeps_effects(job: ClaimedJob, said: Settlement | None, recorded: Recorded) -> bool:
+    spoke = job.settlement is not None or (said is not None and said.event is Event.DELIVER)
+    return recorded.exception is None and spoke

@@ -1,0 +1,145 @@
+"""`drain` does in the test's transaction what a worker does in its own."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+from django.test import TestCase, TransactionTestCase
+
+from pulljobs.errors import ConfigurationError, Retry
+from pulljobs.handlers import AckPolicy, ClaimedJob, handler
+from pulljobs.models import ArchivedJob, Consumer, Job
+from pulljobs.publishing import publish
+from pulljobs.states import Reason, State
+from pulljobs.testing import drain
+from tests.factories import ConsumerFactory
+
+
+class Handled:
+    """Mixed into both kinds of test case: what a test sees is the same."""
+
+    consumer: Consumer
+
+    def setUp(self) -> None:
+        self.consumer = ConsumerFactory(retry_strategy="constant:60", max_retries=2)
+
+    def handle(self, function: Any, **options: Any) -> None:
+        handler(channel=self.consumer.channel.name, consumer=self.consumer.name, **options)(
+            function
+        )
+
+    def publish(self, payload: Any = b"", **options: Any) -> int:
+        return publish(self.consumer.channel.name, payload, **options).job_ids[0]
+
+    def test_runs_what_is_ready_and_settles_it(self) -> None:
+        self.handle(lambda job: {"got": job.json()})
+        job = self.publish({"order": 7})
+        [ran] = drain()
+        assert ran.payload == b'{"order": 7}'
+        assert ran.consumer == self.consumer.name
+        assert (ran.job.id, ran.job.state) == (job, State.DELIVERED)
+        assert ran.job.result == {"got": {"order": 7}}
+        assert ArchivedJob.objects.get(job_id=job).deliveries == 1
+        assert drain() == []
+
+    def test_failure_is_told_and_waits_for_its_delay(self) -> None:
+        self.handle(lambda job: 1 / 0)
+        job = self.publish()
+        [ran] = drain()
+        assert isinstance(ran.exception, ZeroDivisionError)
+        assert ran.job.state == State.QUEUED
+        assert "ZeroDivisionError" in (ran.job.error or "")
+        assert Job.objects.get(id=job).retry_count == 1
+
+    def test_delayed_jobs_run_on_demand_until_they_are_dead(self) -> None:
+        self.handle(lambda job: 1 / 0)
+        self.publish(delay=timedelta(days=3))
+        assert drain() == []
+        assert [ran.job.state for ran in drain(delayed=True)] == ["QUEUED", "QUEUED", "DEAD"]
+        assert Job.objects.get().reason == Reason.RETRIES_EXHAUSTED
+
+    def test_database_error_of_a_handler_leaves_the_transaction_usable(self) -> None:
+        def twice_the_same(job: ClaimedJob) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+
+        self.handle(twice_the_same)
+        self.publish()
+        [ran] = drain()
+        assert "DataError" in (ran.job.error or "")
+        assert Job.objects.get().state == State.QUEUED
+
+    def test_transactional_effects_go_with_the_settlement(self) -> None:
+        def work(job: ClaimedJob) -> None:
+            Group.objects.create(name=job.text)
+            if job.text == "bad":
+                raise Retry
+
+        self.handle(work, transactional=True)
+        self.publish("good")
+        self.publish("bad")
+        assert [ran.job.state for ran in drain()] == [State.DELIVERED, State.QUEUED]
+        assert Group.objects.get().name == "good"
+
+    def test_settles_first_where_the_policy_says_so(self) -> None:
+        self.handle(lambda job: 1 / 0, ack_policy=AckPolicy.ACK_FIRST)
+        self.publish()
+        [ran] = drain()
+        assert ran.job.state == State.DELIVERED
+
+    def test_jobs_made_by_handlers_run_too(self) -> None:
+        following = ConsumerFactory()
+        self.handle(lambda job: publish(following.channel.name, job.payload) and None)
+        handler(channel=following.channel.name, consumer=following.name)(lambda job: None)
+        self.publish(b"x")
+        assert [ran.channel for ran in drain()] == [
+            self.consumer.channel.name,
+            following.channel.name,
+        ]
+
+    def test_one_consumer_is_drained_alone(self) -> None:
+        other = ConsumerFactory(channel=self.consumer.channel)
+        self.handle(lambda job: None)
+        handler(channel=other.channel.name, consumer=other.name)(lambda job: None)
+        self.publish()
+        assert [ran.consumer for ran in drain(consumer=other.name)] == [other.name]
+        assert [ran.consumer for ran in drain(self.consumer.channel.name)] == [self.consumer.name]
+
+    def test_endless_work_is_an_error(self) -> None:
+        self.handle(lambda job: publish(self.consumer.channel.name, b"") and None)
+        self.publish()
+        with pytest.raises(AssertionError, match="still ready after 3 rounds"):
+            drain(rounds=3)
+
+    def test_unknown_place_is_an_error(self) -> None:
+        self.handle(lambda job: None)
+        with pytest.raises(ConfigurationError, match="No handler serves channel 'nowhere'"):
+            drain("nowhere")
+
+
+class InOneTransaction(Handled, TestCase):
+    def test_what_is_published_on_commit_is_there_once_the_callbacks_ran(self) -> None:
+        self.handle(lambda job: None)
+        with self.captureOnCommitCallbacks(execute=True):
+            transaction.on_commit(self.publish)
+            assert drain() == []
+        assert len(drain()) == 1
+
+    def test_handlers_own_callbacks_are_captured(self) -> None:
+        told: list[str] = []
+        self.handle(lambda job: transaction.on_commit(lambda: told.append(job.text)))
+        self.publish("x")
+        with self.captureOnCommitCallbacks(execute=True):
+            drain()
+            assert told == []
+        assert told == ["x"]
+
+
+class InRealTransactions(Handled, TransactionTestCase):
+    def test_what_is_published_on_commit_is_there(self) -> None:
+        self.handle(lambda job: None)
+        with transaction.atomic():
+            transaction.on_commit(self.publish)
+        assert len(drain()) == 1

@@ -1,0 +1,96 @@
+"""`perform` runs one handler by the rules of its registration, without a queue."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+
+from pulljobs.errors import Discard, LeaseLost, Retry
+from pulljobs.handlers import AckPolicy, ClaimedJob, handler
+from pulljobs.states import Event
+from pulljobs.testing import perform
+
+Function = Callable[[ClaimedJob], Any]
+
+
+def fail(job: ClaimedJob) -> None:
+    raise ValueError("no such order")
+
+
+def registered(function: Function, **options: Any) -> Function:
+    return handler(channel="c", consumer="c", **options)(function)
+
+
+def test_handler_gets_the_job_it_was_told_of() -> None:
+    def look(job: ClaimedJob) -> Any:
+        seen = [job.json(), job.key, job.headers, job.priority, job.retry_count, job.deliveries]
+        return [*seen, job.stopping, job.lost, job.renew(), job.content_type]
+
+    done = perform(look, {"a": 1}, key="k", headers={"h": "v"}, priority=2, retry_count=3)
+    assert done.event is Event.DELIVER
+    assert done.result == [
+        {"a": 1}, "k", {"h": "v"}, 2, 3, 4, False, False, True, "application/json",
+    ]  # fmt: skip
+
+
+def test_lost_and_stopping_are_seen_by_the_handler() -> None:
+    done = perform(lambda job: [job.lost, job.renew(), job.stopping], lost=True, stopping=True)
+    assert done.result == [True, False, True]
+
+
+def test_what_was_raised_is_returned_with_its_outcome() -> None:
+    done = perform(fail)
+    assert (done.event, type(done.exception)) == (Event.RETRY, ValueError)
+    assert done.error is not None
+    assert done.error.startswith("ValueError: no such order")
+
+
+def test_signals_of_the_handler_are_outcomes() -> None:
+    def retry(job: ClaimedJob) -> None:
+        raise Retry(after=timedelta(minutes=5), reason="locked")
+
+    def discard(job: ClaimedJob) -> None:
+        raise Discard("void")
+
+    again, never = perform(retry), perform(discard)
+    assert (again.event, again.after, again.error) == (Event.RETRY, timedelta(minutes=5), "locked")
+    assert (never.event, never.error) == (Event.REJECT, "void")
+
+
+@pytest.mark.parametrize(
+    ("policy", "event"),
+    [
+        (AckPolicy.NACK_ON_ERROR, Event.RETRY),
+        (AckPolicy.REJECT_ON_ERROR, Event.REJECT),
+        (AckPolicy.ACK, Event.DELIVER),
+        (AckPolicy.ACK_FIRST, Event.DELIVER),
+        (AckPolicy.MANUAL, Event.RETRY),
+    ],
+)
+def test_goes_by_the_policy_of_the_registration(policy: AckPolicy, event: Event) -> None:
+    assert perform(registered(fail, ack_policy=policy)).event is event
+
+
+def test_handler_that_says_its_lease_is_lost_has_no_outcome() -> None:
+    def stop(job: ClaimedJob) -> None:
+        raise LeaseLost(job.id)
+
+    with pytest.raises(AssertionError, match="write nothing") as caught:
+        perform(stop)
+    assert isinstance(caught.value.__cause__, LeaseLost)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("payload", "kept"), [("deliver", True), ("nack", True), ("raise", False)])
+def test_transactional_effects_stay_or_go_as_in_a_worker(payload: str, kept: bool) -> None:
+    def work(job: ClaimedJob) -> None:
+        Group.objects.create(name="effect")
+        if job.text == "nack":
+            job.nack()
+        if job.text == "raise":
+            raise ValueError
+
+    perform(registered(work, transactional=True), payload)
+    assert Group.objects.exists() is kept
