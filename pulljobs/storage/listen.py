@@ -20,7 +20,8 @@ def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:
     """Once the caller's transaction is committed, wake who waits for these consumers."""
     waking = sorted(set(consumer_ids))
     if waking:
-        transaction.on_commit(lambda: wake(using, waking), using=using)
+        # Robust: it comes after the commit, and must not look as if that had failed.
+        transaction.on_commit(lambda: wake(using, waking), using=using, robust=True)
 
 
 def wake(using: str, consumer_ids: Sequence[int]) -> None:

@@ -1,0 +1,160 @@
+"""A client message id is good for one message of a channel inside the window."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from django.test import override_settings
+
+from pulljobs import outcomes
+from pulljobs.errors import DuplicateMessage
+from pulljobs.models import Consumer, Job, Message
+from pulljobs.publishing import Draft, Receipt, publish, publish_many
+from pulljobs.storage import jobs
+from tests.factories import USING, ChannelFactory, ConsumerFactory, claimed
+from tests.sessions import Thread, at_once, blocked_by, contents, query, session, wait_until
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return ConsumerFactory.create()
+
+
+def send(consumer: Consumer, message_id: str = "order-1") -> Receipt:
+    return publish(consumer.channel.name, b"x", message_id=message_id)
+
+
+def age(by: timedelta) -> None:
+    query("UPDATE pulljobs_publication SET published_at = published_at - %s", [by])
+
+
+def test_a_second_one_is_refused_with_the_first_ones_id(consumer: Consumer) -> None:
+    first = send(consumer)
+    before = contents()
+    with pytest.raises(DuplicateMessage) as refused:
+        send(consumer)
+    assert (refused.value.message_id, refused.value.first) == ("order-1", first.message_id)
+    assert contents() == before
+
+
+def test_other_ids_other_channels_and_no_id_are_free(consumer: Consumer) -> None:
+    send(consumer)
+    send(consumer, "order-2")
+    send(ConsumerFactory.create())
+    publish(consumer.channel.name, b"x")
+    publish(consumer.channel.name, b"x")
+    assert Message.objects.count() == 5
+
+
+def test_after_the_window_the_id_is_free_and_the_newest_is_found(consumer: Consumer) -> None:
+    first = send(consumer)
+    age(timedelta(seconds=119))
+    with pytest.raises(DuplicateMessage):
+        send(consumer)
+    age(timedelta(seconds=2))
+    second = send(consumer)
+    with pytest.raises(DuplicateMessage) as refused:
+        send(consumer)
+    assert refused.value.first == second.message_id != first.message_id
+
+
+def test_a_channel_may_have_a_window_of_its_own() -> None:
+    channel = ChannelFactory.create(dedupe_window=timedelta(hours=1))
+    consumer = ConsumerFactory.create(channel=channel)
+    send(consumer)
+    age(timedelta(minutes=59))
+    with pytest.raises(DuplicateMessage):
+        send(consumer)
+    age(timedelta(minutes=2))
+    send(consumer)
+
+
+@override_settings(PULLJOBS={"DEDUPE_WINDOW": timedelta(seconds=10)})
+def test_the_setting_is_for_channels_without_one(consumer: Consumer) -> None:
+    send(consumer)
+    age(timedelta(seconds=11))
+    send(consumer)
+
+
+@pytest.mark.parametrize("settle", [outcomes.deliver, lambda held: outcomes.reject(held, "bad")])
+def test_a_settled_or_deleted_job_does_not_free_the_id(consumer: Consumer, settle: object) -> None:
+    first = send(consumer)
+    jobs.finish(USING, [settle(held) for held in claimed(consumer)])  # type: ignore[operator]  # a way to settle
+    jobs.delete(USING, first.job_ids)
+    assert not Job.objects.exists()
+    with pytest.raises(DuplicateMessage) as refused:
+        send(consumer)
+    assert refused.value.first == first.message_id
+
+
+def test_duplicates_in_a_batch_are_receipts(consumer: Consumer) -> None:
+    earlier = send(consumer, "a")
+    drafts = [Draft(payload=n, message_id=id) for n, id in enumerate("abcb")]
+    receipts = publish_many(consumer.channel.name, [*drafts, Draft(payload=9)])
+    assert receipts[0] == Receipt(earlier.message_id, [], duplicate=True)
+    assert [receipt.duplicate for receipt in receipts] == [True, False, False, True, False]
+    assert receipts[3] == Receipt(receipts[1].message_id, [], duplicate=True)
+    assert query("SELECT convert_from(payload, 'UTF8') FROM pulljobs_message ORDER BY 1") == [
+        ("1",),
+        ("2",),
+        ("9",),
+        ("x",),
+    ]
+
+
+def test_duplicates_in_different_batches_of_one_call(consumer: Consumer) -> None:
+    drafts = [Draft(payload=n, message_id=str(n % 1_100)) for n in range(2_200)]
+    receipts = publish_many(consumer.channel.name, drafts)
+    assert [receipt.duplicate for receipt in receipts] == [False] * 1_100 + [True] * 1_100
+    assert [one.message_id for one in receipts[1_100:]] == [
+        one.message_id for one in receipts[:1_100]
+    ]
+    assert Job.objects.count() == 1_100
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_second_one_waits_for_the_first_to_commit(consumer: Consumer) -> None:
+    with session() as other:
+        hold(other, consumer)
+        second = Thread(lambda: send(consumer))
+        wait_until(lambda: blocked_by(other))
+        other.commit()
+        with pytest.raises(DuplicateMessage) as refused:
+            second.result()
+    assert refused.value.first == 77
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_second_one_is_the_first_if_that_is_rolled_back(consumer: Consumer) -> None:
+    with session() as other:
+        hold(other, consumer)
+        second = Thread(lambda: send(consumer))
+        wait_until(lambda: blocked_by(other))
+        other.rollback()
+        receipt = second.result()
+    assert not receipt.duplicate
+    assert Message.objects.get().pk == receipt.message_id
+
+
+def hold(other: object, consumer: Consumer) -> None:
+    other.execute(  # type: ignore[attr-defined]  # a session
+        "INSERT INTO pulljobs_publication VALUES (%s, 'order-1', 77, now())",
+        [consumer.channel_id],
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_fifty_at_once_one_is_published(consumer: Consumer) -> None:
+    def send_many(_number: int) -> list[Receipt]:
+        with transaction.atomic():
+            return [
+                publish_many(consumer.channel.name, [Draft(payload=b"x", message_id="order-1")])[0]
+                for _time in range(5)
+            ]
+
+    receipts = [one for sent in at_once(10, send_many) for one in sent]
+    assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 49
+    assert {receipt.message_id for receipt in receipts} == {Message.objects.get().pk}
+    assert Job.objects.count() == 1

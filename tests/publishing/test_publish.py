@@ -1,0 +1,170 @@
+"""What publishing writes, and when others see it."""
+
+import json
+from datetime import UTC, date, datetime, timedelta, timezone
+from uuid import UUID
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import transaction
+
+from pulljobs.models import Job, Message, Producer
+from pulljobs.publishing import Draft, apublish, publish, publish_many
+from tests.factories import ChannelFactory, ConsumerFactory, published
+from tests.sessions import TABLES, counts, query, session
+
+pytestmark = pytest.mark.django_db
+NOTHING = dict.fromkeys(TABLES, 0)
+
+
+def test_one_job_for_each_consumer_of_the_channel() -> None:
+    channel = ChannelFactory.create()
+    consumers = [ConsumerFactory.create(channel=channel) for _ in range(3)]
+    ConsumerFactory.create()
+    gone = ConsumerFactory.create(channel=channel, deleted_at=datetime.now(UTC))
+    receipt = publish(channel.name, b"x")
+    rows = list(Job.objects.order_by("consumer_id").values_list("id", "consumer_id", "message_id"))
+    assert rows == [
+        (job_id, consumer.pk, receipt.message_id)
+        for job_id, consumer in zip(receipt.job_ids, consumers, strict=True)
+    ]
+    assert not Job.objects.filter(consumer=gone).exists()
+
+
+def test_a_channel_without_consumers_keeps_the_message() -> None:
+    channel = ChannelFactory.create()
+    receipt = publish(channel.name, b"x")
+    assert receipt.job_ids == []
+    assert [message.pk for message in Message.objects.all()] == [receipt.message_id]
+
+
+@pytest.mark.parametrize(
+    ("payload", "stored", "content_type"),
+    [
+        (b"\x00\xff", b"\x00\xff", "application/octet-stream"),
+        (bytearray(b"ab"), b"ab", "application/octet-stream"),
+        (memoryview(b"ab"), b"ab", "application/octet-stream"),
+        ("grün\x00", "grün\x00".encode(), "text/plain; charset=utf-8"),
+        ({"n": [1, None]}, b'{"n": [1, null]}', "application/json"),
+        (None, b"null", "application/json"),
+        ("", b"", "text/plain; charset=utf-8"),
+        (
+            {"day": date(2026, 1, 2), "id": UUID(int=0)},
+            b'{"day": "2026-01-02", "id": "00000000-0000-0000-0000-000000000000"}',
+            "application/json",
+        ),
+    ],
+)
+def test_payloads(payload: object, stored: bytes, content_type: str) -> None:
+    channel = ChannelFactory.create()
+    publish(channel.name, payload)
+    message = Message.objects.get()
+    assert (bytes(message.payload), message.content_type) == (stored, content_type)
+
+
+def test_all_that_can_be_said_is_stored() -> None:
+    consumer = ConsumerFactory.create()
+    producer = Producer.objects.create(name="shop")
+    receipt = publish(
+        consumer.channel.name,
+        "<a/>",
+        key="k" * 255,
+        priority=-32_768,
+        message_id="m" * 255,
+        headers={"trace": "grün"},
+        content_type="text/xml",
+        producer=producer,
+    )
+    message, job = Message.objects.get(), Job.objects.get()
+    assert (message.pk, job.pk) == (receipt.message_id, receipt.job_ids[0])
+    assert (message.key, job.key) == ("k" * 255, "k" * 255)
+    assert (message.priority, job.priority) == (-32_768, -32_768)
+    assert message.client_message_id == "m" * 255
+    assert message.headers == {"trace": "grün"}
+    assert message.content_type == "text/xml"
+    assert (message.producer_id, message.channel_id) == (producer.pk, consumer.channel_id)
+    assert (job.state, job.retry_count, job.deliveries) == ("QUEUED", 0, 0)
+    assert job.available_at == message.published_at
+
+
+@pytest.mark.parametrize(
+    ("options", "due_seconds"),
+    [
+        ({"delay": timedelta(minutes=5)}, 300),
+        ({"available_at": datetime.now(UTC) + timedelta(hours=1)}, 3600),
+        ({"available_at": datetime.now(UTC) - timedelta(hours=1)}, 0),
+        (
+            {"available_at": datetime.now(timezone(timedelta(hours=3))) + timedelta(hours=1)},
+            3600,
+        ),
+        (
+            {"available_at": datetime.now(UTC) + timedelta(hours=1), "delay": timedelta(hours=1)},
+            7200,
+        ),
+        ({"delay": timedelta(0)}, 0),
+    ],
+)
+def test_when_it_may_be_claimed(options: dict[str, timedelta], due_seconds: float) -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, **options)
+    [(seconds,)] = query("SELECT extract(epoch FROM available_at - now())::float8 FROM pulljobs_job")
+    assert seconds == pytest.approx(due_seconds, abs=120 if due_seconds else 20)
+    assert query("SELECT available_at >= now() FROM pulljobs_job") == [(True,)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_seen_before_the_commit_and_all_of_it_after() -> None:
+    consumer = ConsumerFactory.create()
+    with session() as other:
+        other.autocommit = True
+        with transaction.atomic():
+            publish(consumer.channel.name, b"x", message_id="1")
+            assert seen(other) == (0, 0, 0)
+        assert seen(other) == (1, 1, 1)
+
+
+def seen(other: object) -> tuple[int, ...]:
+    row = other.execute(  # type: ignore[attr-defined]  # a session
+        "SELECT (SELECT count(*) FROM pulljobs_job), (SELECT count(*) FROM pulljobs_message),"
+        " (SELECT count(*) FROM pulljobs_publication)"
+    ).fetchone()
+    return tuple(row)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rollback_leaves_nothing() -> None:
+    consumer = ConsumerFactory.create()
+    with transaction.atomic():
+        publish(consumer.channel.name, b"x", message_id="1")
+        publish_many(consumer.channel.name, [Draft(payload=b"x", message_id=f"{n}") for n in "ab"])
+        transaction.set_rollback(True)
+    assert counts() == NOTHING
+    assert not publish(consumer.channel.name, b"x", message_id="1").duplicate
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_code_publishes_in_a_transaction_of_its_own() -> None:
+    consumer = ConsumerFactory.create()
+    receipt = async_to_sync(apublish)(consumer.channel.name, {"n": 1}, priority=4)
+    assert Job.objects.get().pk == receipt.job_ids[0]
+    assert Job.objects.get().priority == 4
+
+
+def test_many_in_order() -> None:
+    consumer = ConsumerFactory.create()
+    receipts = publish_many(
+        consumer.channel.name, [Draft(payload={"n": 0}, priority=3), {"n": 1}, "2", b"3"]
+    )
+    payloads = dict(query("SELECT id, convert_from(payload, 'UTF8') FROM pulljobs_message"))
+    assert [payloads[receipt.message_id] for receipt in receipts] == ['{"n": 0}', '{"n": 1}', "2", "3"]
+    assert len({receipt.job_ids[0] for receipt in receipts}) == 4
+
+
+def test_many_from_a_generator_in_several_batches() -> None:
+    consumer = ConsumerFactory.create()
+    receipts = publish_many(consumer.channel.name, (json.dumps(n) for n in range(2_345)))
+    assert len(receipts) == Job.objects.count() == Message.objects.count() == 2_345
+
+
+def test_none_of_nothing() -> None:
+    assert publish_many(ChannelFactory.create().name, []) == []

@@ -1,0 +1,118 @@
+"""Who waits is woken after the commit; where nobody waits nothing is sent."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import transaction
+
+from pulljobs import operating, telemetry
+from pulljobs.models import Consumer
+from pulljobs.publishing import Draft, publish, publish_many
+from pulljobs.storage import listen
+from pulljobs.storage.listen import Listener
+from pulljobs.storage.statements import behind_pooler
+from pulljobs.telemetry import JobsPublished
+from tests.factories import USING, ConsumerFactory, JobFactory
+from tests.sessions import counts, query
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SHORT, LONG = timedelta(seconds=0.2), timedelta(seconds=10)
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    if behind_pooler(USING):
+        pytest.skip("LISTEN needs a connection of its own")
+    with closing(Listener(USING)) as opened:
+        yield opened
+
+
+def waiting(patience: timedelta = timedelta(minutes=1)) -> Consumer:
+    consumer: Consumer = ConsumerFactory.create()
+    listen.wait(USING, [consumer.pk], uuid4(), patience)
+    return consumer
+
+
+def test_a_waiter_is_woken(listener: Listener) -> None:
+    consumer = waiting()
+    publish(consumer.channel.name, b"x")
+    assert listener.heard(LONG) == {consumer.pk}
+
+
+def test_only_after_the_commit(listener: Listener) -> None:
+    consumer = waiting()
+    with transaction.atomic():
+        publish(consumer.channel.name, b"x")
+        publish_many(consumer.channel.name, [b"x"])
+        assert listener.heard(SHORT) == set()
+    assert listener.heard(LONG) == {consumer.pk}
+
+
+def test_not_after_a_rollback(listener: Listener) -> None:
+    consumer = waiting()
+    with transaction.atomic():
+        publish(consumer.channel.name, b"x")
+        transaction.set_rollback(True)
+    assert listener.heard(SHORT) == set()
+
+
+def test_nothing_is_sent_where_nobody_waits(listener: Listener) -> None:
+    alone, overdue = ConsumerFactory.create(), waiting(timedelta(seconds=-1))
+    publish(alone.channel.name, b"x")
+    publish(overdue.channel.name, b"x")
+    assert listener.heard(SHORT) == set()
+
+
+def test_waiting_again_moves_the_time() -> None:
+    consumer, node = ConsumerFactory.create(), uuid4()
+    for _time in range(2):
+        listen.wait(USING, [consumer.pk], node, timedelta(minutes=1))
+    assert query("SELECT count(*) FROM pulljobs_pull_waiter") == [(1,)]
+
+
+def test_a_duplicate_wakes_nobody(listener: Listener) -> None:
+    consumer = ConsumerFactory.create()
+    publish(consumer.channel.name, b"x", message_id="1")
+    listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
+    assert publish_many(consumer.channel.name, [Draft(payload=b"x", message_id="1")])[0].duplicate
+    assert listener.heard(SHORT) == set()
+
+
+def test_a_redrive_wakes(listener: Listener) -> None:
+    job = JobFactory.create(state="DEAD")
+    listen.wait(USING, [job.consumer.pk], uuid4(), timedelta(minutes=1))
+    operating.redrive([job.id])
+    assert listener.heard(LONG) == {job.consumer.pk}
+
+
+def test_a_wake_that_fails_is_no_failed_publish() -> None:
+    """It runs after the commit: the message is there."""
+    consumer = ConsumerFactory.create()
+    query("ALTER TABLE pulljobs_pull_waiter RENAME TO elsewhere")
+    try:
+        publish(consumer.channel.name, b"x")
+        with transaction.atomic():
+            publish(consumer.channel.name, b"x")
+    finally:
+        query("ALTER TABLE elsewhere RENAME TO pulljobs_pull_waiter")
+    assert counts()["pulljobs_job"] == 2
+
+
+def test_the_event_is_told_after_the_commit() -> None:
+    consumer = ConsumerFactory.create()
+    events: list[object] = []
+    telemetry.record_with(events.append)
+    try:
+        with transaction.atomic():
+            publish_many(consumer.channel.name, [b"x", b"y"])
+            assert events == []
+        assert events == [JobsPublished(consumer.channel.name, 2, 2)]
+        with transaction.atomic():
+            publish(consumer.channel.name, b"x")
+            transaction.set_rollback(True)
+        assert len(events) == 1
+    finally:
+        telemetry._recorders.remove(events.append)
