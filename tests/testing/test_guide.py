@@ -1,0 +1,28 @@
+"""The guide's own tests pass."""
+
+import unittest
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from tests.guides import forget, modules_of
+
+
+@pytest.fixture
+def modules(registry: None) -> Iterator[dict[str, ModuleType]]:
+    try:
+        yield modules_of("testing.md")
+    finally:
+        forget("orders")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_tests_of_the_guide_pass(modules: dict[str, ModuleType]) -> None:
+    suite = unittest.TestSuite(
+        unittest.defaultTestLoader.loadTestsFromModule(module) for module in modules.values()
+    )
+    result = unittest.TestResult()
+    suite.run(result)
+    assert not result.errors + result.failures
+    assert result.testsRun == 7
