@@ -1,0 +1,124 @@
+"""`manage.py demo`: a census of the Python code of this machine."""
+
+import json
+import signal
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+
+from example_project.census import runs
+from example_project.census.check import problems
+from example_project.census.files import python_files
+from example_project.census.models import Run
+from example_project.census.process import Worker
+from example_project.census.progress import follow
+from example_project.census.site import USER, new_password, open_site
+from example_project.census.summary import Summary, summarise
+from pulljobs import handlers, operating
+
+ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INTERRUPTED: Final = 130
+
+
+class Command(BaseCommand):
+    help = (
+        "Take a census of the Python code of this machine: a message for every file, two consumers "
+        "that work on each in another process, and a summary that adds up."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--limit", type=int, help="so many files at the most; else all")
+        parser.add_argument("--resume", action="store_true", help="go on with the last run")
+        parser.add_argument("--json", action="store_true", help="the summary as one JSON line")
+        parser.add_argument(
+            "--check", action="store_true", help="compare with a plain loop over the same files"
+        )
+        parser.add_argument(
+            "--serve", action="store_true", help="leave the admin and the worker running"
+        )
+        parser.add_argument("--port", type=int, default=8000, help="of --serve, if it is free")
+        parser.add_argument("--concurrency", type=int, default=4, help="threads of the worker")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with _ended_by_signals():
+            try:
+                self._demo(options)
+            except KeyboardInterrupt:
+                raise CommandError(
+                    "Stopped. `manage.py demo --resume` goes on where this ended.",
+                    returncode=INTERRUPTED,
+                ) from None
+
+    def _demo(self, options: dict[str, Any]) -> None:
+        _prepare()
+        with Worker(options["concurrency"]) as worker:
+            run = _last_run() if options["resume"] else self._begin(options["limit"])
+            follow(run, worker.keep)
+            summary = summarise(run)
+            self._tell(summary, as_json=options["json"])
+            if options["check"]:
+                self._check(run, summary, undisturbed=not options["resume"] and not worker.restarts)
+            if options["serve"]:
+                self._serve(worker, options["port"])
+
+    def _say(self, text: str) -> None:
+        """On the error stream, which the result is not in; and not in the colour of errors."""
+        self.stderr.write(text, style_func=str)
+
+    def _begin(self, limit: int | None) -> Run:
+        files = python_files(limit)
+        run = runs.begin(files)
+        self._say(f"Published {len(files):,} files: {run.jobs:,} jobs.")
+        return run
+
+    def _tell(self, summary: Summary, *, as_json: bool) -> None:
+        if as_json:
+            self.stdout.write(json.dumps(summary.as_json()))
+        else:
+            self.stdout.write("\n".join(summary.as_text()))
+
+    def _check(self, run: Run, summary: Summary, *, undisturbed: bool) -> None:
+        self._say("Checking against a plain loop over the same files ...")
+        found = problems(run, summary, undisturbed=undisturbed)
+        if found:
+            raise CommandError("\n".join(found))
+        self._say("The plain loop found the same.")
+
+    def _serve(self, worker: Worker, port: int) -> None:
+        with open_site(port, worker.keep) as site:
+            self._say(f"{site.address}  user {USER}  password {new_password()}")
+            self._say("The worker goes on; Ctrl-C ends both.")
+            try:
+                site.serve_forever()
+            except KeyboardInterrupt:
+                self._say("Stopping.")
+
+
+def _prepare() -> None:
+    """Tables, partitions, and rows of the channel and its consumers."""
+    call_command("migrate", verbosity=0, interactive=False)
+    operating.maintain()
+    handlers.autodiscover()
+    handlers.sync_consumers()
+
+
+def _last_run() -> Run:
+    run = Run.objects.order_by("id").last()
+    if run is None:
+        raise CommandError("There is no run to go on with: leave --resume out.")
+    return run
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Each of them is a KeyboardInterrupt, so that the worker is stopped on the way out."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

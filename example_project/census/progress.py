@@ -1,0 +1,51 @@
+"""How far a run is, on the terminal's error stream: the other one is for the result."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from example_project.census import runs
+from example_project.census.models import Run
+
+LOOK_SECONDS: Final = 0.25
+LINE_SECONDS: Final = 5.0
+
+Show = Callable[[int], None]
+
+
+def follow(run: Run, at_each_look: Callable[[], None]) -> None:
+    """Return when every job of the run is settled."""
+    with _shown(Console(stderr=True), run.jobs) as show:
+        while left := runs.unsettled(run):
+            show(run.jobs - left)
+            at_each_look()
+            time.sleep(LOOK_SECONDS)
+        show(run.jobs)
+
+
+@contextmanager
+def _shown(console: Console, total: int) -> Iterator[Show]:
+    if not console.is_terminal:
+        yield _lines(console, total)
+        return
+    columns = (TextColumn("jobs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("jobs", total=total)
+        yield lambda settled: progress.update(bar, completed=settled)
+
+
+def _lines(console: Console, total: int) -> Show:
+    """A line now and then, for logs."""
+    last = -LINE_SECONDS
+
+    def show(settled: int) -> None:
+        nonlocal last
+        if settled == total or time.monotonic() - last >= LINE_SECONDS:
+            last = time.monotonic()
+            console.print(f"{settled:,} of {total:,} jobs settled", highlight=False)
+
+    return show

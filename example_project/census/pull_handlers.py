@@ -1,0 +1,51 @@
+"""What the two consumers of the census do. `runpullworker` finds this module by its name."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from example_project.census import plain
+from example_project.census.models import Count
+from pulljobs.handlers import ClaimedJob, handler
+
+CHANNEL: Final = "python-files"
+HISTORY: Final = "CENSUS_HISTORY"
+"""Names a file outside of the database; the tests compare it with what the database says."""
+
+# Short, for a demo: nobody wants to wait a minute for a file that can't be parsed anyway.
+PATIENCE: Final[dict[str, Any]] = {
+    "retry_strategy": "0.2,0.5,1",
+    "retry_jitter": 0.1,
+    "max_retries": 3,
+    "lease": timedelta(seconds=5),
+}
+
+
+@handler(channel=CHANNEL, consumer="census", transactional=True, **PATIENCE)
+def census(job: ClaimedJob) -> None:
+    """The row and the settle are committed together: no file is counted twice, or not at all."""
+    _remember(job)
+    counted = plain.count(_path(job))
+    Count.objects.create(message_id=job.message_id, **counted._asdict())
+
+
+@handler(channel=CHANNEL, consumer="digest", **PATIENCE)
+def digest(job: ClaimedJob) -> dict[str, str]:
+    """What a handler returns is kept in the archive, with the job."""
+    _remember(job)
+    return {"sha256": plain.digest(_path(job))}
+
+
+def _path(job: ClaimedJob) -> Path:
+    return Path(job.json()["path"])
+
+
+def _remember(job: ClaimedJob) -> None:
+    name = os.environ.get(HISTORY)
+    if name:
+        history = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(history, b"%d\n" % job.id)
+        finally:
+            os.close(history)

@@ -1,0 +1,53 @@
+"""Beginning a census, and seeing how far it is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from example_project.census.models import File, Run
+from example_project.census.pull_handlers import CHANNEL
+from pulljobs.models import ArchivedJob, Job
+from pulljobs.publishing import Draft, Receipt, publish_many
+from pulljobs.states import State
+
+
+@transaction.atomic
+def begin(paths: Sequence[Path]) -> Run:
+    """A new run: its rows and all of its messages are committed together, or none."""
+    run = Run.objects.create()
+    receipts = publish_many(CHANNEL, [_draft(run, *one) for one in enumerate(paths, 1)])
+    File.objects.bulk_create(
+        [_file(run, path, receipt) for path, receipt in zip(paths, receipts, strict=True)],
+        batch_size=2000,
+    )
+    run.jobs = sum(len(receipt.job_ids) for receipt in receipts)
+    run.save()
+    return run
+
+
+def live(run: Run) -> QuerySet[Job]:
+    """Queued, in flight and dead."""
+    return Job.objects.filter(message_id__in=run.files.values("message_id"))
+
+
+def archived(run: Run) -> QuerySet[ArchivedJob]:
+    """Every settlement; a job that died, was redriven and delivered has two."""
+    return ArchivedJob.objects.filter(message_id__in=run.files.values("message_id"))
+
+
+def dead(run: Run) -> QuerySet[Job]:
+    return live(run).filter(state=State.DEAD)
+
+
+def unsettled(run: Run) -> int:
+    return live(run).exclude(state=State.DEAD).count()
+
+
+def _draft(run: Run, number: int, path: Path) -> Draft:
+    return Draft(payload={"path": str(path)}, message_id=f"census-{run.pk}-{number}")
+
+
+def _file(run: Run, path: Path, receipt: Receipt) -> File:
+    return File(run=run, path=str(path), message_id=receipt.message_id)

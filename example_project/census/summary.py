@@ -1,0 +1,113 @@
+"""What a run came to, asked from the database, and how it is told."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db.models import Count as Number
+from django.db.models import F, Max, QuerySet, Sum
+
+from example_project.census import runs
+from example_project.census.models import Count, Run
+from pulljobs.models import Message
+from pulljobs.states import State
+
+LARGEST_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """`dead_files`: the error by consumer and file. `duplicates`: effects above one a job."""
+
+    published: int
+    jobs: int
+    delivered: int
+    dead: int
+    retried: int
+    duplicates: int
+    seconds: float
+    jobs_per_second: float
+    functions: int
+    classes: int
+    lines: int
+    largest: dict[str, int]
+    dead_files: dict[str, dict[str, str]]
+
+    @property
+    def adds_up(self) -> bool:
+        return self.jobs == self.delivered + self.dead and not self.duplicates
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_text(self) -> Iterator[str]:
+        for consumer, errors in self.dead_files.items():
+            yield f"Dead at {consumer}:"
+            yield from (f"  {path}\n    {error}" for path, error in errors.items())
+        yield "Largest files that were counted:"
+        yield from (f"  {lines:>9,} lines  {path}" for path, lines in self.largest.items())
+        yield "Census:"
+        yield f"  {self.functions:,} functions, {self.classes:,} classes, {self.lines:,} lines"
+        yield "Jobs:"
+        yield f"  {self.published:,} messages published, {self.jobs:,} jobs"
+        yield f"  = {self.delivered:,} delivered + {self.dead:,} dead, {self.duplicates} done twice"
+        yield f"  {self.retried:,} retries"
+        yield f"  {self.seconds:.1f} seconds, {self.jobs_per_second:,.0f} jobs a second"
+
+
+def summarise(run: Run) -> Summary:
+    settled = runs.archived(run)
+    delivered = settled.filter(state=State.DELIVERED)
+    counts = counts_of(run)
+    deliveries, jobs_delivered = _rows_and_jobs(delivered, "job_id")
+    rows, messages_counted = _rows_and_jobs(counts, "message_id")
+    last = settled.aggregate(at=Max("settled_at"))["at"]
+    seconds = (last - run.started_at).total_seconds() if last else 0.0
+    return Summary(
+        published=Message.objects.filter(id__in=run.files.values("message_id")).count(),
+        jobs=run.jobs,
+        delivered=jobs_delivered,
+        dead=runs.dead(run).count(),
+        retried=_total(delivered, "retry_count") + _total(runs.dead(run), "retry_count"),
+        duplicates=deliveries - jobs_delivered + rows - messages_counted,
+        seconds=round(seconds, 3),
+        jobs_per_second=round(run.jobs / seconds, 1) if seconds else 0.0,
+        functions=_total(counts, "functions"),
+        classes=_total(counts, "classes"),
+        lines=_total(counts, "lines"),
+        largest=_largest(run, counts),
+        dead_files=_dead_files(run),
+    )
+
+
+def counts_of(run: Run) -> QuerySet[Count]:
+    return Count.objects.filter(message_id__in=run.files.values("message_id"))
+
+
+def paths_of(run: Run) -> dict[int, str]:
+    """Paths by message."""
+    return dict(run.files.order_by("id").values_list("message_id", "path"))
+
+
+def _rows_and_jobs(rows: QuerySet[Any], key: str) -> tuple[int, int]:
+    found = rows.aggregate(rows=Number("*"), jobs=Number(key, distinct=True))
+    return found["rows"], found["jobs"]
+
+
+def _total(rows: QuerySet[Any], column: str) -> int:
+    return rows.aggregate(total=Sum(column))["total"] or 0
+
+
+def _largest(run: Run, counts: QuerySet[Count]) -> dict[str, int]:
+    paths = paths_of(run)
+    top = counts.order_by("-lines")[:LARGEST_SHOWN].values_list("message_id", "lines")
+    return {paths[message_id]: lines for message_id, lines in top}
+
+
+def _dead_files(run: Run) -> dict[str, dict[str, str]]:
+    paths = paths_of(run)
+    dead = runs.dead(run).order_by("consumer", "message_id").annotate(who=F("consumer__name"))
+    found: dict[str, dict[str, str]] = {}
+    for who, message_id, error in dead.values_list("who", "message_id", "error"):
+        found.setdefault(who, {})[paths[message_id]] = (error or "").partition("\n")[0]
+    return found
