@@ -2,36 +2,89 @@
 -- Event: none.
 -- Parameters: consumer_id bigint, cap int: no count goes above it.
 -- Returns one row: ready, delayed, in_flight, dead (int8), oldest_ready_seconds (float8, NULL: nothing ready).
--- Locks: none. Index: pulljobs_job_claim, pulljobs_job_dead; at most cap rows are read for a count.
-WITH live AS MATERIALIZED (
-    SELECT state, available_at
-    FROM pulljobs_job
-    WHERE consumer_id = %(consumer_id)s::bigint AND state <> 'DEAD'
-    LIMIT %(cap)s::int * 3
+-- Locks: none. Index: pulljobs_job_claim, pulljobs_job_dead, primary key; for a count not many more than cap rows are read.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
 ),
-counted AS (
+found (priority) AS (
+    (
+        SELECT priority
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+        ORDER BY priority DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT job.priority
+    FROM found
+    CROSS JOIN LATERAL (
+        SELECT priority
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint AND priority < found.priority
+        ORDER BY priority DESC
+        LIMIT 1
+    ) AS job
+),
+ready AS (
+    SELECT job.available_at
+    FROM found
+    CROSS JOIN LATERAL (
+        SELECT available_at
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = found.priority
+            AND available_at <= (SELECT now FROM clock)
+            AND state = 'QUEUED'
+        LIMIT %(cap)s::int
+    ) AS job
+    LIMIT %(cap)s::int
+),
+delayed AS (
     SELECT
-        count(*) FILTER (WHERE state = 'QUEUED' AND available_at <= clock_timestamp()) AS ready,
-        count(*) FILTER (WHERE state = 'QUEUED' AND available_at > clock_timestamp()) AS delayed,
-        count(*) FILTER (WHERE state = 'INFLIGHT') AS in_flight,
-        extract(epoch FROM clock_timestamp() - min(available_at) FILTER (
-            WHERE state = 'QUEUED' AND available_at <= clock_timestamp()
-        ))::float8 AS oldest_ready_seconds
-    FROM live
-),
-dead AS (
-    SELECT count(*) AS dead
-    FROM (
+    FROM found
+    CROSS JOIN LATERAL (
         SELECT
         FROM pulljobs_job
-        WHERE consumer_id = %(consumer_id)s::bigint AND reason IS NOT NULL
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = found.priority
+            AND available_at > (SELECT now FROM clock)
+            AND state = 'QUEUED'
         LIMIT %(cap)s::int
-    ) AS buried
+    ) AS job
+    LIMIT %(cap)s::int
+),
+in_flight AS (
+    SELECT
+    FROM pulljobs_lease AS lease
+    CROSS JOIN unnest(lease.job_ids) AS member (job_id)
+    JOIN pulljobs_job AS job ON job.id = member.job_id AND job.lease = lease.token
+    WHERE lease.consumer_id = %(consumer_id)s::bigint
+    LIMIT %(cap)s::int
+),
+dead AS (
+    SELECT
+    FROM pulljobs_job
+    WHERE consumer_id = %(consumer_id)s::bigint AND reason IS NOT NULL
+    LIMIT %(cap)s::int
+),
+oldest AS (
+    SELECT min(job.available_at) AS available_at
+    FROM found
+    CROSS JOIN LATERAL (
+        SELECT available_at
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = found.priority
+            AND available_at <= (SELECT now FROM clock)
+            AND state = 'QUEUED'
+        ORDER BY available_at, id
+        LIMIT 1
+    ) AS job
 )
 SELECT
-    least(ready, %(cap)s::int) AS ready,
-    least(delayed, %(cap)s::int) AS delayed,
-    least(in_flight, %(cap)s::int) AS in_flight,
-    dead,
-    oldest_ready_seconds
-FROM counted, dead
+    (SELECT count(*) FROM ready) AS ready,
+    (SELECT count(*) FROM delayed) AS delayed,
+    (SELECT count(*) FROM in_flight) AS in_flight,
+    (SELECT count(*) FROM dead) AS dead,
+    extract(epoch FROM clock.now - oldest.available_at)::float8 AS oldest_ready_seconds
+FROM clock, oldest

@@ -93,13 +93,14 @@ def _made(using: str, partition: Partition) -> bool:
     Who reads through the parent while rows leave the default must wait for the parent itself: a
     plan that has listed the partitions before would look for them in the default only.
     """
-    return _patiently(using, lambda: _attached(using, partition, moving=False)) or _patiently(
-        using, lambda: _attached(using, partition, moving=True)
+    return _patiently(using, lambda: _attached(using, partition, moving=False)) or (
+        partition not in existing(using, partition.table)
+        and _patiently(using, lambda: _attached(using, partition, moving=True))
     )
 
 
 def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
-    """False, and nothing done: there is something to move."""
+    """False, and nothing done: there is something to move, or somebody else was faster."""
     low, high = partition.bounds
     names = {
         "name": sql.Identifier(partition.name),
@@ -114,9 +115,11 @@ def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
 
     if moving:
         do("LOCK TABLE {parent} IN ACCESS EXCLUSIVE MODE")
+    else:
+        do("LOCK TABLE ONLY {parent} IN SHARE UPDATE EXCLUSIVE MODE")  # one maker at a time
     do("LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE")
     [(crowded,)] = do("SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high})")
-    if crowded and not moving:
+    if (crowded and not moving) or partition in existing(using, partition.table):
         return False
     do("CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))")
     do(

@@ -1,0 +1,264 @@
+"""Days of messages and history come and go while others publish."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import OperationalError, connection, transaction
+from django.test import override_settings
+
+from pulljobs import ids, operating, outcomes
+from pulljobs.models import Job, Message
+from pulljobs.publishing import publish
+from pulljobs.pulling import Puller
+from pulljobs.storage import jobs, partitions
+from pulljobs.storage.partitions import Partition
+from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, claimed, published
+from tests.sessions import Thread, at_once, blocked_by, query, session, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TODAY = datetime.now(UTC).date()
+
+
+@pytest.fixture(autouse=True)
+def _only_the_defaults() -> Iterator[None]:
+    yield
+    for table in partitions.PARTITIONED:
+        for partition in partitions.existing(USING, table):
+            query(f"DROP TABLE {partition.name}")
+
+
+def where() -> list[str]:
+    return [name for (name,) in query("SELECT tableoid::regclass::text FROM pulljobs_message")]
+
+
+def publish_on(day: date) -> int:
+    """A message (without jobs) of some other day."""
+    [(id,)] = query(
+        "INSERT INTO pulljobs_message"
+        " (id, channel_id, published_at, priority, content_type, headers, payload)"
+        " VALUES (%s, 1, now(), 0, '', '{}', '') RETURNING id",
+        [Partition("pulljobs_message", day).bounds[0] + 5],
+    )
+    return int(id)
+
+
+def test_days_are_made_ahead_once() -> None:
+    made = partitions.make_ahead(USING, 3)
+    assert made == [
+        Partition(table, TODAY + timedelta(days=ahead))
+        for table in partitions.PARTITIONED
+        for ahead in range(4)
+    ]
+    assert partitions.make_ahead(USING, 3) == []
+    assert partitions.make_ahead(USING, 4) == [
+        Partition(table, TODAY + timedelta(days=4)) for table in partitions.PARTITIONED
+    ]
+
+
+def test_a_day_takes_what_the_default_held() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 3)
+    assert set(where()) == {"pulljobs_message_default"}
+    partitions.make_ahead(USING, 0)
+    published(consumer, 2)
+    assert where() == [f"pulljobs_message_{TODAY:%Y%m%d}"] * 5
+    claim = Puller(USING, consumer).claim(10)
+    assert len(claim.jobs) == 5
+
+
+def test_both_kinds_of_rows_go_to_their_day() -> None:
+    partitions.make_ahead(USING, 1)
+    JobFactory.create(state="DELIVERED")
+    assert query("SELECT tableoid::regclass::text FROM pulljobs_archived_job") == [
+        (f"pulljobs_archived_job_{TODAY:%Y%m%d}",)
+    ]
+
+
+def test_partitions_have_what_their_parent_has() -> None:
+    """Columns, defaults, checks and indexes; and a plan needs no other."""
+    partitions.make_ahead(USING, 0)
+    for table in partitions.PARTITIONED:
+        name = f"{table}_{TODAY:%Y%m%d}"
+        for what in (
+            "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass AND indisvalid",
+            "SELECT count(*) FROM pg_attrdef WHERE adrelid = %s::regclass",
+            "SELECT count(*) FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'c'"
+            " AND conname !~ '_id_check$'",
+        ):
+            assert query(what, [name]) == query(what, [table]), (table, what)
+
+
+def test_somebody_holding_the_lock_shortly_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=50))
+    with session() as other:
+        other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
+        making = Thread(lambda: partitions.make_ahead(USING, 0))
+        wait_until(lambda: blocked_by(other))
+        other.rollback()
+        assert len(making.result()) == 2
+
+
+def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Publishers behind the waiting lock go on between its attempts; then it gives up."""
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    channel = ChannelFactory.create()
+    with session() as other:
+        other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
+        making = Thread(lambda: partitions.make_ahead(USING, 0))
+        wait_until(lambda: blocked_by(other))
+        publish(channel.name, b"x")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            making.result()
+    assert partitions.existing(USING, "pulljobs_message") == []
+    assert Message.objects.count() == 1
+
+
+def test_several_who_make_the_same_days_at_once() -> None:
+    made = at_once(4, lambda _number: partitions.make_ahead(USING, 2))
+    assert sorted(one for some in made for one in some) == sorted(
+        partitions.existing(USING, "pulljobs_message")
+        + partitions.existing(USING, "pulljobs_archived_job")
+    )
+    assert len(partitions.existing(USING, "pulljobs_message")) == 3
+
+
+def old_day(days: int = 40) -> Partition:
+    """An old partition of messages, with one message that nothing needs."""
+    day = TODAY - timedelta(days=days)
+    publish_on(day)
+    partition = Partition("pulljobs_message", day)
+    assert partitions._made(USING, partition)
+    return partition
+
+
+def test_old_days_go_and_the_others_stay() -> None:
+    partitions.make_ahead(USING, 1)
+    old = old_day()
+    young = old_day(29)
+    assert partitions.drop_before(USING, timedelta(days=30)) == [old]
+    assert old not in partitions.existing(USING, "pulljobs_message")
+    assert young in partitions.existing(USING, "pulljobs_message")
+    assert where() == [young.name]
+
+
+def test_a_day_is_old_when_all_of_it_is() -> None:
+    yesterday = old_day(1)
+    assert partitions.drop_before(USING, timedelta(days=1)) == []
+    assert partitions.drop_before(USING, timedelta(0)) == [yesterday]
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "INFLIGHT", "DEAD"])
+def test_a_day_that_a_live_job_needs_stays(state: str) -> None:
+    job = JobFactory.create(state=state)
+    old = old_day()
+    query("UPDATE pulljobs_job SET message_id = %s", [old.bounds[0] + 5])
+    assert partitions.drop_before(USING, timedelta(days=30)) == []
+    assert where().count(old.name) == 1
+    if state == "DEAD":
+        jobs.delete(USING, [job.id])
+        assert partitions.drop_before(USING, timedelta(days=30)) == [old]
+
+
+def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it() -> None:
+    """Looked for again after the detach, when nobody can add one any more."""
+    consumer = ConsumerFactory.create()
+    old = old_day()
+    with session() as other:
+        other.execute(
+            "INSERT INTO pulljobs_job"
+            " (consumer_id, message_id, state, retry_count, deliveries, priority, available_at)"
+            " SELECT %s, id, 'QUEUED', 0, 0, 0, now() FROM pulljobs_message WHERE id = %s",
+            [consumer.pk, old.bounds[0] + 5],
+        )
+        dropping = Thread(lambda: partitions.drop_before(USING, timedelta(days=30)))
+        wait_until(lambda: blocked_by(other))
+        other.commit()
+        assert dropping.result() == []
+    assert len(Puller(USING, consumer).claim(1).jobs) == 1
+
+
+def test_publishes_while_days_are_made_and_dropped_lose_nothing() -> None:
+    consumer = ConsumerFactory.create()
+    for days in range(31, 36):
+        old_day(days)
+
+    def work(number: int) -> int:
+        if number == 0:
+            partitions.make_ahead(USING, 2)
+            return len(partitions.drop_before(USING, timedelta(days=30)))
+        return len([publish(consumer.channel.name, b"x") for _ in range(100)])
+
+    assert at_once(4, work) == [5, 100, 100, 100]
+    assert Message.objects.count() == Job.objects.count() == 300
+    assert len(Puller(USING, consumer).claim(500).jobs) == 300
+
+
+def test_the_archive_goes_by_days_too() -> None:
+    JobFactory.create(state="DELIVERED")
+    old = Partition("pulljobs_archived_job", TODAY - timedelta(days=40))
+    query("UPDATE pulljobs_archived_job SET id = %s", [old.bounds[0]])
+    assert partitions._made(USING, old)
+    assert partitions.drop_before(USING, timedelta(days=30)) == [old]
+    assert query("SELECT count(*) FROM pulljobs_archived_job") == [(0,)]
+
+
+def test_upkeep_makes_days_and_keeps_everything_by_default() -> None:
+    old = old_day()
+    upkeep = operating.maintain()
+    assert len(upkeep.made) == 2 * 8
+    assert upkeep.dropped == []
+    assert old in partitions.existing(USING, "pulljobs_message")
+
+
+@override_settings(PULLJOBS={"RETENTION": timedelta(days=30), "PARTITIONS_AHEAD": 1})
+def test_upkeep_drops_what_the_retention_says() -> None:
+    old = old_day()
+    channel = ChannelFactory.create()
+    publish(channel.name, b"x", message_id="old")
+    query("UPDATE pulljobs_publication SET published_at = now() - interval '31 days'")
+    publish(channel.name, b"x", message_id="new")
+    upkeep = operating.maintain()
+    assert (len(upkeep.made), upkeep.dropped) == (4, [old])
+    assert query("SELECT client_message_id FROM pulljobs_publication") == [("new",)]
+
+
+def test_bounds_are_the_days_own() -> None:
+    partition = Partition("pulljobs_message", date(2026, 3, 1))
+    low, high = partition.bounds
+    assert ids.time_of(low) == datetime(2026, 3, 1, tzinfo=UTC)
+    assert ids.time_of(high - 1) < datetime(2026, 3, 2, tzinfo=UTC) == ids.time_of(high)
+
+
+def tables() -> list[tuple[Any, ...]]:
+    return query(
+        "SELECT relname, relkind FROM pg_class WHERE relname LIKE 'pulljobs%%'"
+        " AND relname !~ '_[0-9]{8}' ORDER BY 1"
+    )
+
+
+def test_migrations_go_back_to_nothing_and_forth_again() -> None:
+    before = tables()
+    partitions.make_ahead(USING, 1)
+    JobFactory.create(state="DELIVERED")
+    try:
+        call_command("migrate", "pulljobs", "zero", verbosity=0)
+        assert tables() == []
+    finally:
+        call_command("migrate", "pulljobs", verbosity=0)
+    assert tables() == before
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer)])
+
+
+def test_models_and_migrations_agree() -> None:
+    call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+    assert not connection.in_atomic_block
+    assert transaction.get_autocommit()
