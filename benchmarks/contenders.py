@@ -1,0 +1,88 @@
+"""What is compared: each drains the queue with so many processes."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from django.db import connections
+
+from benchmarks.database import CHANNEL, CONSUMER, query
+from benchmarks.loops import DESIGNS, OURS, drain, loop_of, queue_all
+
+LOOP: Final = "our claim and finish"
+WORKER: Final = "runpullworker"
+CONTENDERS: Final = (*DESIGNS, LOOP, WORKER)
+FORK: Final = multiprocessing.get_context("fork")
+START_SECONDS: Final = 60
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One drain; claim times in seconds, in order: none of the worker, nobody sees them."""
+
+    jobs_per_second: float
+    wal_bytes: float
+    claims: list[float]
+
+
+def run(contender: str, jobs: int, processes: int, batch: int) -> Run:
+    """Queue so many jobs and have them drained."""
+    design = contender if contender in DESIGNS else OURS
+    queue_all(design)
+    start = str(query("SELECT pg_current_wal_lsn()")[0][0])
+    claims = _work(processes, batch) if contender == WORKER else _loop(design, processes, batch)
+    [(wal,)] = query(f"SELECT (pg_current_wal_lsn() - '{start}')::float8")
+    [(done, distinct, seconds)] = query(
+        "SELECT count(*), count(DISTINCT job_id),"
+        " extract(epoch FROM max(settled_at) - min(claimed_at))::float8 FROM pulljobs_archived_job"
+    )
+    if not done == distinct == jobs:
+        raise SystemExit(f"{contender} settled {done} rows of {distinct} jobs, not {jobs}.")
+    return Run(jobs / float(str(seconds)), float(str(wal)) / jobs, claims)
+
+
+def _work(processes: int, batch: int) -> list[float]:
+    command = [
+        sys.executable, "-m", "django", "runpullworker", "--burst",
+        "--only", f"{CHANNEL}/{CONSUMER}",
+        "--fetch-batch", str(batch), "--flush-size", str(batch), "--max-held", str(4 * batch),
+    ]  # fmt: skip
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
+    workers = [subprocess.Popen(command, env=environment) for _ in range(processes)]
+    codes = [worker.wait() for worker in workers]
+    if any(codes):
+        raise SystemExit("A worker failed.")
+    return []
+
+
+def _loop(design: str, processes: int, batch: int) -> list[float]:
+    start = FORK.Barrier(processes)
+
+    def work() -> list[float]:
+        loop = loop_of(design)
+        start.wait(START_SECONDS)
+        return drain(loop, batch)
+
+    return [seconds for took in in_processes([work] * processes) for seconds in took]
+
+
+def in_processes(works: list[Callable[[], T]]) -> list[T]:
+    """Each in a process of its own, all at once; what they return."""
+    connections.close_all()
+    pipes = []
+    for work in works:
+        ours, theirs = FORK.Pipe(duplex=False)
+        process = FORK.Process(target=lambda work=work, pipe=theirs: pipe.send(work()))
+        process.start()
+        theirs.close()
+        pipes.append((process, ours))
+    results = [pipe.recv() for _process, pipe in pipes]
+    for process, _pipe in pipes:
+        process.join()
+    return results

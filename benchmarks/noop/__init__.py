@@ -1,0 +1,3 @@
+"""A Django app with a handler that does nothing."""
+
+urlpatterns: list[object] = []

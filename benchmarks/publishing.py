@@ -1,0 +1,59 @@
+"""Messages a second: one by one and many, in Python's words and in one raw statement."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Final
+
+import psycopg
+
+from benchmarks.database import CHANNEL, bare_connection, consumer, query
+from benchmarks.loops import text
+from benchmarks.report import Table
+from pulljobs.publishing import BATCH, publish, publish_many
+
+ROUNDS: Final = 3
+ONES: Final = 1_000
+MANY: Final = 20_000
+PAYLOAD: Final = {"number": 1, "filler": "x" * 100}
+ENCODED: Final = b'{"number": 1, "filler": "%s"}' % (b"x" * 100)
+
+
+def publishing_rates() -> Table:
+    """Alternating, medians."""
+    raw = _Raw()
+    ways: dict[str, tuple[int, Callable[[], None]]] = {
+        "publish, one by one": (ONES, _one_by_one),
+        "raw statement, one by one": (ONES, lambda: raw.publish(ONES, 1)),
+        "publish_many": (MANY, _many),
+        f"raw statement, {BATCH} a batch": (MANY, lambda: raw.publish(MANY, BATCH)),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _round in range(ROUNDS):
+        for name, (count, way) in ways.items():
+            start = time.perf_counter()
+            way()
+            rates[name].append(count / (time.perf_counter() - start))
+    query("TRUNCATE pulljobs_message, pulljobs_job, raw_hot")
+    return [{"way": name, "messages/s": median(some)} for name, some in rates.items()]
+
+
+def _one_by_one() -> None:
+    for _ in range(ONES):
+        publish(CHANNEL, PAYLOAD)
+
+
+def _many() -> None:
+    publish_many(CHANNEL, [PAYLOAD] * MANY)
+
+
+class _Raw:
+    def __init__(self) -> None:
+        self._cursor = psycopg.Cursor(bare_connection())
+        subscribed = consumer()
+        self._ids = {"channel_id": subscribed.channel_id, "consumer_id": subscribed.pk}
+
+    def publish(self, count: int, batch: int) -> None:
+        for _ in range(count // batch):
+            params = {"payloads": [ENCODED] * batch, **self._ids}
+            self._cursor.execute(text("hot", "publish"), params, binary=True)

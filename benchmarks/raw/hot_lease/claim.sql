@@ -1,0 +1,29 @@
+-- From the floor on; through the ctid, for the rows are locked.
+WITH pick AS MATERIALIZED (
+    SELECT ctid, id, message_id, available_at
+    FROM raw_hot_lease
+    WHERE consumer_id = %(consumer_id)s::bigint
+        AND priority = 0
+        AND (available_at, id) > (%(floor_at)s::timestamptz, %(floor_id)s::bigint)
+        AND available_at <= now()
+        AND state = 0
+    ORDER BY available_at, id
+    LIMIT %(wanted)s::int
+    FOR UPDATE SKIP LOCKED
+),
+lease AS (
+    INSERT INTO raw_hot_lease_lease (token, claimed_at, leased_until, job_ids)
+    SELECT
+        %(token)s::uuid,
+        clock_timestamp(),
+        clock_timestamp() + interval '30 s',
+        ARRAY(SELECT id FROM pick)
+    WHERE EXISTS (SELECT FROM pick)
+),
+claimed AS (
+    UPDATE raw_hot_lease
+    SET state = 1, token = %(token)s::uuid, deliveries = deliveries + 1
+    WHERE ctid = ANY(ARRAY(SELECT ctid FROM pick))
+)
+SELECT id, available_at, message_id
+FROM pick

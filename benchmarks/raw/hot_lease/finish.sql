@@ -1,0 +1,21 @@
+WITH settled AS (
+    DELETE FROM raw_hot_lease
+    WHERE id = ANY(%(ids)s::bigint[]) AND state = 1 AND token IS NOT DISTINCT FROM %(token)s::uuid
+    RETURNING *
+),
+lease AS (
+    DELETE FROM raw_hot_lease_lease
+    WHERE token = %(token)s::uuid
+    RETURNING claimed_at
+),
+archived AS (
+    INSERT INTO pulljobs_archived_job (
+        job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
+        lease_token, state
+    )
+    SELECT
+        id, message_id, consumer_id, to_timestamp((id >> 22) / 1000.0 + 1577836800), lease.claimed_at,
+        clock_timestamp(), retry_count, deliveries, token, 'DELIVERED'
+    FROM settled, lease
+)
+SELECT id FROM settled

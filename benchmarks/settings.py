@@ -1,0 +1,21 @@
+"""The example project's settings, without its own apps, over a database of the benchmarks."""
+
+import os
+
+from example_project.settings import *  # noqa: F403
+from example_project.settings import DATABASES
+
+NAME = "pulljobs_benchmark"
+
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "pulljobs",
+    "benchmarks.noop",
+]
+ROOT_URLCONF = "benchmarks.noop"
+DEBUG = False
+DATABASES["default"]["TEST"] = {"NAME": NAME}
+if os.environ.get("PULLJOBS_BENCHMARK"):
+    # A process that the benchmarks started: their database is there already.
+    DATABASES["default"]["NAME"] = NAME

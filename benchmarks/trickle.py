@@ -1,0 +1,141 @@
+"""Few jobs for a long time while a snapshot is held; publishers may commit late."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from django.db import connections, transaction
+
+from benchmarks.contenders import FORK, in_processes
+from benchmarks.database import CHANNEL, query
+from benchmarks.loops import OurLoop, make_tables
+from benchmarks.pinned import held_snapshot
+from benchmarks.report import percentiles, spread, tell, tenths
+from pulljobs.publishing import publish_many
+
+JOBS_PER_SECOND: Final = 800
+BURST: Final = 8
+SLOW_PUBLISHERS: Final = 12
+OPEN_SECONDS: Final = 5.0
+CLAIM: Final = 100
+IDLE_SECONDS: Final = 0.005
+GRACE: Final = timedelta(seconds=15)
+
+Times = dict[int, float]
+"""Unix times by job id."""
+
+
+class Worked(NamedTuple):
+    claims: list[float]
+    claimed: Times
+
+
+def trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
+    make_tables()
+    end = time.time() + minutes * 60
+    query("VACUUM ANALYZE")
+    publishing = FORK.Value("i", 2 if slow else 1)
+    works: list[Callable[[], Any]] = [lambda: _claim(publishing), lambda: _publish(end, publishing)]
+    if slow:
+        works.append(lambda: _publish_slowly(end, publishing))
+    with held_snapshot():
+        worked, *commits = in_processes(works)
+    _report(worked, commits, minutes, as_json=as_json)
+
+
+def _report(worked: Worked, commits: list[Times], minutes: float, *, as_json: bool) -> None:
+    committed = {job: at for one in commits for job, at in one.items()}
+    skipped = committed.keys() - worked.claimed.keys()
+    first, last = tenths(worked.claims)
+    (p50, p99), (late50, late99) = percentiles(first), percentiles(last)
+    rows = [
+        {"publishers": name, "jobs": len(one), **_delays(one, worked.claimed)}
+        for name, one in zip(("quick", f"open {OPEN_SECONDS:g} s"), commits, strict=False)
+    ]
+    claims = [
+        {
+            "claims": len(worked.claims),
+            "p50 / p99 ms, first tenth": spread(first),
+            "last tenth": spread(last),
+        }
+    ]
+    figures = {
+        "skipped": len(skipped),
+        "longest_delay_seconds": round(max(row["longest s"] for row in rows), 3),
+        "claim_p50_growth": round(late50 / p50, 2),
+        "claim_p99_growth": round(late99 / p99, 2),
+    }
+    tables = {
+        f"{minutes:g} minutes with a snapshot held: from commit to claim": rows,
+        "Claims": claims,
+    }
+    tell(tables, figures, as_json=as_json)
+
+
+def _delays(committed: Times, claimed: Times) -> dict[str, Any]:
+    late = [claimed[job] - at for job, at in committed.items() if job in claimed]
+    return {"p50 / p99 ms": spread(late), "longest s": max(late, default=0.0)}
+
+
+def _claim(publishing: Any) -> Worked:
+    """Until all publishers have stopped and nothing comes any more."""
+    loop, worked = OurLoop(), Worked([], {})
+    quiet_since = time.time()
+    while publishing.value or time.time() - quiet_since < GRACE.total_seconds():
+        start = time.time()
+        claimed = loop.claim(CLAIM)
+        now = time.time()
+        worked.claims.append(now - start)
+        if claimed is None:
+            time.sleep(IDLE_SECONDS)
+            continue
+        worked.claimed.update(dict.fromkeys(claimed.ids, now))
+        loop.finish(claimed)
+        quiet_since = now
+    return worked
+
+
+def _publish(end: float, publishing: Any) -> Times:
+    """At an even pace, each burst in a transaction of its own."""
+    committed: Times = {}
+    due = time.time()
+    while due < end:
+        time.sleep(max(0.0, due - time.time()))
+        ids = _published(BURST)
+        committed |= dict.fromkeys(ids, time.time())
+        due += BURST / JOBS_PER_SECOND
+    _stopped(publishing)
+    return committed
+
+
+def _publish_slowly(end: float, publishing: Any) -> Times:
+    """Several at a time, their transactions staggered."""
+    committed: Times = {}
+
+    def publish(number: int) -> None:
+        time.sleep(number * OPEN_SECONDS / SLOW_PUBLISHERS)
+        while time.time() < end:
+            with transaction.atomic():
+                ids = _published(BURST)
+                time.sleep(OPEN_SECONDS)
+            committed.update(dict.fromkeys(ids, time.time()))
+        connections.close_all()
+
+    threads = [threading.Thread(target=publish, args=[number]) for number in range(SLOW_PUBLISHERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _stopped(publishing)
+    return committed
+
+
+def _published(count: int) -> list[int]:
+    return [job for one in publish_many(CHANNEL, [b"x"] * count) for job in one.job_ids]
+
+
+def _stopped(publishing: Any) -> None:
+    with publishing.get_lock():
+        publishing.value -= 1
