@@ -42,9 +42,17 @@ class JobAdmin(ReadOnlyAdmin):
     fieldsets = (
         (None, {"fields": ("xid", "id", "state", "reason", "last_error", "holder")}),
         ("Duty", {"fields": ("subscription_link", "key", "priority", "incremental_timeout")}),
-        ("So far", {"fields": ("created", "available_at", "first_claimed_at", *COUNTS)}),
+        ("So far", {"fields": ("created", "due", "claimed", *COUNTS)}),
     )
-    readonly_fields = ("xid", "last_error", "holder", "subscription_link", "created")
+    readonly_fields = (
+        "xid",
+        "last_error",
+        "holder",
+        "subscription_link",
+        "created",
+        "due",
+        "claimed",
+    )
 
     @admin.display(description="job")
     def xid(self, job: Job) -> str:
@@ -61,6 +69,10 @@ class JobAdmin(ReadOnlyAdmin):
     @admin.display(description="available at")
     def due(self, job: Job) -> str:
         return looks.moment(job.available_at)
+
+    @admin.display(description="first claimed at")
+    def claimed(self, job: Job) -> str:
+        return looks.moment(job.first_claimed_at)
 
     @admin.display(description="channel / consumer")
     def subscription(self, job: Job) -> str:

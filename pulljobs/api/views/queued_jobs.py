@@ -30,4 +30,5 @@ def _with_messages(jobs: list[QueuedJob]) -> list[dict[str, Any]]:
     if not jobs:
         return []
     read = messages.read(settings().DATABASE, [job.message_id for job in jobs])
-    return [queued_job(job, read[job.message_id]) for job in jobs]
+    # One that was settled since, its message dropped with its day, is not shown.
+    return [queued_job(job, read[job.message_id]) for job in jobs if job.message_id in read]
