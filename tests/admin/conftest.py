@@ -8,7 +8,7 @@ from tests.factories import ChannelFactory, ConsumerFactory
 
 @pytest.fixture
 def consumer(db: None) -> Consumer:
-    return ConsumerFactory(name="census", channel=ChannelFactory(name="files"))
+    return ConsumerFactory.create(name="census", channel=ChannelFactory.create(name="files"))
 
 
 @pytest.fixture

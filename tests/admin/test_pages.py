@@ -70,7 +70,7 @@ def test_as_many_queries_for_100_rows_as_for_5(
 ) -> None:
     def add(count: int) -> None:
         for number in range(count):
-            other = ConsumerFactory() if number % 10 == 0 else consumer
+            other = ConsumerFactory.create() if number % 10 == 0 else consumer
             JobFactory(state=State.DEAD, consumer=other)
 
     add(5)

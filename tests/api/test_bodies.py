@@ -68,8 +68,10 @@ def test_what_can_t_be_read_is_400_and_changes_nothing(body: bytes, caller: Call
     assert answer["Content-Type"].startswith("text/plain")
 
 
-def test_a_body_above_the_limit_is_413(caller: Caller) -> None:
+@pytest.mark.parametrize("size", [20_000, 3_000_000])
+def test_a_body_above_the_limit_is_413(size: int, caller: Caller) -> None:
+    """Also above Django's own limit, which would answer with a page."""
     job_id = publish()
     before = contents()
-    answer = caller.move(job_id, body=TAKE + b" " * 20_000)
+    answer = caller.move(job_id, body=TAKE + b" " * size)
     assert (answer.status_code, contents()) == (413, before)
