@@ -60,7 +60,7 @@ def make_ahead(using: str, days: int) -> list[Partition]:
         there = set(existing(using, table))
         for ahead in range(days + 1):
             partition = Partition(table, today + timedelta(days=ahead))
-            if partition not in there and _made(using, partition):
+            if partition not in there and _made(using, partition, written=ahead <= 1):
                 made.append(partition)
     return made
 
@@ -87,15 +87,17 @@ def forget_publications(using: str, age: timedelta) -> int:
         return int(cursor.rowcount)
 
 
-def _made(using: str, partition: Partition) -> bool:
+def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
     """Create, fill from the default what is there already, attach.
 
     Who reads through the parent while rows leave the default must wait for the parent itself: a
-    plan that has listed the partitions before would look for them in the default only.
+    plan that has listed the partitions before would look for them in the default only. So must who
+    may write to that day (`written`): an insert that waits for the default would fail afterwards.
     """
-    return _patiently(using, lambda: _attached(using, partition, moving=False)) or (
-        partition not in existing(using, partition.table)
-        and _patiently(using, lambda: _attached(using, partition, moving=True))
+    if not written and _patiently(using, lambda: _attached(using, partition, moving=False)):
+        return True
+    return partition not in existing(using, partition.table) and _patiently(
+        using, lambda: _attached(using, partition, moving=True)
     )
 
 
