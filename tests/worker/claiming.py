@@ -1,0 +1,103 @@
+"""Jobs in the hands of handlers, as the worker's parts hand them around, without its loops."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from pulljobs.conf import Settings, settings
+from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
+from pulljobs.models import Consumer
+from pulljobs.outcomes import Held, Settlement
+from pulljobs.pulling import Puller
+from pulljobs.storage.rows import HeldJob, StoredMessage
+from pulljobs.worker.fetcher import renew_one
+from pulljobs.worker.flusher import Flusher
+from pulljobs.worker.held import Holdings
+from pulljobs.worker.loop import Waker
+from tests.factories import USING, ConsumerFactory, published
+
+
+def limits(**changed: Any) -> Settings:
+    return replace(settings(), **changed)
+
+
+def handler_of(consumer: Consumer, function: Callable[[ClaimedJob], Any], **how: Any) -> Handler:
+    return Handler(
+        channel=consumer.channel.name,
+        consumer=consumer.name,
+        function=function,
+        ack_policy=AckPolicy(how.pop("ack_policy", AckPolicy.NACK_ON_ERROR)),
+        **how,
+    )
+
+
+def in_hand(
+    handler: Handler,
+    row: HeldJob,
+    message: StoredMessage,
+    held: Held,
+    *,
+    lease: timedelta = timedelta(seconds=30),
+    claimed_at: float | None = None,
+) -> ClaimedJob:
+    return ClaimedJob(
+        handler,
+        row,
+        message,
+        held,
+        lease=lease,
+        claimed_at=time.monotonic() if claimed_at is None else claimed_at,
+        renew=renew_one,
+        stopping=lambda: False,
+    )
+
+
+def claim_of(
+    function: Callable[[ClaimedJob], Any],
+    count: int = 1,
+    *,
+    consumer: Consumer | None = None,
+    **how: Any,
+) -> list[ClaimedJob]:
+    """So many jobs, published and claimed under one lease for that handler."""
+    consumer = consumer or ConsumerFactory(retry_strategy="constant:60")
+    published(consumer, count)
+    claim = Puller(USING, consumer).claim(count)
+    assert claim.taken
+    handler = handler_of(consumer, function, **how)
+    return [
+        in_hand(handler, row, message, Held(row.id, claim.taken.token), lease=consumer.lease)
+        for row, message in claim.jobs
+    ]
+
+
+def unclaimed(
+    number: int = 1, *, lease: float = 30.0, claimed_at: float | None = None
+) -> ClaimedJob:
+    """A job that no table knows."""
+    handler = Handler(channel="c", consumer="c", function=lambda job: None)
+    row = HeldJob(number, number, 0, None, 0, 1)
+    message = StoredMessage(b"", "", {}, None, None)  # type: ignore[arg-type]  # when is no matter
+    held = Held(number, UUID(int=1))
+    return in_hand(
+        handler, row, message, held, lease=timedelta(seconds=lease), claimed_at=claimed_at
+    )
+
+
+class Desk:
+    """A flusher with what it works on."""
+
+    def __init__(self, jobs: list[ClaimedJob], **changed: Any) -> None:
+        self.said: deque[tuple[ClaimedJob, Settlement | None]] = deque()
+        self.holdings = Holdings(1000)
+        self.holdings.add(jobs)
+        self.flusher = Flusher(self.said, limits(**changed), self.holdings, Waker())
+
+    def write(self, job: ClaimedJob, word: Settlement | None) -> None:
+        self.said.append((job, word))
+        while self.said:
+            self.flusher.tick()

@@ -1,0 +1,167 @@
+"""What becomes of a job: every ack policy against everything a handler may do."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+
+from pulljobs import jobs
+from pulljobs.errors import Discard, Retry
+from pulljobs.handlers import AckPolicy, ClaimedJob
+from pulljobs.storage.rows import JobView
+from pulljobs.worker.executor import perform
+from tests.worker.claiming import Desk, claim_of
+
+pytestmark = pytest.mark.django_db
+HOUR = timedelta(hours=1)
+
+
+def outcome(function: Callable[[ClaimedJob], Any], **how: Any) -> JobView:
+    [job] = claim_of(function, **how)
+    Desk([job]).write(job, perform(job))
+    return jobs.get(job.id)
+
+
+def raising(error: BaseException | type[BaseException]) -> Callable[[ClaimedJob], Any]:
+    def function(job: ClaimedJob) -> Any:
+        raise error
+
+    return function
+
+
+def calling(*calls: Callable[[ClaimedJob], Any], then: str = "return") -> Callable[..., Any]:
+    def function(job: ClaimedJob) -> Any:
+        for call in calls:
+            call(job)
+        if then == "raise":
+            raise ValueError(then)
+
+    return function
+
+
+WAYS: dict[str, tuple[Callable[[ClaimedJob], Any], str]] = {
+    # What it does; where its job goes by nack_on_error, reject_on_error, ack, ack_first, manual.
+    "returns": (lambda job: None, "delivered delivered delivered delivered queued"),
+    "returns a result": (lambda job: {"n": 1}, "delivered delivered delivered delivered queued"),
+    "raises": (raising(ValueError("x")), "queued dead delivered delivered queued"),
+    "exits": (raising(SystemExit(3)), "queued dead delivered delivered queued"),
+    "retries": (raising(Retry(after=HOUR)), "queued queued queued delivered queued"),
+    "retries badly": (
+        lambda job: raising(Retry(after=5))(job),  # type: ignore[arg-type]  # the mistake
+        "queued dead delivered delivered queued",
+    ),
+    "retries beyond time": (
+        raising(Retry(after=timedelta.max)),
+        "queued queued queued delivered queued",
+    ),
+    "discards": (raising(Discard("x")), "dead dead dead delivered dead"),
+    "acks": (calling(ClaimedJob.ack), "delivered delivered delivered delivered delivered"),
+    "acks, raises": (
+        calling(ClaimedJob.ack, then="raise"),
+        "delivered delivered delivered delivered delivered",
+    ),
+    "nacks": (calling(lambda job: job.nack(HOUR)), "queued queued queued delivered queued"),
+    "nacks, raises": (
+        calling(lambda job: job.nack(HOUR), then="raise"),
+        "queued queued queued delivered queued",
+    ),
+    "rejects": (calling(ClaimedJob.reject), "dead dead dead delivered dead"),
+    "rejects, raises": (calling(ClaimedJob.reject, then="raise"), "dead dead dead delivered dead"),
+    "rejects, acks": (
+        calling(ClaimedJob.reject, ClaimedJob.ack),
+        "dead dead dead delivered dead",
+    ),
+    "result too big": (lambda job: "x" * 20_000, "queued dead delivered delivered queued"),
+    "result not JSON": (lambda job: object(), "queued dead delivered delivered queued"),
+    "result not a number": (lambda job: float("nan"), "queued dead delivered delivered queued"),
+    "result with NUL": (lambda job: "a\x00b", "delivered delivered delivered delivered queued"),
+    "result half a pair": (lambda job: "\ud800", "delivered delivered delivered delivered queued"),
+}
+CASES = [
+    pytest.param(function, policy, state.upper(), id=f"{way}-{policy}")
+    for way, (function, states) in WAYS.items()
+    for policy, state in zip(AckPolicy, states.split(), strict=True)
+]
+
+
+@pytest.mark.parametrize(("function", "policy", "state"), CASES)
+def test_outcome_by_policy(function: Callable[..., Any], policy: AckPolicy, state: str) -> None:
+    view = outcome(function, ack_policy=policy)
+    assert view.state == state
+    assert view.retry_count == (1 if state == "QUEUED" else 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "policy", "state"),
+    [case for case in CASES if case.values[1] is not AckPolicy.ACK_FIRST],
+)
+def test_transactional_outcome_is_the_same(
+    function: Callable[..., Any], policy: AckPolicy, state: str, request: pytest.FixtureRequest
+) -> None:
+    """But a job that was acked before its handler raised is not delivered without its effects."""
+    acked = request.node.callspec.id.startswith("acks, raises")
+    if acked and policy in (AckPolicy.NACK_ON_ERROR, AckPolicy.MANUAL):
+        state = "QUEUED"
+    if acked and policy is AckPolicy.REJECT_ON_ERROR:
+        state = "DEAD"
+    assert outcome(function, ack_policy=policy, transactional=True).state == state
+
+
+def test_result_is_kept_and_cleaned() -> None:
+    assert outcome(lambda job: {"a\x00": ["é", None, 1.5]}).result == {"a\ufffd": ["é", None, 1.5]}
+    assert outcome(lambda job: job.ack([1]) and None, ack_policy="manual").result == [1]
+
+
+def test_delay_of_a_retry_is_the_one_asked_for() -> None:
+    for function in (raising(Retry(after=HOUR)), calling(lambda job: job.nack(HOUR))):
+        view = outcome(function)
+        assert view.available_at is not None
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT %s - clock_timestamp()", [view.available_at])
+            [wait] = cursor.fetchone()
+        assert timedelta(minutes=59) < wait <= HOUR
+
+
+def test_retry_into_the_past_is_one_for_now() -> None:
+    view = outcome(raising(Retry(after=-HOUR)))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp() - %s", [view.available_at])
+        [ago] = cursor.fetchone()
+    assert timedelta() <= ago < timedelta(minutes=1)
+
+
+@override_settings(PULLJOBS={"MAX_ERROR_CHARS": 1000})
+def test_error_is_first_line_and_traceback_cleaned_and_cut() -> None:
+    def function(job: ClaimedJob) -> None:
+        raise ValueError("bad \x00 and \ud800 " + "x" * 2000)
+
+    error = outcome(function).error or ""
+    assert error.startswith("ValueError: bad \ufffd and \\ud800 xxx")
+    assert error.rstrip().endswith("x")
+    assert "characters left out" in error
+    assert len(error) < 1100
+
+
+def test_words_of_the_handler_are_cleaned_too() -> None:
+    assert outcome(calling(lambda job: job.nack(error="a\x00\ud800"))).error == "a\ufffd\\ud800"
+    assert outcome(calling(lambda job: job.reject("a\x00"))).error == "a\ufffd"
+    assert outcome(raising(Discard("a\x00"))).error == "a\ufffd"
+
+
+def test_first_word_wins_and_a_second_says_so() -> None:
+    said: list[bool] = []
+
+    def function(job: ClaimedJob) -> None:
+        said.extend([job.reject("first"), job.ack(), job.nack()])
+
+    assert outcome(function, ack_policy="manual").error == "first"
+    assert said == [True, False, False]
+
+
+def test_interrupt_of_the_developer_gets_out() -> None:
+    [job] = claim_of(raising(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        perform(job)

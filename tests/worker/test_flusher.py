@@ -1,0 +1,111 @@
+"""The flusher: batches, bad rows, lost leases, and the leases of what is not written yet."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError, connections
+
+from pulljobs import jobs, operating, outcomes, pulling
+from pulljobs.models import Job, Lease
+from pulljobs.states import State
+from tests.factories import ConsumerFactory
+from tests.sessions import pass_time, session
+from tests.worker.claiming import Desk, claim_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_bad_outcome_does_not_hold_the_others() -> None:
+    """It is tried again with the reason; the batch is written without it in the same pass."""
+    batch = claim_of(print, 20)
+    desk = Desk(batch)
+    bad = batch[7]
+    for job in batch:
+        word = outcomes.deliver(job.held)
+        if job is bad:
+            word = outcomes.retry(job.held, "later", after=timedelta.max)
+        desk.said.append((job, word))
+    desk.flusher.tick()
+    assert list(Job.objects.values_list("id", flat=True)) == [bad.id]
+    assert len(desk.holdings) == 1
+    desk.flusher.tick()
+    view = jobs.get(bad.id)
+    assert (view.state, view.retry_count) == (State.QUEUED, 1)
+    assert (view.error or "").startswith("Its outcome can't be written: ")
+    assert not desk.said
+    assert not len(desk.holdings)
+
+
+def test_outcome_that_cannot_even_be_sent_does_not_hold_the_others() -> None:
+    good, bad = claim_of(print, 2)
+    desk = Desk([good, bad])
+    desk.said.append((bad, outcomes.reject(bad.held, "\ud800")))
+    desk.write(good, outcomes.deliver(good.held))
+    assert jobs.get(good.id).state == State.DELIVERED
+
+
+def test_failed_batch_is_written_by_a_later_pass_in_order() -> None:
+    batch = claim_of(print, 5)
+    desk = Desk(batch)
+    desk.said.extend((job, outcomes.deliver(job.held)) for job in batch)
+    with session() as other:
+        other.execute("LOCK TABLE pulljobs_job")
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SET lock_timeout = '50ms'")
+        with pytest.raises(OperationalError):
+            desk.flusher.tick()
+    assert [job for job, _word in desk.said] == batch
+    assert len(desk.holdings) == 5
+    connections["default"].close()
+    desk.flusher.tick()
+    assert not Job.objects.exists()
+    assert not len(desk.holdings)
+
+
+def test_passes_write_no_more_than_the_flush_size_and_go_on_at_once() -> None:
+    batch = claim_of(print, 5)
+    desk = Desk(batch, FLUSH_SIZE=2)
+    desk.said.extend((job, outcomes.deliver(job.held)) for job in batch)
+    assert desk.flusher.tick() == 0
+    assert Job.objects.count() == 3
+    assert desk.flusher.tick() == 0
+    assert desk.flusher.tick() > 0
+    assert not Job.objects.exists()
+
+
+def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
+    consumer = ConsumerFactory()
+    [old] = claim_of(print, consumer=consumer)
+    desk = Desk([old])
+    pass_time()
+    while pulling.reap() is not None:
+        pass
+    claim = pulling.Puller("default", consumer).claim(1)
+    assert claim.taken
+    before = list(Job.objects.values())
+    for word in (
+        outcomes.deliver(old.held),
+        outcomes.retry(old.held, "late"),
+        outcomes.reject(old.held, "late"),
+        outcomes.release(old.held),
+    ):
+        desk.holdings.add([old])
+        desk.write(old, word)
+        assert not len(desk.holdings)
+    assert list(Job.objects.values()) == before
+    assert Lease.objects.get().token == claim.taken.token
+
+
+def test_leases_that_are_due_are_renewed_in_one_pass_and_the_lost_are_told() -> None:
+    kept, lost = claim_of(print, 2)
+    desk = Desk([kept, lost])
+    operating.kill([lost.id], by="test")
+    before = Lease.objects.get().leased_until
+    kept.renew_at = lost.renew_at = 0
+    desk.flusher.tick()
+    assert not kept.lost
+    assert kept.renew_at > time.monotonic()
+    assert Lease.objects.get(job_ids__contains=[kept.id]).leased_until > before
+    assert lost.lost
+    assert desk.holdings.due() == []

@@ -1,0 +1,142 @@
+"""The loop runner: threads, wake-up, error back-off and stopping, once for all loops."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pulljobs import telemetry
+from pulljobs.telemetry import LoopFailed
+from pulljobs.worker.loop import FIRST_PAUSE, JITTER, Runner
+from tests.sessions import wait_until
+
+FOREVER = 1000.0
+
+
+class Ticks:
+    """A loop that notes when it is ticked; it fails as often as it is told to."""
+
+    def __init__(self, pause: float = FOREVER, failures: int = 0) -> None:
+        self.pause, self.failures = pause, failures
+        self.at: list[float] = []
+        self.thread: threading.Thread | None = None
+
+    def tick(self) -> float:
+        self.at.append(time.monotonic())
+        self.thread = threading.current_thread()
+        if self.failures:
+            self.failures -= 1
+            raise ValueError("no luck")
+        return self.pause
+
+    @property
+    def gaps(self) -> list[float]:
+        return [later - earlier for earlier, later in zip(self.at, self.at[1:], strict=False)]
+
+
+def running(loop: Ticks) -> Runner:
+    runner = Runner("test", loop)
+    runner.start()
+    return runner
+
+
+def end(runner: Runner) -> None:
+    runner.stop()
+    assert runner.join(5)
+
+
+@pytest.fixture
+def reports() -> Iterator[list[LoopFailed]]:
+    heard: list[LoopFailed] = []
+
+    def hear(event: object) -> None:
+        if isinstance(event, LoopFailed):
+            heard.append(event)
+
+    telemetry.record_with(hear)
+    yield heard
+    telemetry._recorders.remove(hear)
+
+
+def test_stop_before_the_start_is_kept() -> None:
+    loop = Ticks()
+    runner = Runner("test", loop)
+    runner.stop()
+    assert runner.join(0)
+    runner.start()
+    assert runner.join(5)
+    assert loop.at == []
+
+
+def test_stop_ends_the_wait_and_a_second_is_harmless() -> None:
+    loop = Ticks()
+    runner = running(loop)
+    wait_until(lambda: bool(loop.at))
+    assert not runner.join(0)
+    runner.stop()
+    runner.stop()
+    assert runner.join(5)
+    runner.stop()
+    assert len(loop.at) == 1
+
+
+def test_wake_ends_the_wait() -> None:
+    loop = Ticks()
+    runner = running(loop)
+    for passes in (1, 2, 3):
+        wait_until(lambda passes=passes: len(loop.at) == passes)  # type: ignore[misc]  # mypy can't type a default
+        runner.wake()
+    wait_until(lambda: len(loop.at) == 4)
+    end(runner)
+
+
+def test_wake_during_a_pass_is_not_lost() -> None:
+    class WakesItself(Ticks):
+        def tick(self) -> float:
+            runner.wake()
+            return super().tick() if len(self.at) < 4 else FOREVER
+
+    loop = WakesItself()
+    runner = Runner("test", loop)
+    runner.start()
+    wait_until(lambda: len(loop.at) == 4)
+    end(runner)
+
+
+def test_pauses_have_jitter_below_what_the_loop_says() -> None:
+    loop = Ticks(pause=0.02)
+    runner = running(loop)
+    wait_until(lambda: len(loop.at) > 20)
+    end(runner)
+    assert min(loop.gaps) >= 0.02 * (1 - JITTER)
+    assert max(loop.gaps) - min(loop.gaps) > 0.001
+
+
+def test_errors_pause_longer_and_longer_until_a_pass_succeeds(reports: list[LoopFailed]) -> None:
+    loop = Ticks(pause=0, failures=4)
+    runner = running(loop)
+    wait_until(lambda: len(loop.at) > 5)
+    for failure, gap in enumerate(loop.gaps[:4]):
+        assert gap >= FIRST_PAUSE * 2**failure * 0.5
+    assert loop.gaps[3] > 2 * loop.gaps[0]
+    ticks, loop.failures = len(loop.at), 1
+    wait_until(lambda: loop.failures == 0 and len(loop.at) > ticks + 2)
+    end(runner)
+    assert max(loop.gaps[ticks - 1 :]) < FIRST_PAUSE * 2, "the back-off starts anew"
+
+
+def test_failures_are_told_once_a_second_at_most(reports: list[LoopFailed]) -> None:
+    loop = Ticks(pause=0, failures=3)
+    runner = running(loop)
+    wait_until(lambda: loop.failures == 0)
+    end(runner)
+    [report] = reports
+    assert (report.loop, report.error) == ("test", "ValueError: no luck")
+
+
+def test_beat_tells_when_the_last_pass_ended() -> None:
+    loop = Ticks()
+    runner = running(loop)
+    wait_until(lambda: bool(loop.at) and runner.beat >= loop.at[-1])
+    end(runner)

@@ -1,0 +1,154 @@
+"""Settling before and with the handler: at most once, and exactly once."""
+
+import threading
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, connection, connections
+
+from pulljobs import jobs, operating, pulling
+from pulljobs.handlers import ClaimedJob
+from pulljobs.states import State
+from pulljobs.worker.executor import perform
+from tests.sessions import Thread, query
+from tests.worker.claiming import Desk, claim_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def effect(job: ClaimedJob) -> Any:
+    Group.objects.create(name="effect")
+
+
+def test_effects_and_settlement_are_one() -> None:
+    seen: list[Any] = []
+
+    def function(job: ClaimedJob) -> dict[str, int]:
+        effect(job)
+        seen.append(Thread(lambda: (Group.objects.count(), jobs.get(job.id).state)).result())
+        return {"n": 1}
+
+    [job] = claim_of(function, transactional=True)
+    assert perform(job) is None
+    assert seen == [(0, State.INFLIGHT)]
+    assert (Group.objects.count(), jobs.get(job.id).state) == (1, State.DELIVERED)
+    assert jobs.get(job.id).result == {"n": 1}
+
+
+def test_lost_lease_undoes_the_effects() -> None:
+    def function(job: ClaimedJob) -> None:
+        effect(job)
+        Thread(lambda: operating.kill([job.id], by="test")).result()
+
+    [job] = claim_of(function, transactional=True)
+    assert perform(job) is None
+    assert job.lost
+    assert not Group.objects.exists()
+    assert jobs.get(job.id).state == State.DEAD
+
+
+@pytest.mark.parametrize("policy", ["nack_on_error", "reject_on_error", "ack", "manual"])
+def test_error_undoes_the_effects(policy: str) -> None:
+    def function(job: ClaimedJob) -> None:
+        effect(job)
+        job.ack()
+        raise ValueError
+
+    [job] = claim_of(function, transactional=True, ack_policy=policy)
+    Desk([job]).write(job, perform(job))
+    assert not Group.objects.exists()
+
+
+def test_silence_of_a_manual_handler_undoes_the_effects() -> None:
+    [job] = claim_of(effect, transactional=True, ack_policy="manual")
+    Desk([job]).write(job, perform(job))
+    assert not Group.objects.exists()
+    assert jobs.get(job.id).state == State.QUEUED
+
+
+def test_error_at_the_commit_is_the_handlers() -> None:
+    """A deferred constraint speaks after the settle was written: nothing of it stays."""
+    query("CREATE TABLE twice (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    try:
+        [job] = claim_of(
+            lambda job: query("INSERT INTO twice VALUES (1), (1)") and None, transactional=True
+        )
+        Desk([job]).write(job, perform(job))
+        assert query("SELECT count(*) FROM twice") == [(0,)]
+        assert jobs.get(job.id).state == State.QUEUED
+        assert "IntegrityError" in (jobs.get(job.id).error or "")
+    finally:
+        query("DROP TABLE twice")
+
+
+def test_swallowed_database_error_is_a_failure_not_a_lost_lease() -> None:
+    def function(job: ClaimedJob) -> None:
+        try:
+            query("SELECT 1 / 0")
+        except DatabaseError:
+            job.nack(error="division")
+            job.settlement = None
+
+    [job] = claim_of(function, transactional=True)
+    Desk([job]).write(job, perform(job))
+    assert "can't be written" in (jobs.get(job.id).error or "")
+    assert jobs.get(job.id).state == State.QUEUED
+
+
+def test_renewing_inside_a_transaction_locks_nothing() -> None:
+    """The other jobs of the claim share its lease: they must be renewed meanwhile."""
+    renewed: list[Any] = []
+
+    def function(job: ClaimedJob) -> None:
+        assert job.renew()
+        renewed.append(Thread(lambda: pulling.renew([other.held])).result())
+        assert job.renew_at <= job.deadline - job.lease.total_seconds() + 1
+
+    job, other = claim_of(function, 2, transactional=True)
+    perform(job)
+    assert list(renewed[0]) == [other.held]
+
+
+def test_settled_first_is_at_most_once() -> None:
+    seen: list[str] = []
+
+    def function(job: ClaimedJob) -> None:
+        seen.append(jobs.get(job.id).state)
+        assert not job.lost
+        job.renew_at = min(job.renew_at, job.deadline)
+        raise ValueError
+
+    [job] = claim_of(function, ack_policy="ack_first")
+    assert perform(job) is None
+    assert seen == [State.DELIVERED]
+    desk = Desk([job])
+    assert desk.holdings.due() == [], "there is no lease to renew, so none to lose"
+
+
+def test_settled_first_does_not_run_what_it_has_no_lease_for() -> None:
+    ran: list[int] = []
+    [job] = claim_of(lambda job: ran.append(job.id), ack_policy="ack_first")
+    operating.kill([job.id], by="test")
+    assert perform(job) is None
+    assert ran == []
+    assert job.lost
+
+
+def test_settled_first_without_a_database_is_given_back_unharmed() -> None:
+    ran: list[int] = []
+    [job] = claim_of(lambda job: ran.append(job.id), ack_policy="ack_first")
+    word = []
+
+    def cut_off() -> None:
+        connection.ensure_connection()
+        connection.connection.close()
+        word.append(perform(job))
+
+    thread = threading.Thread(target=cut_off)
+    thread.start()
+    thread.join(10)
+    Desk([job]).write(job, word[0])
+    view = jobs.get(job.id)
+    assert (view.state, view.retry_count, view.deliveries, ran) == (State.QUEUED, 0, 0, [])
+    connections.close_all()
