@@ -1,0 +1,80 @@
+-- Publish one message on a channel: one job for each of its consumers. What publish.sql does, without arrays.
+-- Event: publish. In the caller's transaction.
+-- Parameters: channel text, producer_id bigint, dedupe_window interval, payload bytea, content_type text, headers jsonb,
+--   key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given).
+-- Returns: channel_id, message_id, job_ids, consumer_ids; message_id NULL: a duplicate. No row: no such channel.
+-- Locks: the publication row of the client id. Index: channel name, publication key.
+WITH transaction AS MATERIALIZED (
+    -- The clock is read after the transaction has its id: claims rely on that order (floors.py).
+    SELECT pg_current_xact_id() AS xid
+),
+clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+    FROM transaction
+    WHERE xid IS NOT NULL
+),
+offered AS MATERIALIZED (
+    SELECT
+        channel.id AS channel_id,
+        coalesce(dedupe_window, %(dedupe_window)s::interval) AS dedupe_window,
+        clock.now,
+        ((((extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+            | nextval('pulljobs_id')) AS id
+    FROM pulljobs_channel AS channel, clock
+    WHERE name = %(channel)s::text
+),
+taken AS (
+    INSERT INTO pulljobs_publication AS publication (
+        channel_id, client_message_id, message_id, published_at
+    )
+    SELECT channel_id, %(client_message_id)s::text, id, now
+    FROM offered
+    WHERE %(client_message_id)s::text IS NOT NULL
+    ON CONFLICT (channel_id, client_message_id) DO UPDATE
+    SET message_id = excluded.message_id, published_at = excluded.published_at
+    WHERE publication.published_at < clock_timestamp() - (SELECT dedupe_window FROM offered)
+    RETURNING message_id
+),
+accepted AS MATERIALIZED (
+    SELECT *
+    FROM offered
+    WHERE %(client_message_id)s::text IS NULL OR id IN (SELECT message_id FROM taken)
+),
+message AS (
+    INSERT INTO pulljobs_message (
+        id, channel_id, producer_id, published_at, priority, key, client_message_id,
+        content_type, headers, payload
+    )
+    SELECT
+        id, channel_id, %(producer_id)s::bigint, now, %(priority)s::smallint, %(key)s::text,
+        %(client_message_id)s::text, %(content_type)s::text, %(headers)s::jsonb, %(payload)s::bytea
+    FROM accepted
+),
+job AS (
+    INSERT INTO pulljobs_job (
+        consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries
+    )
+    SELECT
+        consumer.id,
+        accepted.id,
+        greatest(
+            now,
+            coalesce(%(available_at)s::timestamptz, now) + coalesce(%(delay)s::interval, '0')
+        ),
+        %(priority)s::smallint,
+        'QUEUED',
+        %(key)s::text,
+        0,
+        0
+    FROM accepted
+    JOIN pulljobs_consumer AS consumer ON consumer.channel_id = accepted.channel_id
+    WHERE consumer.deleted_at IS NULL
+    ORDER BY consumer.id
+    RETURNING id, consumer_id
+)
+SELECT
+    offered.channel_id,
+    (SELECT id FROM accepted) AS message_id,
+    ARRAY(SELECT id FROM job ORDER BY consumer_id) AS job_ids,
+    ARRAY(SELECT consumer_id FROM job ORDER BY consumer_id) AS consumer_ids
+FROM offered
