@@ -110,7 +110,7 @@ def take(
 ) -> Taken | None:
     """One job by its id, as a job POST does; None: not in that state, or not this consumer's."""
     lease = consumer.protocol_lease or settings().PROTOCOL_LEASE
-    return jobs.take(
+    taken = jobs.take(
         settings().DATABASE,
         consumer.pk,
         job_id,
@@ -120,6 +120,9 @@ def take(
         door=Lease.Door.POST,
         incremental_timeout=incremental_timeout,
     )
+    if taken is not None:
+        emit(JobsClaimed(consumer.name, 1))
+    return taken
 
 
 def renew(held: Sequence[Held], lease: timedelta | None = None) -> dict[Held, datetime]:
