@@ -1,0 +1,49 @@
+"""Handlers that do what their payload says, and write what happens to a file outside the database.
+
+{"until": path}     runs until that file exists
+{"seconds": n}      runs so long
+{"heed": true}      ends when the worker is stopping, or the job is lost
+{"kill": true}      kills its process
+{"fail": text}      raises
+{"after": n}        asks for a retry in n seconds, the first time
+"""
+
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pulljobs.errors import Retry
+from pulljobs.handlers import ClaimedJob, handler
+from tests.worker.history import note
+
+
+@handler(channel="script", consumer="plain")
+def plain(job: ClaimedJob) -> str:
+    script = job.json() if job.payload else {}
+    note("started", job.id)
+    _run(job, script)
+    note("lost" if job.lost else "ended", job.id)
+    return f"run {job.deliveries}"
+
+
+@handler(channel="other", consumer="plain")
+def other(job: ClaimedJob) -> None:
+    note("other", job.id)
+
+
+def _run(job: ClaimedJob, script: dict[str, Any]) -> None:
+    until = time.monotonic() + script.get("seconds", 0.0)
+    gate = Path(script["until"]) if "until" in script else None
+    while time.monotonic() < until or (gate is not None and not gate.exists()):
+        if script.get("heed") and (job.stopping or job.lost):
+            break
+        time.sleep(0.01)
+    if script.get("kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "fail" in script:
+        raise ValueError(script["fail"])
+    if "after" in script and not job.retry_count:
+        raise Retry(after=timedelta(seconds=script["after"]))

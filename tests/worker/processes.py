@@ -1,0 +1,134 @@
+"""`runpullworker` in processes of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+
+from example_project.state import BASE_DIR
+from pulljobs.models import Channel, Consumer, Job, Node
+from pulljobs.publishing import Receipt, publish_many
+from tests.factories import ConsumerFactory
+from tests.sessions import wait_until
+from tests.worker.history import FILE, Line, read
+
+
+class Worker:
+    def __init__(self, stage: "Stage", *flags: str, **environment: str) -> None:
+        self.output = stage.directory / f"worker-{len(stage.workers)}.log"
+        command = [sys.executable, "-m", "django", "runpullworker", *flags]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=BASE_DIR,
+                env={**os.environ, **stage.environment, **environment},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        stage.workers.append(self)
+
+    def ready(self) -> "Worker":
+        """Once its child has registered; the pid of that is `child`."""
+        wait_until(lambda: bool(self._nodes()) or self.process.poll() is not None)
+        assert self.process.poll() is None, self.log
+        return self
+
+    @property
+    def child(self) -> int:
+        return self._nodes()[-1]
+
+    def _nodes(self) -> list[int]:
+        names = Node.objects.filter(stopped_at=None).order_by("started_at")
+        pids = [int(name.rpartition(":")[2]) for name in names.values_list("name", flat=True)]
+        return [pid for pid in pids if self._is_mine(pid)]
+
+    def _is_mine(self, pid: int) -> bool:
+        try:
+            return os.getpgid(pid) == self.process.pid
+        except ProcessLookupError:
+            return False
+
+    def signal(self, number: int = signal.SIGTERM) -> float:
+        """When it was sent."""
+        self.process.send_signal(number)
+        return time.monotonic()
+
+    def ended(self, seconds: float = 20) -> int:
+        """Its exit code."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still there after {seconds} s: {self.log}") from None
+
+    def stop(self) -> int:
+        self.signal()
+        return self.ended()
+
+    @property
+    def log(self) -> str:
+        return self.output.read_text()
+
+    def kill_all(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        sys.stdout.write(self.log)  # pytest shows it where a test fails.
+
+
+class Stage:
+    """A consumer, its workers, and what its handlers did."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.history_file = directory / "history"
+        self.gate = directory / "gate"
+        self.workers: list[Worker] = []
+        self.environment = {
+            "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
+            "WORKER_DATABASE": str(connection.settings_dict["NAME"]),
+            FILE: str(self.history_file),
+        }
+
+    def consumer(self, **fields: Any) -> Consumer:
+        channel, _made = Channel.objects.get_or_create(name="script")
+        return ConsumerFactory(channel=channel, name="plain", **fields)
+
+    def publish(self, count: int = 1, **script: Any) -> list[int]:
+        receipts: list[Receipt] = publish_many("script", [script] * count)
+        return [job for receipt in receipts for job in receipt.job_ids]
+
+    def until_gate(self, count: int = 1, **script: Any) -> list[int]:
+        """Jobs that run until the gate is opened."""
+        return self.publish(count, until=str(self.gate), **script)
+
+    def open_gate(self) -> None:
+        self.gate.touch()
+
+    def worker(self, *flags: str, **environment: str) -> Worker:
+        return Worker(self, *flags, **environment)
+
+    def history(self, event: str) -> list[Line]:
+        return [line for line in read(self.history_file) if line.event == event]
+
+    def wait_for(self, event: str, count: int = 1) -> list[Line]:
+        wait_until(lambda: len(self.history(event)) >= count)
+        return self.history(event)
+
+    def runs(self) -> Counter[int]:
+        return Counter(line.job for line in self.history("started"))
+
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.kill_all()
+
+
+def in_flight() -> int:
+    return Job.objects.filter(state="INFLIGHT").count()

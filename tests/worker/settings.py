@@ -1,0 +1,21 @@
+"""Of the worker processes that tests start: the database of the test, and handlers to steer."""
+
+import os
+
+from example_project.settings import *  # noqa: F403
+from example_project.settings import DATABASES
+
+DATABASES["default"]["NAME"] = os.environ.get("WORKER_DATABASE", "")
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "pulljobs",
+    *os.environ.get("WORKER_APPS", "tests.worker.app").split(),
+]
+ROOT_URLCONF = ""
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"console": {"class": "logging.StreamHandler"}},
+    "loggers": {"pulljobs": {"handlers": ["console"], "level": "INFO"}},
+}

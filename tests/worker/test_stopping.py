@@ -1,0 +1,90 @@
+"""A stop ends what runs, gives back the rest unharmed, and keeps its time."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+import pytest
+
+from pulljobs import jobs, pulling
+from pulljobs.models import ArchivedJob, Job, Lease
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, in_flight
+
+pytestmark = pytest.mark.processes
+UNHARMED = {"state": "QUEUED", "deliveries": 0, "retry_count": 0, "error": None}
+
+
+def send_to_group(pid: int) -> None:
+    """As systemd does: the supervisor gets it, and the child too."""
+    os.killpg(pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "group"])
+def test_what_runs_ends_and_the_rest_is_given_back(stage: Stage, how: str) -> None:
+    stage.consumer()
+    stage.until_gate(12)
+    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "10")
+    running = {line.job for line in stage.wait_for("started", 2)}
+    wait_until(lambda: in_flight() > 2)
+    if how == "group":
+        send_to_group(worker.process.pid)
+    else:
+        worker.signal(getattr(signal, how))
+    wait_until(lambda: in_flight() == 2)
+    assert worker.process.poll() is None
+    stage.open_gate()
+    assert worker.ended() == 0
+    assert {line.job for line in stage.history("ended")} == running
+    assert set(ArchivedJob.objects.values_list("job_id", flat=True)) == running
+    assert Job.objects.count() == 10
+    assert list(Job.objects.values(*UNHARMED).distinct()) == [UNHARMED]
+    assert not Lease.objects.exists()
+
+
+def test_handler_that_heeds_is_settled_at_once(stage: Stage) -> None:
+    stage.consumer()
+    stage.until_gate(heed=True)
+    worker = stage.worker("--graceful-timeout", "10")
+    stage.wait_for("started")
+    asked = worker.signal()
+    assert worker.ended() == 0
+    assert time.monotonic() - asked < 5
+    assert ArchivedJob.objects.get().state == "DELIVERED"
+
+
+def test_handler_that_outlives_its_time_is_left_to_its_lease(stage: Stage) -> None:
+    stage.consumer(lease=timedelta(seconds=2))
+    [job] = stage.until_gate()
+    worker = stage.worker("--graceful-timeout", "1")
+    stage.wait_for("started")
+    asked = worker.signal()
+    assert worker.ended() == 0
+    assert 1 <= time.monotonic() - asked < 2
+    assert str(job) in worker.log
+    assert jobs.get(job).state == "INFLIGHT"
+    wait_until(lambda: pulling.reap() is not None)
+    view = jobs.get(job)
+    assert (view.state, view.retry_count) == ("QUEUED", 1)
+
+
+def test_second_signal_ends_at_once_and_charges_nothing(stage: Stage) -> None:
+    stage.consumer()
+    stage.until_gate(6)
+    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "30")
+    stage.wait_for("started", 2)
+    worker.signal()
+    wait_until(lambda: in_flight() == 2)
+    asked = worker.signal()
+    assert worker.ended() == 1
+    assert time.monotonic() - asked < 2
+    assert list(Job.objects.values(*UNHARMED).distinct()) == [UNHARMED]
+    assert stage.history("ended") == []
+
+
+def test_idle_worker_stops_at_once(stage: Stage) -> None:
+    worker = stage.worker("--max-fetch-interval", "30").ready()
+    asked = worker.signal()
+    assert worker.ended() == 0
+    assert time.monotonic() - asked < 1
