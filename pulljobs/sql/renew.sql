@@ -18,12 +18,17 @@ lease AS MATERIALIZED (
     FOR UPDATE
 ),
 held AS MATERIALIZED (
+    -- One by one: a join might scan the table.
     SELECT lease.id AS lease_id, job.id AS job_id, offered.job_id IS NOT NULL AS wanted
     FROM lease
     CROSS JOIN unnest(lease.job_ids) AS member (job_id)
-    JOIN pulljobs_job AS job ON job.id = member.job_id
-    LEFT JOIN offered ON offered.job_id = job.id AND offered.token = job.lease
-    WHERE job.lease = lease.token AND job.state = 'INFLIGHT'
+    CROSS JOIN LATERAL (
+        SELECT id
+        FROM pulljobs_job
+        WHERE id = member.job_id AND lease = lease.token AND state = 'INFLIGHT'
+        LIMIT 1
+    ) AS job
+    LEFT JOIN offered ON offered.job_id = job.id AND offered.token = lease.token
 ),
 parted AS MATERIALIZED (
     SELECT

@@ -35,6 +35,7 @@ ready AS (
             AND priority = found.priority
             AND available_at <= (SELECT now FROM clock)
             AND state = 'QUEUED'
+        ORDER BY available_at, id
         LIMIT %(cap)s::int
     ) AS job
     LIMIT %(cap)s::int
@@ -49,6 +50,7 @@ delayed AS (
             AND priority = found.priority
             AND available_at > (SELECT now FROM clock)
             AND state = 'QUEUED'
+        ORDER BY available_at, id
         LIMIT %(cap)s::int
     ) AS job
     LIMIT %(cap)s::int
@@ -57,7 +59,12 @@ in_flight AS (
     SELECT
     FROM pulljobs_lease AS lease
     CROSS JOIN unnest(lease.job_ids) AS member (job_id)
-    JOIN pulljobs_job AS job ON job.id = member.job_id AND job.lease = lease.token
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM pulljobs_job
+        WHERE id = member.job_id AND lease = lease.token
+        LIMIT 1
+    ) AS job
     WHERE lease.consumer_id = %(consumer_id)s::bigint
     LIMIT %(cap)s::int
 ),
@@ -65,6 +72,7 @@ dead AS (
     SELECT
     FROM pulljobs_job
     WHERE consumer_id = %(consumer_id)s::bigint AND reason IS NOT NULL
+    ORDER BY id
     LIMIT %(cap)s::int
 ),
 oldest AS (

@@ -1,0 +1,211 @@
+"""No hot statement scans a table, whatever the planner was told about it and whoever asks."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from pytest_django.plugin import DjangoDbBlocker
+
+from pulljobs.sql import statement
+from pulljobs.storage.statements import PLAN_FOR_QUEUES
+from tests.sessions import Session, session
+
+pytestmark = pytest.mark.django_db
+
+JOBS = 60_000
+BATCH = 200
+FILL = """
+INSERT INTO pulljobs_job
+    (id, consumer_id, message_id, available_at, retry_count, deliveries, priority, state, lease, reason)
+SELECT n, n % 3, n,
+    CASE WHEN n % 10 > 0 THEN now() + n * interval '0.1 s' - interval '1 hour' END,
+    0, 0, n % 2,
+    CASE n % 10 WHEN 0 THEN 'DEAD' WHEN 1 THEN 'INFLIGHT' ELSE 'QUEUED' END,
+    CASE n % 10 WHEN 1 THEN lpad(to_hex(n / 100), 32, '0')::uuid END,
+    CASE n % 10 WHEN 0 THEN 'killed' END
+FROM generate_series({first}, {last}) AS n;
+INSERT INTO pulljobs_lease (token, consumer_id, door, claimed_at, leased_until, hard_end, job_ids)
+SELECT lpad(to_hex(n / 100), 32, '0')::uuid, 1, 'worker', now(), now() + n * interval '1 s', now(),
+    array_agg(n)
+FROM generate_series({first}, {last}) AS n WHERE n % 10 = 1 GROUP BY n;
+INSERT INTO pulljobs_archived_job
+    (job_id, message_id, consumer_id, created_at, settled_at, retry_count, deliveries, state, lease_token)
+SELECT n, n, 1, now(), now(), 0, 1, 'DELIVERED', gen_random_uuid()
+FROM generate_series({first}, {last}) AS n;
+INSERT INTO pulljobs_message (id, channel_id, published_at, priority, content_type, headers, payload)
+SELECT n, 1, now(), 0, '', '{{}}', '' FROM generate_series({first}, {last}) AS n
+"""
+TABLES = (
+    "pulljobs_job",
+    "pulljobs_lease",
+    "pulljobs_archived_job_default",
+    "pulljobs_message_default",
+)
+ALL = ", ".join(TABLES)
+
+
+def fill(known: Session, first: int, last: int) -> None:
+    known.execute(FILL.format(first=first, last=last).encode())
+
+
+@pytest.fixture(
+    scope="module", params=["analyzed", "never analyzed", "analyzed when small", "churned"]
+)
+def filled(
+    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
+    """The tables with many rows, and what the planner knows of them."""
+    with django_db_blocker.unblock(), session() as known:
+        known.autocommit = True
+        for table in TABLES:
+            known.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        try:
+            if request.param == "analyzed when small":
+                fill(known, 1, 20)
+                known.execute(f"ANALYZE {ALL}")
+            fill(known, 1_000, 1_000 + JOBS)
+            if request.param in {"analyzed", "churned"}:
+                known.execute(f"ANALYZE {ALL}")
+            if request.param == "churned":
+                known.execute("DELETE FROM pulljobs_job WHERE id % 50 > 0")
+                known.execute("DELETE FROM pulljobs_lease WHERE id % 50 > 0")
+                fill(known, 100_000, 100_000 + JOBS)
+            yield request.param
+        finally:
+            known.execute("TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message")
+            for table in TABLES:
+                known.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)")
+
+
+@pytest.fixture(params=["dedicated", "dedicated, custom plans", "plain", "plain, generic plans"])
+def planner(request: pytest.FixtureRequest, filled: str) -> Iterator[Session]:
+    with session() as asking:
+        asking.autocommit = True
+        if request.param.startswith("dedicated"):
+            asking.execute(PLAN_FOR_QUEUES)
+        if request.param.endswith("custom plans"):
+            asking.execute("SET plan_cache_mode = force_custom_plan")
+        if request.param.endswith("generic plans"):
+            asking.execute("SET plan_cache_mode = force_generic_plan")
+        yield asking
+
+
+IDS = list(range(1_001, 1_001 + 10 * BATCH, 10))
+TOKENS = [uuid4() for _claim in range(4)] * (BATCH // 4)
+NOW = datetime.now(UTC)
+PARAMS: dict[str, dict[str, Any]] = {
+    "claim": {
+        "consumer_id": 1,
+        "wanted": BATCH,
+        "until": None,
+        "node_id": None,
+        "door": "worker",
+        "lease": None,
+        "max_lease": timedelta(minutes=15),
+        "priorities": [1, 0],
+        "floor_ats": [NOW, NOW],
+        "floor_ids": [5_000, 5_000],
+        "gap_tops": [32_768, 1, 0],
+        "gap_bottoms": [1, 0, -32_769],
+    },
+    "take": {
+        "consumer_id": 1,
+        "job_id": 1_000,
+        "source": "DEAD",
+        "node_id": None,
+        "door": "post",
+        "lease": timedelta(seconds=30),
+        "max_lease": timedelta(minutes=15),
+        "incremental_timeout": None,
+    },
+    "renew": {"job_ids": IDS, "tokens": TOKENS, "lease": None},
+    "finish": {
+        "job_ids": IDS,
+        "tokens": TOKENS,
+        "events": ["deliver", "retry"] * (BATCH // 2),
+        "reasons": [None] * BATCH,
+        "delays": [None] * BATCH,
+        "errors": [None] * BATCH,
+        "results": [None] * BATCH,
+    },
+    "settled": {"job_ids": IDS, "tokens": TOKENS},
+    "kill": {"job_ids": IDS, "reason": "killed", "error": None},
+    "redrive": {"job_ids": IDS},
+    "delete": {"job_ids": IDS},
+    "expired": {"leases": 20},
+    "end_leases": {"lease_ids": list(range(20))},
+    "messages": {"ids": IDS, "lowest": IDS[0], "highest": IDS[-1]},
+    "stats": {"consumer_id": 1, "cap": 100},
+}
+SMALL = {"pulljobs_consumer", "pulljobs_channel"}
+
+
+def plan(planner: Session, name: str) -> list[dict[str, Any]]:
+    """The nodes of the plan that a prepared statement gets in this session."""
+    params, names = PARAMS[name], list(PARAMS[name])
+    text = re.sub(r"%\((\w+)\)s", lambda one: f"${names.index(one[1]) + 1}", statement(name))
+    planner.execute(f"PREPARE asked AS {text}".encode())
+    try:
+        literals = sql.SQL(", ").join(map(sql.Literal, params.values()))
+        explain = sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE asked ({})").format(literals)
+        row = psycopg.ClientCursor(planner).execute(explain).fetchone()
+    finally:
+        planner.execute("DEALLOCATE asked")
+    assert row
+    told = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    return list(nodes(told[0]["Plan"]))
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for below in node.get("Plans", []):
+        yield from nodes(below)
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_no_table_is_scanned(planner: Session, name: str) -> None:
+    scans = [
+        (node["Node Type"], node["Relation Name"])
+        for node in plan(planner, name)
+        if node["Node Type"] == "Seq Scan" and node["Relation Name"] not in SMALL
+    ]
+    if name == "stats" or not is_dedicated(planner):
+        # There are as many leases as claims in flight: there it is a matter of taste.
+        scans = [scan for scan in scans if scan[1] != "pulljobs_lease"]
+    assert scans == []
+
+
+def is_dedicated(planner: Session) -> bool:
+    return planner.execute("SHOW enable_seqscan").fetchone() == ("off",)
+
+
+def test_a_claim_enters_the_index_at_the_floor(planner: Session) -> None:
+    walks = [
+        node["Index Cond"]
+        for node in plan(planner, "claim")
+        if node.get("Index Name") == "pulljobs_job_claim" and "Index Cond" in node
+    ]
+    at_the_floor = [cond for cond in walks if "ROW(" in cond and "floor_at" in cond]
+    assert len(at_the_floor) >= 2, walks
+    assert all("priority =" in cond for cond in at_the_floor)
+    assert not [
+        node
+        for node in plan(planner, "claim")
+        if node.get("Index Name") == "pulljobs_job_claim" and "Index Cond" not in node
+    ]
+
+
+def test_points_are_written_by_the_primary_key(planner: Session) -> None:
+    for name in ("finish", "renew", "take", "kill", "redrive", "delete"):
+        used = {
+            node["Index Name"]
+            for node in plan(planner, name)
+            if node.get("Index Name", "").startswith("pulljobs_job_")
+        }
+        assert used == {"pulljobs_job_pkey"}, name
