@@ -6,6 +6,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from pulljobs import ids
 from pulljobs.models.fields import CurrentTransaction, TimeOrderedId, Xid8Field
 from pulljobs.states import LIVE, SETTLED, Reason, State
 
@@ -77,7 +78,7 @@ class Job(models.Model):
         ]
 
     def __str__(self) -> str:
-        return str(self.id)
+        return ids.encode(self.id)
 
 
 class Lease(models.Model):
@@ -149,4 +150,4 @@ class ArchivedJob(models.Model):
         ]
 
     def __str__(self) -> str:
-        return str(self.job_id)
+        return ids.encode(self.job_id)

@@ -8,6 +8,7 @@ from datetime import UTC
 from typing import Final
 from uuid import UUID
 
+from django.utils.crypto import constant_time_compare
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -73,7 +74,7 @@ def _body(request: Request) -> bytes:
 
 def _event(found: AddressedJob, asked: Transition, fence: str | None) -> Event | None:
     """What is to happen; None: the job is in that state already."""
-    if fence is not None and (found.token is None or fence.lower() != str(found.token)):
+    if fence is not None and not _is_lease_of(found, fence):
         raise exceptions.lease_lost()
     event = EVENTS.get((found.state, asked.target))
     if asked.incremental_timeout and event not in (Event.CLAIM, Event.REVIVE):
@@ -81,6 +82,10 @@ def _event(found: AddressedJob, asked: Transition, fence: str | None) -> Event |
     if event is None and found.state != asked.target:
         raise exceptions.illegal(found.state, asked.target)
     return event
+
+
+def _is_lease_of(found: AddressedJob, fence: str) -> bool:
+    return found.token is not None and constant_time_compare(fence.lower(), str(found.token))
 
 
 def _take(consumer: Consumer, found: AddressedJob, asked: Transition) -> Response:
