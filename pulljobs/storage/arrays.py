@@ -9,7 +9,10 @@ Element = int | str | UUID | timedelta | datetime | None
 
 def array(values: Iterable[Element]) -> str:
     """The array literal of these values, to be cast by the statement; datetimes must be aware."""
-    return "{" + ",".join(map(_element, values)) + "}"
+    values = list(values)
+    # Tokens, events and NULLs repeat.
+    texts = {value: _element(value) for value in set(values)}
+    return "{" + ",".join([texts[value] for value in values]) + "}"
 
 
 def byte_array(values: Iterable[bytes]) -> str:
