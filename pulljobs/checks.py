@@ -32,10 +32,11 @@ def check_settings(
         return [Error(problem, id="pulljobs.E002") for problem in problems]
     if problems := mistyped(given):
         return [Error(problem, id="pulljobs.E003") for problem in problems]
-    return [*_out_of_order(load(given)), *_wrong_engine(load(given))]
+    return [*out_of_order(load(given)), *_wrong_engine(load(given))]
 
 
-def _out_of_order(settings: Settings) -> list[CheckMessage]:
+def out_of_order(settings: Settings) -> list[CheckMessage]:
+    """What is wrong with values that have the right types; flags are checked by it, too."""
     problems: list[CheckMessage] = [
         Error(f"{SETTING}[{name!r}] must be above 0.", id="pulljobs.E004")
         for name in (field.name for field in fields(Settings))
@@ -53,7 +54,9 @@ def _out_of_order(settings: Settings) -> list[CheckMessage]:
 
 
 def _is_nothing(value: Any) -> bool:
-    return isinstance(value, int | timedelta) and value <= type(value)(0)
+    if isinstance(value, timedelta):
+        return value <= timedelta()
+    return isinstance(value, int) and value <= 0
 
 
 def _wrong_engine(settings: Settings) -> list[CheckMessage]:

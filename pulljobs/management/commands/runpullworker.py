@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from pulljobs import handlers
+from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.worker.child import Order
@@ -54,10 +55,13 @@ class Command(BaseCommand):
             handlers.serving(options["only"])
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
+        limits = _limits(options)
+        if problems := out_of_order(limits):
+            raise CommandError(" ".join(str(problem.msg) for problem in problems))
         connections.close_all()
         order = Order(
             node_id=uuid4(),
-            limits=_limits(options),
+            limits=limits,
             only=tuple(options["only"]),
             burst=options["burst"],
         )

@@ -1,0 +1,123 @@
+"""Starting a worker: what it serves, when it ends by itself, and what it refuses."""
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from pulljobs import jobs
+from pulljobs.errors import ConfigurationError
+from pulljobs.handlers import handler
+from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Node, PullWaiter
+from pulljobs.publishing import publish, publish_many
+from pulljobs.worker import boot
+from tests.factories import ConsumerFactory
+from tests.handling import registry_of_its_own
+from tests.worker.processes import Stage
+
+processes = pytest.mark.processes
+
+
+@processes
+def test_burst_drains_and_ends(stage: Stage) -> None:
+    stage.consumer(retry_strategy="constant:60")
+    every = stage.publish(300)
+    [failed] = stage.publish(fail="no such order")
+    worker = stage.worker("--burst")
+    assert worker.ended() == 0
+    assert set(ArchivedJob.objects.values_list("job_id", flat=True)) == set(every)
+    assert jobs.get(every[0]).result == "run 1"
+    view = jobs.get(failed)
+    assert (view.state, view.retry_count) == ("QUEUED", 1)
+    assert "ValueError: no such order" in (view.error or "")
+    assert "no such order" not in worker.log, "errors may quote payloads"
+    assert set(stage.runs().values()) == {1}
+    node = Node.objects.get()
+    assert node.stopped_at is not None
+    assert set(ArchivedJob.objects.values_list("node_id", flat=True)) == {node.id}
+    assert not PullWaiter.objects.exists()
+
+
+@processes
+def test_burst_waits_for_what_runs(stage: Stage) -> None:
+    stage.consumer()
+    [job] = stage.publish(seconds=1.5)
+    assert stage.worker("--burst").ended() == 0
+    assert jobs.get(job).state == "DELIVERED"
+
+
+@processes
+def test_only_serves_what_it_names(stage: Stage) -> None:
+    consumer = stage.consumer()
+    neighbour = ConsumerFactory(channel__name="other", name="plain")
+    [mine] = stage.publish()
+    publish("other", b"")
+    assert stage.worker("--burst", "--only", "other").ended() == 0
+    assert list(Job.objects.values_list("consumer_id", flat=True)) == [consumer.pk]
+    publish("other", b"")
+    assert stage.worker("--burst", "--only", "script/plain").ended() == 0
+    assert list(Job.objects.values_list("consumer_id", flat=True)) == [neighbour.pk]
+    assert jobs.get(mine).state == "DELIVERED"
+
+
+@processes
+def test_consumers_are_made_once_and_left_alone(stage: Stage) -> None:
+    assert stage.worker("--burst").ended() == 0
+    made = Consumer.objects.get(channel__name="script", name="plain")
+    Consumer.objects.filter(pk=made.pk).update(max_retries=17)
+    assert stage.worker("--burst").ended() == 0
+    assert Consumer.objects.get(pk=made.pk).max_retries == 17
+    assert set(Channel.objects.values_list("name", flat=True)) == {"script", "other"}
+
+
+@processes
+def test_consumers_of_type_push_only_are_refused_without_a_restart(stage: Stage) -> None:
+    stage.consumer(type=Consumer.Type.PUSH)
+    worker = stage.worker("--only", "script")
+    assert worker.ended() == boot.MISCONFIGURED
+    assert "type push" in worker.log
+
+
+@processes
+def test_one_consumer_does_not_starve_another(stage: Stage) -> None:
+    stage.consumer()
+    ConsumerFactory(channel__name="other", name="plain")
+    stage.publish(200, seconds=0.02)
+    publish_many("other", [b""] * 20)
+    worker = stage.worker("--concurrency", "2", "--fetch-batch", "5")
+    last = stage.wait_for("other", 20)[-1]
+    assert len([line for line in stage.history("ended") if line.at < last.at]) < 100
+    worker.stop()
+
+
+def test_no_handler_is_a_clear_error() -> None:
+    with registry_of_its_own(), pytest.raises(CommandError, match=r"register one with @pulljobs"):
+        call_command("runpullworker")
+
+
+def test_unknown_name_is_a_clear_error() -> None:
+    with registry_of_its_own():
+        handler(channel="orders", consumer="invoicing")(print)
+        with pytest.raises(CommandError, match=r"serves nothing: there are .* orders/invoicing"):
+            call_command("runpullworker", only=["nothing"])
+
+
+def test_two_handlers_for_one_consumer_are_refused() -> None:
+    with registry_of_its_own():
+        handler(channel="orders", consumer="invoicing")(print)
+        handler(channel="orders", consumer="invoicing")(print)
+        with pytest.raises(ConfigurationError, match=r"'invoicing' of channel 'orders' has two"):
+            handler(channel="orders", consumer="invoicing")(repr)
+
+
+def test_settling_first_and_together_is_refused() -> None:
+    with registry_of_its_own(), pytest.raises(ConfigurationError, match="transactional and ack"):
+        handler(channel="c", consumer="c", transactional=True, ack_policy="ack_first")(print)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("concurrency", 0), ("max_held", 2), ("flush_interval", 0)]
+)
+def test_flags_out_of_bounds_are_refused(flag: str, value: int) -> None:
+    with registry_of_its_own():
+        handler(channel="orders", consumer="invoicing")(print)
+        with pytest.raises(CommandError, match=flag.upper()):
+            call_command("runpullworker", **{flag: value})
