@@ -63,7 +63,7 @@ class Child:
         self._sources = _sources(order)
         self._fetcher = Runner("fetcher", self._make_fetcher())
         self._flusher = Runner("flusher", self._make_flusher())
-        self._reaper = Runner("reaper", Reaper(self._limits, order.node_id))
+        self._reaper = Runner("reaper", Reaper(self._limits, order.node_id, self._fetcher_waker))
         self._listener = self._make_listener()
 
     def run(self) -> None:

@@ -66,7 +66,8 @@ def _transactional(job: ClaimedJob) -> None:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")
         if job.id not in finished.states:
             raise LeaseLost(job.id)
-    job.mark_settled()
+        # Before the commit: a renewal right after it would find nothing, and call the lease lost.
+        job.mark_settled()
 
 
 def _said(job: ClaimedJob, result: Any) -> Settlement:
@@ -110,5 +111,4 @@ def _tell(job: ClaimedJob, error: BaseException) -> None:
 
 def _traceback(error: BaseException) -> str:
     """The error first, for lists that show one line, then where it came from."""
-    lines = traceback.format_exception(error)
-    return "".join([*traceback.format_exception_only(error), "\n", *lines])
+    return "".join([f"{type(error).__qualname__}: {error}\n\n", *traceback.format_exception(error)])

@@ -6,19 +6,20 @@ from uuid import UUID
 from pulljobs import operating, pulling
 from pulljobs.conf import Settings
 from pulljobs.storage import nodes
+from pulljobs.worker.loop import Waker
 
 
 class Reaper:
     """Loop: every worker runs one; they skip each other's leases, so there is no leader."""
 
-    def __init__(self, limits: Settings, node_id: UUID) -> None:
-        self._limits, self._node_id = limits, node_id
+    def __init__(self, limits: Settings, node_id: UUID, fetcher: Waker) -> None:
+        self._limits, self._node_id, self._fetcher = limits, node_id, fetcher
         self._beat_at = self._maintained_at = float("-inf")
 
     def tick(self) -> float:
         self._beat()
         while pulling.reap() is not None:
-            pass
+            self._fetcher.wake()
         self._maintain()
         return self._limits.REAP_INTERVAL.total_seconds()
 

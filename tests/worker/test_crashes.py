@@ -1,0 +1,88 @@
+"""A crash costs a retry to what ran in it, and nothing to what only waited."""
+
+import os
+import signal
+from datetime import timedelta
+
+import pytest
+
+from pulljobs import jobs
+from pulljobs.models import ArchivedJob, Job, Node
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, in_flight
+
+pytestmark = pytest.mark.processes
+SECOND = timedelta(seconds=1)
+
+
+def test_child_that_is_killed_costs_only_what_it_ran(stage: Stage) -> None:
+    stage.consumer(retry_strategy="constant:60")
+    stage.until_gate(12)
+    worker = stage.worker("--concurrency", "2")
+    running = {line.job for line in stage.wait_for("started", 2)}
+    wait_until(lambda: in_flight() > 2)
+    first = worker.child
+    os.kill(first, signal.SIGKILL)
+    stage.wait_for("started", 4)
+    assert worker.child != first
+    stage.open_gate()
+    wait_until(lambda: Job.objects.count() == 2)
+    charged = set(Job.objects.values_list("id", "state", "retry_count", "deliveries"))
+    assert charged == {(job, "QUEUED", 1, 1) for job in running}
+    unharmed = ArchivedJob.objects.values_list("state", "retry_count", "deliveries")
+    assert list(unharmed) == [("DELIVERED", 0, 1)] * 10
+    assert Node.objects.get(name__endswith=f":{first}").stopped_at is not None
+    assert worker.stop() == 0
+
+
+def test_job_that_kills_its_worker_ends_dead_and_the_others_delivered(stage: Stage) -> None:
+    stage.consumer(max_retries=1)
+    [killer] = stage.publish(kill=True)
+    others = stage.publish(20)
+    worker = stage.worker("--concurrency", "2")
+    wait_until(lambda: jobs.get(killer).state == "DEAD" and Job.objects.count() == 1)
+    assert stage.runs()[killer] == 2
+    assert jobs.get(killer).reason == "retries_exhausted"
+    delivered = ArchivedJob.objects.filter(state="DELIVERED")
+    assert set(delivered.values_list("job_id", flat=True)) == set(others)
+    assert worker.stop() == 0
+
+
+def test_child_whose_supervisor_is_killed_stops_by_itself(stage: Stage) -> None:
+    stage.consumer()
+    stage.until_gate(12)
+    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "10")
+    running = {line.job for line in stage.wait_for("started", 2)}
+    wait_until(lambda: in_flight() > 2)
+    worker.signal(signal.SIGKILL)
+    wait_until(lambda: in_flight() == 2)
+    stage.open_gate()
+    wait_until(lambda: not Node.objects.filter(stopped_at=None).exists())
+    assert set(ArchivedJob.objects.values_list("job_id", flat=True)) == running
+    unharmed = Job.objects.values_list("state", "retry_count", "deliveries")
+    assert set(unharmed) == {("QUEUED", 0, 0)}
+    assert len(unharmed) == 10
+
+
+def test_both_killed_leases_end_and_all_is_done(stage: Stage) -> None:
+    stage.consumer(lease=SECOND)
+    every = stage.until_gate(12)
+    worker = stage.worker("--concurrency", "2")
+    stage.wait_for("started", 2)
+    wait_until(lambda: in_flight() > 2)
+    worker.kill_all()
+    stage.open_gate()
+    stage.worker("--reap-interval", "0.2")
+    wait_until(lambda: not Job.objects.exists())
+    delivered = ArchivedJob.objects.filter(state="DELIVERED").values_list("job_id", flat=True)
+    assert sorted(delivered) == every
+    assert sum(stage.runs().values()) <= 12 + 2
+
+
+def test_child_told_to_stop_by_somebody_else_is_started_again(stage: Stage) -> None:
+    stage.consumer()
+    worker = stage.worker().ready()
+    first = worker.child
+    os.kill(first, signal.SIGTERM)
+    wait_until(lambda: worker.ready().child != first)
+    assert worker.stop() == 0

@@ -1,0 +1,79 @@
+"""What a living worker holds it keeps, no more than it may, and lets go of what it lost."""
+
+import os
+import signal
+from datetime import timedelta
+
+import pytest
+
+from pulljobs import jobs, operating, pulling
+from pulljobs.models import ArchivedJob, Job, Lease
+from pulljobs.pulling import Puller
+from tests.factories import USING
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, in_flight
+
+pytestmark = pytest.mark.processes
+SECOND = timedelta(seconds=1)
+
+
+def test_leases_of_what_runs_and_of_what_waits_are_renewed(stage: Stage) -> None:
+    """The second job waits thrice its lease in memory, and then runs thrice its lease."""
+    stage.consumer(lease=SECOND)
+    every = stage.publish(2, seconds=3)
+    worker = stage.worker("--concurrency", "1", "--reap-interval", "0.1")
+    stage.wait_for("started")
+    wait_until(lambda: in_flight() == 2)
+    wait_until(lambda: not Job.objects.exists())
+    assert stage.runs() == dict.fromkeys(every, 1)
+    counts = ArchivedJob.objects.values_list("retry_count", "deliveries")
+    assert list(counts) == [(0, 1)] * 2
+    assert "Lost" not in worker.log
+
+
+def test_held_jobs_are_never_more_than_allowed(stage: Stage) -> None:
+    """Those whose outcomes wait for the flusher count; sampled in the database."""
+    stage.consumer()
+    stage.publish(300, seconds=0.01)
+    worker = stage.worker(
+        "--burst", "--concurrency", "4", "--max-held", "10", "--flush-interval", "0.1"
+    )
+    samples: set[int] = set()
+    while worker.process.poll() is None:
+        samples.add(in_flight())
+    assert worker.ended() == 0, worker.log
+    assert 4 < max(samples) <= 10
+    assert ArchivedJob.objects.count() == 300
+
+
+def test_holder_that_lost_its_job_changes_nothing(stage: Stage) -> None:
+    """A worker freezes, its lease ends, another takes the job; then it wakes and finishes."""
+    consumer = stage.consumer(lease=SECOND)
+    [job] = stage.until_gate()
+    worker = stage.worker("--reap-interval", "60", "--max-fetch-interval", "60")
+    stage.wait_for("started")
+    frozen = worker.child
+    os.kill(frozen, signal.SIGSTOP)
+    wait_until(lambda: pulling.reap() is not None)
+    claim = Puller(USING, consumer).claim(1, lease=60 * SECOND)
+    assert claim.taken
+    before = list(Job.objects.values()), list(Lease.objects.values())
+    stage.open_gate()
+    os.kill(frozen, signal.SIGCONT)
+    stage.wait_for("lost")
+    wait_until(lambda: "Lost the lease of 1 jobs" in worker.log)
+    assert worker.stop() == 0
+    assert (list(Job.objects.values()), list(Lease.objects.values())) == before
+    assert Lease.objects.get().token == claim.taken.token
+    assert not ArchivedJob.objects.filter(job_id=job).exists()
+
+
+def test_killed_job_is_told_to_its_handler(stage: Stage) -> None:
+    stage.consumer(lease=SECOND)
+    [job] = stage.until_gate(heed=True)
+    worker = stage.worker()
+    stage.wait_for("started")
+    assert operating.kill([job], by="test").done == [job]
+    stage.wait_for("lost")
+    assert worker.stop() == 0
+    assert jobs.get(job).state == "DEAD"

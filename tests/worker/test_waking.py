@@ -1,0 +1,118 @@
+"""An idle worker polls once in 30 s here: whatever is sooner than that was told to it."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from pulljobs.models import PullWaiter
+from pulljobs.publishing import publish
+from pulljobs.pulling import Puller
+from tests.factories import USING, ConsumerFactory
+from tests.sessions import Session, session, wait_until
+from tests.worker.processes import Stage, Worker
+
+PATIENT = ("--max-fetch-interval", "30")
+SECOND = timedelta(seconds=1)
+
+
+def idle(stage: Stage, *flags: str) -> Worker:
+    worker = stage.worker(*PATIENT, *flags)
+    wait_until(lambda: PullWaiter.objects.exists())
+    return worker
+
+
+@pytest.mark.processes
+def test_publish_wakes_an_idle_worker(stage: Stage) -> None:
+    stage.consumer()
+    worker = idle(stage)
+    for count in range(1, 6):
+        with transaction.atomic():
+            stage.publish()
+        committed = time.monotonic()
+        assert stage.wait_for("started", count)[-1].at - committed < 1
+    assert worker.stop() == 0
+
+
+@pytest.mark.processes
+def test_worker_is_registered_for_longer_than_it_sleeps(stage: Stage) -> None:
+    idle(stage)
+    waiting = PullWaiter.objects.earliest("waiting_until").waiting_until
+    assert waiting > timezone.now() + 30 * SECOND
+
+
+@pytest.mark.processes
+def test_delayed_job_starts_on_time(stage: Stage) -> None:
+    stage.consumer()
+    worker = idle(stage)
+    published = time.monotonic()
+    publish("script", b"", delay=2 * SECOND)
+    [started] = stage.wait_for("started")
+    assert 2 <= started.at - published < 3
+    assert worker.stop() == 0
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("script", "strategy"), [({"after": 1.5}, "constant:60"), ({"fail": "x"}, "constant:1.5")]
+)
+def test_retry_starts_on_time(stage: Stage, script: dict[str, object], strategy: str) -> None:
+    stage.consumer(retry_strategy=strategy)
+    stage.publish(**script)
+    worker = stage.worker(*PATIENT)
+    first, second = stage.wait_for("started", 2)[:2]
+    assert 1.5 <= second.at - first.at < 2.5
+    assert worker.stop() == 0
+
+
+@pytest.mark.processes
+def test_job_of_a_dead_holder_starts_when_its_retry_is_due(stage: Stage) -> None:
+    consumer = stage.consumer(retry_strategy="constant:1")
+    worker = idle(stage, "--reap-interval", "0.5")
+    with transaction.atomic():
+        stage.publish()
+        assert Puller(USING, consumer).claim(1, lease=SECOND).taken
+    begun = time.monotonic()
+    [started] = stage.wait_for("started")
+    assert 2 <= started.at - begun < 4
+    assert worker.stop() == 0
+
+
+@pytest.fixture
+def listener(transactional_db: None) -> Iterator[Session]:
+    with session() as other:
+        other.autocommit = True
+        other.execute("LISTEN pulljobs")
+        yield other
+
+
+def test_nobody_is_told_where_nobody_waits(listener: Session) -> None:
+    """What the one who waits hears comes first, though it was published last."""
+    alone, over, awaited = (ConsumerFactory() for _ in range(3))
+    for consumer, minutes in ((over, -1), (awaited, 1)):
+        PullWaiter.objects.create(
+            consumer_id=consumer.pk,
+            node_id="00000000-0000-0000-0000-000000000001",
+            waiting_until=timezone.now() + timedelta(minutes=minutes),
+        )
+    for consumer in (alone, over, awaited):
+        publish(consumer.channel.name, b"")
+    told = [note.payload for note in listener.notifies(timeout=10, stop_after=1)]
+    assert told == [str(awaited.pk)]
+
+
+def test_told_after_the_commit_and_only_then(listener: Session) -> None:
+    consumer = ConsumerFactory()
+    PullWaiter.objects.create(
+        consumer_id=consumer.pk,
+        node_id="00000000-0000-0000-0000-000000000001",
+        waiting_until=timezone.now() + timedelta(minutes=1),
+    )
+    with transaction.atomic():
+        publish(consumer.channel.name, b"")
+        assert connection.run_on_commit
+    [note] = listener.notifies(timeout=10, stop_after=1)
+    assert note.payload == str(consumer.pk)
