@@ -111,4 +111,6 @@ def _tell(job: ClaimedJob, error: BaseException) -> None:
 
 def _traceback(error: BaseException) -> str:
     """The error first, for lists that show one line, then where it came from."""
-    return "".join([f"{type(error).__qualname__}: {error}\n\n", *traceback.format_exception(error)])
+    # A SyntaxError's text starts with the indented place of the error.
+    said = next(line for line in traceback.format_exception_only(error) if not line.startswith(" "))
+    return "".join([said, "\n", *traceback.format_exception(error)])

@@ -145,6 +145,12 @@ def test_error_is_first_line_and_traceback_cleaned_and_cut() -> None:
     assert len(error) < 1100
 
 
+def test_error_of_syntax_begins_with_what_it_says() -> None:
+    error = outcome(lambda job: compile("no python", "file.py", "exec")).error or ""
+    assert error.startswith("SyntaxError: ")
+    assert 'File "file.py", line 1' in error
+
+
 def test_words_of_the_handler_are_cleaned_too() -> None:
     assert outcome(calling(lambda job: job.nack(error="a\x00\ud800"))).error == "a\ufffd\\ud800"
     assert outcome(calling(lambda job: job.reject("a\x00"))).error == "a\ufffd"

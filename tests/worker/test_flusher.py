@@ -4,11 +4,13 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import OperationalError, connections, transaction
 
 from pulljobs import jobs, operating, outcomes, pulling
+from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Job, Lease
 from pulljobs.states import State
+from pulljobs.worker.executor import perform
 from tests.factories import ConsumerFactory
 from tests.sessions import pass_time, session
 from tests.worker.claiming import Desk, claim_of
@@ -109,3 +111,18 @@ def test_leases_that_are_due_are_renewed_in_one_pass_and_the_lost_are_told() -> 
     assert Lease.objects.get(job_ids__contains=[kept.id]).leased_until > before
     assert lost.lost
     assert desk.holdings.due() == []
+
+
+def test_renewal_right_after_the_commit_of_a_handler_calls_nothing_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def function(job: ClaimedJob) -> None:
+        transaction.on_commit(lambda: desk.flusher.tick())
+
+    [job] = claim_of(function, transactional=True)
+    desk = Desk([job])
+    job.extend(time.monotonic() - job.lease.total_seconds() / 2)
+    desk.write(job, perform(job))
+    assert jobs.get(job.id).state == State.DELIVERED
+    assert not job.lost
+    assert not caplog.records
