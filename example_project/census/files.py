@@ -2,19 +2,23 @@
 
 import sysconfig
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-PLACES: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+LIBRARY: Final = ("stdlib", "platstdlib")
+PACKAGES: Final = ("purelib", "platlib")
+NOT_LIBRARY: Final = {"site-packages", "dist-packages"}
+"""In the library's directory are packages of other environments, too."""
 
 
 def python_files(limit: int | None = None) -> list[Path]:
     """The interpreter's library, then its site-packages; sorted, each file once."""
-    return list(islice(dict.fromkeys(_all()), limit))
+    library = (path for path in _all(LIBRARY) if NOT_LIBRARY.isdisjoint(path.parts))
+    return list(islice(dict.fromkeys(chain(library, _all(PACKAGES))), limit))
 
 
-def _all() -> Iterator[Path]:
-    for place in PLACES:
+def _all(places: tuple[str, ...]) -> Iterator[Path]:
+    for place in places:
         root = Path(sysconfig.get_path(place)).resolve()
         yield from sorted(path for path in root.rglob("*.py") if path.is_file())

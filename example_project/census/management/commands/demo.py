@@ -41,7 +41,7 @@ class Command(BaseCommand):
             "--serve", action="store_true", help="leave the admin and the worker running"
         )
         parser.add_argument("--port", type=int, default=8000, help="of --serve, if it is free")
-        parser.add_argument("--concurrency", type=int, default=4, help="threads of the worker")
+        parser.add_argument("--concurrency", type=int, default=8, help="threads of the worker")
 
     def handle(self, *args: Any, **options: Any) -> None:
         with _ended_by_signals():

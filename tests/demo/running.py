@@ -1,0 +1,146 @@
+"""`manage.py demo` as a process, and what its database says from outside."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import psycopg
+from django.db import connection
+from psycopg import sql
+
+from example_project.state import BASE_DIR
+
+PATIENCE_SECONDS = 50
+Session = psycopg.Connection[Any]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+@contextmanager
+def own_database() -> Iterator[tuple[str, Session]]:
+    """URL of, and a session in, a database on the tests' server that goes in the end."""
+    known = connection.get_connection_params()
+    place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
+    name = f"census_{uuid4().hex}"
+    with psycopg.connect(**place, dbname="postgres", autocommit=True) as server:
+        server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            with psycopg.connect(**place, dbname=name, autocommit=True) as session:
+                yield f"postgres:///{name}?{urlencode(place)}", session
+        finally:
+            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+class Project:
+    def __init__(self, url: str, session: Session, history: Path) -> None:
+        self._session, self._history = session, history
+        self._environment = {**os.environ, "DATABASE_URL": url, "CENSUS_HISTORY": str(history)}
+        self._demos: list[Demo] = []
+
+    def demo(self, *flags: str) -> "Demo":
+        self._demos.append(Demo(self._environment, *flags))
+        return self._demos[-1]
+
+    def query(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        return self._session.execute(sql.SQL(text), params).fetchall()
+
+    def number(self, text: str, *params: Any) -> int:
+        """Zero while the tables are not there yet."""
+        try:
+            return int(self.query(text, *params)[0][0])
+        except psycopg.errors.UndefinedTable:
+            return 0
+
+    def starts(self) -> Counter[int]:
+        """How often the handler of a job was started, by job."""
+        return Counter(map(int, self._history.read_text().split()))
+
+    def working(self) -> tuple[int, str] | None:
+        """The group of the worker that holds 20 jobs or more, and its node."""
+        with suppress(psycopg.errors.UndefinedTable):
+            for node, name in self.query(
+                "SELECT node.id::text, node.name FROM pulljobs_job AS job"
+                " JOIN pulljobs_lease AS lease ON lease.token = job.lease"
+                " JOIN pulljobs_node AS node ON node.id = lease.node_id"
+                " GROUP BY node.id HAVING count(*) >= 20"
+            ):
+                with suppress(ProcessLookupError):
+                    return os.getpgid(int(name.rpartition(":")[2])), node
+        return None
+
+    def wait_for_work(self) -> tuple[int, str]:
+        wait_until(lambda: self.working() is not None)
+        found = self.working()
+        return found or self.wait_for_work()
+
+    def held_by(self, node: str) -> int:
+        return self.number(
+            "SELECT count(*) FROM pulljobs_job WHERE lease IN"
+            " (SELECT token FROM pulljobs_lease WHERE node_id = %s)",
+            node,
+        )
+
+    def worker_groups(self) -> set[int]:
+        """Of those workers of this database that live."""
+        groups = set()
+        for (name,) in self.query("SELECT name FROM pulljobs_node"):
+            with suppress(ProcessLookupError):
+                groups.add(os.getpgid(int(name.rpartition(":")[2])))
+        return groups
+
+    def end(self) -> None:
+        """Whatever the test left: the commands first, or they would start workers again."""
+        for demo in self._demos:
+            demo.process.kill()
+            demo.process.communicate()
+        with suppress(psycopg.errors.UndefinedTable):
+            for group in self.worker_groups():
+                os.killpg(group, signal.SIGKILL)
+
+
+class Demo:
+    """One `manage.py demo`."""
+
+    def __init__(self, environment: dict[str, str], *flags: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "demo", *flags],
+            cwd=BASE_DIR,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.out = self.err = ""
+
+    def end(self) -> int:
+        """Its exit code."""
+        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
+        self.out, self.err = self.out + out, self.err + err
+        return self.process.returncode
+
+    def says(self, pattern: str) -> re.Match[str]:
+        """The first line on the error stream that matches."""
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.err += line
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"{pattern} is not in what it said:\n{self.err}")
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)

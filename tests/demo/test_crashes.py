@@ -1,0 +1,44 @@
+"""A worker that is killed loses nothing and does nothing twice."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.demo.running import Project
+
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
+
+
+def kill_worker(project: Project) -> int:
+    """Kill -9 all of the worker that holds 20 jobs or more; how many it held."""
+    group, node = project.wait_for_work()
+    os.killpg(group, signal.SIGKILL)
+    held = project.held_by(node)
+    assert held >= 20
+    return held
+
+
+def test_killed_twice_the_sum_adds_up(project: Project) -> None:
+    """Once the command starts the worker again; then it is killed too, and a new one resumes."""
+    demo = project.demo("--limit=1200", "--json")
+    held = kill_worker(project)
+    held += kill_worker(project)
+    demo.process.kill()
+    for group in project.worker_groups():
+        os.killpg(group, signal.SIGKILL)
+    resumed = project.demo("--resume", "--json", "--check")
+    assert resumed.end() == 0, resumed.err
+    found = json.loads(resumed.out)
+
+    assert found["published"] == 1200
+    assert found["jobs"] == 2400 == found["delivered"] + found["dead"]
+    assert found["duplicates"] == 0
+    assert project.query(
+        "SELECT job_id FROM pulljobs_archived_job GROUP BY job_id HAVING count(*) > 1"
+    ) == []  # fmt: skip
+    starts = project.starts()
+    delivered = project.query("SELECT job_id FROM pulljobs_archived_job WHERE state = 'DELIVERED'")
+    assert starts.keys() >= {job for (job,) in delivered}
+    assert sum(starts[job] > 1 for (job,) in delivered) <= held
