@@ -60,6 +60,8 @@ EMBEDDED: dict[str, Any] = {
     "USER": "pulljobs",
 }
 DATABASES = {"default": env.db("DATABASE_URL") if env.str("DATABASE_URL", "") else EMBEDDED}
+# Behind a pooler in transaction mode a server connection may change hands between transactions.
+DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED", False)
 # So that several test runs can share a server.
 DATABASES["default"]["TEST"] = {"NAME": env.str("TEST_DATABASE", default="") or None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
