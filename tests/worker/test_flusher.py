@@ -95,6 +95,8 @@ def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
         desk.holdings.add([old])
         desk.write(old, word)
         assert not len(desk.holdings)
+    assert pulling.renew([old.held]) == {}
+    assert not old.renew()
     assert list(Job.objects.values()) == before
     assert Lease.objects.get().token == claim.taken.token
 
