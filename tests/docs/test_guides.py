@@ -1,0 +1,63 @@
+"""What the guides on publishing and on handlers show, works as they say."""
+
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from django.contrib.auth.models import Group
+
+from pulljobs import handlers
+from pulljobs.models import Channel
+from pulljobs.states import State
+from pulljobs.testing import Ran, drain
+from tests.guides import forget, modules_of
+from tests.handling import registry_of_its_own
+
+
+@pytest.fixture
+def code() -> Iterator[dict[str, ModuleType]]:
+    with registry_of_its_own():
+        try:
+            yield modules_of("publishing.md") | modules_of("handlers.md")
+        finally:
+            forget("teams")
+            forget("news")
+
+
+def by_consumer(rans: list[Ran]) -> dict[str, Ran]:
+    return {ran.consumer: ran for ran in rans}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_team_goes_through_its_handlers(
+    code: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One delivers with its effect, one asks for a retry and one is settled first."""
+    handlers.sync_consumers()
+    code["teams.founding"].found_team("red")
+    team = Group.objects.get(name="red")
+    ran = by_consumer(drain())
+    assert ran["permissions"].job.state == State.DELIVERED
+    assert [one.codename for one in team.permissions.all()] == ["view_group"]
+    assert (ran["size"].job.state, ran["size"].job.error) == (State.QUEUED, "nobody has joined yet")
+    assert ran["greeting"].job.state == State.DELIVERED
+    assert capsys.readouterr().out == f"Welcome, {team.pk}\n"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_team_that_is_gone_is_discarded(code: dict[str, ModuleType]) -> None:
+    handlers.sync_consumers()
+    code["teams.founding"].found_team("red")
+    Group.objects.all().delete()
+    ran = by_consumer(drain())
+    assert ran["size"].job.state == State.DEAD
+    assert ran["size"].job.error == "there is no such team any more"
+    assert ran["permissions"].job.state == State.QUEUED
+
+
+@pytest.mark.django_db
+def test_news_are_published_once(code: dict[str, ModuleType]) -> None:
+    Channel.objects.create(name="news")
+    first = code["news.announcing"].announce("rain")
+    assert code["news.announcing"].announce("rain") == first
+    assert code["news.importing"].import_news(["rain", "sun", "snow", "sun"]) == 2
