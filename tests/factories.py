@@ -5,7 +5,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import factory
+from factory.base import Factory
+from factory.declarations import Sequence, SubFactory
 from factory.django import DjangoModelFactory
 
 from pulljobs import outcomes
@@ -26,15 +27,15 @@ class ChannelFactory(DjangoModelFactory[Channel]):
     class Meta:
         model = Channel
 
-    name = factory.Sequence(lambda n: f"channel-{n}")
+    name = Sequence(lambda n: f"channel-{n}")
 
 
 class ConsumerFactory(DjangoModelFactory[Consumer]):
     class Meta:
         model = Consumer
 
-    name = factory.Sequence(lambda n: f"consumer-{n}")
-    channel = factory.SubFactory(ChannelFactory)
+    name = Sequence(lambda n: f"consumer-{n}")
+    channel = SubFactory(ChannelFactory)
     lease = LEASE
     retry_strategy = NO_DELAY
     retry_jitter = 0.0
@@ -49,13 +50,13 @@ class MadeJob:
     held: Held
 
 
-class JobFactory(factory.Factory[MadeJob]):
+class JobFactory(Factory[MadeJob]):
     """`JobFactory(state=...)`: published, claimed and brought to that state."""
 
     class Meta:
         model = MadeJob
 
-    consumer = factory.SubFactory(ConsumerFactory)
+    consumer = SubFactory(ConsumerFactory)
     state = State.QUEUED
     payload: Any = b"payload"
 
@@ -102,8 +103,12 @@ def published(consumer: Consumer, count: int = 1, **options: Any) -> list[int]:
 
 def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
     """The token of a lease that holds this queued job alone."""
-    options = {"lease": consumer.lease, "max_lease": MAX_LEASE, "door": Lease.Door.POST} | options
-    took = jobs.take(USING, consumer.pk, job_id, source=State.QUEUED, **options)
+    defaults: dict[str, Any] = {
+        "lease": consumer.lease,
+        "max_lease": MAX_LEASE,
+        "door": Lease.Door.POST,
+    }
+    took = jobs.take(USING, consumer.pk, job_id, source=State.QUEUED, **{**defaults, **options})
     assert took
     return took.token
 

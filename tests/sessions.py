@@ -77,7 +77,7 @@ def pass_time(by: timedelta = timedelta(hours=1)) -> None:
 
 
 class Thread(threading.Thread):
-    """Does work on Django connections of its own; `result` waits for it and raises what it raised."""
+    """Does work on Django connections of its own; `result` waits, and raises what it raised."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(daemon=True)

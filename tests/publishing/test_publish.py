@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -104,10 +105,12 @@ def test_all_that_can_be_said_is_stored() -> None:
         ({"delay": timedelta(0)}, 0),
     ],
 )
-def test_when_it_may_be_claimed(options: dict[str, timedelta], due_seconds: float) -> None:
+def test_when_it_may_be_claimed(options: dict[str, Any], due_seconds: float) -> None:
     consumer = ConsumerFactory.create()
     published(consumer, **options)
-    [(seconds,)] = query("SELECT extract(epoch FROM available_at - now())::float8 FROM pulljobs_job")
+    [(seconds,)] = query(
+        "SELECT extract(epoch FROM available_at - now())::float8 FROM pulljobs_job"
+    )
     assert seconds == pytest.approx(due_seconds, abs=120 if due_seconds else 20)
     assert query("SELECT available_at >= now() FROM pulljobs_job") == [(True,)]
 
@@ -156,7 +159,12 @@ def test_many_in_order() -> None:
         consumer.channel.name, [Draft(payload={"n": 0}, priority=3), {"n": 1}, "2", b"3"]
     )
     payloads = dict(query("SELECT id, convert_from(payload, 'UTF8') FROM pulljobs_message"))
-    assert [payloads[receipt.message_id] for receipt in receipts] == ['{"n": 0}', '{"n": 1}', "2", "3"]
+    assert [payloads[receipt.message_id] for receipt in receipts] == [
+        '{"n": 0}',
+        '{"n": 1}',
+        "2",
+        "3",
+    ]
     assert len({receipt.job_ids[0] for receipt in receipts}) == 4
 
 

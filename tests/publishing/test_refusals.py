@@ -100,7 +100,9 @@ def test_apublish(channel: str, error: type[PublishError], bad: dict[str, Any]) 
 
 
 @CASES
-def test_one_in_many_refuses_all(channel: str, error: type[PublishError], bad: dict[str, Any]) -> None:
+def test_one_in_many_refuses_all(
+    channel: str, error: type[PublishError], bad: dict[str, Any]
+) -> None:
     drafts = [Draft(payload=n, message_id=str(n)) for n in range(1_100)]
     with pytest.raises(error):
         publish_many(channel, [*drafts, Draft(**({"payload": b"x"} | bad)), b"last"])

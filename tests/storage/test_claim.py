@@ -7,8 +7,8 @@ import pytest
 from django.db import transaction
 
 from pulljobs.models import Job, Lease
-from pulljobs.pulling import Puller
 from pulljobs.publishing import Draft, publish_many
+from pulljobs.pulling import Puller
 from pulljobs.states import State
 from tests.factories import ConsumerFactory, claim_from_head, claimed, published
 from tests.sessions import query
@@ -173,9 +173,7 @@ def test_a_claim_that_is_rolled_back_loses_nothing() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_claimed_jobs_come_with_their_messages() -> None:
     consumer = ConsumerFactory.create()
-    drafts = [
-        Draft(payload={"n": n}, headers={"n": str(n)}, message_id=f"m{n}") for n in range(3)
-    ]
+    drafts = [Draft(payload={"n": n}, headers={"n": str(n)}, message_id=f"m{n}") for n in range(3)]
     receipts = publish_many(consumer.channel.name, drafts)
     claim = Puller("default", consumer).claim(10)
     for (job, message), receipt, n in zip(claim.jobs, receipts, range(3), strict=True):

@@ -84,7 +84,8 @@ def test_a_message_gives_a_consumer_one_job() -> None:
     job = JobFactory.create()
     with pytest.raises(IntegrityError, match="pulljobs_job_fan_out"), transaction.atomic():
         query(
-            "INSERT INTO pulljobs_job (consumer_id, message_id, state, retry_count, deliveries, priority)"
+            "INSERT INTO pulljobs_job"
+            " (consumer_id, message_id, state, retry_count, deliveries, priority)"
             " SELECT consumer_id, message_id, 'QUEUED', 0, 0, 0 FROM pulljobs_job WHERE id = %s",
             [job.id],
         )

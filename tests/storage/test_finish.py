@@ -72,6 +72,7 @@ def test_the_archive_tells_the_whole_story() -> None:
     assert (row.job_id, row.message_id, row.consumer_id) == (job_id, job.message_id, consumer.pk)
     assert (row.retry_count, row.deliveries) == (1, 2)
     assert (row.node_id, row.lease_token, row.claimed_at) == (node, held.token, lease.claimed_at)
+    assert row.claimed_at is not None
     assert row.created_at < row.claimed_at <= row.settled_at
     [(xid,)] = query("SELECT pg_current_xact_id()::text::bigint")
     assert row.settled_xid == xid
@@ -165,9 +166,7 @@ def test_one_outcome_that_can_not_be_written_does_not_stop_the_others(bad: Any) 
 def test_a_failing_outcome_leaves_the_callers_transaction_usable() -> None:
     held = held_jobs(2)
     with transaction.atomic():
-        finished = jobs.finish(
-            USING, [outcomes.deliver(held[0]), outcomes.reject(held[1], "\x00")]
-        )
+        finished = jobs.finish(USING, [outcomes.deliver(held[0]), outcomes.reject(held[1], "\x00")])
         assert set(finished.refused) == {held[1].job_id}
         other = ConsumerFactory.create()
     assert Consumer.objects.filter(pk=other.pk).exists()
@@ -260,7 +259,10 @@ def test_no_retry_is_planned_past_the_total_delay() -> None:
     )
     jobs.finish(USING, [outcomes.retry(one, "bad") for one in held])
     assert set(states().values()) == {"QUEUED"}
-    query("UPDATE pulljobs_job SET first_claimed_at = first_claimed_at - '20 s'::interval, available_at = now()")
+    query(
+        "UPDATE pulljobs_job SET"
+        " first_claimed_at = first_claimed_at - interval '20 s', available_at = now()"
+    )
     again = claimed(Consumer.objects.get(), 2)
     jobs.finish(USING, [outcomes.retry(one, "bad") for one in again])
     assert set(Job.objects.values_list("reason", flat=True)) == {"retries_exhausted"}

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
+from django.db import connection
 from django.utils.timezone import now
 
-from pulljobs import floors
+from pulljobs import floors, outcomes
 from pulljobs.models import Consumer
+from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
 from pulljobs.sql import statement
+from pulljobs.storage import jobs
 from tests.factories import ConsumerFactory, published
 from tests.sessions import Session, query, run, session, wait_until
 
@@ -56,7 +59,7 @@ def poll(puller: Puller) -> list[int]:
     return [id for _round in range(5) for id in ids(puller, 5) if id not in mine]
 
 
-def floor_of(puller: Puller) -> object:
+def floor_of(puller: Puller) -> datetime:
     known = puller._floors.floors.get(0)
     return known.available_at if known else floors._BEGINNING
 
@@ -228,20 +231,17 @@ def test_a_locked_job_below_the_floor_is_found_when_it_is_let_go(
 def test_floors_are_forgotten_with_the_connection(puller: Puller, consumer: Consumer) -> None:
     work_on(puller)
     before = floor_of(puller)
-    query("UPDATE pulljobs_job SET state = 'QUEUED', lease = NULL WHERE id IN (SELECT min(id) FROM pulljobs_job)")
+    query(
+        "UPDATE pulljobs_job SET state = 'QUEUED', lease = NULL"
+        " WHERE id IN (SELECT min(id) FROM pulljobs_job)"
+    )
     assert ids(puller) == []
-    from django.db import connection
-
     connection.close()
     assert len(ids(puller)) == 1
     assert floor_of(puller) < before
 
 
 def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consumer) -> None:
-    from pulljobs import outcomes
-    from pulljobs.outcomes import Held
-    from pulljobs.storage import jobs
-
     claim = puller.claim(10)
     made = published(consumer, 4)
     claim = puller.claim(10)

@@ -60,12 +60,13 @@ def made(state: State | None, **options: object) -> MadeJob:
     consumer = ConsumerFactory.create(**options)
     if state is MISSING:
         return MadeJob(1, consumer, Held(1, uuid4()))
-    job = JobFactory.create(consumer=consumer, state=state)
+    job: MadeJob = JobFactory.create(consumer=consumer, state=state)
     if state is not State.INFLIGHT:
         query(
             "INSERT INTO pulljobs_lease"
             " (token, consumer_id, door, claimed_at, leased_until, hard_end, job_ids)"
-            " SELECT %s, %s, 'worker', now(), now() + '1 hour', now() + '1 hour', ARRAY[%s]::bigint[]",
+            " SELECT %s, %s, 'worker', now(), now() + '1 hour', now() + '1 hour',"
+            " ARRAY[%s]::bigint[]",
             [job.held.token, consumer.pk, job.id],
         )
     return job
@@ -82,7 +83,8 @@ def state_of(job: MadeJob) -> State | None:
 
 
 @pytest.mark.parametrize(
-    ("event", "state"), [(event, state) for event, state in CASES if state in TRANSITIONS[event].sources]
+    ("event", "state"),
+    [(event, state) for event, state in CASES if state in TRANSITIONS[event].sources],
 )
 def test_a_legal_event_leads_where_the_table_says(event: Event, state: State) -> None:
     job = made(state)

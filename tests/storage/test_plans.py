@@ -22,7 +22,8 @@ JOBS = 60_000
 BATCH = 200
 FILL = """
 INSERT INTO pulljobs_job
-    (id, consumer_id, message_id, available_at, retry_count, deliveries, priority, state, lease, reason)
+    (id, consumer_id, message_id, available_at, retry_count, deliveries, priority,
+    state, lease, reason)
 SELECT n, n % 3, n,
     CASE WHEN n % 10 > 0 THEN now() + n * interval '0.1 s' - interval '1 hour' END,
     0, 0, n % 2,
@@ -35,10 +36,12 @@ SELECT lpad(to_hex(n / 100), 32, '0')::uuid, 1, 'worker', now(), now() + n * int
     array_agg(n)
 FROM generate_series({first}, {last}) AS n WHERE n % 10 = 1 GROUP BY n;
 INSERT INTO pulljobs_archived_job
-    (job_id, message_id, consumer_id, created_at, settled_at, retry_count, deliveries, state, lease_token)
+    (job_id, message_id, consumer_id, created_at, settled_at, retry_count, deliveries,
+    state, lease_token)
 SELECT n, n, 1, now(), now(), 0, 1, 'DELIVERED', gen_random_uuid()
 FROM generate_series({first}, {last}) AS n;
-INSERT INTO pulljobs_message (id, channel_id, published_at, priority, content_type, headers, payload)
+INSERT INTO pulljobs_message
+    (id, channel_id, published_at, priority, content_type, headers, payload)
 SELECT n, 1, now(), 0, '', '{{}}', '' FROM generate_series({first}, {last}) AS n
 """
 TABLES = (
@@ -78,7 +81,9 @@ def filled(
                 fill(known, 100_000, 100_000 + JOBS)
             yield request.param
         finally:
-            known.execute("TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message")
+            known.execute(
+                "TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message"
+            )
             for table in TABLES:
                 known.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)")
 

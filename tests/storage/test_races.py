@@ -68,9 +68,7 @@ def expire_in(other: Session) -> None:
 
 
 def renew_in(other: Session, held: Held) -> list[tuple[Any, ...]]:
-    return run(
-        other, "renew", {"job_ids": [held.job_id], "tokens": [held.token], "lease": None}
-    )
+    return run(other, "renew", {"job_ids": [held.job_id], "tokens": [held.token], "lease": None})
 
 
 def while_open(other: Session, work: Callable[[], Any]) -> Any:
@@ -82,7 +80,7 @@ def while_open(other: Session, work: Callable[[], Any]) -> Any:
 
 
 def overdue() -> MadeJob:
-    job = JobFactory.create(state=State.INFLIGHT)
+    job: MadeJob = JobFactory.create(state=State.INFLIGHT)
     pass_time()
     return job
 
@@ -260,7 +258,10 @@ def test_concurrent_flushes_claims_and_reapers_settle_each_job_once() -> None:
             if not claim.taken:
                 continue
             if number == 3:  # a holder that is too slow
-                query("UPDATE pulljobs_lease SET leased_until = clock_timestamp() WHERE token = %s", [claim.taken.token])
+                query(
+                    "UPDATE pulljobs_lease SET leased_until = clock_timestamp() WHERE token = %s",
+                    [claim.taken.token],
+                )
             held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
             with transaction.atomic():
                 lost += len(jobs.finish(USING, list(map(outcomes.deliver, held))).lost)
@@ -282,7 +283,9 @@ def test_a_deadlock_of_two_batches_is_fought_out_by_the_database() -> None:
             lambda number, held=held: jobs.finish(  # type: ignore[misc]  # mypy can't type a default
                 USING,
                 [
-                    (outcomes.deliver if (n + number) % 2 else lambda h: outcomes.retry(h, "x"))(one)
+                    (outcomes.deliver if (n + number) % 2 else lambda h: outcomes.retry(h, "x"))(
+                        one
+                    )
                     for n, one in enumerate(held if number % 2 else reversed(held))
                 ],
             ),

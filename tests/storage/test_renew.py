@@ -63,7 +63,10 @@ def test_a_renewal_never_goes_past_the_hard_end() -> None:
 
 def test_nothing_is_renewed_past_the_hard_end() -> None:
     held = held_jobs(1)
-    query("UPDATE pulljobs_lease SET leased_until = now() - '1 h'::interval, hard_end = now() - '1 h'::interval")
+    query(
+        "UPDATE pulljobs_lease SET"
+        " leased_until = now() - interval '1 h', hard_end = now() - interval '1 h'"
+    )
     before = contents()
     assert jobs.renew(USING, held) == {}
     assert contents() == before

@@ -61,7 +61,9 @@ def test_a_delay_is_never_negative_nor_above_its_cap(text: str, retry: int) -> N
     assert 0 <= delays.before(retry) <= delays.cap <= LONGEST
 
 
-@pytest.mark.parametrize("text", ["linear:1+2", "linear:5", "exponential:1", "exponential:1x1", "9,9"])
+@pytest.mark.parametrize(
+    "text", ["linear:1+2", "linear:5", "exponential:1", "exponential:1x1", "9,9"]
+)
 def test_delays_never_fall_nor_leap(text: str) -> None:
     """Past what is stored of it a ladder does not start to climb in giant steps."""
     delays = [expand(text).before(retry) for retry in range(1, 500)]

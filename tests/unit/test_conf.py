@@ -26,7 +26,10 @@ def test_the_defaults_are_sound() -> None:
 
 def test_an_unknown_setting_names_the_nearest() -> None:
     [sentence] = told(CONCURENCY=4)
-    assert sentence == "pulljobs.E002 PULLJOBS['CONCURENCY'] is no setting; did you mean 'CONCURRENCY'?"
+    assert (
+        sentence
+        == "pulljobs.E002 PULLJOBS['CONCURENCY'] is no setting; did you mean 'CONCURRENCY'?"
+    )
     with pytest.raises(ConfigurationError, match="did you mean 'MAX_LEASE'"):
         load({"max_lease": timedelta(1)})
 

@@ -37,4 +37,4 @@ def test_every_event_has_a_transition() -> None:
 def test_settled_jobs_leave_by_no_event_but_the_dead() -> None:
     sources = frozenset[State]().union(*(one.sources for one in TRANSITIONS.values()))
     assert sources == LIVE
-    assert SETTLED - LIVE == {State.DELIVERED}
+    assert SETTLED.difference(LIVE) == {State.DELIVERED}

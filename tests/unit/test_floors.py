@@ -1,0 +1,287 @@
+"""A claimer with floors never leaves an available job behind for ever.
+
+The history of a database as a state machine: transactions take ids, read the clock, write and end
+in any order, jobs get locked and let go, while one process claims by `Floors`. What claim.sql does
+with an entry is modelled in `Database.walk`.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
+
+from pulljobs.floors import MANY_PRIORITIES, PATIENCE, Entry, Floors, Position, Snapshot
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MILLISECONDS = st.sampled_from([0, 1, 3, 11, 40, 300, 1_100, 2_500])
+PRIORITIES = st.sampled_from([0, 0, 0, 1, 7])
+
+
+@dataclass
+class Job:
+    id: int
+    priority: int
+    available_at: datetime
+    writer: int
+    locked: bool = False
+
+    @property
+    def position(self) -> Position:
+        return Position(self.available_at, self.id)
+
+
+@dataclass
+class Walked:
+    taken: list[Job]
+    reached: dict[int, Position | None]
+    passed: bool
+
+
+@dataclass
+class Database:
+    now: datetime = START
+    next_xid: int = 100
+    next_id: int = 1
+    open: set[int] = field(default_factory=set)
+    jobs: list[Job] = field(default_factory=list)
+    """Those QUEUED."""
+
+    def begin(self) -> int:
+        self.next_xid += 1
+        self.open.add(self.next_xid - 1)
+        return self.next_xid - 1
+
+    def write(self, xid: int, priority: int, delay: timedelta) -> None:
+        self.jobs.append(Job(self.next_id, priority, self.now + delay, xid))
+        self.next_id += 1
+
+    def roll_back(self, xid: int) -> None:
+        self.open.discard(xid)
+        self.jobs = [job for job in self.jobs if job.writer != xid]
+
+    def visible(self) -> list[Job]:
+        return sorted(
+            (job for job in self.jobs if job.writer not in self.open), key=lambda job: job.position
+        )
+
+    def walk(self, entry: Entry, wanted: int) -> Walked:
+        head = Position(datetime.min.replace(tzinfo=UTC), 0)
+        starts = {job.priority: head for job in self.visible()}
+        floors = map(Position, entry.floor_ats, entry.floor_ids)
+        starts |= dict(zip(entry.priorities, floors, strict=True))
+        top = self.now if entry.until is None else min(entry.until, self.now)
+        taken: list[Job] = []
+        passed, reached = False, {}
+        for priority in sorted(starts, reverse=True):
+            due = [
+                job
+                for job in self.visible()
+                if job.priority == priority
+                and job.position > starts[priority]
+                and job.available_at <= top
+            ]
+            mine = [job for job in due if not job.locked][: wanted - len(taken)]
+            last = mine[-1].position if mine else starts[priority]
+            left = [job for job in due if job.locked and (entry.until or job.position < last)]
+            safe = [job.position for job in mine if not left or job.position < left[0].position]
+            reached[priority] = safe[-1] if safe else None
+            passed |= bool(left)
+            taken += mine
+        return Walked(taken, reached, passed)
+
+
+@dataclass
+class Claimer:
+    """What `Puller` does, without a database."""
+
+    database: Database
+    floors: Floors = field(default_factory=Floors)
+
+    def claim(self, wanted: int) -> list[Job]:
+        if self.floors.below is not None:
+            walked, started_at, _xid, _snapshot = self._run(self.floors.entry_below(), wanted)
+            self.floors.learn_below(
+                started_at=started_at,
+                full=len(walked.taken) == wanted,
+                passed=walked.passed,
+                took=timedelta(),
+            )
+            if walked.taken:
+                return walked.taken
+        walked, started_at, xid, snapshot = self._run(self.floors.entry_above(), wanted)
+        self.floors.learn(started_at=started_at, snapshot=snapshot, xid=xid, reached=walked.reached)
+        return walked.taken
+
+    def _run(self, entry: Entry, wanted: int) -> tuple[Walked, datetime, int | None, Snapshot]:
+        db = self.database
+        snapshot = Snapshot(db.next_xid, frozenset(db.open))
+        walked = db.walk(entry, wanted)
+        assert all(job.available_at <= db.now for job in walked.taken)
+        xid = None
+        if walked.taken:
+            xid = db.begin()
+            db.open.discard(xid)
+            db.jobs = [job for job in db.jobs if job not in walked.taken]
+        return walked, db.now, xid, snapshot
+
+
+class History(RuleBasedStateMachine):
+    writers = Bundle("writers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.database = Database()
+        self.claimer = Claimer(self.database)
+
+    @rule(milliseconds=MILLISECONDS)
+    def pass_time(self, milliseconds: int) -> None:
+        self.database.now += timedelta(milliseconds=milliseconds)
+
+    @rule(target=writers)
+    def begin(self) -> int:
+        return self.database.begin()
+
+    @rule(writer=writers, priority=PRIORITIES, delay=MILLISECONDS)
+    def write(self, writer: int, priority: int, delay: int) -> None:
+        self.database.write(writer, priority, timedelta(milliseconds=delay))
+
+    @rule(priority=PRIORITIES, jobs=st.integers(1, 4))
+    def publish(self, priority: int, jobs: int) -> None:
+        xid = self.database.begin()
+        for _job in range(jobs):
+            self.database.write(xid, priority, timedelta())
+        self.database.open.discard(xid)
+
+    @rule(writer=consumes(writers))
+    def commit(self, writer: int) -> None:
+        self.database.open.discard(writer)
+
+    @rule(writer=consumes(writers))
+    def roll_back(self, writer: int) -> None:
+        self.database.roll_back(writer)
+
+    @rule(place=st.integers(0, 5))
+    def lock(self, place: int) -> None:
+        for job in self.database.visible()[place : place + 1]:
+            job.locked = True
+
+    @rule()
+    def let_go(self) -> None:
+        for job in self.database.jobs:
+            job.locked = False
+
+    @rule(wanted=st.integers(1, 5))
+    def claim(self, wanted: int) -> None:
+        self.claimer.claim(wanted)
+
+    @rule(rounds=st.integers(1, 8), step=MILLISECONDS)
+    def work(self, rounds: int, step: int) -> None:
+        for _round in range(rounds):
+            self.publish(0, 2)
+            self.pass_time(step)
+            self.claimer.claim(4)
+
+    def teardown(self) -> None:
+        """Once everybody is done, a few more claims find every job there is."""
+        self.database.open.clear()
+        self.let_go()
+        self.pass_time(60_000)
+        for _claim in range(200):
+            self.claimer.claim(10)
+            self.pass_time(200)
+        assert self.database.jobs == []
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(max_examples=300, stateful_step_count=60)
+
+
+@pytest.fixture
+def busy() -> Claimer:
+    """A claimer whose floor follows the clock."""
+    claimer = Claimer(Database())
+    work(claimer, 30)
+    return claimer
+
+
+def work(claimer: Claimer, rounds: int, step: int = 20) -> None:
+    for _round in range(rounds):
+        xid = claimer.database.begin()
+        claimer.database.write(xid, 0, timedelta())
+        claimer.database.open.discard(xid)
+        claimer.database.now += timedelta(milliseconds=step)
+        assert claimer.claim(5)
+
+
+def behind(claimer: Claimer) -> timedelta:
+    return claimer.database.now - claimer.floors.floors[0].available_at
+
+
+def test_a_floor_follows_the_clock(busy: Claimer) -> None:
+    assert behind(busy) < timedelta(milliseconds=100)
+
+
+def test_an_open_transaction_holds_the_floor_for_its_patience_only(busy: Claimer) -> None:
+    xid = busy.database.begin()
+    work(busy, 20)
+    assert behind(busy) >= timedelta(milliseconds=400)
+    work(busy, 60)
+    assert behind(busy) < timedelta(milliseconds=100)
+    assert xid in busy.floors.stragglers
+
+
+def test_what_a_straggler_wrote_is_found_within_a_few_claims_of_its_commit(busy: Claimer) -> None:
+    xid = busy.database.begin()
+    busy.database.write(xid, 0, timedelta())
+    late = busy.database.jobs[-1]
+    work(busy, 200)
+    busy.database.open.discard(xid)
+    found: list[Job] = []
+    for _claim in range(10):
+        found += busy.claim(5)
+    assert found == [late]
+    assert busy.floors.below is None
+
+
+def test_marks_and_stragglers_do_not_pile_up(busy: Claimer) -> None:
+    work(busy, 3_000, step=11)
+    assert len(busy.floors.marks) < 2 * PATIENCE / timedelta(milliseconds=10) + 3
+    xids = [busy.database.begin() for _ in range(10)]
+    work(busy, 200)
+    assert set(busy.floors.stragglers) == set(xids)
+    busy.database.open.clear()
+    work(busy, 3)
+    assert not busy.floors.stragglers
+
+
+def test_a_step_of_the_clock_back_starts_over(busy: Claimer) -> None:
+    busy.database.now -= timedelta(seconds=30)
+    busy.claim(5)
+    xid = busy.database.begin()
+    busy.database.write(xid, 0, timedelta())
+    busy.database.open.discard(xid)
+    assert len(busy.claim(5)) == 1
+
+
+def test_more_priorities_than_can_be_kept_are_forgotten() -> None:
+    claimer = Claimer(Database())
+    for _round in range(3):
+        for priority in range(MANY_PRIORITIES + 5):
+            xid = claimer.database.begin()
+            claimer.database.write(xid, priority, timedelta())
+            claimer.database.open.discard(xid)
+        assert len(claimer.claim(1_000)) == MANY_PRIORITIES + 5
+    assert len(claimer.floors.floors) <= MANY_PRIORITIES + 5
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "running"),
+    [("10:20:", [5, 15, 19], [20, 25]), ("10:20:12,15", [11, 19], [12, 15, 20])],
+)
+def test_snapshots(text: str, ended: list[int], running: list[int]) -> None:
+    snapshot = Snapshot.parse(text)
+    assert all(map(snapshot.shows_ended, ended))
+    assert not any(map(snapshot.shows_ended, running))
