@@ -4,11 +4,12 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable, MutableSequence, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from django.db import close_old_connections, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulljobs import outcomes
 from pulljobs.handlers import ClaimedJob
@@ -17,7 +18,9 @@ from pulljobs.worker.executor import perform
 
 IDLE: Final = 0
 """In a slot: no job runs in this thread."""
-CONNECTION_CHECK: Final = 1.0
+AGE_CHECK: Final = 1.0
+LOOK_AGAIN: Final = 0.02
+"""Seconds; to ask Django for a thread's connections costs more than a small job."""
 
 Slot = ctypes.c_int64
 """Memory in which a child tells its supervisor which job a thread is running."""
@@ -71,9 +74,9 @@ class Pool:
         return tuple(id for id in self._slots if id != IDLE)
 
     def _work(self, slot: int) -> None:
-        checked = time.monotonic()
+        kept = _Connections()
         while (job := self.waiting.get()) is not None:
-            checked = _check_connections(checked)
+            kept.check()
             self._do(slot, job)
             if self.waiting.qsize() <= self.low_water:
                 self._on_low()
@@ -95,13 +98,22 @@ class Pool:
         self.outcomes.append((job, None if job.taken_away else outcomes.release(job.held)))
 
 
-def _check_connections(checked: float) -> float:
-    """Before a job, as before a request: no broken connection, and now and then no old one."""
-    now = time.monotonic()
-    if now - checked > CONNECTION_CHECK:
-        close_old_connections()
-        return now
-    for connection in connections.all(initialized_only=True):
-        if connection.errors_occurred or not connection.autocommit:
-            connection.close_if_unusable_or_obsolete()
-    return checked
+class _Connections:
+    """The database connections of this thread, kept as a web server keeps them between requests."""
+
+    def __init__(self) -> None:
+        self._open: Sequence[BaseDatabaseWrapper] = ()
+        self._looked_at = self._aged_at = time.monotonic()
+
+    def check(self) -> None:
+        """Before a job: no broken connection, and now and then no old one."""
+        now = time.monotonic()
+        if now - self._aged_at > AGE_CHECK:
+            close_old_connections()
+            self._aged_at = now
+        if now - self._looked_at > LOOK_AGAIN:
+            self._open = connections.all(initialized_only=True)
+            self._looked_at = now
+        for connection in self._open:
+            if connection.errors_occurred or not connection.autocommit:
+                connection.close_if_unusable_or_obsolete()
