@@ -54,7 +54,7 @@ class Claimers:
 
 @pytest.fixture
 def consumer(transactional_db: None) -> Consumer:
-    return ConsumerFactory(
+    return ConsumerFactory.create(
         lease=timedelta(seconds=LEASE), max_retries=UNLIMITED, max_deliveries=UNLIMITED
     )
 

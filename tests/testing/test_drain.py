@@ -23,7 +23,7 @@ class Handled:
     consumer: Consumer
 
     def setUp(self) -> None:
-        self.consumer = ConsumerFactory(retry_strategy="constant:60", max_retries=2)
+        self.consumer = ConsumerFactory.create(retry_strategy="constant:60", max_retries=2)
 
     def handle(self, function: Any, **options: Any) -> None:
         handler(channel=self.consumer.channel.name, consumer=self.consumer.name, **options)(
@@ -90,7 +90,7 @@ class Handled:
         assert ran.job.state == State.DELIVERED
 
     def test_jobs_made_by_handlers_run_too(self) -> None:
-        following = ConsumerFactory()
+        following = ConsumerFactory.create()
         self.handle(lambda job: publish(following.channel.name, job.payload) and None)
         handler(channel=following.channel.name, consumer=following.name)(lambda job: None)
         self.publish(b"x")
@@ -100,7 +100,7 @@ class Handled:
         ]
 
     def test_one_consumer_is_drained_alone(self) -> None:
-        other = ConsumerFactory(channel=self.consumer.channel)
+        other = ConsumerFactory.create(channel=self.consumer.channel)
         self.handle(lambda job: None)
         handler(channel=other.channel.name, consumer=other.name)(lambda job: None)
         self.publish()

@@ -64,7 +64,7 @@ def claim_of(
     **how: Any,
 ) -> list[ClaimedJob]:
     """So many jobs, published and claimed under one lease for that handler."""
-    consumer = consumer or ConsumerFactory(retry_strategy="constant:60")
+    consumer = consumer or ConsumerFactory.create(retry_strategy="constant:60")
     published(consumer, count)
     claim = Puller(USING, consumer).claim(count)
     assert claim.taken

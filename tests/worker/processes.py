@@ -99,7 +99,7 @@ class Stage:
 
     def consumer(self, **fields: Any) -> Consumer:
         channel, _made = Channel.objects.get_or_create(name="script")
-        return ConsumerFactory(channel=channel, name="plain", **fields)
+        return ConsumerFactory.create(channel=channel, name="plain", **fields)
 
     def publish(self, count: int = 1, **script: Any) -> list[int]:
         receipts: list[Receipt] = publish_many("script", [script] * count)

@@ -77,7 +77,7 @@ def test_passes_write_no_more_than_the_flush_size_and_go_on_at_once() -> None:
 
 
 def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
-    consumer = ConsumerFactory()
+    consumer = ConsumerFactory.create()
     [old] = claim_of(print, consumer=consumer)
     desk = Desk([old])
     pass_time()

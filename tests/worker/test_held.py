@@ -45,11 +45,11 @@ def test_leases_are_due_after_a_third_of_their_time() -> None:
 
 def test_settled_job_needs_no_lease() -> None:
     job = unclaimed(claimed_at=time.monotonic() - 100)
-    assert job.lost
-    job.mark_settled()
-    assert not job.lost
     holdings = Holdings(1)
     holdings.add([job])
+    assert (job.lost, holdings.due()) == (True, [job])
+    job.mark_settled()
+    assert not job.lost
     assert holdings.due() == []
 
 

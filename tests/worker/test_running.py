@@ -5,7 +5,7 @@ from django.core.management import CommandError, call_command
 
 from pulljobs import jobs
 from pulljobs.errors import ConfigurationError
-from pulljobs.handlers import handler
+from pulljobs.handlers import AckPolicy, handler
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Node, PullWaiter
 from pulljobs.publishing import publish, publish_many
 from pulljobs.worker import boot
@@ -47,7 +47,7 @@ def test_burst_waits_for_what_runs(stage: Stage) -> None:
 @processes
 def test_only_serves_what_it_names(stage: Stage) -> None:
     consumer = stage.consumer()
-    neighbour = ConsumerFactory(channel__name="other", name="plain")
+    neighbour = ConsumerFactory.create(channel__name="other", name="plain")
     [mine] = stage.publish()
     publish("other", b"")
     assert stage.worker("--burst", "--only", "other").ended() == 0
@@ -79,7 +79,7 @@ def test_consumers_of_type_push_only_are_refused_without_a_restart(stage: Stage)
 @processes
 def test_one_consumer_does_not_starve_another(stage: Stage) -> None:
     stage.consumer()
-    ConsumerFactory(channel__name="other", name="plain")
+    ConsumerFactory.create(channel__name="other", name="plain")
     stage.publish(200, seconds=0.02)
     publish_many("other", [b""] * 20)
     worker = stage.worker("--concurrency", "2", "--fetch-batch", "5")
@@ -110,7 +110,9 @@ def test_two_handlers_for_one_consumer_are_refused() -> None:
 
 def test_settling_first_and_together_is_refused() -> None:
     with registry_of_its_own(), pytest.raises(ConfigurationError, match="transactional and ack"):
-        handler(channel="c", consumer="c", transactional=True, ack_policy="ack_first")(print)
+        handler(channel="c", consumer="c", transactional=True, ack_policy=AckPolicy.ACK_FIRST)(
+            print
+        )
 
 
 @pytest.mark.parametrize(

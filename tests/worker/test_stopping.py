@@ -74,6 +74,7 @@ def test_second_signal_ends_at_once_and_charges_nothing(stage: Stage) -> None:
     stage.until_gate(6)
     worker = stage.worker("--concurrency", "2", "--graceful-timeout", "30")
     stage.wait_for("started", 2)
+    wait_until(lambda: in_flight() > 2)
     worker.signal()
     wait_until(lambda: in_flight() == 2)
     asked = worker.signal()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -59,7 +60,7 @@ def test_delayed_job_starts_on_time(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("script", "strategy"), [({"after": 1.5}, "constant:60"), ({"fail": "x"}, "constant:1.5")]
 )
-def test_retry_starts_on_time(stage: Stage, script: dict[str, object], strategy: str) -> None:
+def test_retry_starts_on_time(stage: Stage, script: dict[str, Any], strategy: str) -> None:
     stage.consumer(retry_strategy=strategy)
     stage.publish(**script)
     worker = stage.worker(*PATIENT)
@@ -91,7 +92,7 @@ def listener(transactional_db: None) -> Iterator[Session]:
 
 def test_nobody_is_told_where_nobody_waits(listener: Session) -> None:
     """What the one who waits hears comes first, though it was published last."""
-    alone, over, awaited = (ConsumerFactory() for _ in range(3))
+    alone, over, awaited = (ConsumerFactory.create() for _ in range(3))
     for consumer, minutes in ((over, -1), (awaited, 1)):
         PullWaiter.objects.create(
             consumer_id=consumer.pk,
@@ -105,7 +106,7 @@ def test_nobody_is_told_where_nobody_waits(listener: Session) -> None:
 
 
 def test_told_after_the_commit_and_only_then(listener: Session) -> None:
-    consumer = ConsumerFactory()
+    consumer = ConsumerFactory.create()
     PullWaiter.objects.create(
         consumer_id=consumer.pk,
         node_id="00000000-0000-0000-0000-000000000001",
