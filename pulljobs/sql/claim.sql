@@ -102,7 +102,8 @@ passed AS MATERIALIZED (
     -- The first job that the walk saw QUEUED and could not lock: whoever holds it may yet let it go.
     -- Behind the last one taken nothing is left behind, for the next claim starts there; but a look
     -- below the floors does not come back. (One upper bound: beside a second one on the same column
-    -- PostgreSQL would not stop the scan at it.)
+    -- PostgreSQL would not stop the scan at it. The array: what a generic plan expects of it fits a
+    -- hash, whatever it expects of the pick.)
     SELECT walk.priority, job.available_at, job.id
     FROM walk
     LEFT JOIN last USING (priority)
@@ -118,7 +119,7 @@ passed AS MATERIALIZED (
                 CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 0 END
             )
             AND state = 'QUEUED'
-            AND id NOT IN (SELECT id FROM pick)
+            AND id NOT IN (SELECT unnest(ARRAY(SELECT id FROM pick)))
         ORDER BY available_at, id
         LIMIT 1
     ) AS job

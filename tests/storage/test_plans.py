@@ -214,3 +214,12 @@ def test_points_are_written_by_the_primary_key(planner: Session) -> None:
             if node.get("Index Name", "").startswith("pulljobs_job_")
         }
         assert used == {"pulljobs_job_pkey"}, name
+
+
+@pytest.mark.parametrize("name", ["claim", "finish"])
+def test_ids_are_found_in_a_hash_however_many_are_expected(planner: Session, name: str) -> None:
+    planner.execute("SET work_mem = '64kB'")
+    filters = [node.get("Filter", "") for node in plan(planner, name)]
+    sought = [told for told in filters if "SubPlan" in told]
+    assert sought
+    assert all("hashed SubPlan" in told for told in sought)
