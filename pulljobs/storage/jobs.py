@@ -24,6 +24,9 @@ from pulljobs.storage.statements import column, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")
 
+UNSETTLED = "Whoever held it died, or let its lease end, without a word."
+"""The error of a job that expires."""
+
 _STATES = {state.value: state for state in State}
 
 
@@ -218,7 +221,7 @@ def reap(using: str, leases: int) -> Finished | None:
 def abandon(
     using: str, node_id: UUID, started: frozenset[int], *, but: frozenset[UUID] = frozenset()
 ) -> Finished | None:
-    """Give back what a node holds, but for some leases: jobs it had started expire, others don't."""
+    """Give back what a node holds, `but` for some leases; only jobs it had started expire."""
 
     def work() -> Finished | None:
         with transaction.atomic(using=using):
@@ -232,7 +235,7 @@ def abandon(
 
 def _give_back(using: str, leases: Sequence[ReachedLease], events: dict[int, Event]) -> Finished:
     settlements = [
-        Settlement(Held(job_id, lease.token), events.get(job_id, Event.EXPIRE))
+        Settlement(Held(job_id, lease.token), events.get(job_id, Event.EXPIRE), error=UNSETTLED)
         for lease in leases
         for job_id in lease.job_ids
     ]

@@ -71,6 +71,7 @@ class Child:
         using = self._limits.DATABASE
         nodes.register(using, self._order.node_id, f"{socket.gethostname()}:{os.getpid()}")
         self._pool.start()
+        connections.close_all()  # This thread only waits from now on.
         for runner in self._runners():
             runner.start()
         self._asked.get()

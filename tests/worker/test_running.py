@@ -3,9 +3,11 @@
 import pytest
 from django.core.management import CommandError, call_command
 
+from example_project.state import BASE_DIR
 from pulljobs import jobs
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import AckPolicy, handler
+from pulljobs.management.commands.runpullworker import FLAGS
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Node, PullWaiter
 from pulljobs.publishing import publish, publish_many
 from pulljobs.worker import boot
@@ -86,6 +88,12 @@ def test_one_consumer_does_not_starve_another(stage: Stage) -> None:
     last = stage.wait_for("other", 20)[-1]
     assert len([line for line in stage.history("ended") if line.at < last.at]) < 100
     worker.stop()
+
+
+def test_every_flag_is_in_the_guide() -> None:
+    guide = (BASE_DIR / "docs" / "guides" / "workers.md").read_text()
+    for name in FLAGS:
+        assert f"`--{name.lower().replace('_', '-')}`" in guide
 
 
 def test_no_handler_is_a_clear_error() -> None:
