@@ -107,10 +107,12 @@ class Project:
         """Whatever the test left: the commands first, or they would start workers again."""
         for demo in self._demos:
             demo.process.kill()
-            demo.process.communicate()
+            demo.process.wait()
         with suppress(psycopg.errors.UndefinedTable):
             for group in self.worker_groups():
                 os.killpg(group, signal.SIGKILL)
+        for demo in self._demos:
+            demo.process.communicate()
 
 
 class Demo:
