@@ -48,6 +48,21 @@ def test_other_ids_other_channels_and_no_id_are_free(consumer: Consumer) -> None
     assert Message.objects.count() == 5
 
 
+def send_among_others(consumer: Consumer) -> Receipt:
+    drafts = [Draft(payload=b"x", message_id=id) for id in (None, "order-1")]
+    return publish_many(consumer.channel.name, drafts)[1]
+
+
+def test_the_window_is_the_same_for_many(consumer: Consumer) -> None:
+    first = send_among_others(consumer)
+    age(timedelta(seconds=119))
+    assert send_among_others(consumer) == Receipt(first.message_id, [], duplicate=True)
+    age(timedelta(seconds=2))
+    second = send_among_others(consumer)
+    assert not second.duplicate
+    assert send_among_others(consumer) == Receipt(second.message_id, [], duplicate=True)
+
+
 def test_after_the_window_the_id_is_free_and_the_newest_is_found(consumer: Consumer) -> None:
     first = send(consumer)
     age(timedelta(seconds=119))
@@ -151,10 +166,13 @@ def test_of_fifty_at_once_one_is_published(consumer: Consumer) -> None:
         with transaction.atomic():
             return [
                 publish_many(consumer.channel.name, [Draft(payload=b"x", message_id="order-1")])[0]
-                for _time in range(5)
+                if time % 2
+                else send_among_others(consumer)
+                for time in range(5)
             ]
 
     receipts = [one for sent in at_once(10, send_many) for one in sent]
     assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 49
-    assert {receipt.message_id for receipt in receipts} == {Message.objects.get().pk}
-    assert Job.objects.count() == 1
+    [message] = Message.objects.exclude(client_message_id=None)
+    assert {receipt.message_id for receipt in receipts} == {message.pk}
+    assert Job.objects.filter(message=message).count() == 1

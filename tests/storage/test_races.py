@@ -45,6 +45,11 @@ from tests.sessions import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.fixture(autouse=True)
+def _fail_rather_than_hang() -> None:
+    query("SET lock_timeout = '15s'")
+
+
 def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]:
     """`finish` in another session, not yet committed."""
     params = {

@@ -16,6 +16,11 @@ from tests.sessions import at_once, contents, pass_time, query, states
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture(autouse=True)
+def _fail_rather_than_hang() -> None:
+    query("SET lock_timeout = '15s'")
+
+
 def test_leases_that_run_are_left_alone() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 3)
