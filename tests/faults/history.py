@@ -102,18 +102,22 @@ def _faults_of(job: int, tenures: list[Tenure]) -> Iterator[str]:
     for tenure in tenures:
         if any(line.at < tenure.claim.since for line in delivered):
             yield f"{job} was claimed under {tenure.token} after it was delivered"
-    for one, other in combinations(tenures, 2):
-        yield from _overlap(one, other)
-        yield from _overlap(other, one)
+    for one, other in combinations(sorted(tenures, key=lambda tenure: tenure.claim.at), 2):
+        if not _explains(one, other) and not _explains(other, one):
+            yield _conflict(one, other)
 
 
-def _overlap(first: Tenure, second: Tenure) -> Iterator[str]:
-    taken_after, taken_before = second.claim.since, second.claim.at
-    if first.claim.at <= taken_after and taken_before <= first.surely_until:
-        yield f"{first.job} was claimed under {second.token} while {first.token} held it"
-    for line in [*first.accepted, *first.renewals]:
-        if first.claim.at <= taken_after and taken_before <= line.since:
-            yield f"{first.job} was {line.event} under {first.token} after {second.token} took it"
+def _explains(first: Tenure, second: Tenure) -> bool:
+    """Whether the first may have ended, and been heard for the last time, when the second began."""
+    began = second.claim.at
+    heard = [line.since for line in [*first.accepted, *first.renewals]]
+    return first.surely_until <= began and all(since <= began for since in heard)
+
+
+def _conflict(first: Tenure, second: Tenure) -> str:
+    if second.claim.at < first.surely_until:
+        return f"{first.job} was claimed under {second.token} while {first.token} held it"
+    return f"{first.job} was written under {first.token} after {second.token} took it"
 
 
 def shares(lines: list[Line]) -> dict[int, float]:

@@ -17,6 +17,7 @@ from pulljobs.publishing import publish_many
 from tests.factories import ConsumerFactory
 from tests.faults.history import ANSWERED, CLAIMED, LOST, RENEWED, faults, read, shares
 from tests.sessions import wait_until
+from tests.worker.processes import is_alone
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 JOBS = int(os.environ.get("PULLJOBS_TEST_JOBS") or 20_000)
@@ -50,6 +51,7 @@ class Claimers:
         for process in self.processes:
             process.kill()
             process.wait()
+        wait_until(is_alone)
 
 
 @pytest.fixture

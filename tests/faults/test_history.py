@@ -41,10 +41,11 @@ GOOD = {
         *settle("b", 5, 6),
     ],
     "killed before the answer": [claim("a", 0, 1), Line(SENT, 1, "a", 100, 2, 2)],
-    "claims whose moments may have any order": [
+    "claims that overlap but may have followed each other": [
         claim("a", 0, 5),
-        claim("b", 1, 6),
-        *settle("b", 7, 8),
+        claim("b", 1, 7),
+        *settle("a", 6, 8, "QUEUED"),
+        *settle("b", 9, 10),
     ],
     "renewed, then lost": [
         claim("a", 0, 1),
@@ -66,6 +67,12 @@ BAD = {
         claim("b", 2, 3),
         *settle("b", 4, 5),
     ],
+    "claimed under d while a held it": [
+        claim("a", 0, 5),
+        claim("d", 1, 6),
+        *settle("a", 7, 8, "LOST"),
+        *settle("d", 7, 8),
+    ],
     "claimed under c while a held it": [
         claim("a", 0, 1),
         renew("a", 9, 9.5),
@@ -78,17 +85,17 @@ BAD = {
         claim("b", 4, 5),
         *settle("b", 6, 7, "LOST"),
     ],
-    "answered under a after b took it": [
+    "written under a after b took it": [
         claim("a", 0, 1),
         claim("b", 11, 12),
         *settle("a", 13, 14),
         *settle("b", 15, 16, "LOST"),
     ],
-    "renewed under a after b took it": [
+    "claimed under e while a held it": [
         claim("a", 0, 1),
-        claim("b", 11, 12),
+        claim("e", 11, 12),
         renew("a", 13, 14),
-        *settle("b", 15, 16),
+        *settle("e", 15, 16),
     ],
     "claimed twice under a": [claim("a", 0, 1), claim("a", 20, 21), *settle("a", 22, 23)],
     "which never claimed it": [claim("a", 0, 1), *settle("a", 2, 3), *settle("z", 4, 5, "LOST")],

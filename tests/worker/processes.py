@@ -16,7 +16,7 @@ from example_project.state import BASE_DIR
 from pulljobs.models import Channel, Consumer, Job, Node
 from pulljobs.publishing import Receipt, publish_many
 from tests.factories import ConsumerFactory
-from tests.sessions import wait_until
+from tests.sessions import query, wait_until
 from tests.worker.history import FILE, Line, read
 
 
@@ -128,6 +128,16 @@ class Stage:
     def end(self) -> None:
         for worker in self.workers:
             worker.kill_all()
+        wait_until(is_alone)
+
+
+def is_alone() -> bool:
+    """Whether the server has noticed the end of all others: a database in use can't be dropped."""
+    others = (
+        "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+    return not query(others)
 
 
 def in_flight() -> int:
