@@ -26,7 +26,8 @@ Row = tuple[Any, ...]
 Params = Mapping[str, Any]
 T = TypeVar("T")
 
-# Generic plans, for the planner sees nothing in the parameters; compiling one takes longer than it runs.
+# Generic plans, for the planner sees nothing in the parameters; to compile one takes longer than
+# to run it.
 PLAN_FOR_QUEUES: Final = (
     "SET enable_seqscan = off; SET enable_bitmapscan = off; "
     "SET plan_cache_mode = force_generic_plan; SET jit = off"
