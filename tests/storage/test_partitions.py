@@ -200,6 +200,31 @@ def test_publishes_while_days_are_made_and_dropped_lose_nothing() -> None:
     assert len(Puller(USING, consumer).claim(500).jobs) == 300
 
 
+def test_a_publish_that_waits_while_its_day_is_attached_goes_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(seconds=10))
+    channel = ChannelFactory.create()
+    with session() as other:
+        other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
+        making = Thread(lambda: partitions.make_ahead(USING, 0))
+        wait_until(lambda: waiting_sessions() == 1)
+        publishing = Thread(lambda: publish(channel.name, b"x"))
+        wait_until(lambda: waiting_sessions() == 2)
+        other.rollback()
+        assert len(making.result()) == 2
+        publishing.result()
+    assert where() == [f"pulljobs_message_{TODAY:%Y%m%d}"]
+
+
+def waiting_sessions() -> int:
+    [(count,)] = query(
+        "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND database ="
+        " (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    return int(count)
+
+
 def test_the_archive_goes_by_days_too() -> None:
     JobFactory.create(state="DELIVERED")
     old = Partition("pulljobs_archived_job", TODAY - timedelta(days=40))
