@@ -27,7 +27,7 @@ def test_only_what_the_table_allows_is_offered(
     state: State, operator: Client, consumer: Consumer
 ) -> None:
     """As buttons of a job, and as actions where the list shows one state."""
-    job = JobFactory(state=state, consumer=consumer)
+    job = JobFactory.create(state=state, consumer=consumer)
     allowed = {str(event) for event in BY_HAND if state in TRANSITIONS[event].sources}
     assert offered(read(operator, page("job", job.id))) == allowed
     assert offered(read(operator, listing("job"), state=state.value)) == allowed
@@ -37,7 +37,7 @@ def test_only_what_the_table_allows_is_offered(
 @pytest.mark.parametrize("event", BY_HAND)
 def test_actions_tell_of_each_row(event: Event, operator: Client, consumer: Consumer) -> None:
     """Which changed, and which were in no state for it and why, also those that are gone."""
-    made = {state: JobFactory(state=state, consumer=consumer).id for state in State}
+    made = {state: JobFactory.create(state=state, consumer=consumer).id for state in State}
     before = dict(Job.objects.values_list("id", "state"))
     messages = act(operator, event, list(made.values()))
     after = dict(Job.objects.values_list("id", "state"))
@@ -54,14 +54,14 @@ def test_actions_tell_of_each_row(event: Event, operator: Client, consumer: Cons
 
 def test_a_row_that_left_the_list_s_filter_is_told_of(operator: Client, consumer: Consumer) -> None:
     """It was DEAD when the list was made, and somebody redrove it since."""
-    job = JobFactory(state=State.DEAD, consumer=consumer)
+    job = JobFactory.create(state=State.DEAD, consumer=consumer)
     operating.redrive([job.id])
     [message] = act(operator, Event.REDRIVE, [job.id], "?state=DEAD")
     assert "it is QUEUED" in message
 
 
 def test_killing_names_who_did_it(operator: Client, consumer: Consumer) -> None:
-    job = JobFactory(state=State.INFLIGHT, consumer=consumer)
+    job = JobFactory.create(state=State.INFLIGHT, consumer=consumer)
     act(operator, Event.KILL, [job.id])
     archived = ArchivedJob.objects.get(job_id=job.id)
     assert (archived.reason, archived.error) == ("killed", "killed by olga")
@@ -72,7 +72,7 @@ def test_killing_names_who_did_it(operator: Client, consumer: Consumer) -> None:
 @pytest.mark.parametrize("event", BY_HAND)
 def test_buttons(event: Event, operator: Client, consumer: Consumer) -> None:
     source = sorted(TRANSITIONS[event].sources)[0]
-    job = JobFactory(state=source, consumer=consumer)
+    job = JobFactory.create(state=source, consumer=consumer)
     [message] = told(operator, page("job", job.id), {"_event": event})
     assert message == f"{event}: {ids.encode(job.id)}."
     [message] = told(operator, page("job", job.id), {"_event": event})
@@ -84,7 +84,7 @@ def test_buttons(event: Event, operator: Client, consumer: Consumer) -> None:
 def test_without_the_permission_nothing_happens(
     event: Event, door: str, reader: Client, consumer: Consumer
 ) -> None:
-    job = JobFactory(state=sorted(TRANSITIONS[event].sources)[0], consumer=consumer)
+    job = JobFactory.create(state=sorted(TRANSITIONS[event].sources)[0], consumer=consumer)
     before = list(Job.objects.values())
     assert not offered(read(reader, listing("job")) + read(reader, page("job", job.id)))
     if door == "button":
@@ -102,11 +102,11 @@ def test_each_needs_its_own_permission(codename: str, events: set[str], consumer
     user = User.objects.create_user("paul", is_staff=True)
     names = [codename, "view_job"]
     user.user_permissions.set(Permission.objects.filter(codename__in=names))
-    JobFactory(consumer=consumer)
+    JobFactory.create(consumer=consumer)
     assert offered(read(browser_of(user), listing("job"))) == events
 
 
 def test_an_event_that_is_not_an_operator_s(operator: Client, consumer: Consumer) -> None:
-    job = JobFactory(consumer=consumer)
+    job = JobFactory.create(consumer=consumer)
     for event in ("claim", "nonsense"):
         assert operator.post(page("job", job.id), {"_event": event}).status_code == 403

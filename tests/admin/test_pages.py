@@ -56,7 +56,7 @@ def test_lists_neither_count_nor_group(
 ) -> None:
     """Nothing of COUNT, DISTINCT, OFFSET on jobs or archive, and never without a LIMIT."""
     for state in State:
-        JobFactory(state=state, consumer=consumer)
+        JobFactory.create(state=state, consumer=consumer)
     tables = re.compile(r"pulljobs_(job|archived_job)\b")
     for sql in queries(operator, listing(model), query):
         if tables.search(sql):
@@ -71,7 +71,7 @@ def test_as_many_queries_for_100_rows_as_for_5(
     def add(count: int) -> None:
         for number in range(count):
             other = ConsumerFactory.create() if number % 10 == 0 else consumer
-            JobFactory(state=State.DEAD, consumer=other)
+            JobFactory.create(state=State.DEAD, consumer=other)
 
     add(5)
     read(operator, listing(model))
@@ -85,7 +85,7 @@ def test_as_many_queries_for_100_rows_as_for_5(
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
 def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consumer) -> None:
     """Newest first, from page to page by the links; filters stay."""
-    made = [JobFactory(state=State.DEAD, consumer=consumer).id for _ in range(205)]
+    made = [JobFactory.create(state=State.DEAD, consumer=consumer).id for _ in range(205)]
     url, seen, pages = listing(model) + "?state=DEAD", [], 0
     while url:
         text = read(operator, url)
@@ -101,8 +101,8 @@ def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consu
 @pytest.mark.parametrize("state", LIVE)
 def test_filters_show_what_they_say(state: State, operator: Client, consumer: Consumer) -> None:
     for each in State:
-        JobFactory(state=each, consumer=consumer)
-        JobFactory(state=each)
+        JobFactory.create(state=each, consumer=consumer)
+        JobFactory.create(state=each)
     text = read(operator, listing("job"), state=state.value, consumer=consumer.pk)
     [row] = rows(text)
     assert row.split()[1].strip(",") == state
@@ -116,7 +116,7 @@ def test_filters_show_what_they_say(state: State, operator: Client, consumer: Co
 )
 def test_search(term: str, model: str, operator: Client, consumer: Consumer) -> None:
     """By the job or its message, in either form of id, or by what the client called it."""
-    JobFactory(state=State.DEAD, consumer=consumer)
+    JobFactory.create(state=State.DEAD, consumer=consumer)
     [job_id] = published(consumer, message_id="order 17", payload=b"x")
     read(operator, listing("job"))
     job = Job.objects.get(id=job_id)
@@ -134,7 +134,7 @@ def test_search(term: str, model: str, operator: Client, consumer: Consumer) -> 
 
 @pytest.mark.parametrize("term", ["9" * 18, "9" * 19, "9" * 30, "x" * 20, "%", "\x00", "ü"])
 def test_search_for_what_is_not_there(term: str, operator: Client, consumer: Consumer) -> None:
-    JobFactory(consumer=consumer)
+    JobFactory.create(consumer=consumer)
     assert not rows(read(operator, listing("job"), q=term)) or "\x00" in term
 
 
@@ -149,7 +149,7 @@ def test_no_lookup_that_an_index_does_not_serve(
 
 @pytest.mark.parametrize("state", LIVE)
 def test_a_job_s_page(state: State, operator: Client, consumer: Consumer) -> None:
-    job = JobFactory(state=state, consumer=consumer, payload="<b>Grüße</b>")
+    job = JobFactory.create(state=state, consumer=consumer, payload="<b>Grüße</b>")
     text = read(operator, page("job", job.id))
     assert ids.encode(job.id) in text
     assert "&lt;b&gt;Grüße&lt;/b&gt;" in text
@@ -161,7 +161,7 @@ def test_a_job_s_page(state: State, operator: Client, consumer: Consumer) -> Non
 def test_a_dead_job_s_page_shows_its_error_and_its_past(
     operator: Client, consumer: Consumer
 ) -> None:
-    job = JobFactory(state=State.DEAD, consumer=consumer)
+    job = JobFactory.create(state=State.DEAD, consumer=consumer)
     text = read(operator, page("job", job.id))
     archived = ArchivedJob.objects.get(job_id=job.id)
     assert '<pre class="pulljobs">bad</pre>' in text
@@ -170,7 +170,7 @@ def test_a_dead_job_s_page_shows_its_error_and_its_past(
 
 @pytest.mark.parametrize("state", [State.DEAD, State.DELIVERED])
 def test_an_archived_job_s_page(state: State, operator: Client, consumer: Consumer) -> None:
-    job = JobFactory(state=state, consumer=consumer)
+    job = JobFactory.create(state=state, consumer=consumer)
     archived = ArchivedJob.objects.get(job_id=job.id)
     text = read(operator, page("archivedjob", archived.pk))
     assert ids.encode(job.id) in text
@@ -192,20 +192,20 @@ def test_payloads_are_shown_safely(
     payload: bytes, shown: str, cut: bool, operator: Client, consumer: Consumer
 ) -> None:
     """Text up to a limit, else the head in hex; nothing of a large one beyond that is read."""
-    job = JobFactory(consumer=consumer, payload=payload)
+    job = JobFactory.create(consumer=consumer, payload=payload)
     text = read(operator, page("job", job.id))
     assert shown in text
     assert ("only its beginning is shown" in text) == cut
 
 
 def test_a_job_whose_message_is_gone(operator: Client, consumer: Consumer) -> None:
-    job = JobFactory(consumer=consumer)
+    job = JobFactory.create(consumer=consumer)
     Message.objects.all().delete()
     assert "not kept any more" in read(operator, page("job", job.id))
 
 
 def test_at_most_20_settlements_are_shown(operator: Client, consumer: Consumer) -> None:
-    job = JobFactory(state=State.DEAD, consumer=consumer)
+    job = JobFactory.create(state=State.DEAD, consumer=consumer)
     first = ArchivedJob.objects.get(job_id=job.id)
     for day in range(1, 25):
         first.pk, first.settled_at = None, first.settled_at + timedelta(days=day)
@@ -222,7 +222,7 @@ def test_a_job_that_is_not_there(operator: Client, consumer: Consumer) -> None:
 def test_the_consumer_s_page_has_live_figures(operator: Client, consumer: Consumer) -> None:
     for state, count in ((State.QUEUED, 3), (State.INFLIGHT, 2), (State.DEAD, 1)):
         for _ in range(count):
-            JobFactory(state=state, consumer=consumer)
+            JobFactory.create(state=state, consumer=consumer)
     published(consumer, delay=timedelta(hours=1))
     text = read(operator, page("consumer", consumer.pk))
     figures = re.findall(r"<td>(?:<a[^>]*>)?(\d+)(?:</a>)?</td>", text)
@@ -233,7 +233,7 @@ def test_the_consumer_s_page_has_live_figures(operator: Client, consumer: Consum
 def test_a_reader_sees_every_page_and_can_change_nothing(
     model: str, reader: Client, consumer: Consumer
 ) -> None:
-    job = JobFactory(state=State.DEAD, consumer=consumer)
+    job = JobFactory.create(state=State.DEAD, consumer=consumer)
     Producer.objects.create(name="scanner")
     pks = {
         "job": job.id,
@@ -253,7 +253,7 @@ def test_a_reader_sees_every_page_and_can_change_nothing(
 def test_nobody_adds_or_deletes_rows_by_hand(
     model: str, operator: Client, consumer: Consumer
 ) -> None:
-    job = JobFactory(state=State.DEAD, consumer=consumer)
+    job = JobFactory.create(state=State.DEAD, consumer=consumer)
     pk = job.id if model == "job" else ArchivedJob.objects.get().pk
     assert operator.get(reverse(f"admin:pulljobs_{model}_add")).status_code == 403
     delete = reverse(f"admin:pulljobs_{model}_delete", args=[pk])

@@ -114,7 +114,7 @@ def test_a_deleted_consumer_keeps_its_jobs_and_can_be_restored(
     operator: Client, consumer: Consumer
 ) -> None:
     """It gets no jobs any more; what it has, and its history, stays to be seen."""
-    JobFactory(state=State.DEAD, consumer=consumer)
+    JobFactory.create(state=State.DEAD, consumer=consumer)
     operator.post(reverse("admin:pulljobs_consumer_delete", args=[consumer.pk]), {"post": "yes"})
     assert Consumer.objects.get().deleted_at is not None
     assert "files / census" in read(operator, listing("job"))
