@@ -147,6 +147,13 @@ PARAMS: dict[str, dict[str, Any]] = {
     "end_leases": {"lease_ids": list(range(20))},
     "messages": {"ids": IDS, "lowest": IDS[0], "highest": IDS[-1]},
     "stats": {"consumer_id": 1, "cap": 100},
+    "queued": {
+        "consumer_id": 1,
+        "wanted": BATCH,
+        "after_priority": 1,
+        "after_at": NOW,
+        "after_id": 5_000,
+    },
 }
 SMALL = {"pulljobs_consumer", "pulljobs_channel"}
 
