@@ -138,13 +138,19 @@ def _(event: LeftBehind) -> None:
 _recorders: list[Recorder] = [log]
 
 
-def record_with(recorder: Recorder) -> None:
+def record_with(recorder: Recorder) -> Callable[[], None]:
+    """Have it told from now on; call what is returned to end that."""
     _recorders.append(recorder)
+    return lambda: _recorders.remove(recorder)
 
 
 def emit(event: object) -> None:
+    """Tell every recorder; one that fails is logged, for what it was told has happened."""
     for recorder in _recorders:
-        recorder(event)
+        try:
+            recorder(event)
+        except Exception:
+            logger.exception("A recorder failed over %s.", type(event).__name__)
 
 
 def _counts(states: Mapping[str, int]) -> str:

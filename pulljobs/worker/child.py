@@ -162,11 +162,18 @@ def _sources(order: Order) -> list[Source]:
     found = [
         Source(Puller(order.limits.DATABASE, consumer, node_id=order.node_id), handler)
         for consumer, handler in zip(rows, handlers.registered(), strict=True)
-        if handler in serving and consumer.type == Consumer.Type.PULL
+        if handler in serving and _is_served(consumer)
     ]
     if not found:
-        raise ConfigurationError("Every consumer that a handler is for is of type push.")
+        raise ConfigurationError("Every consumer that a handler is for is deleted or of type push.")
     return found
+
+
+def _is_served(consumer: Consumer) -> bool:
+    if consumer.deleted_at is not None:
+        logger.warning("Consumer %s is deleted: restore it, or drop its handler.", consumer.name)
+        return False
+    return consumer.type == Consumer.Type.PULL
 
 
 def _obey_signals(stop: Callable[[], None]) -> None:

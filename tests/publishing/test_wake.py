@@ -104,7 +104,7 @@ def test_a_wake_that_fails_is_no_failed_publish() -> None:
 def test_the_event_is_told_after_the_commit() -> None:
     consumer = ConsumerFactory.create()
     events: list[object] = []
-    telemetry.record_with(events.append)
+    end = telemetry.record_with(events.append)
     try:
         with transaction.atomic():
             publish_many(consumer.channel.name, [b"x", b"y"])
@@ -115,4 +115,4 @@ def test_the_event_is_told_after_the_commit() -> None:
             transaction.set_rollback(True)
         assert len(events) == 1
     finally:
-        telemetry._recorders.remove(events.append)
+        end()

@@ -54,9 +54,9 @@ def reports() -> Iterator[list[LoopFailed]]:
         if isinstance(event, LoopFailed):
             heard.append(event)
 
-    telemetry.record_with(hear)
+    end = telemetry.record_with(hear)
     yield heard
-    telemetry._recorders.remove(hear)
+    end()
 
 
 def test_stop_before_the_start_is_kept() -> None:

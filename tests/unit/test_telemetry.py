@@ -1,0 +1,29 @@
+"""Events reach their recorders, and a broken recorder breaks nothing else."""
+
+import logging
+
+import pytest
+
+from pulljobs.telemetry import JobsClaimed, emit, record_with
+
+
+def test_a_recorder_that_fails_is_logged_and_the_others_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[object] = []
+
+    def broken(event: object) -> None:
+        raise RuntimeError("broken")
+
+    ends = [record_with(broken), record_with(told.append)]
+    try:
+        with caplog.at_level(logging.ERROR, logger="pulljobs"):
+            emit(JobsClaimed("census", 3))
+    finally:
+        for end in ends:
+            end()
+
+    assert told == [JobsClaimed("census", 3)]
+    assert "A recorder failed over JobsClaimed." in caplog.text
+    emit(JobsClaimed("census", 1))
+    assert len(told) == 1
