@@ -5,7 +5,10 @@
 -- Locks: none. Index: archive job_id, of every day that is kept.
 SELECT archived.job_id, archived.state, archived.reason
 FROM unnest(%(job_ids)s::bigint[], %(tokens)s::uuid[]) AS row (job_id, token)
-JOIN pulljobs_archived_job AS archived
-    ON archived.job_id = row.job_id AND archived.lease_token = row.token
--- The join would do. But of a day that was never analyzed the planner expects so much of it that it scans.
-WHERE archived.job_id = ANY(%(job_ids)s::bigint[])
+CROSS JOIN LATERAL (
+    -- One by one: a join might scan days that nobody has analyzed yet.
+    SELECT job_id, state, reason
+    FROM pulljobs_archived_job
+    WHERE job_id = row.job_id AND lease_token = row.token
+    LIMIT 1
+) AS archived
