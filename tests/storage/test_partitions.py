@@ -24,7 +24,13 @@ TODAY = datetime.now(UTC).date()
 
 @pytest.fixture(autouse=True)
 def _only_the_defaults() -> Iterator[None]:
+    """Before, for a worker that some other test ran has made days as well; and after."""
+    _drop_days()
     yield
+    _drop_days()
+
+
+def _drop_days() -> None:
     for table in partitions.PARTITIONED:
         for partition in partitions.existing(USING, table):
             query(f"DROP TABLE {partition.name}")
