@@ -55,7 +55,7 @@ class Child:
         self._order, self._limits = order, order.limits
         self._asked: SimpleQueue[None] = SimpleQueue()
         self._stopping = threading.Event()
-        self._fetcher_waker, self._flusher_waker = Waker(), Waker()
+        self._fetcher_waker = Waker()
         self._holdings = Holdings(self._limits.MAX_HELD)
         self._pool = Pool(
             self._limits.CONCURRENCY, slots, on_low=lambda: self._fetcher_waker.wake()
