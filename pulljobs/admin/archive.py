@@ -4,15 +4,13 @@ import json
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from pulljobs import ids
-from pulljobs.admin import looks, search
-from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin import looks
+from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
     ConsumerFilter,
@@ -25,7 +23,8 @@ from pulljobs.models import ArchivedJob, Job
 
 
 @admin.register(ArchivedJob)
-class ArchivedJobAdmin(ReadOnlyAdmin):
+class ArchivedJobAdmin(JobRowsAdmin):
+    id_field = "job_id"
     actions = None
     list_display = (
         "xid",
@@ -35,9 +34,7 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
         "settled",
     )
     list_filter = (SettledStateFilter, ReasonFilter, SettledFilter, ChannelFilter, ConsumerFilter)
-    list_select_related = ("consumer__channel",)
     search_fields = ("job_id",)
-    search_help_text = search.HELP
     fieldsets = (
         (None, {"fields": ("xid", "live", "state", "reason", "last_error", "result_json")}),
         ("Duty", {"fields": ("subscription_link", "node", "retry_count", "deliveries")}),
@@ -45,33 +42,9 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
     )
     readonly_fields = ("xid", "live", "last_error", "result_json", "subscription_link", "node")
 
-    @admin.display(description="job")
-    def xid(self, archived: ArchivedJob) -> str:
-        return ids.encode(archived.job_id)
-
-    @admin.display(description="state")
-    def stands(self, archived: ArchivedJob) -> str:
-        return looks.state_of(archived)
-
-    @admin.display(description="retries")
-    def retries(self, archived: ArchivedJob) -> int:
-        return archived.retry_count
-
     @admin.display(description="settled at")
     def settled(self, archived: ArchivedJob) -> str:
         return looks.moment(archived.settled_at)
-
-    @admin.display(description="channel / consumer")
-    def subscription(self, archived: ArchivedJob) -> str:
-        return f"{archived.consumer.channel} / {archived.consumer}"
-
-    @admin.display(description="channel / consumer")
-    def subscription_link(self, archived: ArchivedJob) -> SafeString:
-        return looks.consumer_link(archived.consumer)
-
-    @admin.display(description="error")
-    def last_error(self, archived: ArchivedJob) -> SafeString | str:
-        return looks.preformatted(archived.error)
 
     @admin.display(description="result")
     def result_json(self, archived: ArchivedJob) -> SafeString | str:
@@ -90,13 +63,6 @@ class ArchivedJobAdmin(ReadOnlyAdmin):
     @admin.display(description="node")
     def node(self, archived: ArchivedJob) -> str:
         return str(looks.node_of(archived) or looks.NOTHING)
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        if not search_term:
-            return queryset, False
-        return queryset.filter(search.matching(search_term, "job_id")), False
 
     def change_view(
         self,

@@ -10,11 +10,10 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.safestring import SafeString
 
 from pulljobs import ids
-from pulljobs.admin import looks, operations, search
-from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin import looks, operations
+from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import ChannelFilter, ConsumerFilter, ReasonFilter, StateFilter
 from pulljobs.conf import settings
 from pulljobs.models import Job
@@ -26,7 +25,8 @@ COUNTS = ("retry_count", "deliveries")
 
 
 @admin.register(Job)
-class JobAdmin(ReadOnlyAdmin):
+class JobAdmin(JobRowsAdmin):
+    id_field = "id"
     list_display = (
         "xid",
         "stands",
@@ -36,9 +36,7 @@ class JobAdmin(ReadOnlyAdmin):
         "due",
     )
     list_filter = (StateFilter, ReasonFilter, ChannelFilter, ConsumerFilter)
-    list_select_related = ("consumer__channel",)
     search_fields = ("id",)
-    search_help_text = search.HELP
     fieldsets = (
         (None, {"fields": ("xid", "id", "state", "reason", "last_error", "holder")}),
         ("Duty", {"fields": ("subscription_link", "key", "priority", "incremental_timeout")}),
@@ -54,18 +52,6 @@ class JobAdmin(ReadOnlyAdmin):
         "claimed",
     )
 
-    @admin.display(description="job")
-    def xid(self, job: Job) -> str:
-        return ids.encode(job.id)
-
-    @admin.display(description="state")
-    def stands(self, job: Job) -> str:
-        return looks.state_of(job)
-
-    @admin.display(description="retries")
-    def retries(self, job: Job) -> int:
-        return job.retry_count
-
     @admin.display(description="available at")
     def due(self, job: Job) -> str:
         return looks.moment(job.available_at)
@@ -74,18 +60,6 @@ class JobAdmin(ReadOnlyAdmin):
     def claimed(self, job: Job) -> str:
         return looks.moment(job.first_claimed_at)
 
-    @admin.display(description="channel / consumer")
-    def subscription(self, job: Job) -> str:
-        return f"{job.consumer.channel} / {job.consumer}"
-
-    @admin.display(description="channel / consumer")
-    def subscription_link(self, job: Job) -> SafeString:
-        return looks.consumer_link(job.consumer)
-
-    @admin.display(description="last error")
-    def last_error(self, job: Job) -> SafeString | str:
-        return looks.preformatted(job.error)
-
     @admin.display(description="held by")
     def holder(self, job: Job) -> str:
         return looks.holder_of(job)
@@ -93,14 +67,6 @@ class JobAdmin(ReadOnlyAdmin):
     @admin.display(description="created at")
     def created(self, job: Job) -> str:
         return looks.moment(ids.time_of(job.id))
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        return (
-            queryset.filter(search.matching(search_term, "id")) if search_term else queryset,
-            False,
-        )
 
     def get_actions(self, request: HttpRequest) -> dict[str, Action]:  # type: ignore[override]  # stubs want unbound functions
         """Where the list shows one state, only what that state allows."""
