@@ -152,7 +152,8 @@ def wait_for(port: int) -> None:
 def storage_suite(port: int, *, pooled: bool = False) -> str:
     """What the storage suite says on the server at that port."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "tests/storage", "tests/publishing", "-q", "--reuse-db"],
+        # The server goes with its databases; a pooler would not let go of them before.
+        [sys.executable, "-m", "pytest", "tests/storage", "tests/publishing", "-n3", "--reuse-db"],
         env={
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
             "DATABASE_URL": f"postgres://pulljobs@127.0.0.1:{port}/postgres",
