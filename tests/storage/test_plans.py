@@ -19,7 +19,7 @@ from tests.sessions import Session, session
 pytestmark = pytest.mark.django_db
 
 JOBS = 60_000
-BATCH = 200
+BATCH = 100
 FILL = """
 INSERT INTO pulljobs_job
     (id, consumer_id, message_id, available_at, retry_count, deliveries, priority,
@@ -145,7 +145,6 @@ PARAMS: dict[str, dict[str, Any]] = {
     "delete": {"job_ids": IDS},
     "expired": {"leases": 20},
     "end_leases": {"lease_ids": list(range(20))},
-    # Of 200 among so few rows a scan would cost about the same.
     "messages": {"ids": IDS[:50], "lowest": IDS[0], "highest": IDS[49]},
     "stats": {"consumer_id": 1, "cap": 100},
     "queued": {
