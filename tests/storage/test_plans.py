@@ -96,7 +96,8 @@ def planner(request: pytest.FixtureRequest, filled: str) -> Iterator[Session]:
             asking.execute(PLAN_FOR_QUEUES)
         if request.param.endswith("custom plans"):
             asking.execute("SET plan_cache_mode = force_custom_plan")
-        if request.param.endswith("generic plans"):
+        if request.param.endswith("generic plans") or filled == "analyzed when small":
+            # Custom plans may believe in twenty rows: autovacuum comes after a thousand.
             asking.execute("SET plan_cache_mode = force_generic_plan")
         yield asking
 
