@@ -1,6 +1,7 @@
 """Live jobs: to find, to look at, to redrive, kill and delete."""
 
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -68,8 +69,15 @@ class JobAdmin(JobRowsAdmin):
     def created(self, job: Job) -> str:
         return looks.moment(ids.time_of(job.id))
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Action]:  # type: ignore[override]  # stubs want unbound functions
-        """Where the list shows one state, only what that state allows."""
+    def get_actions(  # type: ignore[override]  # stubs want unbound functions
+        self, request: HttpRequest, action_location: Enum | None = None
+    ) -> dict[str, Action]:
+        """Where the list shows one state, only what that state allows.
+
+        Django 6.1 asks for actions of the page of one job too: that has its buttons.
+        """
+        if action_location is not None and action_location.name == "CHANGE_FORM":
+            return {}
         return {
             event.value: (
                 partial(_act, event),
