@@ -10,6 +10,7 @@ NAME = "pulljobs_benchmark"
 INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.auth",
+    "django.contrib.postgres",
     "pulljobs",
     "benchmarks.noop",
 ]

@@ -19,6 +19,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.postgres",  # Django 6 asks for it where a model has an array.
     "rest_framework",
     "rest_framework.authtoken",
     "pulljobs",

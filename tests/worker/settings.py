@@ -9,6 +9,7 @@ DATABASES["default"]["NAME"] = os.environ.get("WORKER_DATABASE", "")
 INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.auth",
+    "django.contrib.postgres",
     "pulljobs",
     *os.environ.get("WORKER_APPS", "tests.worker.app").split(),
 ]
