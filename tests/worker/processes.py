@@ -43,7 +43,8 @@ class Worker:
 
     @property
     def child(self) -> int:
-        return self._nodes()[-1]
+        """The newest that lives; 0 between two of them."""
+        return next(reversed(self._nodes()), 0)
 
     def _nodes(self) -> list[int]:
         names = Node.objects.filter(stopped_at=None).order_by("started_at")
