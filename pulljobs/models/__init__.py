@@ -1,7 +1,7 @@
 """The tables. Rows of jobs, leases, messages and archive are written by `pulljobs.storage` only."""
 
 from pulljobs.models.jobs import ArchivedJob, Job, Lease
-from pulljobs.models.messages import Message, Publication
+from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import Node, PullWaiter
 from pulljobs.models.registry import Channel, Consumer, Producer
 
@@ -16,4 +16,5 @@ __all__ = [
     "Producer",
     "Publication",
     "PullWaiter",
+    "ScheduledMessage",
 ]

@@ -45,6 +45,8 @@ class Job(models.Model):
     key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
     """What its last failure said."""
+    suspect = models.BooleanField(default=False, db_default=False)
+    """It ran in a process that died: it runs alone the next time."""
 
     class Meta:
         indexes = [
@@ -94,6 +96,9 @@ class Lease(models.Model):
 
         WORKER = "worker"
         POST = "post"
+        PULL = "pull"
+        PUSH = "push"
+        SPARK = "spark"
 
     token = models.UUIDField(default=uuid.uuid4, db_index=True)
     consumer = models.ForeignKey(
@@ -109,6 +114,18 @@ class Lease(models.Model):
     leased_until = models.DateTimeField(db_index=True)
     hard_end = models.DateTimeField()
     job_ids = ArrayField(models.BigIntegerField())
+    running_ids = ArrayField(models.BigIntegerField(), null=True)
+    """The jobs that ran at the last renewal: suspects, if their host is lost."""
+    request_id = models.CharField(max_length=255, null=True)  # noqa: DJ001  few claims have one
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["consumer", "request_id"],
+                condition=Q(request_id__isnull=False),
+                name="pulljobs_lease_request",
+            ),
+        ]
 
     def __str__(self) -> str:
         return str(self.id)

@@ -23,8 +23,45 @@ class Message(models.Model):
     headers = models.JSONField(default=dict)
     payload = models.BinaryField()
 
+    class Meta:
+        indexes = [models.Index(fields=["channel", "id"], name="pulljobs_message_channel")]
+
     def __str__(self) -> str:
         return self.client_message_id or str(self.id)
+
+
+class ScheduledMessage(models.Model):
+    """A message to be published at its time, to the consumers of then."""
+
+    id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
+    channel = models.ForeignKey("pulljobs.Channel", models.CASCADE, related_name="+")
+    producer = models.ForeignKey("pulljobs.Producer", models.SET_NULL, null=True, related_name="+")
+    client_message_id = models.CharField(max_length=255)
+    priority = models.SmallIntegerField(default=0)
+    key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
+    content_type = models.CharField(max_length=255)
+    headers = models.JSONField(default=dict)
+    payload = models.BinaryField()
+    dispatch_at = models.DateTimeField()
+    dispatched_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "pulljobs_scheduled_message"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["channel", "client_message_id"], name="pulljobs_scheduled_id"
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["dispatch_at"],
+                condition=models.Q(dispatched_at__isnull=True),
+                name="pulljobs_scheduled_due",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.client_message_id
 
 
 class Publication(models.Model):

@@ -6,10 +6,19 @@ from django.db import models
 
 
 class Node(models.Model):
-    """One running process that claims: a row per boot."""
+    """One running process that claims or serves: a row per boot."""
+
+    class Kind(models.TextChoices):
+        WORKER = "worker"
+        API = "api"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     name = models.CharField(max_length=255, help_text="host:pid")
+    kind = models.CharField(max_length=6, choices=Kind.choices, db_default=Kind.WORKER)
+    address = models.CharField(max_length=2000, blank=True, db_default="")
+    """The base URL at which an API process is reached."""
+    report = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    """What it said of itself with its last heartbeat: loops, running jobs, circuits."""
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()
     stopped_at = models.DateTimeField(null=True)
@@ -24,6 +33,8 @@ class PullWaiter(models.Model):
     pk = models.CompositePrimaryKey("consumer_id", "node_id")
     consumer_id = models.BigIntegerField()
     node_id = models.UUIDField()
+    waiting = models.PositiveIntegerField(default=1, db_default=1)
+    """How many pulls wait in it."""
     waiting_until = models.DateTimeField()
 
     class Meta:

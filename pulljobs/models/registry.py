@@ -27,6 +27,8 @@ class Party(models.Model):
     name = models.CharField(max_length=255, help_text=_("The id that URLs and code use."))
     title = models.CharField(max_length=255, blank=True)
     token_digest = models.CharField(max_length=64, editable=False)
+    token_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
+    """The token encrypted, for those who must be shown it again or send it on."""
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = models.DateTimeField(auto_now=True)
 
@@ -85,6 +87,17 @@ class Consumer(Party):
         PULL = "pull", _("pull")
         PUSH = "push", _("push")
 
+    class KeyOverflow(models.TextChoices):
+        """What a publish does that finds its key full."""
+
+        REJECT = "reject", _("refuse the message")
+        DROP_OLDEST = "drop_oldest", _("kill the oldest queued job")
+        REPLACE = "replace", _("take the place of the queued job")
+
+    class KeyLimitCounts(models.TextChoices):
+        QUEUED = "queued", _("queued jobs")
+        LIVE = "live", _("queued jobs and those in flight")
+
     channel = models.ForeignKey(Channel, models.PROTECT, related_name="consumers")
     type = models.CharField(max_length=4, choices=Type.choices, default=Type.PULL)
     callback_url = models.URLField(max_length=2000, blank=True)
@@ -114,6 +127,42 @@ class Consumer(Party):
         help_text=_("No retry is planned later than this after the first run."),
     )
     max_deliveries = models.PositiveSmallIntegerField(default=20)
+
+    exclusive_keys = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=_("Jobs of one key run one at a time, first in, first out."),
+    )
+    hold_key_on_retry = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text=_("A job that waits for its retry keeps its key."),
+    )
+    max_queued_per_key = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        help_text=_("How many jobs of one key there may be; 0: any number."),
+    )
+    key_overflow = models.CharField(
+        max_length=11,
+        choices=KeyOverflow.choices,
+        default=KeyOverflow.REJECT,
+        db_default=KeyOverflow.REJECT,
+    )
+    key_limit_counts = models.CharField(
+        max_length=6,
+        choices=KeyLimitCounts.choices,
+        default=KeyLimitCounts.QUEUED,
+        db_default=KeyLimitCounts.QUEUED,
+    )
+    max_in_flight = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text=_("Jobs held at once, of all who claim; empty: any number."),
+    )
+    max_waiting = models.PositiveIntegerField(
+        default=512, db_default=512, help_text=_("Pulls over HTTP that may wait at once.")
+    )
 
     paused_until = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
