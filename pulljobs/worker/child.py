@@ -128,7 +128,13 @@ class Child:
 
     def _make_flusher(self) -> Flusher:
         self._fetcher_waker.wake = self._fetcher.wake
-        flusher = Flusher(self._pool.outcomes, self._limits, self._holdings, self._fetcher_waker)
+        flusher = Flusher(
+            self._pool.outcomes,
+            self._limits,
+            self._holdings,
+            self._pool.runs,
+            self._fetcher_waker,
+        )
         self._pool.on_outcome = self._flush_when_many
         return flusher
 

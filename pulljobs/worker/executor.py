@@ -13,6 +13,7 @@ from pulljobs.handlers import AckPolicy, ClaimedJob, clean, encoded
 from pulljobs.outcomes import Settlement
 from pulljobs.states import Event
 from pulljobs.telemetry import HandlerSilent, JobFailed, emit
+from pulljobs.worker.running import Ended, Run
 
 
 def perform(job: ClaimedJob) -> Settlement | None:
@@ -32,6 +33,16 @@ def perform(job: ClaimedJob) -> Settlement | None:
         raise
     except BaseException as error:
         return _after(job, error)
+    return None
+
+
+def word_for(run: Run) -> Settlement | None:
+    """What to write for a run that was cancelled; None: nothing."""
+    match run.ended:
+        case Ended.TIMED_OUT:
+            return outcomes.retry(run.job.held, f"ran for {run.seconds:.0f} s, over its timeout")
+        case Ended.STOPPED:
+            return outcomes.release(run.job.held)
     return None
 
 

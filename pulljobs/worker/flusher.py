@@ -14,6 +14,7 @@ from pulljobs.storage.rows import Finished
 from pulljobs.telemetry import LeasesLost, emit
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.loop import Waker
+from pulljobs.worker.running import Ended, Runs
 
 Said = tuple[ClaimedJob, Settlement | None]
 
@@ -22,10 +23,15 @@ class Flusher:
     """Loop: renew what is due, then write what was said; an outcome is never lost, only late."""
 
     def __init__(
-        self, said: deque[Said], limits: Settings, holdings: Holdings, fetcher: Waker
+        self,
+        said: deque[Said],
+        limits: Settings,
+        holdings: Holdings,
+        runs: Runs,
+        fetcher: Waker,
     ) -> None:
         self._said, self._limits, self._holdings = said, limits, holdings
-        self._fetcher = fetcher
+        self._runs, self._fetcher = runs, fetcher
 
     def tick(self) -> float:
         self._renew()
@@ -66,6 +72,7 @@ class Flusher:
                 job.extend(before)
             elif job.renew_at <= before:  # Not settled by its handler since.
                 job.taken_away, job.renew_at = True, float("inf")
+                self._runs.cancel(job.held, Ended.LOST)
                 lost += 1
         if lost:
             emit(LeasesLost(lost))

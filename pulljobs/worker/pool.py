@@ -14,7 +14,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from pulljobs import outcomes
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import Settlement
-from pulljobs.worker.executor import perform
+from pulljobs.worker.executor import perform, word_for
+from pulljobs.worker.running import Run, Runs
 
 IDLE: Final = 0
 """In a slot: no job runs in this thread."""
@@ -39,6 +40,7 @@ class Pool:
         self.low_water = 0
         """The fetcher is told when fewer wait."""
         self.on_outcome: Callable[[], None] = lambda: None
+        self.runs = Runs()
         self._slots, self._on_low = slots, on_low
         self._closing = False
         self._threads = [
@@ -88,9 +90,18 @@ class Pool:
             self._release(job)
             return
         self._slots[slot] = job.held.job_id
+        run = self.runs.begin(job, slot, self._on_cancel)
         settlement = perform(job)
         self._slots[slot] = IDLE
         self.done += 1
+        if self.runs.end(run) is None:
+            self._say(job, settlement)
+
+    def _on_cancel(self, run: Run) -> None:
+        """A thread can't be ended: its job goes its way at once, whatever it says later."""
+        self._say(run.job, word_for(run))
+
+    def _say(self, job: ClaimedJob, settlement: Settlement | None) -> None:
         self.outcomes.append((job, settlement))
         self.on_outcome()
 

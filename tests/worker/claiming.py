@@ -18,6 +18,7 @@ from pulljobs.worker.fetcher import renew_one
 from pulljobs.worker.flusher import Flusher
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.loop import Waker
+from pulljobs.worker.running import Runs
 from tests.factories import USING, ConsumerFactory, published
 
 
@@ -95,7 +96,7 @@ class Desk:
         self.said: deque[tuple[ClaimedJob, Settlement | None]] = deque()
         self.holdings = Holdings(1000)
         self.holdings.add(jobs)
-        self.flusher = Flusher(self.said, limits(**changed), self.holdings, Waker())
+        self.flusher = Flusher(self.said, limits(**changed), self.holdings, Runs(), Waker())
 
     def write(self, job: ClaimedJob, word: Settlement | None) -> None:
         self.said.append((job, word))
