@@ -22,7 +22,7 @@ def test_they_are_the_operator_s_events_of_the_table() -> None:
     }
 
 
-@pytest.mark.parametrize("state", LIVE)
+@pytest.mark.parametrize("state", sorted(LIVE))
 def test_only_what_the_table_allows_is_offered(
     state: State, operator: Client, consumer: Consumer
 ) -> None:

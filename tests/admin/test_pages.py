@@ -98,7 +98,7 @@ def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consu
     assert ">Newest</a>" in text
 
 
-@pytest.mark.parametrize("state", LIVE)
+@pytest.mark.parametrize("state", sorted(LIVE))
 def test_filters_show_what_they_say(state: State, operator: Client, consumer: Consumer) -> None:
     for each in State:
         JobFactory.create(state=each, consumer=consumer)
@@ -147,7 +147,7 @@ def test_no_lookup_that_an_index_does_not_serve(
     assert operator.get(f"{listing('archivedjob')}?{query}").status_code in (302, 400)
 
 
-@pytest.mark.parametrize("state", LIVE)
+@pytest.mark.parametrize("state", sorted(LIVE))
 def test_a_job_s_page(state: State, operator: Client, consumer: Consumer) -> None:
     job = JobFactory.create(state=state, consumer=consumer, payload="<b>Grüße</b>")
     text = read(operator, page("job", job.id))
