@@ -1,20 +1,34 @@
-"""Who calls: the channel's and the consumer's token, in the protocol's order of checks."""
+"""Who calls, by tokens: looked at in the protocol's order of checks."""
 
-from typing import Final, cast
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeVar, cast
 
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import Q
 from django.db.models.functions import Now
-from rest_framework.authentication import BaseAuthentication
+from rest_framework.authentication import (
+    BaseAuthentication,
+    BasicAuthentication,
+    SessionAuthentication,
+    TokenAuthentication,
+)
 from rest_framework.request import Request
 
 from pulljobs.api import exceptions
 from pulljobs.conf import settings
-from pulljobs.models import Channel, Consumer
+from pulljobs.models import Channel, Consumer, Producer
 
 CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
 CONSUMER_TOKEN: Final = "X-Broker-Consumer-Token"
+PRODUCER: Final = "X-Broker-Producer-ID"
+PRODUCER_TOKEN: Final = "X-Broker-Producer-Token"
 NUL: Final = "\x00"
+P = TypeVar("P", Channel, Producer)
+
+
+class Publisher(NamedTuple):
+    channel: Channel
+    producer: Producer
 
 
 class ConsumerTokens(BaseAuthentication):
@@ -22,13 +36,18 @@ class ConsumerTokens(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Consumer]:
         names = request.parser_context["kwargs"]
-        channel = _channel(names["channel"])
-        if not channel.has_token(request.headers.get(CHANNEL_TOKEN, "")):
-            raise exceptions.wrong_channel_token()
-        consumer = _consumer(channel, names["consumer"])
-        if not consumer.has_token(request.headers.get(CONSUMER_TOKEN, "")):
-            raise exceptions.wrong_consumer_token()
-        return AnonymousUser(), consumer
+        return AnonymousUser(), known(request.headers, names["channel"], names["consumer"])
+
+
+def known(headers: Mapping[str, str], channel_name: str, consumer_name: str) -> Consumer:
+    """The consumer, its channel beside it, once both tokens are right; for views of any kind."""
+    channel = _channel(channel_name)
+    if not channel.has_token(headers.get(CHANNEL_TOKEN, "")):
+        raise exceptions.wrong_channel_token()
+    consumer = _consumer(channel, consumer_name)
+    if not consumer.has_token(headers.get(CONSUMER_TOKEN, "")):
+        raise exceptions.wrong_consumer_token()
+    return consumer
 
 
 def caller(request: Request) -> Consumer:
@@ -42,17 +61,23 @@ def is_paused(consumer: Consumer) -> bool:
     return Consumer.objects.using(settings().DATABASE).filter(pause, pk=consumer.pk).exists()
 
 
-def _channel(name: str) -> Channel:
-    channels = Channel.objects.using(settings().DATABASE)
-    channel = None if NUL in name else channels.filter(name=name).first()
+def find(model: type[P], name: str) -> P | None:
+    """By its exact name; what PostgreSQL can't hold is nobody's."""
+    rows = model._default_manager.using(settings().DATABASE)
+    return None if NUL in name else rows.filter(name=name).first()
+
+
+def find_consumer(channel: Channel, name: str) -> Consumer | None:
+    """One that was not deleted."""
+    rows = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
+    return None if NUL in name else rows.filter(channel=channel, name=name).first()
+
+
+def _channel(request: Request, name: str) -> Channel:
+    """The channel, once its token is right."""
+    channel = find(Channel, name)
     if channel is None:
         raise exceptions.unknown_channel()
+    if not channel.has_token(request.headers.get(CHANNEL_TOKEN, "")):
+        raise exceptions.wrong_channel_token()
     return channel
-
-
-def _consumer(channel: Channel, name: str) -> Consumer:
-    consumers = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
-    consumer = None if NUL in name else consumers.filter(channel=channel, name=name).first()
-    if consumer is None:
-        raise exceptions.unknown_consumer()
-    return consumer

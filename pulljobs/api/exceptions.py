@@ -1,45 +1,107 @@
-"""Every refusal of the API: its status and the sentence that says what to do, as plain text."""
+"""Every refusal of the API: its status and the sentence that says what to do.
 
-from typing import Any
+Part A of the API tells it as plain text, part B as application/problem+json with a code.
+"""
 
-from django.http import HttpResponse
+import math
+from http import HTTPStatus
+from typing import Any, Final
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpResponse, JsonResponse
 from rest_framework import status
 from rest_framework.exceptions import APIException
 from rest_framework.views import set_rollback
 
 from pulljobs.states import State
 
+logger = logging.getLogger("pulljobs.api")
+
 TEXT = "text/plain; charset=utf-8"
+PROBLEM: Final = "application/problem+json"
+UNREACHABLE: Final = (OperationalError, InterfaceError)
+SOON: Final = 1
+"""Seconds after which to try again what failed for a moment."""
 
 
 class Refusal(APIException):
-    def __init__(self, status_code: int, sentence: str) -> None:
-        super().__init__(sentence)
+    """`code` says to programs what the sentence says to people; None: what the status is called."""
+
+    def __init__(
+        self, status_code: int, sentence: str, code: str | None = None, *, retry_after: int = 0
+    ) -> None:
+        super().__init__(sentence, code or HTTPStatus(status_code).name.lower())
         self.status_code = status_code
+        if retry_after:
+            self.wait = retry_after
+
+
+def unreachable() -> Refusal:
+    return Refusal(
+        503, "The database can't be reached: try again.", "unavailable", retry_after=SOON
+    )
 
 
 def unknown_channel() -> Refusal:
-    return Refusal(404, "There is no such channel: check its name in the URL.")
+    return Refusal(404, "There is no such channel: check its name in the URL.", "unknown_channel")
 
 
 def wrong_channel_token() -> Refusal:
-    return Refusal(403, "Send the channel's token as X-Broker-Channel-Token.")
+    return Refusal(
+        403, "Send the channel's token as X-Broker-Channel-Token.", "wrong_channel_token"
+    )
 
 
 def unknown_consumer() -> Refusal:
-    return Refusal(401, "The channel has no such consumer: check its name in the URL.")
+    return Refusal(
+        401, "The channel has no such consumer: check its name in the URL.", "unknown_consumer"
+    )
 
 
 def wrong_consumer_token() -> Refusal:
-    return Refusal(403, "Send the consumer's token as X-Broker-Consumer-Token.")
+    return Refusal(
+        403, "Send the consumer's token as X-Broker-Consumer-Token.", "wrong_consumer_token"
+    )
+
+
+def no_channel() -> Refusal:
+    return Refusal(404, "There is no such channel: PUT it first, or check its name in the URL.")
+
+
+def no_consumer() -> Refusal:
+    return Refusal(404, "The channel has no such consumer: check its name in the URL.")
+
+
+def no_producer() -> Refusal:
+    return Refusal(404, "There is no such producer: check its name in the URL.")
+
+
+def unknown_producer() -> Refusal:
+    return Refusal(401, "Send the id of a producer that exists as X-Broker-Producer-ID.")
+
+
+def wrong_producer_token() -> Refusal:
+    return Refusal(403, "Send the producer's token as X-Broker-Producer-Token.")
+
+
+def unknown_message() -> Refusal:
+    return Refusal(404, "The channel has no such message: check its id in the URL.")
+
+
+def unknown_path() -> Refusal:
+    return Refusal(
+        404, "There is nothing at this path: check it, and leave out a slash at its end."
+    )
 
 
 def push_consumer() -> Refusal:
-    return Refusal(412, "Jobs are pushed to this consumer: make it a pull consumer first.")
+    return Refusal(
+        412, "Jobs are pushed to this consumer: make it a pull consumer first.", "push_consumer"
+    )
 
 
 def unknown_job() -> Refusal:
-    return Refusal(404, "There is no such job: take its id from queued-jobs.")
+    return Refusal(404, "There is no such job: take its id from queued-jobs.", "unknown_job")
 
 
 def job_of_another() -> Refusal:
@@ -54,8 +116,12 @@ def bad_page() -> Refusal:
     return Refusal(400, "next must come from a Link header: leave it out to start at the head.")
 
 
-def too_large(limit: int) -> Refusal:
-    return Refusal(413, f"The body is above {limit} bytes: send NextState and nothing else.")
+def both_cursors() -> Refusal:
+    return Refusal(400, "Send next or previous, not both.")
+
+
+def too_large(limit: int, what: str = "send NextState and nothing else") -> Refusal:
+    return Refusal(413, f"The body is above {limit} bytes: {what}.")
 
 
 def malformed(problem: str) -> Refusal:
@@ -86,12 +152,84 @@ def paused() -> Refusal:
     return Refusal(409, "The consumer or its channel is paused: try again later.")
 
 
+def not_dead() -> Refusal:
+    return Refusal(400, "Only a DEAD job can be queued again: this one is not.")
+
+
+def not_deletable() -> Refusal:
+    return Refusal(404, "There is no such job that is DEAD with its retries used up.")
+
+
+def wrong_requeue() -> Refusal:
+    return Refusal(400, "Send the consumer's token as the form field requeue.")
+
+
+def not_a_form() -> Refusal:
+    return Refusal(415, "Send a form: Content-Type application/x-www-form-urlencoded.")
+
+
+def bad_field(problem: str) -> Refusal:
+    return Refusal(400, problem)
+
+
+def precondition_missing() -> Refusal:
+    return Refusal(400, "It exists: send its Last-Modified as If-Unmodified-Since to change it.")
+
+
+def precondition_failed() -> Refusal:
+    return Refusal(412, "It changed since: GET it again, then send its new Last-Modified.")
+
+
+def has_jobs(count: str) -> Refusal:
+    return Refusal(
+        409,
+        f"The consumer has {count} jobs: purge them first (DELETE its queued-jobs and its dlq), "
+        "and let those in flight end.",
+    )
+
+
+def unreadable_schedule() -> Refusal:
+    return Refusal(400, "X-Broker-Scheduled-For must be a time such as 2030-01-31T12:00:00Z.")
+
+
+def too_soon(seconds: float) -> Refusal:
+    return Refusal(412, f"X-Broker-Scheduled-For must be {seconds:g} seconds ahead or more.")
+
+
+def empty_payload() -> Refusal:
+    return Refusal(400, "The body is empty: send the message's payload.")
+
+
+def refused(status_code: int, error: Exception) -> Refusal:
+    """What publishing would not take; it says what to do."""
+    return Refusal(status_code, str(error))
+
+
+def without_metrics() -> Refusal:
+    return Refusal(501, "Metrics are not installed: python -m pip install 'pulljobs[metrics]'.")
+
+
+def unavailable() -> Refusal:
+    return Refusal(503, "The database can't be reached at the moment: try again.", retry_after=1)
+
+
 def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """DRF's exception handler: one plain sentence. None leaves what is no refusal to Django."""
+    if isinstance(error, OperationalError | InterfaceError):
+        logger.warning("The database failed a request: %s", error)
+        error = unavailable()
     if not isinstance(error, APIException):
         return None
     set_rollback()
     sentence = str(error.detail)
     if error.status_code == status.HTTP_405_METHOD_NOT_ALLOWED:
         sentence = f"{sentence} The Allow header names those that are."
-    return HttpResponse(sentence, status=error.status_code, content_type=TEXT)
+    headers = dict(_headers(error))
+    return HttpResponse(sentence, status=error.status_code, content_type=TEXT, headers=headers)
+
+
+def _headers(error: APIException) -> Iterator[tuple[str, str]]:
+    if (scheme := getattr(error, "auth_header", None)) is not None:
+        yield "WWW-Authenticate", scheme
+    if (seconds := getattr(error, "wait", None)) is not None:
+        yield "Retry-After", str(ceil(seconds))

@@ -22,7 +22,7 @@ class Transition(NamedTuple):
 
 
 def transition(body: bytes) -> Transition:
-    fields = _object(body)
+    fields = json_object(body)
     state = fields.get("nextstate")
     if not isinstance(state, str) or state not in list(State):
         raise exceptions.malformed("NextState must be INFLIGHT, DELIVERED or DEAD")
@@ -37,21 +37,21 @@ def queued_job(job: QueuedJob, message: StoredMessage) -> dict[str, Any]:
         "IncrementalTimeout": int(timeout.total_seconds()),
         "Message": {
             "MessageID": message.client_message_id or ids.encode(job.message_id),
-            **_payload(message.payload),
+            **payload_fields(message.payload),
             "Headers": message.headers,
             "ContentType": message.content_type,
         },
     }
 
 
-def _payload(payload: bytes) -> dict[str, str]:
+def payload_fields(payload: bytes) -> dict[str, str]:
     try:
         return {"Payload": payload.decode()}
     except UnicodeDecodeError:
         return {"Payload": base64.b64encode(payload).decode(), "PayloadEncoding": "base64"}
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
     """The JSON object with its keys in lower case."""
     try:
         parsed = json.loads(body.decode(), parse_constant=_refuse)
