@@ -34,7 +34,8 @@ def settings() -> str:
     for field in fields(conf.Settings):
         about = re.search(rf'    {field.name}: .*?\n(?:    """(.*?)""")?', source, re.DOTALL)
         text = " ".join((about[1] or "").split()) if about else ""
-        rows.append(f"| `{field.name}` | `{field.default}` | {text} |")
+        default = getattr(conf.Settings(), field.name)
+        rows.append(f"| `{field.name}` | `{default}` | {text} |")
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
 
 

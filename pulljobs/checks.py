@@ -1,18 +1,24 @@
 """What `manage.py check` says about a project that uses pulljobs."""
 
-from collections.abc import Sequence
+import base64
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
-from pulljobs.conf import SETTING, Settings, load, mistyped, unknown
+from pulljobs import sealing
+from pulljobs.conf import OF_DRF, SETTING, Settings, load, mistyped, settings, unknown
 
 MAY_BE_ZERO = {"MIN_FETCH_INTERVAL", "DEDUPE_WINDOW", "MAX_HEADERS", "MAX_HEADER_BYTES"}
+AUTHTOKEN = "rest_framework.authtoken"
+ACCESS = ("users", "read-only", "open")
+RATE = re.compile(r"[1-9][0-9]{0,8}/(s|sec|second|m|min|minute|h|hour|d|day)")
 ORDERED = (
     ("CONCURRENCY", "MAX_HELD", "some threads would never get a job."),
     ("FLUSH_INTERVAL", "MAX_LEASE", "outcomes would be written after the lease is over."),
@@ -32,7 +38,7 @@ def check_settings(
         return [Error(problem, id="pulljobs.E002") for problem in problems]
     if problems := mistyped(given):
         return [Error(problem, id="pulljobs.E003") for problem in problems]
-    return [*out_of_order(load(given)), *_wrong_engine(load(given))]
+    return [*out_of_order(load(given)), *_wrong_engine(load(given)), *_wrong_access(load(given))]
 
 
 def out_of_order(settings: Settings) -> list[CheckMessage]:
@@ -56,7 +62,7 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
 def _is_nothing(value: Any) -> bool:
     if isinstance(value, timedelta):
         return value <= timedelta()
-    return isinstance(value, int) and value <= 0
+    return type(value) is int and value <= 0
 
 
 def _wrong_engine(settings: Settings) -> list[CheckMessage]:
@@ -78,3 +84,77 @@ def _wrong_engine(settings: Settings) -> list[CheckMessage]:
             id="pulljobs.E008",
         )
     ]
+
+
+def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
+    """About the HTTP API, told by settings only: the API itself may not be installed."""
+    if settings.API_ACCESS not in ACCESS:
+        words = ", ".join(ACCESS)
+        yield Error(f"{SETTING}['API_ACCESS'] must be one of: {words}.", id="pulljobs.E009")
+    for scope, rate in settings.THROTTLES.items():
+        if not (isinstance(rate, str) and RATE.fullmatch(rate)):
+            yield Error(
+                f"{SETTING}['THROTTLES'][{scope!r}] must be a rate such as '100/s', not {rate!r}.",
+                id="pulljobs.E010",
+            )
+    if settings.GATEWAY_SECRETS and not all(map(_is_base64, settings.GATEWAY_SECRETS)):
+        yield Error(f"{SETTING}['GATEWAY_SECRETS'] must be text in base64.", id="pulljobs.E011")
+    if list(settings.API_AUTHENTICATION) != list(OF_DRF):
+        yield from _no_authtoken(settings)
+    yield from _wrong_keys(settings)
+
+
+@register(Tags.security, deploy=True)
+def check_deployment(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    open_to = {
+        "API_ACCESS": ("users", "may manage or read the registry and its messages over HTTP."),
+        "TOKENS_REQUIRED": (True, "may publish, take and settle over HTTP."),
+    }
+    return [
+        Warning(
+            f"{SETTING}[{name!r}] is {value!r}: without a login or a token anybody {may}",
+            hint="Leave it out, unless a network that you trust is the only way in.",
+            id="pulljobs.W003",
+        )
+        for name, (safe, may) in open_to.items()
+        if (value := getattr(settings(), name)) != safe
+    ]
+
+
+def _no_authtoken(settings: Settings) -> Iterator[CheckMessage]:
+    """Of the default classes it is left out without a word where its app is missing."""
+    if OF_DRF[-1] in settings.API_AUTHENTICATION and not apps.is_installed(AUTHTOKEN):
+        yield Warning(
+            f"{SETTING}['API_AUTHENTICATION'] names TokenAuthentication, which is left out.",
+            hint=f"Add {AUTHTOKEN!r} to INSTALLED_APPS and migrate.",
+            id="pulljobs.W002",
+        )
+
+
+def _wrong_keys(settings: Settings) -> Iterator[CheckMessage]:
+    if not sealing.is_available():
+        if settings.TOKEN_KEYS or apps.is_installed("rest_framework"):
+            yield Warning(
+                "The package cryptography is missing: tokens are neither shown again nor sent to "
+                "push consumers.",
+                hint="python -m pip install 'pulljobs[api]'",
+                id="pulljobs.W001",
+            )
+        return
+    try:
+        sealing.keys()
+    except (ValueError, TypeError, AttributeError):
+        yield Error(
+            f"{SETTING}['TOKEN_KEYS'] must be Fernet keys.",
+            hint="Make one with cryptography.fernet.Fernet.generate_key().decode().",
+            id="pulljobs.E012",
+        )
+
+
+def _is_base64(secret: object) -> bool:
+    try:
+        return isinstance(secret, str) and bool(base64.b64decode(secret, validate=True))
+    except ValueError:
+        return False

@@ -4,12 +4,13 @@ Read when first needed and again after `setting_changed`, so tests can override 
 timedeltas, sizes are bytes. A flag of `runpullworker` bears the name of its setting.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
@@ -18,6 +19,9 @@ from django.dispatch import receiver
 from pulljobs.errors import ConfigurationError
 
 SETTING = "PULLJOBS"
+OF_DRF = tuple(
+    f"rest_framework.authentication.{kind}Authentication" for kind in ("Session", "Basic", "Token")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,24 @@ class Settings:
     GRACEFUL_TIMEOUT: timedelta = timedelta(seconds=15)
     """What running handlers get after SIGTERM."""
 
+    TOKEN_KEYS: Sequence[str] = field(default=(), repr=False)
+    """Fernet keys of the tokens' sealed copies: the first seals, all open; else from SECRET_KEY."""
+    API_AUTHENTICATION: Sequence[str] = OF_DRF
+    """By what Django users are known that manage and read over HTTP: classes of DRF."""
+    API_ACCESS: str = "users"
+    """Who may manage and read over HTTP: `users` with the permission, `read-only` also lets anybody
+    read, `open` lets anybody do all."""
+    TOKENS_REQUIRED: bool = True
+    """Without, producers and consumers are who they say they are."""
+    THROTTLES: Mapping[str, str] = field(default_factory=dict)
+    """Requests of one token by scope, such as `{"pull": "100/s"}`; other scopes have no limit."""
+    GATEWAY_SECRETS: Sequence[str] = field(default=(), repr=False)
+    """In base64: requests must bear an X-Broker-Signature by one of them; none: no gateway."""
+    GATEWAY_TOLERANCE: timedelta = timedelta(minutes=5)
+    """How far a signature's time may be from ours, either way."""
+    GATEWAY_EXEMPT: Sequence[str] = ("/_status", "/metrics", "/debug/pprof/", "/livez", "/readyz")
+    """Paths that begin so need no signature."""
+
 
 def load(given: Mapping[str, Any]) -> Settings:
     """Raise ConfigurationError for an unknown key or a value of the wrong type."""
@@ -91,10 +113,26 @@ def mistyped(given: Mapping[str, Any]) -> list[str]:
     """One sentence for each value of the wrong type."""
     types: dict[str, Any] = {field.name: field.type for field in fields(Settings)}
     return [
-        f"{SETTING}[{key!r}] must be {_words(types[key])}, not {value!r}."
+        f"{SETTING}[{key!r}] must be {_words(types[key])}, not {_shown(key, value)}."
         for key, value in given.items()
-        if isinstance(value, bool) or not isinstance(value, types[key])
+        if not _fits(value, types[key])
     ]
+
+
+def _fits(value: object, expected: Any) -> bool:
+    """Containers from the outside only; a bool is no number, and text is no list."""
+    if isinstance(expected, UnionType):
+        return any(_fits(value, one) for one in get_args(expected))
+    kind = get_origin(expected) or expected
+    if kind is Sequence:
+        return isinstance(value, list | tuple)
+    return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+
+
+def _shown(key: str, value: object) -> str:
+    """Not what may be a secret."""
+    secret = key.endswith(("_KEYS", "_SECRETS"))
+    return f"of type {type(value).__name__}" if secret else repr(value)
 
 
 def _words(expected: Any) -> str:

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import backoff
+from pulljobs import backoff, sealing
 
 _TOKEN_BYTES = 24
 
@@ -47,7 +47,13 @@ class Party(models.Model):
         """Give it this token, or a random one, without saving; the token, to be shown once."""
         token = token or secrets.token_urlsafe(_TOKEN_BYTES)
         self.token_digest = digest(token)
+        self.token_sealed = sealing.seal(token)
         return token
+
+    def shown_token(self) -> str | None:
+        """The token itself; None if there is no sealed copy of it, or none that we can open."""
+        token = sealing.unseal(self.token_sealed)
+        return token if token is not None and self.has_token(token) else None
 
     def has_token(self, token: str) -> bool:
         """Whether that is the token, in a time that tells nothing about it."""

@@ -1,0 +1,13 @@
+"""Seal the copies of tokens with the newest key, and name those that no key opens."""
+
+from typing import Any
+
+from pulljobs import sealing, tokens
+from pulljobs.errors import ConfigurationError
+from pulljobs.management.subcommands import Answer
+
+
+def handle(**options: Any) -> Answer:
+    if not sealing.is_available():
+        raise ConfigurationError("Nothing is sealed here: pip install cryptography first.")
+    return Answer.of(tokens.rotate()._asdict())

@@ -1,0 +1,88 @@
+"""`manage.py pulljobs rotatetokens` leaves every copy under the newest key."""
+
+import json
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from pulljobs import sealing, tokens
+from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.models.registry import Party
+from tests.access.keys import new_key, sealed_by
+
+pytestmark = pytest.mark.django_db
+
+
+def rotate(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    call_command("pulljobs", "rotatetokens", "--json")
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def parties() -> list[Party]:
+    channel, producer = Channel(name="orders"), Producer(name="shop")
+    channel.save()
+    producer.save()
+    consumer = Consumer(name="billing", channel=channel)
+    consumer.save()
+    return [channel, producer, consumer]
+
+
+def test_all_are_resealed_once_and_keep_their_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = new_key(), new_key()
+    with sealed_by(old):
+        made = parties()
+        shown = [party.shown_token() for party in made]
+    with sealed_by(new, old):
+        first, second = rotate(capsys), rotate(capsys)
+    assert (first["resealed"], first["kept"]) == (3, 0)
+    assert (second["resealed"], second["kept"]) == (0, 3)
+    for party, changed_at in [(party, party.changed_at) for party in made]:
+        party.refresh_from_db()
+        assert party.changed_at == changed_at
+    with sealed_by(new):
+        assert [party.shown_token() for party in made] == shown
+
+
+def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixture[str]) -> None:
+    with sealed_by(new_key()):
+        *_others, billing = parties()
+    Channel.objects.update(token_sealed="")
+    with sealed_by(new_key()):
+        told = rotate(capsys)
+        assert told == {
+            "resealed": 0,
+            "kept": 0,
+            "unreadable": ["producer shop", "consumer orders/billing"],
+            "without_copy": 1,
+        }
+        billing.set_token("a new one")
+        billing.save()
+        assert rotate(capsys)["kept"] == 1
+
+
+def test_a_token_set_meanwhile_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its look at the row and its write, somebody gives the channel a new token."""
+    old, new = new_key(), new_key()
+    with sealed_by(old):
+        Channel.objects.create(name="orders")
+    seal = sealing.seal
+
+    def overtaken(token: str) -> str:
+        monkeypatch.undo()
+        channel = Channel.objects.get()
+        channel.set_token("the new one")
+        channel.save()
+        return seal(token)
+
+    with sealed_by(new, old):
+        monkeypatch.setattr(sealing, "seal", overtaken)
+        assert tokens.rotate().resealed == 0
+        assert Channel.objects.get().shown_token() == "the new one"
+
+
+def test_without_cryptography_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "find_spec", lambda name: None)
+    with pytest.raises(CommandError, match="pip install cryptography"):
+        call_command("pulljobs", "rotatetokens")
