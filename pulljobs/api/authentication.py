@@ -1,6 +1,6 @@
 """Who calls, by tokens: looked at in the protocol's order of checks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar, cast
 
 from django.contrib.auth.models import AnonymousUser
@@ -39,20 +39,67 @@ class ConsumerTokens(BaseAuthentication):
         return AnonymousUser(), known(request.headers, names["channel"], names["consumer"])
 
 
-def known(headers: Mapping[str, str], channel_name: str, consumer_name: str) -> Consumer:
+class DeleterTokens(BaseAuthentication):
+    """To delete jobs: the same tokens, but a consumer that is not there is 404."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Consumer]:
+        names = request.parser_context["kwargs"]
+        found = known(request.headers, names["channel"], names["consumer"], exceptions.no_consumer)
+        return AnonymousUser(), found
+
+
+class ProducerTokens(BaseAuthentication):
+    """The caller is a producer, who shows the channel's token and its own."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Publisher]:
+        channel = known_channel(request.headers, request.parser_context["kwargs"]["channel"])
+        producer = find(Producer, request.headers.get(PRODUCER, ""))
+        if producer is None:
+            raise exceptions.unknown_producer()
+        if not producer.has_token(request.headers.get(PRODUCER_TOKEN, "")):
+            raise exceptions.wrong_producer_token()
+        return AnonymousUser(), Publisher(channel, producer)
+
+
+def known(
+    headers: Mapping[str, str],
+    channel_name: str,
+    consumer_name: str,
+    unknown: Callable[[], Exception] = exceptions.unknown_consumer,
+) -> Consumer:
     """The consumer, its channel beside it, once both tokens are right; for views of any kind."""
-    channel = _channel(channel_name)
-    if not channel.has_token(headers.get(CHANNEL_TOKEN, "")):
-        raise exceptions.wrong_channel_token()
-    consumer = _consumer(channel, consumer_name)
+    channel = known_channel(headers, channel_name)
+    consumer = find_consumer(channel, consumer_name)
+    if consumer is None:
+        raise unknown()
     if not consumer.has_token(headers.get(CONSUMER_TOKEN, "")):
         raise exceptions.wrong_consumer_token()
     return consumer
 
 
+def known_channel(headers: Mapping[str, str], name: str) -> Channel:
+    """The channel, once its token is right."""
+    channel = find(Channel, name)
+    if channel is None:
+        raise exceptions.unknown_channel()
+    if not channel.has_token(headers.get(CHANNEL_TOKEN, "")):
+        raise exceptions.wrong_channel_token()
+    return channel
+
+
+def users() -> list[BaseAuthentication]:
+    """By what users of Django are known."""
+    return [BasicAuthentication(), SessionAuthentication(), TokenAuthentication()]
+
+
 def caller(request: Request) -> Consumer:
     """Who the tokens belong to."""
     return cast("Consumer", request.auth)
+
+
+def publisher(request: Request) -> Publisher:
+    """Who the tokens of a producer belong to, and where it publishes."""
+    return cast("Publisher", request.auth)
 
 
 def is_paused(consumer: Consumer) -> bool:
@@ -69,15 +116,10 @@ def find(model: type[P], name: str) -> P | None:
 
 def find_consumer(channel: Channel, name: str) -> Consumer | None:
     """One that was not deleted."""
+    if NUL in name:
+        return None
     rows = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
-    return None if NUL in name else rows.filter(channel=channel, name=name).first()
-
-
-def _channel(request: Request, name: str) -> Channel:
-    """The channel, once its token is right."""
-    channel = find(Channel, name)
-    if channel is None:
-        raise exceptions.unknown_channel()
-    if not channel.has_token(request.headers.get(CHANNEL_TOKEN, "")):
-        raise exceptions.wrong_channel_token()
-    return channel
+    found = rows.filter(channel=channel, name=name).first()
+    if found is not None:
+        found.channel = channel
+    return found

@@ -3,6 +3,7 @@
 Part A of the API tells it as plain text, part B as application/problem+json with a code.
 """
 
+import logging
 import math
 from http import HTTPStatus
 from typing import Any, Final
@@ -209,27 +210,57 @@ def without_metrics() -> Refusal:
     return Refusal(501, "Metrics are not installed: python -m pip install 'pulljobs[metrics]'.")
 
 
-def unavailable() -> Refusal:
-    return Refusal(503, "The database can't be reached at the moment: try again.", retry_after=1)
-
-
 def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """DRF's exception handler: one plain sentence. None leaves what is no refusal to Django."""
-    if isinstance(error, OperationalError | InterfaceError):
-        logger.warning("The database failed a request: %s", error)
-        error = unavailable()
-    if not isinstance(error, APIException):
+    refusal = refusal_of(error)
+    if refusal is None:
         return None
     set_rollback()
-    sentence = str(error.detail)
-    if error.status_code == status.HTTP_405_METHOD_NOT_ALLOWED:
-        sentence = f"{sentence} The Allow header names those that are."
-    headers = dict(_headers(error))
-    return HttpResponse(sentence, status=error.status_code, content_type=TEXT, headers=headers)
+    sentence = sentence_of(refusal)
+    headers = headers_of(refusal)
+    return HttpResponse(sentence, status=refusal.status_code, content_type=TEXT, headers=headers)
 
 
-def _headers(error: APIException) -> Iterator[tuple[str, str]]:
-    if (scheme := getattr(error, "auth_header", None)) is not None:
-        yield "WWW-Authenticate", scheme
-    if (seconds := getattr(error, "wait", None)) is not None:
-        yield "Retry-After", str(ceil(seconds))
+def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """The same as application/problem+json, for part B."""
+    refusal = refusal_of(error)
+    if refusal is None:
+        return None
+    set_rollback()
+    problem = {
+        "type": "about:blank",
+        "title": HTTPStatus(refusal.status_code).phrase,
+        "status": refusal.status_code,
+        "detail": sentence_of(refusal),
+        "code": str(refusal.get_codes()),
+    }
+    return JsonResponse(
+        problem,
+        status=refusal.status_code,
+        content_type=PROBLEM,
+        headers=headers_of(refusal),
+    )
+
+
+def refusal_of(error: Exception) -> APIException | None:
+    """A database that is away is a refusal, too."""
+    if isinstance(error, UNREACHABLE):
+        logger.warning("The database failed a request: %s", error)
+        return unreachable()
+    return error if isinstance(error, APIException) else None
+
+
+def sentence_of(refusal: APIException) -> str:
+    if refusal.status_code == status.HTTP_405_METHOD_NOT_ALLOWED:
+        return f"{refusal.detail} The Allow header names those that are."
+    return str(refusal.detail)
+
+
+def headers_of(refusal: APIException) -> dict[str, str]:
+    """What DRF tells a caller beside the status."""
+    headers = {}
+    if (scheme := getattr(refusal, "auth_header", None)) is not None:
+        headers["WWW-Authenticate"] = scheme
+    if (seconds := getattr(refusal, "wait", None)) is not None:
+        headers["Retry-After"] = str(math.ceil(seconds))
+    return headers

@@ -1,3 +1,5 @@
+from collections.abc import Mapping, Sequence
+
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -5,6 +7,9 @@ from rest_framework.views import APIView
 from pulljobs.api import exceptions
 from pulljobs.api.authentication import caller
 from pulljobs.models import Consumer
+
+Needs = Mapping[str, Sequence[str]]
+"""By method, the permissions that a user must have, all of them."""
 
 
 class PullConsumer(BasePermission):
@@ -14,3 +19,11 @@ class PullConsumer(BasePermission):
         if caller(request).type != Consumer.Type.PULL:
             raise exceptions.push_consumer()
         return True
+
+
+class ModelPermission(BasePermission):
+    """What the view's `needs` name for the method."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        needs: Needs = getattr(view, "needs", {})
+        return request.user.has_perms(needs[request.method or ""])

@@ -1,9 +1,7 @@
-"""What the endpoints of pull consumers share."""
+"""What all endpoints of the broker protocol share."""
 
-import re
-import uuid
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 from django.http import HttpRequest
 from rest_framework.negotiation import BaseContentNegotiation
@@ -12,12 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from pulljobs.api import exceptions
-from pulljobs.api.authentication import ConsumerTokens
-from pulljobs.api.permissions import PullConsumer
-
-REQUEST_ID: Final = "X-Request-ID"
-_ECHOED: Final = re.compile(r"[\x20-\x7e]{1,200}")
+from pulljobs.api import exceptions, request_ids
+from pulljobs.api.authentication import ConsumerTokens, users
+from pulljobs.api.permissions import ModelPermission, Needs, PullConsumer
 
 
 class AlwaysJson(BaseContentNegotiation):
@@ -33,14 +28,12 @@ class AlwaysJson(BaseContentNegotiation):
         return first, first.media_type or ""
 
 
-class PullConsumerView(APIView):
-    """A method that is not allowed is told first, then the tokens are looked at."""
+class ProtocolView(APIView):
+    """A method that is not allowed is told first, then it is looked at who calls."""
 
-    authentication_classes = [ConsumerTokens]
-    permission_classes = [PullConsumer]
     renderer_classes = [JSONRenderer]
     content_negotiation_class = AlwaysJson
-    http_method_names = ["get", "post", "options"]  # without HEAD, which Django would add to GET
+    http_method_names = ["get", "post", "put", "delete", "options"]  # HEAD would come with GET
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         if request.method not in self.allowed_methods:
@@ -54,9 +47,25 @@ class PullConsumerView(APIView):
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         final = super().finalize_response(request, response, *args, **kwargs)
-        given = request.headers.get(REQUEST_ID, "")
-        final[REQUEST_ID] = given if _ECHOED.fullmatch(given) else uuid.uuid4().hex
+        final[request_ids.HEADER] = request_ids.of(request._request)
         return final
 
     def get_exception_handler(self) -> Callable[..., Any]:
         return exceptions.as_text
+
+
+class PullConsumerView(ProtocolView):
+    """For the consumer that the URL names: its jobs."""
+
+    authentication_classes = [ConsumerTokens]
+    permission_classes = [PullConsumer]
+
+
+class UserView(ProtocolView):
+    """For users of Django: who may do it is told by `needs`."""
+
+    needs: Needs = {}
+    permission_classes = [ModelPermission]
+
+    def get_authenticators(self) -> list[Any]:
+        return users()
