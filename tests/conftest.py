@@ -1,5 +1,20 @@
+import os
+
 import psycopg
+import pytest
 from django.db import OperationalError, connection
+
+PROCESSES_PER_CORE = 2  # many tests wait for processes of their own
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return PROCESSES_PER_CORE * (cores or 1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests start first, in their random order, so that none is left alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_report_header() -> str:
