@@ -146,4 +146,19 @@ class Migration(migrations.Migration):
             model_name='scheduledmessage',
             constraint=models.UniqueConstraint(fields=('channel', 'client_message_id'), name='pulljobs_scheduled_id'),
         ),
+        migrations.AlterField(
+            model_name='channel',
+            name='changed_at',
+            field=pulljobs.models.fields.ChangedAtField(editable=False),
+        ),
+        migrations.AlterField(
+            model_name='consumer',
+            name='changed_at',
+            field=pulljobs.models.fields.ChangedAtField(editable=False),
+        ),
+        migrations.AlterField(
+            model_name='producer',
+            name='changed_at',
+            field=pulljobs.models.fields.ChangedAtField(editable=False),
+        ),
     ]

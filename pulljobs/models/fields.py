@@ -1,9 +1,11 @@
 """Column types and defaults that Django has no word for."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils import timezone
 
 
 class TimeOrderedId(models.Func):
@@ -29,3 +31,14 @@ class Xid8Field(models.BigIntegerField):  # type: ignore[type-arg]  # generic fo
 class CurrentTransaction(models.Func):
     template = "pg_current_xact_id()"
     output_field = Xid8Field()
+
+
+class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
+    """When the row was saved last, in a second of its own: HTTP tells versions apart by seconds."""
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> datetime:
+        now, before = timezone.now(), getattr(model_instance, self.attname)
+        if before is not None:
+            now = max(now, before.replace(microsecond=0) + timedelta(seconds=1))
+        setattr(model_instance, self.attname, now)
+        return now

@@ -12,6 +12,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import backoff, sealing
+from pulljobs.models.fields import ChangedAtField
 
 _TOKEN_BYTES = 24
 
@@ -30,7 +31,7 @@ class Party(models.Model):
     token_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
     """The token encrypted, for those who must be shown it again or send it on."""
     created_at = models.DateTimeField(auto_now_add=True)
-    changed_at = models.DateTimeField(auto_now=True)
+    changed_at = ChangedAtField(editable=False)
 
     class Meta:
         abstract = True
