@@ -68,6 +68,17 @@ class Settings:
     GRACEFUL_TIMEOUT: timedelta = timedelta(seconds=15)
     """What running handlers get after SIGTERM."""
 
+    MAX_BATCH: int = 100
+    """Jobs of one pull, outcomes of one ack, messages of one batch over HTTP, at the most."""
+    MAX_BATCH_BYTES: int = 8 * 1024 * 1024
+    """The body of a batch."""
+    MAX_EXPIRES: timedelta = timedelta(seconds=60)
+    """How long a pull over HTTP may linger."""
+    MAX_LINGERING_THREADS: int = 8
+    """Pulls that may linger at once in a process where each holds a thread: under WSGI."""
+    ADDRESS: str = ""
+    """The base URL at which others reach the API of this process; else as its first caller did."""
+
     TOKEN_KEYS: Sequence[str] = field(default=(), repr=False)
     """Fernet keys of the tokens' sealed copies: the first seals, all open; else from SECRET_KEY."""
     API_AUTHENTICATION: Sequence[str] = OF_DRF

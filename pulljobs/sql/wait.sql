@@ -1,10 +1,23 @@
--- Say that a process waits for jobs of these consumers.
+-- Say that a process waits for jobs of these consumers, and how many pulls over HTTP wait in it.
 -- Event: none; committed before the claim that follows it.
--- Parameters: consumer_ids bigint[], node_id uuid, patience interval.
--- Returns: nothing.
+-- Parameters: consumer_ids bigint[], pulls int[] (of one length), node_id uuid, patience interval.
+-- Returns: consumer_id, elsewhere (pulls that wait in other processes; those that register at this moment are not seen).
 -- Locks: the node's own rows. Index: waiter primary key.
-INSERT INTO pulljobs_pull_waiter (consumer_id, node_id, waiting_until)
-SELECT consumer_id, %(node_id)s::uuid, clock_timestamp() + %(patience)s::interval
-FROM unnest(%(consumer_ids)s::bigint[]) AS row (consumer_id)
-ON CONFLICT (consumer_id, node_id) DO UPDATE
-SET waiting_until = excluded.waiting_until
+WITH waiting AS MATERIALIZED (
+    SELECT *
+    FROM unnest(%(consumer_ids)s::bigint[], %(pulls)s::int[]) AS row (consumer_id, pulls)
+),
+registered AS (
+    INSERT INTO pulljobs_pull_waiter (consumer_id, node_id, waiting, waiting_until)
+    SELECT consumer_id, %(node_id)s::uuid, pulls, clock_timestamp() + %(patience)s::interval
+    FROM waiting
+    ON CONFLICT (consumer_id, node_id) DO UPDATE
+    SET waiting = excluded.waiting, waiting_until = excluded.waiting_until
+)
+SELECT waiting.consumer_id, coalesce(sum(other.waiting), 0)::int AS elsewhere
+FROM waiting
+LEFT JOIN pulljobs_pull_waiter AS other
+    ON other.consumer_id = waiting.consumer_id
+    AND other.node_id <> %(node_id)s::uuid
+    AND other.waiting_until > clock_timestamp()
+GROUP BY waiting.consumer_id

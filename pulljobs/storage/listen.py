@@ -3,7 +3,8 @@
 Polling is the truth. A notification that gets lost costs one poll interval.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -11,9 +12,14 @@ from uuid import UUID
 import psycopg
 from django.db import connections, transaction
 
+from pulljobs.models import PullWaiter
 from pulljobs.storage.statements import run
 
 DATABASE_CHANNEL: Final = "pulljobs"
+LOST_CHANNEL: Final = "pulljobs_lost"
+PROBE_SECONDS: Final = 30.0
+LOST_TOGETHER: Final = 300
+"""Ids in one notification, which takes 8000 bytes."""
 
 
 def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:
@@ -29,31 +35,93 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
     run(using, "notify", params, always_prepare=True)
 
 
-def wait(using: str, consumer_ids: Sequence[int], node_id: UUID, patience: timedelta) -> None:
-    """Be woken for these consumers for so long. Commit, then claim, and only then wait."""
-    params = {"consumer_ids": sorted(consumer_ids), "node_id": node_id, "patience": patience}
-    run(using, "wait", params)
+def tell_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
+    """Once the transaction is committed, tell all workers that nobody holds these jobs any more."""
+    if job_ids:
+        transaction.on_commit(lambda: _tell_lost(using, job_ids), using=using, robust=True)
+
+
+def _tell_lost(using: str, job_ids: Sequence[int]) -> None:
+    with connections[using].cursor() as cursor:
+        for start in range(0, len(job_ids), LOST_TOGETHER):
+            together = ",".join(map(str, job_ids[start : start + LOST_TOGETHER]))
+            cursor.execute("SELECT pg_notify(%s, %s)", [LOST_CHANNEL, together])
+
+
+def wait(
+    using: str,
+    consumer_ids: Sequence[int],
+    node_id: UUID,
+    patience: timedelta,
+    pulls: Sequence[int] = (),
+) -> dict[int, int]:
+    """Be woken for these consumers for so long. Commit, then claim, and only then wait.
+
+    `pulls` over HTTP wait in this process, a number each (none: 0); how many wait in others.
+    """
+    params = {
+        "consumer_ids": list(consumer_ids),
+        "pulls": list(pulls or [0] * len(consumer_ids)),
+        "node_id": node_id,
+        "patience": patience,
+    }
+    return dict(run(using, "wait", params))
+
+
+def leave(using: str, consumer_ids: Sequence[int], node_id: UUID) -> None:
+    """Be woken for these consumers no more."""
+    rows = PullWaiter.objects.using(using).filter(node_id=node_id)
+    rows.filter(consumer_id__in=consumer_ids).delete()
 
 
 class Listener:
-    """A connection that hears the wake-ups of all consumers."""
+    """A connection that hears the wake-ups of all consumers, and which jobs were taken away."""
 
-    def __init__(self, using: str) -> None:
-        connection = connections[using]
-        params = connection.get_connection_params()
-        params.pop("cursor_factory", None)
-        params.pop("context", None)
-        connection.ensure_connection()
-        self._connection: psycopg.Connection[Any] = psycopg.connect(**params, autocommit=True)
+    def __init__(self, using: str, on_lost: Callable[[list[int]], None] | None = None) -> None:
+        self._on_lost = on_lost
+        self._connection: psycopg.Connection[Any] = psycopg.connect(**session_of_its_own(using))
         self._connection.execute(f"LISTEN {DATABASE_CHANNEL}")
+        if on_lost is not None:
+            self._connection.execute(f"LISTEN {LOST_CHANNEL}")
 
     def heard(self, timeout: timedelta) -> set[int]:
         """Consumers that got something, as soon as one did; empty after the timeout."""
         seconds = timeout.total_seconds()
-        return {
-            int(notification.payload)
-            for notification in self._connection.notifies(timeout=seconds, stop_after=1)
-        }
+        consumer_ids = set()
+        for notification in self._connection.notifies(timeout=seconds, stop_after=1):
+            if notification.channel == DATABASE_CHANNEL:
+                consumer_ids.add(int(notification.payload))
+            elif self._on_lost is not None:
+                self._on_lost(list(map(int, notification.payload.split(","))))
+        return consumer_ids
 
     def close(self) -> None:
         self._connection.close()
+
+
+@asynccontextmanager
+async def listening(params: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[int]]:
+    """The consumers that get something, on the running event loop; `params` as below.
+
+    psycopg.Error ends it when the connection does.
+    """
+    async with await psycopg.AsyncConnection.connect(**params) as connection:
+        await connection.execute(f"LISTEN {DATABASE_CHANNEL}")
+        yield _heard(connection)
+
+
+async def _heard(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[int]:
+    while True:
+        async for notification in connection.notifies(timeout=PROBE_SECONDS):
+            yield int(notification.payload)
+        await connection.execute("SELECT")  # A connection that is cut off says nothing by itself.
+
+
+def session_of_its_own(using: str) -> dict[str, Any]:
+    """Parameters of a connection that is not Django's; raises when the server is away."""
+    connection = connections[using]
+    connection.ensure_connection()
+    params = connection.get_connection_params()
+    params.pop("cursor_factory", None)
+    params.pop("context", None)
+    return {**params, "autocommit": True}

@@ -7,9 +7,16 @@ from django.db.models.functions import Now
 from pulljobs.models import Node, PullWaiter
 
 
-def register(using: str, node_id: UUID, name: str) -> None:
+def register(
+    using: str, node_id: UUID, name: str, *, kind: str = Node.Kind.WORKER, address: str = ""
+) -> None:
     Node.objects.using(using).create(
-        id=node_id, name=name[:255], started_at=Now(), heartbeat_at=Now()
+        id=node_id,
+        name=name[:255],
+        kind=kind,
+        address=address[:2000],
+        started_at=Now(),
+        heartbeat_at=Now(),
     )
 
 
