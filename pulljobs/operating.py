@@ -19,11 +19,12 @@ class Outcome(NamedTuple):
 
 
 def kill(job_ids: Iterable[int], *, by: str) -> Outcome:
-    """End jobs that wait or run; a handler that runs one finds its lease lost."""
+    """End jobs that wait or run; the worker of one that runs is told at once."""
+    using = settings().DATABASE
     asked = sorted(set(job_ids))
-    return _outcome(
-        asked, jobs.kill(settings().DATABASE, asked, reason=Reason.KILLED, error=f"killed by {by}")
-    )
+    killed = jobs.kill(using, asked, reason=Reason.KILLED, error=f"killed by {by}")
+    listen.tell_lost_on_commit(using, [id for id, held in killed.items() if held])
+    return _outcome(asked, killed)
 
 
 def redrive(job_ids: Iterable[int]) -> Outcome:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from pulljobs.states import Event
+from pulljobs.states import Event, Reason
 
 
 class Held(NamedTuple):
@@ -28,6 +28,8 @@ class Settlement(NamedTuple):
     error: str | None = None
     result: str | None = None
     """JSON."""
+    started: bool | None = None
+    """Of an expiry: whether the job had; None: nobody knows."""
 
 
 def deliver(held: Held, result: str | None = None) -> Settlement:
@@ -41,6 +43,11 @@ def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:
 def retry(held: Held, error: str, *, after: timedelta | None = None) -> Settlement:
     """`after` None: the consumer's own delay."""
     return Settlement(held, Event.RETRY, error=error, delay=after)
+
+
+def time_out(held: Held, error: str) -> Settlement:
+    """Tried again like any other failure; DEAD as `timed_out` when its retries are used up."""
+    return Settlement(held, Event.RETRY, reason=Reason.TIMED_OUT, error=error)
 
 
 def release(held: Held) -> Settlement:

@@ -4,7 +4,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -16,8 +16,8 @@ from pulljobs.conf import settings
 from pulljobs.floors import Entry, Floors
 from pulljobs.models import Consumer, Lease
 from pulljobs.outcomes import Held, Settlement
-from pulljobs.states import State
-from pulljobs.storage import jobs, messages, statements
+from pulljobs.states import Event, State
+from pulljobs.storage import jobs, listen, messages, statements
 from pulljobs.storage.rows import Finished, HeldJob, StoredMessage, Taken
 from pulljobs.telemetry import JobRefused, JobsClaimed, JobsExpired, JobsFinished, LeasesLost, emit
 
@@ -125,9 +125,14 @@ def take(
     return taken
 
 
-def renew(held: Sequence[Held], lease: timedelta | None = None) -> dict[Held, datetime]:
-    """New deadlines; what is missing in the answer is lost."""
-    return jobs.renew(settings().DATABASE, held, lease)
+def renew(
+    held: Sequence[Held],
+    lease: timedelta | None = None,
+    *,
+    running: Collection[int] | None = None,
+) -> dict[Held, datetime]:
+    """New deadlines; what is missing in the answer is lost. A worker says which ones are running."""
+    return jobs.renew(settings().DATABASE, held, lease, running=running)
 
 
 def finish(settlements: Sequence[Settlement]) -> Finished:
@@ -139,6 +144,8 @@ def finish(settlements: Sequence[Settlement]) -> Finished:
         emit(LeasesLost(len(finished.lost)))
     for job_id, error in finished.refused.items():
         emit(JobRefused(job_id, error))
+    released = {one.held.job_id for one in settlements if one.event is Event.RELEASE}
+    _wake_for(released & finished.states.keys())
     return finished
 
 
@@ -154,7 +161,7 @@ def abandon(node_id: UUID, started: frozenset[int]) -> int | None:
 
 def give_back(node_id: UUID, *, but: frozenset[UUID]) -> None:
     """Release unharmed what a living node holds under other leases than these."""
-    jobs.abandon(settings().DATABASE, node_id, frozenset(), but=but)
+    _told(jobs.abandon(settings().DATABASE, node_id, frozenset(), but=but))
 
 
 def _told(finished: Finished | None) -> int | None:
@@ -162,4 +169,12 @@ def _told(finished: Finished | None) -> int | None:
         return None
     if finished.states:
         emit(JobsExpired(Counter(map(str, finished.states.values()))))
+        _wake_for({id for id, state in finished.states.items() if state is State.QUEUED})
     return len(finished.states)
+
+
+def _wake_for(job_ids: Collection[int]) -> None:
+    """Somebody may be waiting for what came back."""
+    if job_ids:
+        using = settings().DATABASE
+        listen.wake_on_commit(using, jobs.consumers_of(using, job_ids))

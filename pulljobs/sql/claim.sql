@@ -1,24 +1,38 @@
 -- Claim jobs of a consumer under one new lease: highest priority first, within it the longest available first.
 -- Event: claim. Nothing is claimed of a paused or deleted consumer.
 -- Parameters: consumer_id bigint, wanted int, until timestamptz (of a look below the floors, else NULL), node_id uuid, door text,
---   lease interval (NULL: the consumer's), max_lease interval; where to enter the index (floors.py), by falling priority:
+--   lease interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (max_in_flight
+--   was seen to); where to enter the index (floors.py), by falling priority:
 --   priorities int[], floor_ats timestamptz[], floor_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
 -- Returns one row: started_at, snapshot, xid, token, leased_until, the jobs as arrays in the order claimed (job_ids,
---   message_ids, job_priorities, keys, retry_counts, deliveries), and how far each walked priority was taken without
+--   message_ids, job_priorities, keys, retry_counts, deliveries, suspects), and how far each walked priority was taken without
 --   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); passed boolean: one was left behind;
---   next_due_seconds float8, when fewer than wanted.
--- Locks: the jobs taken, skipping what others hold. Index: pulljobs_job_claim; the update is HOT.
+--   next_due_seconds float8, when fewer than wanted; refusal text: deleted, paused (then what is due next is the end of the
+--   pause), unguarded, repeated (there is a lease of that request_id), else NULL.
+-- Locks: the jobs taken, skipping what others hold; waits for a claim under the same request_id.
+--   Index: pulljobs_job_claim; the update is HOT.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
-consumer AS MATERIALIZED (
-    SELECT consumer.id, coalesce(%(lease)s::interval, consumer.lease) AS lease
+asked AS MATERIALIZED (
+    SELECT
+        consumer.id,
+        coalesce(%(lease)s::interval, consumer.lease) AS lease,
+        greatest(consumer.paused_until, channel.paused_until) AS paused_until,
+        CASE
+            WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
+            WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
+            WHEN consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean THEN 'unguarded'
+        END AS refusal
     FROM pulljobs_consumer AS consumer
     JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
     CROSS JOIN clock
     WHERE consumer.id = %(consumer_id)s::bigint
-        AND consumer.deleted_at IS NULL
-        AND coalesce(greatest(consumer.paused_until, channel.paused_until), now) <= now
+),
+consumer AS MATERIALIZED (
+    SELECT id, lease
+    FROM asked
+    WHERE refusal IS NULL
 ),
 discovered (priority, bottom) AS (
     SELECT job.priority, gap.bottom
@@ -56,7 +70,7 @@ pick AS MATERIALIZED (
     FROM consumer
     CROSS JOIN walk
     CROSS JOIN LATERAL (
-        SELECT id, message_id, priority, available_at, key, retry_count, deliveries
+        SELECT id, message_id, priority, available_at, key, retry_count, deliveries, suspect
         FROM pulljobs_job
         WHERE consumer_id = %(consumer_id)s::bigint
             AND priority = walk.priority
@@ -70,7 +84,9 @@ pick AS MATERIALIZED (
     LIMIT %(wanted)s::int
 ),
 lease AS (
-    INSERT INTO pulljobs_lease (token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids)
+    INSERT INTO pulljobs_lease (
+        token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids, request_id
+    )
     SELECT
         gen_random_uuid(),
         consumer.id,
@@ -79,9 +95,11 @@ lease AS (
         clock.now,
         clock.now + consumer.lease,
         clock.now + greatest(consumer.lease, %(max_lease)s::interval),
-        ARRAY(SELECT id FROM pick)
+        ARRAY(SELECT id FROM pick),
+        %(request_id)s::text
     FROM consumer, clock
     WHERE EXISTS (SELECT FROM pick)
+    ON CONFLICT (consumer_id, request_id) WHERE request_id IS NOT NULL DO NOTHING
     RETURNING token, leased_until, pg_current_xact_id() AS xid
 ),
 claimed AS (
@@ -91,7 +109,7 @@ claimed AS (
         lease = (SELECT token FROM lease),
         deliveries = deliveries + 1,
         first_claimed_at = coalesce(first_claimed_at, (SELECT now FROM clock))
-    WHERE id = ANY(ARRAY(SELECT id FROM pick)) AND state = 'QUEUED'
+    WHERE id = ANY(ARRAY(SELECT id FROM pick)) AND state = 'QUEUED' AND (SELECT token FROM lease) IS NOT NULL
 ),
 last AS MATERIALIZED (
     SELECT DISTINCT ON (priority) priority, available_at, id
@@ -149,11 +167,13 @@ SELECT
     ARRAY(SELECT key FROM pick) AS keys,
     ARRAY(SELECT retry_count FROM pick) AS retry_counts,
     ARRAY(SELECT deliveries + 1 FROM pick) AS deliveries,
+    ARRAY(SELECT suspect FROM pick) AS suspects,
     ARRAY(SELECT priority::int FROM reached ORDER BY priority DESC) AS walked,
     ARRAY(SELECT available_at FROM reached ORDER BY priority DESC) AS reached_ats,
     ARRAY(SELECT id FROM reached ORDER BY priority DESC) AS reached_ids,
     EXISTS (SELECT FROM passed) AS passed,
     CASE
+        WHEN asked.refusal = 'paused' THEN extract(epoch FROM asked.paused_until - clock_timestamp())::float8
         WHEN (SELECT count(*) FROM pick) < %(wanted)s::int THEN (
             SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8
             FROM walk
@@ -168,6 +188,12 @@ SELECT
                 LIMIT 1
             ) AS due
         )
-    END AS next_due_seconds
+    END AS next_due_seconds,
+    CASE
+        WHEN asked.id IS NULL THEN 'deleted'
+        WHEN lease.token IS NULL AND EXISTS (SELECT FROM pick) THEN 'repeated'
+        ELSE asked.refusal
+    END AS refusal
 FROM (SELECT) AS always
+LEFT JOIN asked ON true
 LEFT JOIN lease ON true

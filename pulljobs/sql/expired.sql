@@ -1,9 +1,14 @@
 -- Lock leases that are over, for the reaper to give back what they hold.
 -- Event: none; the expire itself is finish.sql, in the same transaction.
 -- Parameters: leases int, at the most.
--- Returns: lease_id, token, job_ids (settled ones among them).
+-- Returns: lease_id, token, job_ids (settled ones among them), running_ids (of a node, those known to run; NULL: no node's), door.
 -- Locks: the lease rows, skipping those of other reapers. Index: lease leased_until.
-SELECT id AS lease_id, token, job_ids
+SELECT
+    id AS lease_id,
+    token,
+    job_ids,
+    CASE WHEN node_id IS NOT NULL AND door IN ('worker', 'push') THEN coalesce(running_ids, '{}') END AS running_ids,
+    door
 FROM pulljobs_lease
 WHERE leased_until < clock_timestamp()
 ORDER BY leased_until

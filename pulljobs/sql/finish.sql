@@ -1,8 +1,11 @@
 -- Settle or give back jobs under their leases, each by its own event.
 -- Events: deliver, reject, retry, release; expire from the reaper, which holds the lease row.
--- Parameters, arrays of one length, a job once: job_ids bigint[], tokens uuid[], events text[], reasons text[] (of reject),
---   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[].
--- Returns: job_id, state it went to; what does not come back was not held under that token, and nothing was written for it.
+-- Parameters, arrays of one length, a job once: job_ids bigint[], tokens uuid[], events text[], reasons text[] (of reject, and
+--   of a retry that is one too many),
+--   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[]; started boolean[] (of expire:
+--   a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more is known).
+-- Returns: job_id, state it went to, roomier: its consumer, if that bounds the jobs in flight (else NULL); what does not come
+--   back was not held under that token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases that hold nothing more go, unless somebody else has them locked.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (floors.py).
@@ -22,8 +25,9 @@ offered AS MATERIALIZED (
         %(reasons)s::text[],
         %(delays)s::interval[],
         %(errors)s::text[],
-        %(results)s::jsonb[]
-    ) AS row (job_id, token, event, reason, delay, error, result)
+        %(results)s::jsonb[],
+        %(started)s::boolean[]
+    ) AS row (job_id, token, event, reason, delay, error, result, started)
     ORDER BY job_id
 ),
 lease AS MATERIALIZED (
@@ -54,14 +58,17 @@ failed AS MATERIALIZED (
             WHEN event = 'reject' THEN coalesce(offered.reason, 'rejected')
             WHEN event = 'release' THEN NULL
             WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
+            WHEN spared THEN NULL
             WHEN job.retry_count >= consumer.max_retries
                 OR cardinality(consumer.retry_delays) = 0
                 OR clock.now + wait > job.first_claimed_at + consumer.max_total_delay
-                THEN 'retries_exhausted'
+                THEN coalesce(offered.reason, 'retries_exhausted')
         END AS dead,
-        clock.now + CASE WHEN event = 'release' THEN interval '0' ELSE wait END AS due
+        clock.now + CASE WHEN spared THEN interval '0' ELSE wait END AS due,
+        spared
     FROM clock
     CROSS JOIN offered
+    CROSS JOIN LATERAL (SELECT event = 'release' OR started IS FALSE AS spared) AS blame
     JOIN pulljobs_job AS job
         ON job.id = offered.job_id AND job.lease = offered.token AND job.state = 'INFLIGHT'
     CROSS JOIN LATERAL (
@@ -103,14 +110,15 @@ returned AS (
         reason = dead,
         available_at = CASE WHEN dead IS NULL THEN due END,
         retry_count = job.retry_count + CASE
-            WHEN event IN ('retry', 'expire') AND dead IS NULL THEN 1
+            WHEN event IN ('retry', 'expire') AND dead IS NULL AND NOT spared THEN 1
             ELSE 0
         END,
         deliveries = job.deliveries - CASE event WHEN 'release' THEN 1 ELSE 0 END,
         first_claimed_at = CASE
             WHEN event <> 'release' OR job.deliveries > 1 THEN job.first_claimed_at
         END,
-        error = CASE event WHEN 'release' THEN job.error ELSE failed.error END
+        error = CASE WHEN spared AND dead IS NULL THEN job.error ELSE failed.error END,
+        suspect = CASE WHEN spared THEN job.suspect ELSE started IS TRUE END
     FROM failed
     WHERE job.id = failed.job_id AND job.lease = failed.token AND job.state = 'INFLIGHT'
     RETURNING
@@ -156,5 +164,10 @@ ended AS (
         FOR UPDATE SKIP LOCKED
     )
 )
-SELECT id AS job_id, state
+SELECT
+    id AS job_id,
+    state,
+    CASE
+        WHEN consumer_id = ANY(ARRAY(SELECT id FROM pulljobs_consumer WHERE max_in_flight IS NOT NULL)) THEN consumer_id
+    END AS roomier
 FROM settled

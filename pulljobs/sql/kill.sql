@@ -1,10 +1,10 @@
 -- End jobs that wait or run; a holder finds its lease lost.
 -- Event: kill.
 -- Parameters: job_ids bigint[], reason text, error text (NULL: none).
--- Returns: job_id of those killed.
+-- Returns: job_id of those killed, held (whether somebody had it, who is to be told).
 -- Locks: the jobs, in order of id. Index: primary key.
 WITH victim AS MATERIALIZED (
-    SELECT id, first_claimed_at
+    SELECT id, lease IS NOT NULL AS held
     FROM pulljobs_job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND state IN ('QUEUED', 'INFLIGHT')
     ORDER BY id
@@ -21,7 +21,7 @@ killed AS (
         error = %(error)s::text
     FROM victim
     WHERE job.id = victim.id AND job.state IN ('QUEUED', 'INFLIGHT')
-    RETURNING job.*
+    RETURNING job.*, victim.held
 ),
 archived AS (
     INSERT INTO pulljobs_archived_job (
@@ -42,5 +42,5 @@ archived AS (
         error
     FROM killed
 )
-SELECT id AS job_id
+SELECT id AS job_id, held
 FROM killed

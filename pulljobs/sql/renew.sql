@@ -1,6 +1,7 @@
 -- Give jobs a full new lease from now, never past the hard end of their claim and never a shorter one.
 -- Event: renew. Jobs renewed apart from others of their claim move to a lease row of their own, with the same token.
--- Parameters: job_ids bigint[], tokens uuid[] (of one length), lease interval (NULL: the consumer's).
+-- Parameters: job_ids bigint[], tokens uuid[] (of one length), lease interval (NULL: the consumer's),
+--   running bigint[] (of a worker: those of them that run now, which is noted; NULL: nothing is).
 -- Returns: job_id, token, leased_until of those still held; what does not come back is lost.
 -- Locks: the lease rows, in order of id. Index: lease token, job primary key.
 WITH clock AS MATERIALIZED (
@@ -34,6 +35,10 @@ parted AS MATERIALIZED (
     SELECT
         lease_id,
         array_agg(job_id) FILTER (WHERE wanted) AS renewed,
+        CASE
+            WHEN %(running)s::bigint[] IS NOT NULL THEN
+                coalesce(array_agg(job_id) FILTER (WHERE wanted AND job_id = ANY(%(running)s)), '{}')
+        END AS running,
         array_agg(job_id) FILTER (WHERE NOT wanted) AS rest
     FROM held
     GROUP BY lease_id
@@ -54,7 +59,10 @@ renewed AS MATERIALIZED (
 ),
 together AS (
     UPDATE pulljobs_lease AS lease
-    SET leased_until = renewed.leased_until, job_ids = renewed.renewed
+    SET
+        leased_until = renewed.leased_until,
+        job_ids = renewed.renewed,
+        running_ids = coalesce(renewed.running, lease.running_ids)
     FROM renewed
     WHERE lease.id = renewed.lease_id AND renewed.rest IS NULL
 ),
@@ -65,10 +73,12 @@ left_behind AS (
     WHERE lease.id = renewed.lease_id AND renewed.rest IS NOT NULL
 ),
 apart AS (
-    INSERT INTO pulljobs_lease (token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids)
+    INSERT INTO pulljobs_lease (
+        token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids, running_ids
+    )
     SELECT
         lease.token, lease.consumer_id, lease.node_id, lease.door, lease.claimed_at,
-        renewed.leased_until, lease.hard_end, renewed.renewed
+        renewed.leased_until, lease.hard_end, renewed.renewed, coalesce(renewed.running, lease.running_ids)
     FROM renewed
     JOIN lease ON lease.id = renewed.lease_id
     WHERE renewed.rest IS NOT NULL

@@ -1,9 +1,9 @@
 """The verbs that change a job's state. Nothing else does."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
 from uuid import UUID
 
 from django.db import (
@@ -16,10 +16,19 @@ from django.db import (
 )
 
 from pulljobs.floors import Entry, Position, Snapshot
+from pulljobs.models import Job, Lease
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage.arrays import array
-from pulljobs.storage.rows import Finished, HeldJob, ReachedLease, Stats, Taken
+from pulljobs.storage.rows import (
+    Claimed,
+    Finished,
+    HeldJob,
+    ReachedLease,
+    Refusal,
+    Stats,
+    Taken,
+)
 from pulljobs.storage.statements import column, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")
@@ -28,19 +37,7 @@ UNSETTLED = "Whoever held it died, or let its lease end, without a word."
 """The error of a job that expires."""
 
 _STATES = {state.value: state for state in State}
-
-
-class Claimed(NamedTuple):
-    """What a claim took, and what it saw (for `Floors.learn`)."""
-
-    started_at: datetime
-    snapshot: Snapshot
-    xid: int | None
-    taken: Taken | None
-    jobs: list[HeldJob]
-    reached: dict[int, Position | None]
-    passed: bool
-    next_due: timedelta | None
+_USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 
 
 def claim(
@@ -53,6 +50,8 @@ def claim(
     door: str,
     lease: timedelta | None,
     max_lease: timedelta,
+    request_id: str | None = None,
+    guarded: bool = False,
 ) -> Claimed:
     """Put up to `wanted` jobs under one new lease."""
     [row] = run(
@@ -65,12 +64,14 @@ def claim(
             "door": door,
             "lease": lease,
             "max_lease": max_lease,
+            "request_id": request_id,
+            "guarded": guarded,
             **entry._asdict(),
         },
     )
-    started_at, snapshot, xid, token, leased_until, *arrays, passed, next_due = row
+    started_at, snapshot, xid, token, leased_until, *arrays, passed, next_due, refusal = row
     *jobs, walked, ats, ids = arrays
-    return Claimed(
+    claimed = Claimed(
         started_at,
         Snapshot.parse(snapshot),
         xid,
@@ -82,7 +83,17 @@ def claim(
         },
         passed,
         None if next_due is None else timedelta(seconds=next_due),
+        None if refusal is None else Refusal(refusal),
     )
+    return claimed.without_jobs(Refusal.REPEATED) if refusal == Refusal.REPEATED else claimed
+
+
+def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:
+    """What is still held of the claim under that request id; None: there is none."""
+    rows = run(using, "requested", {"consumer_id": consumer_id, "request_id": request_id})
+    if not rows:
+        return None
+    return Taken(*rows[0][:2]), [HeldJob(*row[2:]) for row in rows if row[2] is not None]
 
 
 def take(
@@ -96,9 +107,10 @@ def take(
     door: str,
     node_id: UUID | None = None,
     incremental_timeout: timedelta | None = None,
-) -> Taken | None:
+    guarded: bool = False,
+) -> Taken | Refusal | None:
     """Put one job that is QUEUED, or revive one that is DEAD; None: it is not in that state."""
-    rows = run(
+    [(token, leased_until, refusal)] = run(
         using,
         "take",
         {
@@ -110,28 +122,40 @@ def take(
             "lease": lease,
             "max_lease": max_lease,
             "incremental_timeout": incremental_timeout,
+            "guarded": guarded,
         },
     )
-    return Taken(*rows[0]) if rows else None
+    if token:
+        return Taken(token, leased_until)
+    return None if refusal is None else Refusal(refusal)
 
 
 def renew(
-    using: str, held: Sequence[Held], lease: timedelta | None = None, *, again: bool = True
+    using: str,
+    held: Sequence[Held],
+    lease: timedelta | None = None,
+    *,
+    running: Collection[int] | None = None,
+    again: bool = True,
 ) -> dict[Held, datetime]:
-    """The new deadlines of those still held; what is missing is lost."""
+    """The new deadlines of those still held; what is missing is lost.
+
+    Which of them are `running` is noted, for the case that the host of a worker is lost.
+    """
     if not held:
         return {}
     params = {
         "job_ids": array(one.job_id for one in held),
         "tokens": array(one.token for one in held),
         "lease": lease,
+        "running": None if running is None else array(running),
     }
     rows = retrying(using, lambda: run(using, "renew", params))
     renewed = {Held(job_id, token): leased_until for job_id, token, leased_until in rows}
     missing = [one for one in held if one not in renewed]
     if again and missing:
         # Another renewal may have moved them to a lease row that this one could not see yet.
-        renewed |= renew(using, missing, lease, again=False)
+        renewed |= renew(using, missing, lease, running=running, again=False)
     return renewed
 
 
@@ -140,7 +164,7 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
     if not settlements:
         return Finished({}, [], {})
     try:
-        states = retrying(using, lambda: _finish_apart(using, settlements))
+        finished = retrying(using, lambda: _finish_apart(using, settlements))
     except (OperationalError, InterfaceError, ProgrammingError):
         raise  # no row is at fault
     except (DatabaseError, ValueError, TypeError) as error:
@@ -151,15 +175,19 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
         middle = len(settlements) // 2
         left, right = finish(using, settlements[:middle]), finish(using, settlements[middle:])
         return Finished(
-            left.states | right.states, left.lost + right.lost, left.refused | right.refused
+            left.states | right.states,
+            left.lost + right.lost,
+            left.refused | right.refused,
+            left.roomier | right.roomier,
         )
+    states = finished.states
     missing = [one.held for one in settlements if one.held.job_id not in states]
     states |= _settled_before(using, missing, settlements)
     lost = [held.job_id for held in missing if held.job_id not in states]
-    return Finished(states, lost, {})
+    return replace(finished, lost=lost)
 
 
-def _finish_apart(using: str, settlements: Sequence[Settlement]) -> dict[int, State]:
+def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
     """In a savepoint where the caller has a transaction, so that a failure leaves it usable."""
     if not connections[using].in_atomic_block:
         return _finish_together(using, settlements)
@@ -167,7 +195,7 @@ def _finish_apart(using: str, settlements: Sequence[Settlement]) -> dict[int, St
         return _finish_together(using, settlements)
 
 
-def _finish_together(using: str, settlements: Sequence[Settlement]) -> dict[int, State]:
+def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     params = {
         "job_ids": array(one.held.job_id for one in settlements),
         "tokens": array(one.held.token for one in settlements),
@@ -176,9 +204,11 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> dict[int,
         "delays": array(one.delay for one in settlements),
         "errors": array(one.error for one in settlements),
         "results": array(one.result for one in settlements),
+        "started": array(one.started for one in settlements),
     }
-
-    return {job_id: _STATES[state] for job_id, state in run(using, "finish", params)}
+    rows = run(using, "finish", params)
+    states = {job_id: _STATES[state] for job_id, state, _roomier in rows}
+    return Finished(states, [], {}, frozenset(column(rows, 2)) - {None})
 
 
 def _settled_before(
@@ -203,8 +233,7 @@ def _event_of(state: str, reason: str | None) -> Event:
     """What a holder must have said for its job to end like that."""
     if state == State.DELIVERED:
         return Event.DELIVER
-    exhausted = reason in (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES)
-    return Event.RETRY if exhausted else Event.REJECT
+    return Event.RETRY if reason in _USED_UP else Event.REJECT
 
 
 def reap(using: str, leases: int) -> Finished | None:
@@ -213,7 +242,7 @@ def reap(using: str, leases: int) -> Finished | None:
     def work() -> Finished | None:
         with transaction.atomic(using=using):
             over = [ReachedLease(*row) for row in run(using, "expired", {"leases": leases})]
-            return _give_back(using, over, {}) if over else None
+            return _give_back(using, over, _expired) if over else None
 
     return retrying(using, work)
 
@@ -227,27 +256,44 @@ def abandon(
         with transaction.atomic(using=using):
             rows = run(using, "leases_of_node", {"node_id": node_id})
             over = [lease for row in rows if (lease := ReachedLease(*row)).token not in but]
-            waiting = {id for lease in over for id in lease.job_ids} - started
-            return _give_back(using, over, dict.fromkeys(waiting, Event.RELEASE)) if over else None
+            return _give_back(using, over, blame) if over else None
+
+    def blame(lease: ReachedLease, job_id: int) -> Settlement:
+        if job_id in started:
+            return _expired(lease._replace(running=started), job_id)
+        return Settlement(Held(job_id, lease.token), Event.RELEASE)
 
     return retrying(using, work)
 
 
-def _give_back(using: str, leases: Sequence[ReachedLease], events: dict[int, Event]) -> Finished:
-    settlements = [
-        Settlement(Held(job_id, lease.token), events.get(job_id, Event.EXPIRE), error=UNSETTLED)
-        for lease in leases
-        for job_id in lease.job_ids
-    ]
-    states = _finish_together(using, settlements)
+def _give_back(
+    using: str, leases: Sequence[ReachedLease], say: Callable[[ReachedLease, int], Settlement]
+) -> Finished:
+    settlements = [say(lease, job_id) for lease in leases for job_id in lease.job_ids]
+    finished = _finish_together(using, settlements)
     run(using, "end_leases", {"lease_ids": [lease.id for lease in leases]})
-    return Finished(states, [], {})
+    return finished
 
 
-def kill(using: str, job_ids: Sequence[int], *, reason: str, error: str | None = None) -> list[int]:
-    """The ids of those that were QUEUED or INFLIGHT and are DEAD now."""
+def _expired(lease: ReachedLease, job_id: int) -> Settlement:
+    """A worker's job that had not started is not charged, one that had becomes a suspect."""
+    started = None if lease.running is None else job_id in lease.running
+    if started and lease.door != Lease.Door.WORKER:
+        started = None  # It ran no code that could have ended its process.
+    return Settlement(Held(job_id, lease.token), Event.EXPIRE, error=UNSETTLED, started=started)
+
+
+def kill(
+    using: str, job_ids: Sequence[int], *, reason: str, error: str | None = None
+) -> dict[int, bool]:
+    """Those that were QUEUED or INFLIGHT and are DEAD now; whether somebody held them."""
     params = {"job_ids": list(job_ids), "reason": reason, "error": error}
-    return column(retrying(using, lambda: run(using, "kill", params)))
+    return dict(retrying(using, lambda: run(using, "kill", params)))
+
+
+def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
+    rows = Job.objects.using(using).filter(id__in=job_ids).values_list("consumer_id", flat=True)
+    return set(rows.distinct())
 
 
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:

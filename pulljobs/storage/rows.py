@@ -1,10 +1,13 @@
 """What the verbs take and return."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pulljobs.floors import Position, Snapshot
 from pulljobs.states import State
 
 
@@ -36,6 +39,12 @@ class StoredMessage(NamedTuple):
     published_at: datetime
     client_message_id: str | None
 
+    @property
+    def size(self) -> int:
+        """Bytes of payload and headers."""
+        headers = sum(len(text.encode()) for item in self.headers.items() for text in item)
+        return len(self.payload) + headers
+
 
 class HeldJob(NamedTuple):
     """A job as its claim found it; `deliveries` counts that claim."""
@@ -46,6 +55,8 @@ class HeldJob(NamedTuple):
     key: str | None
     retry_count: int
     deliveries: int
+    suspect: bool = False
+    """It ran in a process that died."""
 
 
 class Taken(NamedTuple):
@@ -53,19 +64,61 @@ class Taken(NamedTuple):
     leased_until: datetime
 
 
+class Refusal(StrEnum):
+    """Why a claim gave nothing, or less than there was."""
+
+    DELETED = "deleted"
+    """The consumer is."""
+    PAUSED = "paused"
+    """The consumer or its channel is."""
+    MAX_IN_FLIGHT = "max_in_flight"
+    MAX_BYTES = "max_bytes"
+    """The next job is larger than what was left of the claim's size."""
+    UNGUARDED = "unguarded"
+    """Claims of this consumer have to be guarded; callers of `pulling` never see it."""
+    REPEATED = "repeated"
+    """There is a claim under that request id; they don't see this either."""
+
+
+class Claimed(NamedTuple):
+    """What a claim took, and what it saw (for `Floors.learn`)."""
+
+    started_at: datetime
+    snapshot: Snapshot
+    xid: int | None
+    taken: Taken | None
+    jobs: list[HeldJob]
+    reached: dict[int, Position | None]
+    passed: bool
+    next_due: timedelta | None
+    refusal: Refusal | None
+
+    def without_jobs(self, refusal: Refusal | None) -> "Claimed":
+        """The same where the jobs were not taken after all: nothing is to be learned from it."""
+        return self._replace(taken=None, jobs=[], reached={}, refusal=refusal)
+
+
 class ReachedLease(NamedTuple):
+    """`running` None: no node's."""
+
     id: int
     token: UUID
     job_ids: list[int]
+    running: Collection[int] | None
+    door: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """States by job id; `lost` were not held under their token; `refused` could not be written."""
+    """States by job id; `lost` were not held under their token; `refused` could not be written.
+
+    `roomier` are consumers of which more may be claimed now than before.
+    """
 
     states: dict[int, State]
     lost: list[int]
     refused: dict[int, str]
+    roomier: frozenset[int] = frozenset()
 
 
 class Stats(NamedTuple):

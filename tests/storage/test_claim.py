@@ -52,7 +52,7 @@ def test_a_claim_says_what_it_took() -> None:
     claim = claim_from_head(consumer, node_id=node)
     [job] = claim.jobs
     row, lease = Job.objects.get(), Lease.objects.get()
-    assert job == (job_id, row.message_id, 3, "k", 0, 1)
+    assert job == (job_id, row.message_id, 3, "k", 0, 1, False)
     assert (row.state, row.deliveries, row.lease) == (State.INFLIGHT, 1, lease.token)
     assert claim.taken == (lease.token, lease.leased_until)
     assert lease.leased_until - lease.claimed_at == timedelta(seconds=7)

@@ -130,7 +130,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         "max_lease": timedelta(minutes=15),
         "incremental_timeout": None,
     },
-    "renew": {"job_ids": IDS, "tokens": TOKENS, "lease": None},
+    "renew": {"job_ids": IDS, "tokens": TOKENS, "lease": None, "running": IDS},
     "finish": {
         "job_ids": IDS,
         "tokens": TOKENS,
@@ -139,6 +139,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         "delays": [None] * BATCH,
         "errors": [None] * BATCH,
         "results": [None] * BATCH,
+        "started": [None] * BATCH,
     },
     "settled": {"job_ids": IDS, "tokens": TOKENS},
     "kill": {"job_ids": IDS, "reason": "killed", "error": None},

@@ -60,20 +60,22 @@ def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]
         "delays": [None],
         "errors": [None],
         "results": [None],
+        "started": [None],
     }
     return run(other, "finish", params)
 
 
 def expire_in(other: Session) -> None:
     """What the reaper does, not yet committed."""
-    for lease_id, token, job_ids in run(other, "expired", {"leases": 10}):
+    for lease_id, token, job_ids, *_known in run(other, "expired", {"leases": 10}):
         for job_id in job_ids:
             settle_in(other, Held(job_id, token), Event.EXPIRE)
         run(other, "end_leases", {"lease_ids": [lease_id]})
 
 
 def renew_in(other: Session, held: Held) -> list[tuple[Any, ...]]:
-    return run(other, "renew", {"job_ids": [held.job_id], "tokens": [held.token], "lease": None})
+    params = {"job_ids": [held.job_id], "tokens": [held.token], "lease": None, "running": None}
+    return run(other, "renew", params)
 
 
 def while_open(other: Session, work: Callable[[], Any]) -> Any:
@@ -210,7 +212,7 @@ def test_an_outcome_before_a_kill_stands() -> None:
     job = JobFactory.create(state=State.INFLIGHT)
     with session() as other:
         settle_in(other, job.held, Event.DELIVER)
-        assert while_open(other, lambda: jobs.kill(USING, [job.id], reason="killed")) == []
+        assert while_open(other, lambda: jobs.kill(USING, [job.id], reason="killed")) == {}
     assert [row.state for row in ArchivedJob.objects.all()] == ["DELIVERED"]
 
 

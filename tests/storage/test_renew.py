@@ -140,7 +140,12 @@ def test_a_renewal_beside_another_of_the_same_claim_loses_nothing() -> None:
         run(
             other,
             "renew",
-            {"job_ids": [held[0].job_id], "tokens": [held[0].token], "lease": None},
+            {
+                "job_ids": [held[0].job_id],
+                "tokens": [held[0].token],
+                "lease": None,
+                "running": None,
+            },
         )
         second = Thread(lambda: jobs.renew(USING, held))
         wait_until(lambda: blocked_by(other))
