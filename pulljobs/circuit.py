@@ -1,0 +1,90 @@
+"""The circuit of a consumer: when its jobs fail in a row, nothing is claimed for a while.
+
+    CLOSED      any number of jobs; so many failures in a row open it at level 1
+    OPEN        none, for initial x 2^level seconds, but never longer than the longest
+    HALF_OPEN   one job, the probe: its success lowers the level, its failure raises it, and either
+                opens again, but level 0 closes; a neutral end lets another one go
+
+Results of jobs that were claimed before the last change of state change nothing: a claim gets a
+ticket, and a result counts under the ticket that is valid. Time is seconds on any clock of the
+caller. Not for more than one thread at a time.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Result(StrEnum):
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NEUTRAL = "neutral"
+    """It tells nothing about whether the next one would succeed: released, lost, given up."""
+
+
+@dataclass(slots=True)
+class Circuit:
+    """`after` failures in a row open it; an `initial` or `longest` of 0 disables it."""
+
+    initial: float
+    longest: float
+    after: int
+    level: int = 0
+    blocked_until: float = 0.0
+    _failures: int = 0
+    _ticket: int = 0
+    _probing: bool = False
+
+    def state(self, now: float) -> State:
+        if not self.level:
+            return State.CLOSED
+        return State.OPEN if now < self.blocked_until else State.HALF_OPEN
+
+    def room(self, now: float) -> int | None:
+        """How many jobs may be claimed; None: any number."""
+        state = self.state(now)
+        if state is State.CLOSED:
+            return None
+        return int(state is State.HALF_OPEN and not self._probing)
+
+    def claimed(self) -> int:
+        """The ticket of the jobs of a claim that was made with `room`, and got some."""
+        self._probing = self.level > 0
+        return self._ticket
+
+    def tell(self, ticket: int, result: Result, now: float) -> bool:
+        """How a job of that ticket ended; whether that changed the level."""
+        if ticket != self._ticket or not (self.initial and self.longest):
+            return False
+        if self.level:
+            return self._probed(result, now)
+        if result is not Result.NEUTRAL:
+            self._failures = self._failures + 1 if result is Result.FAILURE else 0
+        if self._failures < self.after:
+            return False
+        return self._change(1, now)
+
+    def seconds(self, level: int) -> float:
+        """For which it is open at that level."""
+        return min(self.initial * 2.0**level, self.longest)
+
+    def _probed(self, result: Result, now: float) -> bool:
+        self._probing = False
+        if result is Result.NEUTRAL:
+            return False
+        if result is Result.SUCCESS:
+            return self._change(self.level - 1, now)
+        # Not above the first level that takes the longest: every step up has a step down.
+        is_highest = self.seconds(self.level) >= self.longest
+        return self._change(self.level if is_highest else self.level + 1, now)
+
+    def _change(self, level: int, now: float) -> bool:
+        self.level, self._failures = level, 0
+        self._ticket += 1
+        self.blocked_until = now + self.seconds(level) if level else 0.0
+        return True

@@ -1,0 +1,100 @@
+"""The back-off of a consumer, by the rules of NSQ's guide (cases E66 to E70)."""
+
+import pytest
+
+from pulljobs.circuit import Circuit, Result, State
+
+
+def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circuit:
+    """Opened at time 0."""
+    circuit = Circuit(initial, longest, after)
+    for _failure in range(after):
+        assert circuit.room(0) is None
+        circuit.tell(circuit.claimed(), Result.FAILURE, 0)
+    return circuit
+
+
+def probe(circuit: Circuit, result: Result, now: float | None = None) -> float:
+    """Let one go as soon as it may; the seconds of the block that follows."""
+    now = circuit.blocked_until if now is None else now
+    assert circuit.room(now) == 1
+    ticket = circuit.claimed()
+    assert circuit.room(now) == 0, "one probe at a time"
+    circuit.tell(ticket, result, now)
+    return circuit.blocked_until - now if circuit.level else 0.0
+
+
+def test_e66_failures_raise_the_block_to_the_cap_and_nothing_is_claimed_in_it() -> None:
+    circuit = opened()
+    blocks = [circuit.blocked_until]
+    for _failure in range(7):
+        assert circuit.room(circuit.blocked_until - 0.001) == 0
+        blocks.append(probe(circuit, Result.FAILURE))
+    assert blocks == [2, 4, 8, 16, 32, 64, 120, 120]
+
+
+def test_e67_a_success_lowers_by_one_and_only_level_0_closes() -> None:
+    circuit = opened()
+    assert [probe(circuit, Result.FAILURE) for _ in range(2)] == [4, 8]
+    assert [probe(circuit, Result.SUCCESS) for _ in range(3)] == [4, 2, 0]
+    assert circuit.state(10_000) is State.CLOSED
+    assert circuit.room(10_000) is None, "full speed"
+
+
+def test_e67_every_step_to_the_cap_has_a_step_back() -> None:
+    circuit = opened(longest=5)
+    assert [probe(circuit, Result.FAILURE) for _ in range(5)] == [4, 5, 5, 5, 5]
+    assert [probe(circuit, Result.SUCCESS) for _ in range(3)] == [4, 2, 0]
+
+
+def test_e68_neutral_ends_change_nothing_and_free_the_probe() -> None:
+    circuit = Circuit(1, 120, 2)
+    ticket = circuit.claimed()
+    circuit.tell(ticket, Result.FAILURE, 0)
+    circuit.tell(ticket, Result.NEUTRAL, 0)
+    assert circuit.state(0) is State.CLOSED
+    circuit.tell(ticket, Result.FAILURE, 0)
+    assert circuit.level == 1
+    before = circuit.blocked_until
+    probe(circuit, Result.NEUTRAL, 3)
+    assert (circuit.level, circuit.blocked_until) == (1, before)
+    assert circuit.room(3) == 1
+
+
+@pytest.mark.parametrize(("initial", "longest"), [(0, 120), (1, 0)])
+def test_e70_zero_disables(initial: float, longest: float) -> None:
+    circuit = Circuit(initial, longest, 1)
+    for _failure in range(10):
+        assert not circuit.tell(circuit.claimed(), Result.FAILURE, 0)
+    assert circuit.room(0) is None
+
+
+def test_e70_a_cap_below_the_first_step_is_that_step() -> None:
+    circuit = opened(longest=0.5)
+    assert circuit.blocked_until == 0.5
+    assert probe(circuit, Result.FAILURE) == 0.5
+    assert probe(circuit, Result.SUCCESS) == 0
+
+
+def test_only_failures_in_a_row_open_it() -> None:
+    circuit = Circuit(1, 120, 5)
+    ticket = circuit.claimed()
+    for result in [Result.FAILURE] * 4 + [Result.SUCCESS] + [Result.FAILURE] * 4:
+        assert not circuit.tell(ticket, result, 0)
+    assert circuit.tell(ticket, Result.FAILURE, 0)
+    assert circuit.state(0) is State.OPEN
+
+
+@pytest.mark.parametrize("result", list(Result))
+def test_what_was_claimed_before_the_block_changes_nothing(result: Result) -> None:
+    """Neither in the block, nor in place of the probe, nor after it closed again."""
+    circuit = Circuit(1, 120, 1)
+    straggler = circuit.claimed()
+    circuit.tell(circuit.claimed(), Result.FAILURE, 0)
+    assert not circuit.tell(straggler, result, 1)
+    ticket = circuit.claimed()
+    assert not circuit.tell(straggler, result, 3)
+    assert circuit.room(3) == 0, "the probe is out still"
+    circuit.tell(ticket, Result.SUCCESS, 3)
+    assert not circuit.tell(straggler, result, 4)
+    assert circuit.state(4) is State.CLOSED
