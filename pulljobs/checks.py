@@ -13,11 +13,18 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
 from pulljobs import sealing
-from pulljobs.conf import OF_DRF, SETTING, Settings, load, mistyped, settings, unknown
+from pulljobs.conf import OF_DRF, SETTING, Access, Settings, load, mistyped, settings, unknown
 
-MAY_BE_ZERO = {"MIN_FETCH_INTERVAL", "DEDUPE_WINDOW", "MAX_HEADERS", "MAX_HEADER_BYTES"}
+MAY_BE_ZERO = {
+    "MIN_FETCH_INTERVAL",
+    "DEDUPE_WINDOW",
+    "MAX_HEADERS",
+    "MAX_HEADER_BYTES",
+    "BACKOFF_INITIAL",
+    "BACKOFF_MAX",
+    "HEALTH_PORT",
+}
 AUTHTOKEN = "rest_framework.authtoken"
-ACCESS = ("users", "read-only", "open")
 RATE = re.compile(r"[1-9][0-9]{0,8}/(s|sec|second|m|min|minute|h|hour|d|day)")
 ORDERED = (
     ("CONCURRENCY", "MAX_HELD", "some threads would never get a job."),
@@ -88,8 +95,8 @@ def _wrong_engine(settings: Settings) -> list[CheckMessage]:
 
 def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
     """About the HTTP API, told by settings only: the API itself may not be installed."""
-    if settings.API_ACCESS not in ACCESS:
-        words = ", ".join(ACCESS)
+    if settings.API_ACCESS not in list(Access):
+        words = ", ".join(Access)
         yield Error(f"{SETTING}['API_ACCESS'] must be one of: {words}.", id="pulljobs.E009")
     for scope, rate in settings.THROTTLES.items():
         if not (isinstance(rate, str) and RATE.fullmatch(rate)):
@@ -109,12 +116,12 @@ def check_deployment(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
     open_to = {
-        "API_ACCESS": ("users", "may manage or read the registry and its messages over HTTP."),
+        "API_ACCESS": (Access.USERS, "may manage or read the registry and its messages over HTTP."),
         "TOKENS_REQUIRED": (True, "may publish, take and settle over HTTP."),
     }
     return [
         Warning(
-            f"{SETTING}[{name!r}] is {value!r}: without a login or a token anybody {may}",
+            f"{SETTING}[{name!r}] is {str(value)!r}: without a login or a token anybody {may}",
             hint="Leave it out, unless a network that you trust is the only way in.",
             id="pulljobs.W003",
         )

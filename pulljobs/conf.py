@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
+from enum import StrEnum
 from types import UnionType
 from typing import Any, get_args, get_origin
 
@@ -22,6 +23,14 @@ SETTING = "PULLJOBS"
 OF_DRF = tuple(
     f"rest_framework.authentication.{kind}Authentication" for kind in ("Session", "Basic", "Token")
 )
+
+
+class Access(StrEnum):
+    """Who may manage and read over HTTP."""
+
+    USERS = "users"
+    READ_ONLY = "read-only"
+    OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +58,10 @@ class Settings:
     PARTITIONS_AHEAD: int = 7
     """Days for which partitions are made in advance."""
 
+    ONLY: Sequence[str] = ()
+    """Channels, or channel/consumer, that workers serve; none: all that have a handler."""
+    PROCESSES: int = 1
+    """Children of a worker, each with its own threads and limits."""
     CONCURRENCY: int = 8
     """Threads that run handlers."""
     FETCH_BATCH: int = 200
@@ -67,6 +80,27 @@ class Settings:
     HEARTBEAT_INTERVAL: timedelta = timedelta(seconds=10)
     GRACEFUL_TIMEOUT: timedelta = timedelta(seconds=15)
     """What running handlers get after SIGTERM."""
+    HANDLER_TIMEOUT: timedelta = timedelta(seconds=900)
+    """How long a handler may run that sets no timeout of its own."""
+    BACKOFF_AFTER: int = 5
+    """Failures in a row after which a consumer's jobs are left alone for a while."""
+    BACKOFF_INITIAL: timedelta = timedelta(seconds=1)
+    """Doubled by every failure of the one job that is tried then; 0 disables the back-off."""
+    BACKOFF_MAX: timedelta = timedelta(seconds=120)
+    """The longest such while; 0 disables the back-off."""
+    BURST: bool = False
+    """Workers end once nothing is ready and nothing is held."""
+    ONCE: bool = False
+    """Workers end after one claim for each consumer."""
+    MAX_JOBS: int | None = None
+    """Jobs after which a child is replaced by a new one."""
+    MAX_MEMORY: int | None = None
+    """Resident memory at which a child is replaced by a new one."""
+    HEALTH_PORT: int | None = None
+    """Where a worker answers /livez and /readyz; 0: a free port, named in the log."""
+    HEALTH_HOST: str = "127.0.0.1"
+    LIVENESS_TIMEOUT: timedelta = timedelta(seconds=60)
+    """A loop that takes so long over one pass is hung, and its child is replaced."""
 
     MAX_BATCH: int = 100
     """Jobs of one pull, outcomes of one ack, messages of one batch over HTTP, at the most."""
@@ -83,7 +117,7 @@ class Settings:
     """Fernet keys of the tokens' sealed copies: the first seals, all open; else from SECRET_KEY."""
     API_AUTHENTICATION: Sequence[str] = OF_DRF
     """By what Django users are known that manage and read over HTTP: classes of DRF."""
-    API_ACCESS: str = "users"
+    API_ACCESS: str = Access.USERS
     """Who may manage and read over HTTP: `users` with the permission, `read-only` also lets anybody
     read, `open` lets anybody do all."""
     TOKENS_REQUIRED: bool = True
