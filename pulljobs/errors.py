@@ -6,7 +6,9 @@
     |   |-- InvalidMessage      an argument out of its bounds
     |   |-- UnknownChannel
     |   |-- PayloadTooLarge
-    |   `-- DuplicateMessage    carries the id of the first one
+    |   |-- DuplicateMessage    carries the id of the first one
+    |   |   `-- DuplicateSchedule
+    |   `-- ScheduledTooSoon
     |-- UnknownJob
     |-- InvalidTransition       the job's state does not allow what was asked
     |-- LeaseLost               the lease that a write was made under holds the job no more
@@ -57,6 +59,21 @@ class DuplicateMessage(PublishError):
         )
         self.message_id = message_id
         self.first = first
+
+
+class DuplicateSchedule(DuplicateMessage):
+    def __init__(self, message_id: str) -> None:
+        PublishError.__init__(
+            self,
+            f"A message {message_id!r} is scheduled on this channel already: schedule under "
+            "another id, or treat it as sent.",
+        )
+        self.message_id = message_id
+
+
+class ScheduledTooSoon(PublishError, ValueError):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"A message can be scheduled for {seconds:g} seconds ahead or later.")
 
 
 class UnknownJob(PulljobsError, LookupError):

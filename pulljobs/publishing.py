@@ -86,7 +86,7 @@ def publish(
         available_at=available_at,
     )
     using = using or settings().DATABASE
-    [published] = _store(channel, [_checked(draft, settings())], producer, using)
+    [published] = _store(channel, [checked(draft, settings())], producer, using)
     if message_id is not None and published.message_id is None:
         raise DuplicateMessage(message_id, _first(using, channel, [message_id])[message_id])
     _tell(using, channel, [published])
@@ -105,11 +105,11 @@ def publish_many(
     Whatever is not a Draft is taken for a payload. Duplicates are receipts, not errors.
     """
     using = using or settings().DATABASE
-    checked = (_checked(_draft(one), settings()) for one in drafts)
+    ready = (checked(_draft(one), settings()) for one in drafts)
     with transaction.atomic(using=using):
         return list(
             chain.from_iterable(
-                _publish_batch(channel, batch, producer, using) for batch in _batches(checked)
+                _publish_batch(channel, batch, producer, using) for batch in _batches(ready)
             )
         )
 
@@ -184,7 +184,7 @@ def _draft(one: Draft | Payload) -> Draft:
     return one if isinstance(one, Draft) else Draft(payload=one)
 
 
-def _checked(draft: Draft, limits: Settings) -> NewMessage:
+def checked(draft: Draft, limits: Settings) -> NewMessage:
     """The message to store; raise for whatever is out of its bounds."""
     payload, content_type = encoded(draft.payload)
     if len(payload) > limits.MAX_PAYLOAD_BYTES:
@@ -283,7 +283,7 @@ def _check_times(draft: Draft) -> None:
         raise InvalidMessage(f"available_at must be within 100 years, not {at!r}.")
 
 
-def _batches(checked: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:
-    remaining = iter(checked)
+def _batches(ready: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:
+    remaining = iter(ready)
     while batch := list(islice(remaining, BATCH)):
         yield batch

@@ -131,7 +131,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='scheduledmessage',
             name='channel',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='pulljobs.channel'),
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='pulljobs.channel'),
         ),
         migrations.AddField(
             model_name='scheduledmessage',
@@ -140,7 +140,15 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='scheduledmessage',
+            index=models.Index(fields=['channel', 'id'], name='pulljobs_scheduled_channel'),
+        ),
+        migrations.AddIndex(
+            model_name='scheduledmessage',
             index=models.Index(condition=models.Q(('dispatched_at__isnull', True)), fields=['dispatch_at'], name='pulljobs_scheduled_due'),
+        ),
+        migrations.AddIndex(
+            model_name='consumer',
+            index=models.Index(condition=models.Q(('max_in_flight__isnull', False)), fields=['id'], name='pulljobs_consumer_bounded'),
         ),
         migrations.AddConstraint(
             model_name='scheduledmessage',

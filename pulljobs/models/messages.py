@@ -34,7 +34,9 @@ class ScheduledMessage(models.Model):
     """A message to be published at its time, to the consumers of then."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
-    channel = models.ForeignKey("pulljobs.Channel", models.CASCADE, related_name="+")
+    channel = models.ForeignKey(
+        "pulljobs.Channel", models.CASCADE, related_name="+", db_index=False
+    )
     producer = models.ForeignKey("pulljobs.Producer", models.SET_NULL, null=True, related_name="+")
     client_message_id = models.CharField(max_length=255)
     priority = models.SmallIntegerField(default=0)
@@ -53,11 +55,12 @@ class ScheduledMessage(models.Model):
             )
         ]
         indexes = [
+            models.Index(fields=["channel", "id"], name="pulljobs_scheduled_channel"),
             models.Index(
                 fields=["dispatch_at"],
                 condition=models.Q(dispatched_at__isnull=True),
                 name="pulljobs_scheduled_due",
-            )
+            ),
         ]
 
     def __str__(self) -> str:
