@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
-from functools import cache
 from enum import StrEnum
+from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin
 
@@ -64,6 +64,8 @@ class Settings:
     """Children of a worker, each with its own threads and limits."""
     CONCURRENCY: int = 8
     """Threads that run handlers."""
+    ASYNC_CONCURRENCY: int = 100
+    """Async handlers that run at once, on the event loop."""
     FETCH_BATCH: int = 200
     """Jobs of one claim at the most."""
     MAX_HELD: int = 1000

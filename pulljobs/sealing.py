@@ -60,7 +60,8 @@ def keys() -> "list[Fernet]":
     from cryptography.fernet import Fernet
 
     secrets = [django_settings.SECRET_KEY, *django_settings.SECRET_KEY_FALLBACKS]
-    return [Fernet(key) for key in (*settings().TOKEN_KEYS, *map(_derived, secrets))]
+    given: list[str | bytes] = [*settings().TOKEN_KEYS, *map(_derived, secrets)]
+    return [Fernet(key) for key in given]
 
 
 def _derived(secret: str | bytes) -> bytes:

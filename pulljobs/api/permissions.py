@@ -1,4 +1,8 @@
+"""What a caller may do, once it is known who it is."""
+
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -6,7 +10,10 @@ from rest_framework.views import APIView
 
 from pulljobs.api import exceptions
 from pulljobs.api.authentication import caller
+from pulljobs.conf import Access, settings
 from pulljobs.models import Consumer
+
+VIEWING: Final = re.compile(r"pulljobs\.view_")
 
 Needs = Mapping[str, Sequence[str]]
 """By method, the permissions that a user must have, all of them."""
@@ -26,4 +33,14 @@ class ModelPermission(BasePermission):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         needs: Needs = getattr(view, "needs", {})
-        return request.user.has_perms(needs[request.method or ""])
+        return may(request, *needs[request.method or ""])
+
+
+def may(request: Request, *permissions: str) -> bool:
+    """Whether the user has them all, or needs none: see PULLJOBS['API_ACCESS']."""
+    access = settings().API_ACCESS
+    if access == Access.OPEN:
+        return True
+    if access == Access.READ_ONLY and all(map(VIEWING.match, permissions)):
+        return True
+    return request.user.has_perms(permissions)

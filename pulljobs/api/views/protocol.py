@@ -69,3 +69,8 @@ class UserView(ProtocolView):
 
     def get_authenticators(self) -> list[Any]:
         return users()
+
+    def get_authenticate_header(self, request: Request) -> str:
+        """How to log in, by the first way that has a word for it: a session has none."""
+        schemes = (one.authenticate_header(request) for one in self.get_authenticators())
+        return next(filter(None, schemes), "")
