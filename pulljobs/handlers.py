@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
 from pulljobs import outcomes
@@ -152,6 +153,10 @@ class ClaimedJob:
         """Ask for a full new lease now; False: it is lost."""
         return self._renew(self)
 
+    async def arenew(self) -> bool:
+        """The same, for async handlers."""
+        return await sync_to_async(self.renew)()
+
     def ack(self, result: Any = None) -> bool:
         """Deliver it, whatever the policy; False: an earlier word on it stands."""
         return self._settle(lambda: outcomes.deliver(self.held, encoded(result)))
@@ -192,6 +197,16 @@ class Handler:
     ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR
     transactional: bool = False
     defaults: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it runs on the event loop."""
+        called = getattr(self.function, "__call__", None)  # noqa: B004  of an object, its method
+        return iscoroutinefunction(self.function) or iscoroutinefunction(called)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.channel, self.consumer
 
     @property
     def names(self) -> set[str]:
@@ -300,14 +315,18 @@ def _add(new: Handler) -> None:
             f"{_path(new.function)} is transactional and ack_first: settle before the handler "
             "runs, or together with its writes, not both."
         )
-    place = (new.channel, new.consumer)
-    known = _registered.get(place)
+    if new.transactional and new.is_async:
+        raise ConfigurationError(
+            f"{_path(new.function)} is transactional and async, but a transaction belongs to one "
+            "thread: make it a plain function, or leave out transactional."
+        )
+    known = _registered.get(new.place)
     if known is not None and known.function is not new.function:
         raise ConfigurationError(
             f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
             f"{_path(known.function)} and {_path(new.function)}. Give one another consumer."
         )
-    _registered[place] = new
+    _registered[new.place] = new
 
 
 def _path(function: Callable[..., Any]) -> str:

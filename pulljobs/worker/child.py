@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -20,20 +20,28 @@ from django.db import DatabaseError, InterfaceError, connections
 from pulljobs import handlers
 from pulljobs.conf import Settings
 from pulljobs.errors import ConfigurationError
+from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Consumer
 from pulljobs.pulling import Puller
 from pulljobs.storage import nodes, statements
 from pulljobs.telemetry import LeftBehind, emit
+from pulljobs.worker.asyncpool import AsyncPool
+from pulljobs.worker.eventloop import EventLoop
 from pulljobs.worker.fetcher import Fetcher, Source
 from pulljobs.worker.flusher import Flusher
 from pulljobs.worker.held import Holdings
+from pulljobs.worker.lanes import Lane
 from pulljobs.worker.listener import Wakeups
-from pulljobs.worker.loop import Runner, Waker
+from pulljobs.worker.loop import Runner
+from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.pool import Pool, Slots
 from pulljobs.worker.reaper import Reaper
+from pulljobs.worker.running import Ended
 
 logger = logging.getLogger("pulljobs.worker")
 
+LAST_WORDS: Final = 0.2
+"""Seconds for async handlers to end that were cancelled."""
 LAST_FLUSH: Final = 0.6
 """Seconds for the last flush, inside the second that a stop may take beyond its timeout."""
 
@@ -55,15 +63,16 @@ class Child:
         self._order, self._limits = order, order.limits
         self._asked: SimpleQueue[None] = SimpleQueue()
         self._stopping = threading.Event()
-        self._fetcher_waker = Waker()
         self._holdings = Holdings(self._limits.MAX_HELD)
-        self._pool = Pool(
-            self._limits.CONCURRENCY, slots, on_low=lambda: self._fetcher_waker.wake()
-        )
-        self._sources = _sources(order)
-        self._fetcher = Runner("fetcher", self._make_fetcher())
+        self._outbox = Outbox()
+        self._loop = EventLoop()
+        threads, seats = self._limits.CONCURRENCY, self._limits.ASYNC_CONCURRENCY
+        self._pool = Pool(threads, slots, self._outbox, self._wake)
+        self._async_pool = AsyncPool(seats, slots, threads, self._loop, self._outbox, self._wake)
+        self._claims = self._make_fetcher()
+        self._fetcher = Runner("fetcher", self._claims)
         self._flusher = Runner("flusher", self._make_flusher())
-        self._reaper = Runner("reaper", Reaper(self._limits, order.node_id, self._fetcher_waker))
+        self._reaper = Runner("reaper", Reaper(self._limits, order.node_id, self._hear))
         self._listener = self._make_listener()
 
     def run(self) -> None:
@@ -71,6 +80,7 @@ class Child:
         using = self._limits.DATABASE
         nodes.register(using, self._order.node_id, f"{socket.gethostname()}:{os.getpid()}")
         self._pool.start()
+        self._loop.start()
         connections.close_all()  # This thread only waits from now on.
         for runner in self._runners():
             runner.start()
@@ -92,21 +102,28 @@ class Child:
         # No new claims; one already sent may return, and what it brings is released below.
         self._fetcher.stop()
         self._reaper.stop()
-        self._pool.give_back()
+        self._give_back()
         self._fetcher.join(deadline - time.monotonic())
-        self._pool.give_back()
+        self._give_back()
         self._pool.end()
         self._flusher.wake()
         # Running handlers get their time while the flusher renews their leases and writes.
-        ended = self._pool.join(deadline)
-        running = self._pool.running()
+        self._pool.join(deadline)
+        if not self._async_pool.join(deadline):
+            self._async_pool.cancel_all(Ended.STOPPED)
+            self._async_pool.join(time.monotonic() + LAST_WORDS)
+        running = tuple(run.job.id for run in self._outbox.runs.now())
         self._flush_last()
-        if not ended and running:
+        if running:
             emit(LeftBehind(running))
+
+    def _give_back(self) -> None:
+        self._pool.give_back()
+        self._async_pool.give_back()
 
     def _flush_last(self) -> None:
         deadline = time.monotonic() + LAST_FLUSH
-        while self._pool.outcomes and time.monotonic() < deadline:
+        while self._outbox.said and time.monotonic() < deadline:
             self._flusher.wake()
             time.sleep(0.005)
         self._flusher.stop()
@@ -118,36 +135,37 @@ class Child:
 
     def _make_fetcher(self) -> Fetcher:
         return Fetcher(
-            self._sources,
+            _sources(self._order, self._pool, self._async_pool),
             self._limits,
-            self._pool,
             self._holdings,
             stopping=self._stopping.is_set,
             on_drained=self.stop if self._order.burst else None,
         )
 
     def _make_flusher(self) -> Flusher:
-        self._fetcher_waker.wake = self._fetcher.wake
-        flusher = Flusher(
-            self._pool.outcomes,
-            self._limits,
-            self._holdings,
-            self._pool.runs,
-            self._fetcher_waker,
-        )
-        self._pool.on_outcome = self._flush_when_many
-        return flusher
+        self._outbox.on_said = self._flush_when_many
+        return Flusher(self._outbox, self._limits, self._holdings, self._on_flushed)
 
     def _flush_when_many(self) -> None:
-        if len(self._pool.outcomes) >= self._limits.FLUSH_SIZE:
+        if len(self._outbox.said) >= self._limits.FLUSH_SIZE:
             self._flusher.wake()
 
     def _make_listener(self) -> Runner | None:
         using = self._limits.DATABASE
         if statements.behind_pooler(using):
             return None
-        consumer_ids = frozenset(source.puller.consumer.pk for source in self._sources)
-        return Runner("listener", Wakeups(using, consumer_ids, self._fetcher.wake))
+        return Runner("listener", Wakeups(using, self._hear))
+
+    def _on_flushed(self, jobs: Collection[ClaimedJob]) -> None:
+        self._claims.hear({job.handler.place for job in jobs})
+        self._wake()  # There is room again, too.
+
+    def _hear(self, consumers: Collection[int] | None = None) -> None:
+        if self._claims.hear(consumers):
+            self._wake()
+
+    def _wake(self) -> None:
+        self._fetcher.wake()
 
 
 def work(child: Child, supervisor: Connection) -> None:
@@ -162,11 +180,15 @@ def work(child: Child, supervisor: Connection) -> None:
     os._exit(0)
 
 
-def _sources(order: Order) -> list[Source]:
+def _sources(order: Order, pool: Lane, async_pool: Lane) -> list[Source]:
     serving = handlers.serving(order.only)
     rows = handlers.sync_consumers()
     found = [
-        Source(Puller(order.limits.DATABASE, consumer, node_id=order.node_id), handler)
+        Source(
+            Puller(order.limits.DATABASE, consumer, node_id=order.node_id),
+            handler,
+            async_pool if handler.is_async else pool,
+        )
         for consumer, handler in zip(rows, handlers.registered(), strict=True)
         if handler in serving and _is_served(consumer)
     ]

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import transaction
 
 from pulljobs import outcomes, pulling
@@ -21,8 +22,12 @@ def perform(job: ClaimedJob) -> Settlement | None:
 
     Nothing but a KeyboardInterrupt gets out, so that a thread outlives a handler's `sys.exit()`.
     """
+    if job.handler.is_async:
+        return async_to_sync(aperform)(job)
     if job.handler.ack_policy is AckPolicy.ACK_FIRST:
-        return _settle_first(job)
+        if (word := _settle_first(job)) is None and not job.taken_away:
+            _run_settled(job)
+        return word
     try:
         if not job.handler.transactional:
             return _said(job, job.handler.function(job))
@@ -36,17 +41,36 @@ def perform(job: ClaimedJob) -> Settlement | None:
     return None
 
 
-def word_for(run: Run) -> Settlement | None:
-    """What to write for a run that was cancelled; None: nothing."""
-    match run.ended:
-        case Ended.TIMED_OUT:
-            return outcomes.retry(run.job.held, f"ran for {run.seconds:.0f} s, over its timeout")
-        case Ended.STOPPED:
-            return outcomes.release(run.job.held)
+async def aperform(job: ClaimedJob) -> Settlement | None:
+    """The same for an async handler, as a task; nothing gets out, for the loop has others."""
+    if job.handler.ack_policy is AckPolicy.ACK_FIRST:
+        if (word := await sync_to_async(_settle_first)(job)) is None and not job.taken_away:
+            await _arun_settled(job)
+        return word
+    try:
+        return _said(job, await job.handler.function(job))
+    except LeaseLost:
+        job.taken_away = True
+    except BaseException as error:
+        # Where the run was cancelled nobody asks for its word; else the cancelling was its own.
+        return None if job.taken_away else _after(job, error)
     return None
 
 
+def word_for(run: Run) -> Settlement | None:
+    """What to write for a run that was cancelled; None: nothing."""
+    job = run.job
+    if run.ended is Ended.LOST or job.handler.ack_policy is AckPolicy.ACK_FIRST:
+        return None
+    if job.settlement is not None:
+        return job.settlement
+    if run.ended is Ended.STOPPED:
+        return outcomes.release(job.held)
+    return outcomes.retry(job.held, f"ran for {run.seconds:.0f} s, over its timeout")
+
+
 def _settle_first(job: ClaimedJob) -> Settlement | None:
+    """What to write instead of running it; or None, and if it is not taken away it may run."""
     try:
         settled = job.id in pulling.finish([outcomes.deliver(job.held)]).states
     except Exception as error:
@@ -56,7 +80,6 @@ def _settle_first(job: ClaimedJob) -> Settlement | None:
     job.taken_away = not settled
     if settled:
         job.mark_settled()
-        _run_settled(job)
     return None
 
 
@@ -65,6 +88,13 @@ def _run_settled(job: ClaimedJob) -> None:
         job.handler.function(job)
     except KeyboardInterrupt:
         raise
+    except BaseException as error:
+        _tell(job, error)
+
+
+async def _arun_settled(job: ClaimedJob) -> None:
+    try:
+        await job.handler.function(job)
     except BaseException as error:
         _tell(job, error)
 

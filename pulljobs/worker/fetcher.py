@@ -1,9 +1,10 @@
-"""The fetcher: claims for every consumer in turn, as much as there is room for."""
+"""The fetcher: claims for every consumer in turn, as much as its lane has room for."""
 
+import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -16,94 +17,134 @@ from pulljobs.outcomes import Held
 from pulljobs.pulling import Claim, Puller
 from pulljobs.storage import listen, statements
 from pulljobs.worker.held import Holdings
-from pulljobs.worker.pool import Pool
+from pulljobs.worker.lanes import Lane
+from pulljobs.worker.loop import JITTER
 
-WORK_AHEAD: Final = 0.5
-"""Seconds of work that may wait in memory."""
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001
-PACE_WINDOW: Final = 0.1
+POLLS_PER_SECOND: Final = 50
+"""Of all consumers together: with many of them each is polled less often than it might be."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Source:
     """A consumer that this worker serves."""
 
     puller: Puller
     handler: Handler
-
-
-@dataclass(slots=True)
-class Pace:
-    """How many jobs may wait: half a second of work at the rate of late, few at first."""
-
-    least: int
-    _rate: float = 0.0
-    _done: int = 0
-    _at: float = field(default_factory=time.monotonic)
-
-    def ahead(self, done: int) -> int:
-        now = time.monotonic()
-        elapsed = now - self._at
-        if elapsed > PACE_WINDOW:
-            # Over a while: slow jobs that happen to end together are no high rate.
-            rate = (done - self._done) / elapsed
-            self._rate = rate if rate > self._rate else 0.8 * self._rate + 0.2 * rate
-            self._done, self._at = done, now
-        return max(self.least, int(self._rate * WORK_AHEAD))
+    lane: Lane
+    look_at: float = 0.0
+    """When to claim next, on the monotonic clock; before it only if something was heard."""
 
 
 class Fetcher:
-    """Loop: fetch while there is room and something there; else wait for a wake-up or due time."""
+    """Loop: claim for those that are due, longest waiting first; else wait for what comes first."""
 
     def __init__(
         self,
         sources: Sequence[Source],
         limits: Settings,
-        pool: Pool,
         holdings: Holdings,
         *,
         stopping: Callable[[], bool],
         on_drained: Callable[[], None] | None = None,
     ) -> None:
-        self._sources, self._limits = deque(sources), limits
-        self._pool, self._holdings = pool, holdings
+        self._sources, self._limits = list(sources), limits
+        self._known = {one.puller.consumer.pk for one in sources}.union(
+            one.handler.place for one in sources
+        )
+        self._holdings = holdings
         self._stopping, self._on_drained = stopping, on_drained
-        self._pace = Pace(limits.CONCURRENCY)
+        self._heard: deque[object] = deque()
         self._registered_until = 0.0
         self._unanswered = False
+        self._found = True
+        """Something was claimed since the last look at every consumer."""
+
+    def hear(self, consumers: Collection[object] | None = None) -> bool:
+        """There may be something for these ids or places, None: for any; whether that is news.
+
+        From any thread; whoever says it wakes the loop, too.
+        """
+        if consumers is None:
+            consumers = [source.handler.place for source in self._sources]
+        known = [one for one in consumers if one in self._known]
+        self._heard.extend(known)
+        return bool(known)
 
     def tick(self) -> float:
         self._give_back_unanswered()
-        dues, more = [], False
-        for _turn in range(len(self._sources)):
-            room = self._room()
-            if room <= 0:
-                return self._limits.MAX_FETCH_INTERVAL.total_seconds()
-            source = self._sources[0]
-            self._sources.rotate(-1)
-            claim = self._fetch(source, room)
-            more = more or claim.more
-            dues.append(claim.next_due)
-        return self._pause(more, dues)
+        for source in self._due():
+            self._look(source)
+        return self._pause()
 
-    def _room(self) -> int:
+    def _due(self) -> Iterator[Source]:
+        """Those with room; what is heard meanwhile comes before what is only polled."""
+        self._heed()
+        now = time.monotonic()
+        due = sorted((one for one in self._sources if one.look_at <= now), key=_look_at)
+        waiting = deque(due)
+        while waiting:
+            waiting.extendleft(self._heed())
+            source = waiting.popleft()
+            if self._room(source) > 0:
+                yield source
+
+    def _heed(self) -> list[Source]:
+        if not self._heard:
+            return []
+        heard = {self._heard.popleft() for _ in range(len(self._heard))}
+        found = [
+            one
+            for one in self._sources
+            if one.puller.consumer.pk in heard or one.handler.place in heard
+        ]
+        for source in found:
+            source.look_at = 0.0
+        return found
+
+    def _room(self, source: Source) -> int:
         if self._stopping():
             return 0
-        ahead = self._pace.ahead(self._pool.done)
-        self._pool.low_water = ahead // 2
-        waiting = self._pool.waiting.qsize()
-        return min(self._limits.FETCH_BATCH, self._holdings.room, ahead - waiting)
+        return min(self._limits.FETCH_BATCH, self._holdings.room, source.lane.room())
 
-    def _pause(self, more: bool, dues: list[timedelta | None]) -> float:
-        if more:
+    def _look(self, source: Source) -> None:
+        # Before it: one that fails has had its turn.
+        source.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
+        claim = self._fetch(source, self._room(source))
+        self._found = self._found or claim.more or claim.taken is not None
+        source.look_at = time.monotonic() + self._wait(claim)
+
+    def _wait(self, claim: Claim) -> float:
+        if claim.more:
             return self._limits.MIN_FETCH_INTERVAL.total_seconds()
-        if self._on_drained is not None and not len(self._holdings):
+        interval = self._limits.MAX_FETCH_INTERVAL.total_seconds()
+        poll = max(interval, len(self._sources) / POLLS_PER_SECOND) * random.uniform(1 - JITTER, 1)
+        return poll if claim.next_due is None else min(poll, claim.next_due.total_seconds())
+
+    def _pause(self) -> float:
+        if self._is_drained() or self._register():
+            # Now look once more: for what came before the others' end, or before it was committed.
+            self._look_at_all()
+            return 0
+        now = time.monotonic()
+        waits = [one.look_at - now for one in self._sources if one.look_at > now or self._room(one)]
+        pause = min([self._limits.MAX_FETCH_INTERVAL.total_seconds(), *waits])
+        return max(pause, SOONEST) if pause > 0 else 0
+
+    def _is_drained(self) -> bool:
+        """Of a burst: nothing is held; twice in a row, with nothing found between, is the end."""
+        if self._on_drained is None or len(self._holdings):
+            return False
+        if not self._found:
             self._on_drained()
-        if self._register():
-            return 0  # Committed; now look once more, for what was published before that.
-        waits = [due.total_seconds() for due in dues if due is not None]
-        return max(min([self._limits.MAX_FETCH_INTERVAL.total_seconds(), *waits]), SOONEST)
+            return False
+        self._found = False
+        return True
+
+    def _look_at_all(self) -> None:
+        for source in self._sources:
+            source.look_at = 0.0
 
     def _register(self) -> bool:
         """See to it that publishers wake this process; whether that was news."""
@@ -153,9 +194,12 @@ class Fetcher:
             for row, message in claim.jobs
         ]
         self._holdings.add(jobs)
-        for job in jobs:
-            self._pool.waiting.put(job)
+        source.lane.take(jobs)
         return claim
+
+
+def _look_at(source: Source) -> float:
+    return source.look_at
 
 
 def renew_one(job: ClaimedJob) -> bool:

@@ -1,8 +1,7 @@
 """The flusher: writes outcomes in batches, and renews the leases of all that is not written yet."""
 
 import time
-from collections import deque
-from collections.abc import Set
+from collections.abc import Callable, Collection, Set
 from itertools import groupby
 from operator import attrgetter
 
@@ -13,10 +12,8 @@ from pulljobs.outcomes import Held, Settlement
 from pulljobs.storage.rows import Finished
 from pulljobs.telemetry import LeasesLost, emit
 from pulljobs.worker.held import Holdings
-from pulljobs.worker.loop import Waker
-from pulljobs.worker.running import Ended, Runs
-
-Said = tuple[ClaimedJob, Settlement | None]
+from pulljobs.worker.outbox import Outbox, Said
+from pulljobs.worker.running import Ended
 
 
 class Flusher:
@@ -24,14 +21,13 @@ class Flusher:
 
     def __init__(
         self,
-        said: deque[Said],
+        outbox: Outbox,
         limits: Settings,
         holdings: Holdings,
-        runs: Runs,
-        fetcher: Waker,
+        on_flushed: Callable[[Collection[ClaimedJob]], None],
     ) -> None:
-        self._said, self._limits, self._holdings = said, limits, holdings
-        self._runs, self._fetcher = runs, fetcher
+        self._outbox, self._said = outbox, outbox.said
+        self._limits, self._holdings, self._on_flushed = limits, holdings, on_flushed
 
     def tick(self) -> float:
         self._renew()
@@ -55,7 +51,7 @@ class Flusher:
         )
         kept = {job.held for job, _word in again}
         self._holdings.drop(job.held for job, _word in batch if job.held not in kept)
-        self._fetcher.wake()
+        self._on_flushed([job for job, _word in batch])
         return len(batch)
 
     def _renew(self) -> None:
@@ -72,7 +68,7 @@ class Flusher:
                 job.extend(before)
             elif job.renew_at <= before:  # Not settled by its handler since.
                 job.taken_away, job.renew_at = True, float("inf")
-                self._runs.cancel(job.held, Ended.LOST)
+                self._outbox.runs.cancel(job.held, Ended.LOST)
                 lost += 1
         if lost:
             emit(LeasesLost(lost))

@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from django.db import connections
@@ -83,10 +82,3 @@ class Runner:
             self._last_report = time.monotonic()
             emit(LoopFailed(self.name, f"{type(error).__name__}: {error}".strip(), pause))
         return pause
-
-
-class Waker:
-    """Something to wake that is made later than what wakes it."""
-
-    def __init__(self) -> None:
-        self.wake: Callable[[], None] = lambda: None

@@ -3,7 +3,6 @@
 import ctypes
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, MutableSequence, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -11,11 +10,12 @@ from typing import Final
 from django.db import close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from pulljobs import outcomes
+from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob
-from pulljobs.outcomes import Settlement
 from pulljobs.worker.executor import perform, word_for
-from pulljobs.worker.running import Run, Runs
+from pulljobs.worker.lanes import Pace
+from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.running import Run
 
 IDLE: Final = 0
 """In a slot: no job runs in this thread."""
@@ -29,19 +29,24 @@ Slot = ctypes.c_int64
 Slots = MutableSequence[int] | ctypes.Array[ctypes.c_int64]
 
 
-class Pool:
-    """Takes claimed jobs from one queue and puts what became of them into another."""
+def slots_of(limits: Settings) -> int:
+    """How many there are: threads first, then the seats of async handlers."""
+    return limits.CONCURRENCY + limits.ASYNC_CONCURRENCY
 
-    def __init__(self, concurrency: int, slots: Slots, on_low: Callable[[], None]) -> None:
+
+class Pool:
+    """The lane of plain handlers: takes jobs from one queue, says what became of them."""
+
+    def __init__(
+        self, concurrency: int, slots: Slots, outbox: Outbox, on_low: Callable[[], None]
+    ) -> None:
         self.waiting: SimpleQueue[ClaimedJob | None] = SimpleQueue()
-        self.outcomes: deque[tuple[ClaimedJob, Settlement | None]] = deque()
         self.done = 0
         """Jobs done so far; counted without a lock, for pace only."""
-        self.low_water = 0
+        self._slots, self._outbox, self._on_low = slots, outbox, on_low
+        self._low_water = 0
         """The fetcher is told when fewer wait."""
-        self.on_outcome: Callable[[], None] = lambda: None
-        self.runs = Runs()
-        self._slots, self._on_low = slots, on_low
+        self._pace = Pace(concurrency)
         self._closing = False
         self._threads = [
             threading.Thread(target=self._work, args=(slot,), name=f"worker-{slot}", daemon=True)
@@ -52,12 +57,21 @@ class Pool:
         for thread in self._threads:
             thread.start()
 
+    def room(self) -> int:
+        ahead = self._pace.ahead(self.done)
+        self._low_water = ahead // 2
+        return ahead - self.waiting.qsize()
+
+    def take(self, jobs: Sequence[ClaimedJob]) -> None:
+        for job in jobs:
+            self.waiting.put(job)
+
     def give_back(self) -> None:
         """From now on release what no thread has taken up yet."""
         self._closing = True
         try:
             while (job := self.waiting.get_nowait()) is not None:
-                self._release(job)
+                self._outbox.release(job)
         except Empty:
             return
 
@@ -72,44 +86,32 @@ class Pool:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def running(self) -> tuple[int, ...]:
-        return tuple(id for id in self._slots if id != IDLE)
-
     def _work(self, slot: int) -> None:
-        kept = _Connections()
+        kept = Connections()
         while (job := self.waiting.get()) is not None:
             kept.check()
             self._do(slot, job)
-            if self.waiting.qsize() <= self.low_water:
+            if self.waiting.qsize() <= self._low_water:
                 self._on_low()
         connections.close_all()
 
     def _do(self, slot: int, job: ClaimedJob) -> None:
         if self._closing or job.lost:
-            # Never started: if its lease is over but not yet taken away, nothing is charged.
-            self._release(job)
+            self._outbox.release(job)
             return
         self._slots[slot] = job.held.job_id
-        run = self.runs.begin(job, slot, self._on_cancel)
+        run = self._outbox.runs.begin(job, slot, self._on_cancel)
         settlement = perform(job)
         self._slots[slot] = IDLE
         self.done += 1
-        if self.runs.end(run) is None:
-            self._say(job, settlement)
+        self._outbox.end(run, settlement)
 
     def _on_cancel(self, run: Run) -> None:
         """A thread can't be ended: its job goes its way at once, whatever it says later."""
-        self._say(run.job, word_for(run))
-
-    def _say(self, job: ClaimedJob, settlement: Settlement | None) -> None:
-        self.outcomes.append((job, settlement))
-        self.on_outcome()
-
-    def _release(self, job: ClaimedJob) -> None:
-        self.outcomes.append((job, None if job.taken_away else outcomes.release(job.held)))
+        self._outbox.say(run.job, word_for(run))
 
 
-class _Connections:
+class Connections:
     """The database connections of this thread, kept as a web server keeps them between requests."""
 
     def __init__(self) -> None:

@@ -1,25 +1,25 @@
 """The reaper: gives back what leases hold that are over, and does the upkeep that is due."""
 
 import time
+from collections.abc import Callable
 from uuid import UUID
 
 from pulljobs import operating, pulling
 from pulljobs.conf import Settings
 from pulljobs.storage import nodes
-from pulljobs.worker.loop import Waker
 
 
 class Reaper:
     """Loop: every worker runs one; they skip each other's leases, so there is no leader."""
 
-    def __init__(self, limits: Settings, node_id: UUID, fetcher: Waker) -> None:
-        self._limits, self._node_id, self._fetcher = limits, node_id, fetcher
+    def __init__(self, limits: Settings, node_id: UUID, on_reaped: Callable[[], None]) -> None:
+        self._limits, self._node_id, self._on_reaped = limits, node_id, on_reaped
         self._beat_at = self._maintained_at = float("-inf")
 
     def tick(self) -> float:
         self._beat()
         while pulling.reap() is not None:
-            self._fetcher.wake()
+            self._on_reaped()
         self._maintain()
         return self._limits.REAP_INTERVAL.total_seconds()
 

@@ -21,8 +21,8 @@ from django.db import DatabaseError, InterfaceError, connections
 from pulljobs import pulling
 from pulljobs.storage import nodes
 from pulljobs.worker import boot
-from pulljobs.worker.child import LAST_FLUSH, Order
-from pulljobs.worker.pool import IDLE, Slot, Slots
+from pulljobs.worker.child import LAST_FLUSH, LAST_WORDS, Order
+from pulljobs.worker.pool import IDLE, Slot, Slots, slots_of
 
 logger = logging.getLogger("pulljobs.worker")
 
@@ -62,7 +62,7 @@ class Supervisor:
 
     def _one_child(self) -> int:
         order = replace(self._order, node_id=uuid4())
-        slots = self._context.RawArray(Slot, order.limits.CONCURRENCY)
+        slots = self._context.RawArray(Slot, slots_of(order.limits))
         theirs, ours = self._context.Pipe(duplex=False)
         self._child = self._context.Process(
             target=boot.start, args=(pickle.dumps(order), slots, theirs), name="pulljobs-child"
@@ -126,8 +126,8 @@ class Supervisor:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
         if self._signals == 1:
-            patience = self._order.limits.GRACEFUL_TIMEOUT.total_seconds() + LAST_FLUSH + MARGIN
-            self._kill_at = time.monotonic() + patience
+            timeout = self._order.limits.GRACEFUL_TIMEOUT.total_seconds()
+            self._kill_at = time.monotonic() + timeout + LAST_WORDS + LAST_FLUSH + MARGIN
         self._signalled.put(number)
         if self._child is not None:
             self._tell(self._child)

@@ -1,7 +1,6 @@
 """Jobs in the hands of handlers, as the worker's parts hand them around, without its loops."""
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -17,8 +16,7 @@ from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.worker.fetcher import renew_one
 from pulljobs.worker.flusher import Flusher
 from pulljobs.worker.held import Holdings
-from pulljobs.worker.loop import Waker
-from pulljobs.worker.running import Runs
+from pulljobs.worker.outbox import Outbox
 from tests.factories import USING, ConsumerFactory, published
 
 
@@ -93,10 +91,11 @@ class Desk:
     """A flusher with what it works on."""
 
     def __init__(self, jobs: list[ClaimedJob], **changed: Any) -> None:
-        self.said: deque[tuple[ClaimedJob, Settlement | None]] = deque()
+        self.outbox = Outbox()
+        self.said = self.outbox.said
         self.holdings = Holdings(1000)
         self.holdings.add(jobs)
-        self.flusher = Flusher(self.said, limits(**changed), self.holdings, Runs(), Waker())
+        self.flusher = Flusher(self.outbox, limits(**changed), self.holdings, lambda jobs: None)
 
     def write(self, job: ClaimedJob, word: Settlement | None) -> None:
         self.said.append((job, word))

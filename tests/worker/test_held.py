@@ -4,9 +4,9 @@ import time
 from uuid import UUID
 
 from pulljobs.outcomes import Held
-from pulljobs.worker import fetcher
-from pulljobs.worker.fetcher import Pace
+from pulljobs.worker import lanes
 from pulljobs.worker.held import Holdings
+from pulljobs.worker.lanes import Pace
 from tests.sessions import wait_until
 from tests.worker.claiming import unclaimed
 
@@ -72,8 +72,8 @@ def test_slow_jobs_that_end_together_are_no_high_rate() -> None:
     pace = Pace(8)
     start = time.monotonic()
     pace.ahead(0)
-    wait_until(lambda: time.monotonic() - start > 1.5 * fetcher.PACE_WINDOW)
+    wait_until(lambda: time.monotonic() - start > 1.5 * lanes.PACE_WINDOW)
     assert pace.ahead(0) == 8
     assert pace.ahead(8) == 8, "eight in one instant"
-    wait_until(lambda: time.monotonic() - start > 3 * fetcher.PACE_WINDOW)
-    assert pace.ahead(8) <= 8 / fetcher.PACE_WINDOW * fetcher.WORK_AHEAD
+    wait_until(lambda: time.monotonic() - start > 3 * lanes.PACE_WINDOW)
+    assert pace.ahead(8) <= 8 / lanes.PACE_WINDOW * lanes.WORK_AHEAD

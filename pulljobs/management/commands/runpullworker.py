@@ -19,6 +19,7 @@ from pulljobs.worker.supervisor import Supervisor
 
 FLAGS: Final = {
     "CONCURRENCY": "threads that run handlers",
+    "ASYNC_CONCURRENCY": "async handlers that run at once",
     "FETCH_BATCH": "jobs of one claim at the most",
     "MAX_HELD": "jobs claimed and not yet settled at the most",
     "MIN_FETCH_INTERVAL": "seconds between full fetches",

@@ -1,0 +1,116 @@
+"""The lane of async handlers."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+
+from pulljobs.handlers import ClaimedJob
+from pulljobs.outcomes import Settlement
+from pulljobs.worker.eventloop import EventLoop, Tasks
+from pulljobs.worker.executor import aperform
+from pulljobs.worker.lanes import Pace
+from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.pool import IDLE, Connections, Slots
+from pulljobs.worker.running import Ended
+
+
+class Seat:
+    """What a handler is given to run in: a context whose synchronous calls share one thread.
+
+    As each request has one under ASGI. So handlers don't wait for each other's queries, and there
+    are no more database connections than handlers that ran at once and asked for one.
+    """
+
+    def __init__(self) -> None:
+        self._context = copy_context()
+        self._calls = ThreadSensitiveContext()
+        self._context.run(SyncToAsync.thread_sensitive_context.set, self._calls)
+        self._connections: Connections | None = None
+
+    def context(self) -> Context:
+        """A new one for each handler: what one sets there, the next does not see."""
+        return self._context.copy()
+
+    async def check(self) -> None:
+        """Before a handler: no broken connection in that thread, and now and then no old one."""
+        if self._calls in SyncToAsync.context_to_thread_executor:
+            await sync_to_async(self._check)()
+
+    def _check(self) -> None:
+        if self._connections is None:
+            self._connections = Connections()
+        self._connections.check()
+
+
+class AsyncPool:
+    """Runs so many at once, each in the lowest free seat, so that few jobs need few connections."""
+
+    def __init__(
+        self,
+        concurrency: int,
+        slots: Slots,
+        first_slot: int,
+        loop: EventLoop,
+        outbox: Outbox,
+        on_low: Callable[[], None],
+    ) -> None:
+        self.done = 0
+        self._slots, self._first_slot = slots, first_slot
+        self._loop, self._outbox, self._on_low = loop, outbox, on_low
+        self._tasks = Tasks(loop, outbox)
+        self._waiting: deque[ClaimedJob] = deque()
+        self._seats = [Seat() for _seat in range(concurrency)]
+        self._free = list(range(concurrency))
+        self._pace = Pace(concurrency)
+        self._low_water = 0
+        self._closing = False
+
+    def room(self) -> int:
+        ahead = self._pace.ahead(self.done)
+        self._low_water = ahead // 2
+        return ahead - len(self._waiting)
+
+    def take(self, jobs: Sequence[ClaimedJob]) -> None:
+        self._waiting.extend(jobs)
+        self._loop.call(self._fill)
+
+    def give_back(self) -> None:
+        """From now on release what has not begun."""
+        self._closing = True
+        self._loop.call(self._fill)
+
+    def join(self, deadline: float) -> bool:
+        return self._tasks.join(deadline)
+
+    def cancel_all(self, why: Ended) -> None:
+        self._tasks.cancel_all(why)
+
+    def _fill(self) -> None:
+        while self._waiting and (self._free or self._closing):
+            job = self._waiting.popleft()
+            if self._closing or job.lost:
+                self._outbox.release(job)
+            else:
+                self._start(job, heapq.heappop(self._free))
+        if len(self._waiting) <= self._low_water:
+            self._on_low()
+
+    def _start(self, job: ClaimedJob, number: int) -> None:
+        seat, slot = self._seats[number], self._first_slot + number
+        self._slots[slot] = job.held.job_id
+
+        def leave() -> None:
+            self._slots[slot] = IDLE
+            self.done += 1
+            heapq.heappush(self._free, number)
+            self._fill()
+
+        self._tasks.start(job, slot, _perform(seat, job), leave, seat.context())
+
+
+async def _perform(seat: Seat, job: ClaimedJob) -> Settlement | None:
+    await seat.check()
+    return await aperform(job)

@@ -1,0 +1,129 @@
+"""The one event loop of a worker process, and the handlers that run on it as tasks."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, Final
+
+from pulljobs import outcomes
+from pulljobs.handlers import ClaimedJob
+from pulljobs.outcomes import Settlement
+from pulljobs.worker.executor import word_for
+from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.running import Ended, Run
+
+Work = Coroutine[Any, Any, Settlement | None]
+
+BEAT: Final = 1.0
+LOOK: Final = 0.01
+HEED: Final = 5.0
+"""Seconds in which a cancelled handler may end by itself, before its job goes its way."""
+
+
+class EventLoop:
+    """A thread; what is called on the loop may come from any other."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
+        self.beat = time.monotonic()
+        """When it last turned, on the monotonic clock: a handler that blocks it stops this."""
+
+    def start(self) -> None:
+        self._thread.start()
+        self.call(self._beat)
+
+    def stop(self) -> None:
+        self.call(self._loop.stop)
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        self._loop.call_soon_threadsafe(function, *args)
+
+    def later(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
+        """On the loop only."""
+        self._loop.call_later(seconds, function, *args)
+
+    def spawn(self, work: Work, context: Context | None = None) -> asyncio.Task[Settlement | None]:
+        """On the loop only."""
+        return self._loop.create_task(work, context=context)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _beat(self) -> None:
+        self.beat = time.monotonic()
+        self._loop.call_later(BEAT, self._beat)
+
+
+class Tasks:
+    """Handlers that run on the loop."""
+
+    def __init__(self, loop: EventLoop, outbox: Outbox) -> None:
+        self._loop, self._outbox = loop, outbox
+        self._tasks: dict[Run, asyncio.Task[Settlement | None]] = {}
+        """Those whose word is still to come."""
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(
+        self,
+        job: ClaimedJob,
+        slot: int,
+        work: Work,
+        on_end: Callable[[], None],
+        context: Context | None = None,
+    ) -> None:
+        """On the loop only; `on_end` is called there once the work has ended."""
+        run = self._outbox.runs.begin(job, slot, self._on_cancel)
+        task = self._tasks[run] = self._loop.spawn(work, context)
+        task.add_done_callback(lambda task: self._on_done(run, task, on_end))
+
+    def cancel_all(self, why: Ended) -> None:
+        """From any thread."""
+        for run in list(self._tasks):
+            run.cancel(why)
+
+    def join(self, deadline: float) -> bool:
+        """Whether all have ended before that monotonic time; from any other thread."""
+        while self._tasks and time.monotonic() < deadline:
+            time.sleep(LOOK)
+        return not self._tasks
+
+    def _on_done(
+        self, run: Run, task: asyncio.Task[Settlement | None], on_end: Callable[[], None]
+    ) -> None:
+        try:
+            word = _word(run, task)
+            self._outbox.runs.end(run)
+            if self._tasks.pop(run, None) is not None:
+                self._outbox.say(run.job, word)
+        finally:
+            on_end()
+
+    def _on_cancel(self, run: Run) -> None:
+        self._loop.call(self._cancel, run)
+
+    def _cancel(self, run: Run) -> None:
+        if (task := self._tasks.get(run)) is not None:
+            task.cancel()
+            self._loop.later(HEED, self._give_up, run)
+
+    def _give_up(self, run: Run) -> None:
+        """It goes on all the same; what it says later is too late."""
+        if self._tasks.pop(run, None) is not None:
+            self._outbox.say(run.job, word_for(run))
+
+
+def _word(run: Run, task: asyncio.Task[Settlement | None]) -> Settlement | None:
+    why = run.end()
+    if why is not None:
+        return word_for(run)
+    if task.cancelled():  # not by us: its own loop is at its end
+        return outcomes.release(run.job.held)
+    if (error := task.exception()) is not None:
+        return outcomes.retry(run.job.held, type(error).__name__)
+    return task.result()

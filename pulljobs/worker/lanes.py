@@ -1,0 +1,42 @@
+"""Lanes: where claimed jobs wait and run. Threads are one, the event loop has others."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from pulljobs.handlers import ClaimedJob
+
+WORK_AHEAD: Final = 0.5
+"""Seconds of work that may wait in memory."""
+PACE_WINDOW: Final = 0.1
+
+
+class Lane(Protocol):
+    """Each has its own room, so that a full one holds up nobody else's jobs."""
+
+    def room(self) -> int:
+        """How many more jobs it wants now."""
+
+    def take(self, jobs: Sequence[ClaimedJob]) -> None:
+        """From the fetcher's thread."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many jobs may wait: half a second of work at the rate of late, few at first."""
+
+    least: int
+    _rate: float = 0.0
+    _done: int = 0
+    _at: float = field(default_factory=time.monotonic)
+
+    def ahead(self, done: int) -> int:
+        now = time.monotonic()
+        elapsed = now - self._at
+        if elapsed > PACE_WINDOW:
+            # Over a while: slow jobs that happen to end together are no high rate.
+            rate = (done - self._done) / elapsed
+            self._rate = rate if rate > self._rate else 0.8 * self._rate + 0.2 * rate
+            self._done, self._at = done, now
+        return max(self.least, int(self._rate * WORK_AHEAD))
