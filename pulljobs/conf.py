@@ -50,6 +50,8 @@ class Settings:
     """For channels that set none of their own."""
     PROTOCOL_LEASE: timedelta = timedelta(seconds=32.25)
     """Of jobs taken by a job POST, where the consumer sets none: stop timeout + rational delay."""
+    MIN_SCHEDULE_DELAY: timedelta = timedelta(minutes=2)
+    """Messages are scheduled so far ahead, or farther."""
     MAX_LEASE: timedelta = timedelta(seconds=900)
     """How long a claim can be kept by renewing, unless it was granted longer."""
 
@@ -103,6 +105,29 @@ class Settings:
     HEALTH_HOST: str = "127.0.0.1"
     LIVENESS_TIMEOUT: timedelta = timedelta(seconds=60)
     """A loop that takes so long over one pass is hung, and its child is replaced."""
+
+    PUSH: bool = True
+    """Workers deliver to push consumers."""
+    PUSH_CONCURRENCY: int = 500
+    """Deliveries at once of one process, shared by the consumers that are at it; each may have one."""
+    PUSH_PER_CONSUMER: int = 20
+    """Deliveries at once to one consumer."""
+    PUSH_PER_HOST: int = 50
+    """Deliveries at once to one host and port, beyond the first of each consumer there."""
+    PUSH_CONNECT_TIMEOUT: timedelta = timedelta(seconds=5)
+    PUSH_TIMEOUT: timedelta = timedelta(seconds=30)
+    """From the start of a delivery to the status of its answer."""
+    PUSH_MAX_RETRY_AFTER: timedelta = timedelta(hours=1)
+    """A longer Retry-After is taken for this."""
+    PUSH_MAX_ANSWER_BYTES: int = 64 * 1024
+    """Of the body of an answer no more than this is read."""
+    PUSH_ALLOWED_NETWORKS: Sequence[str] = ()
+    """Such as `10.1.0.0/16`: addresses that are delivered to though they are not public."""
+    PUSH_PORTS: Sequence[int] = ()
+    """Ports that are delivered to; none: any."""
+    PUSH_TOKEN_HEADER: str = "X-Broker-Consumer-Token"
+    """The header of a delivery that bears the consumer's token."""
+    PUSH_USER_AGENT: str = "pulljobs"
 
     MAX_BATCH: int = 100
     """Jobs of one pull, outcomes of one ack, messages of one batch over HTTP, at the most."""

@@ -1,0 +1,104 @@
+"""Standard Webhooks: how a delivery is signed, and how its receiver verifies that.
+
+    # in the receiver, which needs nothing else of pulljobs
+    from pulljobs.signing import InvalidSignature, verify
+
+    try:
+        verify("whsec_...", request.headers, request.body)
+    except InvalidSignature:
+        return HttpResponse(status=401)
+
+The signature covers the id, the time and the body: `HMAC-SHA256(secret, "id.timestamp.body")`, in
+base64. While a secret is being replaced a delivery bears one signature for each of them.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets as random
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+ID: Final = "webhook-id"
+TIMESTAMP: Final = "webhook-timestamp"
+SIGNATURE: Final = "webhook-signature"
+PREFIX: Final = "whsec_"
+VERSION: Final = "v1"
+TOLERANCE: Final = timedelta(minutes=5)
+SECRET_BYTES: Final = 32
+SHORTEST: Final = 16
+
+
+class InvalidSignature(ValueError):
+    """What came is not what the holder of the secret sent, or not now."""
+
+
+def new_secret() -> str:
+    return PREFIX + base64.b64encode(random.token_bytes(SECRET_BYTES)).decode()
+
+
+def sign(
+    secrets: Sequence[str], id: str, body: bytes, *, timestamp: int | None = None
+) -> dict[str, str]:
+    """The three headers of a delivery; `id` is the same at every attempt.
+
+    ValueError for a secret that is none.
+    """
+    at = int(time.time()) if timestamp is None else timestamp
+    signed = " ".join(f"{VERSION},{_signature(secret, id, at, body)}" for secret in secrets)
+    return {ID: id, TIMESTAMP: str(at), SIGNATURE: signed}
+
+
+def verify(
+    secrets: str | Sequence[str],
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    tolerance: timedelta = TOLERANCE,
+    now: float | None = None,
+) -> str:
+    """The id of the delivery, by which a receiver knows one that it had before.
+
+    `headers` as they came, in any case; `body` as bytes, before anything parsed it. Raise
+    InvalidSignature if none of its signatures is by one of these secrets, or if its time is farther
+    away than `tolerance`, in either direction. ValueError for a secret that is none.
+    """
+    known = {name.lower(): value for name, value in headers.items()}
+    try:
+        id, given = known[ID], known[SIGNATURE]
+        timestamp = int(known[TIMESTAMP])
+    except (KeyError, ValueError):
+        raise InvalidSignature(f"It bears no {ID}, {TIMESTAMP} and {SIGNATURE}.") from None
+    if abs((time.time() if now is None else now) - timestamp) > tolerance.total_seconds():
+        raise InvalidSignature("It was signed too long ago, or too far ahead.")
+    candidates = [secrets] if isinstance(secrets, str) else secrets
+    expected = [_signature(secret, id, timestamp, body) for secret in candidates]
+    if not _agree(expected, given):
+        raise InvalidSignature("No signature is by this secret.")
+    return id
+
+
+def _agree(expected: Sequence[str], given: str) -> bool:
+    """In a time that tells nothing of the secret: every pair is compared, to its end."""
+    entries = [entry.partition(",") for entry in given.split()]
+    signatures = [value for version, _comma, value in entries if version == VERSION]
+    pairs = [(ours.encode(), theirs.encode()) for ours in expected for theirs in signatures]
+    return any([hmac.compare_digest(ours, theirs) for ours, theirs in pairs])
+
+
+def _signature(secret: str, id: str, timestamp: int, body: bytes) -> str:
+    signed = b".".join((id.encode(), str(timestamp).encode(), body))
+    return base64.b64encode(hmac.digest(_key(secret), signed, hashlib.sha256)).decode()
+
+
+def _key(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"A signing secret is {PREFIX} and base64.") from None
+    if len(key) < SHORTEST:
+        raise ValueError(f"A signing secret has {SHORTEST} bytes at least.")
+    return key
