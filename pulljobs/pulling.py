@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,8 +18,8 @@ from pulljobs.floors import Entry, Floors
 from pulljobs.models import Consumer, Lease
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, State
-from pulljobs.storage import jobs, listen, messages, statements
-from pulljobs.storage.rows import Finished, HeldJob, StoredMessage, Taken
+from pulljobs.storage import jobs, limits, listen, messages, statements
+from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
 from pulljobs.telemetry import JobRefused, JobsClaimed, JobsExpired, JobsFinished, LeasesLost, emit
 
 REAPED_LEASES = 20
@@ -33,7 +34,18 @@ class Claim(NamedTuple):
     more: bool
     """There may be more right now."""
     next_due: timedelta | None
-    """When nothing more is there: how long until something falls due, if it is known."""
+    """When nothing more is there: how long until something falls due or a pause ends, if known."""
+    refusal: Refusal | None = None
+    """What kept it from more: DELETED, PAUSED, MAX_IN_FLIGHT or MAX_BYTES."""
+
+
+class Wish(NamedTuple):
+    """What a caller asks of a claim."""
+
+    wanted: int
+    lease: timedelta | None
+    max_bytes: int | None
+    request_id: str | None
 
 
 @dataclass(slots=True)
@@ -46,32 +58,63 @@ class Puller:
     node_id: UUID | None = None
     _floors: Floors = field(default_factory=Floors)
     _session: weakref.ref[object] | None = None
+    _bounded: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def claim(self, wanted: int, *, lease: timedelta | None = None) -> Claim:
-        """Up to `wanted` jobs under one new lease (None: of the consumer's length)."""
-        with self._lock:
-            claimed = self._claim(wanted, lease)
-        if claimed.taken is None:
-            return Claim(None, [], self._floors.below is not None, claimed.next_due)
-        emit(JobsClaimed(self.consumer.name, len(claimed.jobs)))
-        read = messages.read(self.using, [job.message_id for job in claimed.jobs])
-        together = [(job, read[job.message_id]) for job in claimed.jobs]
-        return Claim(claimed.taken, together, len(together) == wanted, claimed.next_due)
+    def claim(
+        self,
+        wanted: int,
+        *,
+        lease: timedelta | None = None,
+        max_bytes: int | None = None,
+        request_id: str | None = None,
+    ) -> Claim:
+        """Up to `wanted` jobs under one new lease (None: of the consumer's length).
 
-    def _claim(self, wanted: int, lease: timedelta | None) -> jobs.Claimed:
+        `max_bytes` bounds payloads and headers together: the first job that does not fit stays as
+        it is. A second claim under a `request_id` gets what the first one's lease still holds, and
+        nothing more while there is that lease.
+        """
+        wish = Wish(wanted, lease, max_bytes, request_id)
+        while True:
+            if (before := self._claimed_before(wish)) is not None:
+                return before
+            with self._lock:
+                claimed = self._claim(wish)
+            if claimed.refusal is not Refusal.REPEATED:
+                return self._told(claimed, wanted)
+
+    def _claimed_before(self, wish: Wish) -> Claim | None:
+        if wish.request_id is None:
+            return None
+        found = jobs.requested(self.using, self.consumer.pk, wish.request_id)
+        if found is None:
+            return None
+        taken, held = found
+        return Claim(taken, _with_messages(self.using, held), more=False, next_due=None)
+
+    def _told(self, claimed: Claimed, wanted: int) -> Claim:
+        if claimed.taken is None:
+            more = claimed.refusal is None and self._floors.below is not None
+            return Claim(None, [], more, claimed.next_due, claimed.refusal)
+        emit(JobsClaimed(self.consumer.name, len(claimed.jobs)))
+        together = _with_messages(self.using, claimed.jobs)
+        more = len(together) == wanted
+        return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
+
+    def _claim(self, wish: Wish) -> Claimed:
         if connections[self.using].in_atomic_block:
             # What a transaction claims it may give back by a rollback: nothing to remember.
-            return self._run(FROM_THE_HEAD, wanted, lease)
+            return self._run(FROM_THE_HEAD, wish)
         session = statements.session(self.using)
         if self._session is None or self._session() is not session:
             self._floors.forget()
             self._session = weakref.ref(session)
         if self._floors.below is not None:
-            claimed = self._claim_below(wanted, lease)
+            claimed = self._claim_below(wish)
             if claimed.taken is not None:
                 return claimed
-        claimed = self._run(self._floors.entry_above(), wanted, lease)
+        claimed = self._run(self._floors.entry_above(), wish)
         self._floors.learn(
             started_at=claimed.started_at,
             snapshot=claimed.snapshot,
@@ -80,38 +123,64 @@ class Puller:
         )
         return claimed
 
-    def _claim_below(self, wanted: int, lease: timedelta | None) -> jobs.Claimed:
+    def _claim_below(self, wish: Wish) -> Claimed:
         started = time.monotonic()
-        claimed = self._run(self._floors.entry_below(), wanted, lease)
+        claimed = self._run(self._floors.entry_below(), wish)
         took = timedelta(seconds=time.monotonic() - started)
         self._floors.learn_below(
             started_at=claimed.started_at,
-            full=len(claimed.jobs) == wanted,
+            full=claimed.refusal is not None or len(claimed.jobs) == wish.wanted,
             passed=claimed.passed,
             took=took,
         )
         return claimed
 
-    def _run(self, entry: Entry, wanted: int, lease: timedelta | None) -> jobs.Claimed:
-        return jobs.claim(
+    def _run(self, entry: Entry, wish: Wish) -> Claimed:
+        claim = partial(
+            jobs.claim,
             self.using,
             self.consumer.pk,
-            wanted,
             entry=entry,
             node_id=self.node_id,
             door=self.door,
-            lease=lease,
+            lease=wish.lease,
             max_lease=settings().MAX_LEASE,
+            request_id=wish.request_id,
         )
+        if wish.max_bytes is None:
+            return self._run_guarded(claim, wish.wanted)
+        guarded = partial(self._run_guarded, claim)
+        return limits.fitting(self.using, wish.wanted, wish.max_bytes, guarded)
+
+    def _run_guarded(self, claim: "partial[Claimed]", wanted: int) -> Claimed:
+        """Whether claims must be guarded is seen by trying; it may change at any time."""
+        if not self._bounded:
+            claimed = claim(wanted)
+            self._bounded = claimed.refusal is Refusal.UNGUARDED
+            if not self._bounded:
+                return claimed
+        claimed, self._bounded = limits.claim(
+            self.using, self.consumer.pk, wanted, partial(claim, guarded=True)
+        )
+        return claimed
+
+
+def _with_messages(using: str, held: list[HeldJob]) -> list[tuple[HeldJob, StoredMessage]]:
+    if not held:
+        return []
+    read = messages.read(using, [job.message_id for job in held])
+    return [(job, read[job.message_id]) for job in held]
 
 
 def take(
     consumer: Consumer, job_id: int, source: State, *, incremental_timeout: timedelta | None = None
-) -> Taken | None:
+) -> Taken | Refusal | None:
     """One job by its id, as a job POST does; None: not in that state, or not this consumer's."""
     lease = consumer.protocol_lease or settings().PROTOCOL_LEASE
-    taken = jobs.take(
-        settings().DATABASE,
+    using = settings().DATABASE
+    take = partial(
+        jobs.take,
+        using,
         consumer.pk,
         job_id,
         source=source,
@@ -120,7 +189,10 @@ def take(
         door=Lease.Door.POST,
         incremental_timeout=incremental_timeout,
     )
-    if taken is not None:
+    taken = take()
+    if taken is Refusal.UNGUARDED:
+        taken = limits.take(using, consumer.pk, partial(take, guarded=True))
+    if isinstance(taken, Taken):
         emit(JobsClaimed(consumer.name, 1))
     return taken
 
@@ -131,7 +203,7 @@ def renew(
     *,
     running: Collection[int] | None = None,
 ) -> dict[Held, datetime]:
-    """New deadlines; what is missing in the answer is lost. A worker says which ones are running."""
+    """New deadlines; what is missing in the answer is lost. A worker says which are running."""
     return jobs.renew(settings().DATABASE, held, lease, running=running)
 
 
@@ -146,6 +218,7 @@ def finish(settlements: Sequence[Settlement]) -> Finished:
         emit(JobRefused(job_id, error))
     released = {one.held.job_id for one in settlements if one.event is Event.RELEASE}
     _wake_for(released & finished.states.keys())
+    listen.wake_on_commit(settings().DATABASE, finished.roomier)
     return finished
 
 
@@ -169,6 +242,7 @@ def _told(finished: Finished | None) -> int | None:
         return None
     if finished.states:
         emit(JobsExpired(Counter(map(str, finished.states.values()))))
+        listen.wake_on_commit(settings().DATABASE, finished.roomier)
         _wake_for({id for id, state in finished.states.items() if state is State.QUEUED})
     return len(finished.states)
 

@@ -16,6 +16,7 @@ from pulljobs.outcomes import Held
 from pulljobs.publishing import publish, publish_many
 from pulljobs.states import State
 from pulljobs.storage import jobs
+from pulljobs.storage.rows import Claimed, Taken
 
 USING = "default"
 NO_DELAY = "constant:0"
@@ -109,7 +110,7 @@ def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
         "door": Lease.Door.POST,
     }
     took = jobs.take(USING, consumer.pk, job_id, source=State.QUEUED, **{**defaults, **options})
-    assert took
+    assert isinstance(took, Taken), took
     return took.token
 
 
@@ -119,7 +120,7 @@ def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
     return [Held(job.id, claim.taken.token) for job in claim.jobs] if claim.taken else []
 
 
-def claim_from_head(consumer: Consumer, wanted: int = 1, **options: Any) -> jobs.Claimed:
+def claim_from_head(consumer: Consumer, wanted: int = 1, **options: Any) -> Claimed:
     options = {
         "entry": Floors().entry_above(),
         "node_id": None,

@@ -15,6 +15,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.views import set_rollback
 
 from pulljobs.states import State
+from pulljobs.storage import rows
 
 logger = logging.getLogger("pulljobs.api")
 
@@ -23,6 +24,11 @@ PROBLEM: Final = "application/problem+json"
 UNREACHABLE: Final = (OperationalError, InterfaceError)
 SOON: Final = 1
 """Seconds after which to try again what failed for a moment."""
+NOT_GIVEN: Final = {
+    rows.Refusal.DELETED: "The consumer is deleted: restore it first.",
+    rows.Refusal.PAUSED: "The consumer or its channel is paused: try again later.",
+    rows.Refusal.MAX_IN_FLIGHT: "The consumer holds as many jobs as it may: settle some first.",
+}
 
 
 class Refusal(APIException):
@@ -149,8 +155,8 @@ def overtaken() -> Refusal:
     return Refusal(409, "The job changed at the same moment: nothing was done, look at it again.")
 
 
-def paused() -> Refusal:
-    return Refusal(409, "The consumer or its channel is paused: try again later.")
+def not_given(why: rows.Refusal) -> Refusal:
+    return Refusal(409, NOT_GIVEN[why], why)
 
 
 def not_dead() -> Refusal:

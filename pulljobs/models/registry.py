@@ -188,6 +188,13 @@ class Consumer(Party):
                 condition=models.Q(max_deliveries__gte=1), name="pulljobs_consumer_deliveries"
             ),
         ]
+        indexes = [
+            models.Index(  # for every finish asks for them
+                fields=["id"],
+                condition=models.Q(max_in_flight__isnull=False),
+                name="pulljobs_consumer_bounded",
+            ),
+        ]
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         delays = backoff.expand(self.retry_strategy)

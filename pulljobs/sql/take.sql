@@ -1,11 +1,24 @@
 -- Take one job by its id, under a lease of its own.
 -- Events: claim (source QUEUED), revive (source DEAD, retry count + 1).
 -- Parameters: consumer_id bigint, job_id bigint, source text, node_id uuid, door text, lease interval, max_lease interval,
---   incremental_timeout interval (NULL: none; it is part of the lease already).
--- Returns: token, leased_until; no row: the job is not in that state, or not this consumer's.
+--   incremental_timeout interval (NULL: none; it is part of the lease already), guarded boolean (max_in_flight was seen to).
+-- Returns one row: token, leased_until (NULL: not taken), refusal text: deleted, paused, unguarded; NULL beside no token: the
+--   job is not in that state, or not this consumer's.
 -- Locks: the job. Index: primary key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
+),
+asked AS MATERIALIZED (
+    SELECT
+        CASE
+            WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
+            WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
+            WHEN consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean THEN 'unguarded'
+        END AS refusal
+    FROM pulljobs_consumer AS consumer
+    JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
+    CROSS JOIN clock
+    WHERE consumer.id = %(consumer_id)s::bigint
 ),
 held AS MATERIALIZED (
     SELECT id
@@ -13,6 +26,7 @@ held AS MATERIALIZED (
     WHERE id = %(job_id)s::bigint
         AND consumer_id = %(consumer_id)s::bigint
         AND state = %(source)s::text
+        AND EXISTS (SELECT FROM asked WHERE refusal IS NULL)
     FOR UPDATE
 ),
 lease AS (
@@ -42,5 +56,7 @@ taken AS (
     FROM lease, held, clock
     WHERE job.id = held.id AND job.state = %(source)s::text
 )
-SELECT token, leased_until
-FROM lease
+SELECT lease.token, lease.leased_until, asked.refusal
+FROM (SELECT) AS always
+LEFT JOIN asked ON true
+LEFT JOIN lease ON true

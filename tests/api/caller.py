@@ -13,6 +13,7 @@ from pulljobs import ids, operating, outcomes, publishing, pulling
 from pulljobs.models import Channel, Consumer
 from pulljobs.outcomes import Held
 from pulljobs.states import State
+from pulljobs.storage.rows import Taken
 
 
 class Subscription(NamedTuple):
@@ -88,7 +89,7 @@ def job_in(state: State, subscription: Subscription) -> int:
 def taken_by_post(subscription: Subscription, job_id: int, seconds: int = 0) -> Held:
     timeout = timedelta(seconds=seconds) or None
     taken = pulling.take(subscription.consumer, job_id, State.QUEUED, incremental_timeout=timeout)
-    assert taken is not None
+    assert isinstance(taken, Taken)
     return Held(job_id, taken.token)
 
 

@@ -53,6 +53,8 @@ def blocks_read(asking: Session, consumer: Consumer, entry: Entry) -> int:
         "door": "worker",
         "lease": None,
         "max_lease": timedelta(minutes=15),
+        "request_id": None,
+        "guarded": False,
         **entry._asdict(),
     }
     explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "

@@ -218,6 +218,8 @@ def test_a_claim_of_another_process_that_fails_gives_its_jobs_to_us(
             "door": "worker",
             "lease": None,
             "max_lease": timedelta(minutes=1),
+            "request_id": None,
+            "guarded": False,
             **entry._asdict(),
         },
     )

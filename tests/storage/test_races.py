@@ -18,6 +18,7 @@ from pulljobs.outcomes import Held, Settlement
 from pulljobs.pulling import Puller
 from pulljobs.states import Event, State
 from pulljobs.storage import jobs
+from pulljobs.storage.rows import Taken
 from tests.factories import (
     LEASE,
     MAX_LEASE,
@@ -149,7 +150,7 @@ def test_an_outcome_after_the_reaper_is_lost() -> None:
 def test_of_two_outcomes_of_one_lease_the_first_stands(first: Event, second: Event) -> None:
     job = JobFactory.create(state=State.INFLIGHT)
     with session() as other:
-        [(_id, state)] = settle_in(other, job.held, first)
+        [(_id, state, _roomier)] = settle_in(other, job.held, first)
         finished = while_open(
             other, lambda: jobs.finish(USING, [Settlement(job.held, second, error="x")])
         )
@@ -171,8 +172,9 @@ def test_of_two_revivers_one_gets_the_job() -> None:
             "lease": LEASE,
             "max_lease": MAX_LEASE,
             "incremental_timeout": None,
+            "guarded": False,
         }
-        [(token, _until)] = run(other, "take", params)
+        [(token, _until, _refusal)] = run(other, "take", params)
         assert while_open(other, lambda: revive(job)) is None
     row = Job.objects.get()
     assert (row.lease, row.retry_count, row.deliveries) == (token, 1, 2)
@@ -189,7 +191,7 @@ def revive(job: MadeJob) -> UUID | None:
         max_lease=MAX_LEASE,
         door=Lease.Door.POST,
     )
-    return taken.token if taken else None
+    return taken.token if isinstance(taken, Taken) else None
 
 
 def test_of_many_revivers_one_gets_the_job() -> None:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from pulljobs import ids, outcomes, pulling
 from pulljobs.api import exceptions, serializers
-from pulljobs.api.authentication import caller, is_paused
+from pulljobs.api.authentication import caller
 from pulljobs.api.serializers import Transition
 from pulljobs.api.views.protocol import PullConsumerView
 from pulljobs.conf import settings
@@ -23,7 +23,7 @@ from pulljobs.outcomes import Held
 from pulljobs.states import TRANSITIONS, Event
 from pulljobs.storage import protocol
 from pulljobs.storage.protocol import AddressedJob
-from pulljobs.storage.rows import Taken
+from pulljobs.storage.rows import Refusal, Taken
 
 LEASE_TOKEN: Final = "X-Broker-Lease-Token"
 LEASE_EXPIRES_AT: Final = "X-Broker-Lease-Expires-At"
@@ -89,11 +89,11 @@ def _is_lease_of(found: AddressedJob, fence: str) -> bool:
 
 
 def _take(consumer: Consumer, found: AddressedJob, asked: Transition) -> Response:
-    if is_paused(consumer):
-        raise exceptions.paused()
     taken = pulling.take(
         consumer, found.id, found.state, incremental_timeout=asked.incremental_timeout
     )
+    if isinstance(taken, Refusal):
+        raise exceptions.not_given(taken)
     if taken is None:
         return _outrun(consumer, found, asked)
     return Response(status=202, headers=_lease(taken))

@@ -1,0 +1,31 @@
+-- Find what is still held of the claim that was made under a request id.
+-- Event: none.
+-- Parameters: consumer_id bigint, request_id text.
+-- Returns: token, leased_until, and of each job held, in the order claimed, id, message_id, priority, key, retry_count,
+--   deliveries, suspect; one row without a job (id NULL) where none is held any more; no row: there is no such claim.
+-- Locks: none. Index: lease request, lease token, job primary key.
+SELECT
+    lease.token,
+    min(lease.leased_until) OVER () AS leased_until,
+    job.id,
+    job.message_id,
+    job.priority,
+    job.key,
+    job.retry_count,
+    job.deliveries,
+    job.suspect
+FROM pulljobs_lease AS request
+JOIN pulljobs_lease AS lease ON lease.token = request.token
+LEFT JOIN LATERAL (
+    SELECT held.*
+    FROM unnest(lease.job_ids) AS member (job_id)
+    CROSS JOIN LATERAL (
+        -- One by one: a join might scan the table.
+        SELECT *
+        FROM pulljobs_job
+        WHERE id = member.job_id AND lease = request.token
+        LIMIT 1
+    ) AS held
+) AS job ON true
+WHERE request.consumer_id = %(consumer_id)s::bigint AND request.request_id = %(request_id)s::text
+ORDER BY job.priority DESC, job.available_at, job.id
