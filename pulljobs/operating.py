@@ -1,14 +1,18 @@
 """What operators may do to jobs, and the upkeep that nobody has to ask for."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from pulljobs.conf import settings
-from pulljobs.models import Consumer
+from pulljobs.models import Channel, Consumer
 from pulljobs.states import Reason
-from pulljobs.storage import jobs, listen, partitions
+from pulljobs.storage import dead, jobs, listen, partitions, scheduled
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.rows import Stats
+
+
+BATCH: Final = 1000
 
 
 class Outcome(NamedTuple):
@@ -42,6 +46,44 @@ def delete(job_ids: Iterable[int]) -> Outcome:
     return _outcome(asked, jobs.delete(settings().DATABASE, asked))
 
 
+def pause(party: Channel | Consumer, until: datetime | None) -> None:
+    """Nobody is given its jobs before then; those in flight go on.
+
+    None, or a time that is past, ends a pause. ValueError for a datetime without a time zone.
+    """
+    if until is not None and until.utcoffset() is None:
+        raise ValueError(f"until must be an aware datetime, not {until!r}: give it a time zone.")
+    using = settings().DATABASE
+    party.paused_until = until
+    party.save(using=using, update_fields=["paused_until", "changed_at"])
+    wake(party)
+
+
+def wake(party: Channel | Consumer) -> None:
+    """Have those who wait for its jobs look again, after a change to its row."""
+    channel = isinstance(party, Channel)
+    consumer_ids = party.consumers.values_list("pk", flat=True) if channel else [party.pk]
+    listen.wake_on_commit(settings().DATABASE, consumer_ids)
+
+
+def redrive_all(consumer: Consumer) -> int:
+    """The same for all that a consumer has, in batches; one that dies again meanwhile stays."""
+    redriven, last = 0, 0
+    while batch := dead.ids(settings().DATABASE, consumer.pk, after=last, limit=BATCH):
+        redriven += len(redrive(batch).done)
+        last = batch[-1]
+    return redriven
+
+
+def delete_exhausted(consumer: Consumer, job_id: int | None = None) -> int:
+    """Forget DEAD jobs whose retries are used up, in batches, or the one; how many."""
+    using = settings().DATABASE
+    deleted = 0
+    while batch := dead.delete(using, consumer.pk, consumer.retries, job_id, limit=BATCH):
+        deleted += batch
+    return deleted
+
+
 def stats(consumer: Consumer) -> Stats:
     """What waits, runs and is dead, for pages: no count goes above 10,000."""
     return jobs.stats(settings().DATABASE, consumer.pk)
@@ -60,6 +102,7 @@ def maintain() -> Upkeep:
         return Upkeep(made, [])
     dropped = partitions.drop_before(using, now.RETENTION)
     partitions.forget_publications(using, now.RETENTION)
+    scheduled.forget(using, now.RETENTION)
     return Upkeep(made, dropped)
 
 

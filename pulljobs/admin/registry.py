@@ -69,6 +69,8 @@ class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for myp
         told = not change or chosen or form.cleaned_data.get("rotate")
         token = obj.set_token(chosen) if told else ""
         obj.save(using=settings().DATABASE)
+        if isinstance(obj, Channel | Consumer):
+            operating.wake(obj)
         if token:
             messages.warning(
                 request, _("Token of %s: %s Keep it now, it is not shown again.") % (obj, token)
@@ -109,6 +111,17 @@ class ConsumerAdmin(PartyAdmin):
             _("Retries"),
             ("retry_strategy", "max_retries", "retry_jitter", "max_total_delay", "max_deliveries"),
         ),
+        (
+            _("Keys"),
+            (
+                "exclusive_keys",
+                "hold_key_on_retry",
+                "max_queued_per_key",
+                "key_overflow",
+                "key_limit_counts",
+            ),
+        ),
+        (_("Limits"), ("max_in_flight", "max_waiting")),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
