@@ -109,7 +109,7 @@ class Settings:
     PUSH: bool = True
     """Workers deliver to push consumers."""
     PUSH_CONCURRENCY: int = 500
-    """Deliveries at once of one process, shared by the consumers that are at it; each may have one."""
+    """Deliveries at once of one process, shared out to those who get any; each may have one."""
     PUSH_PER_CONSUMER: int = 20
     """Deliveries at once to one consumer."""
     PUSH_PER_HOST: int = 50

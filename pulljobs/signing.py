@@ -16,6 +16,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import secrets as random
 import time
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ VERSION: Final = "v1"
 TOLERANCE: Final = timedelta(minutes=5)
 SECRET_BYTES: Final = 32
 SHORTEST: Final = 16
+SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 class InvalidSignature(ValueError):
@@ -67,11 +69,10 @@ def verify(
     away than `tolerance`, in either direction. ValueError for a secret that is none.
     """
     known = {name.lower(): value for name, value in headers.items()}
-    try:
-        id, given = known[ID], known[SIGNATURE]
-        timestamp = int(known[TIMESTAMP])
-    except (KeyError, ValueError):
-        raise InvalidSignature(f"It bears no {ID}, {TIMESTAMP} and {SIGNATURE}.") from None
+    id, at, given = (known.get(name, "") for name in (ID, TIMESTAMP, SIGNATURE))
+    if not (id.isascii() and SECONDS.fullmatch(at) and given.isascii()):
+        raise InvalidSignature(f"It bears no {ID}, {TIMESTAMP} and {SIGNATURE}.")
+    timestamp = int(at)
     if abs((time.time() if now is None else now) - timestamp) > tolerance.total_seconds():
         raise InvalidSignature("It was signed too long ago, or too far ahead.")
     candidates = [secrets] if isinstance(secrets, str) else secrets
@@ -82,11 +83,11 @@ def verify(
 
 
 def _agree(expected: Sequence[str], given: str) -> bool:
-    """In a time that tells nothing of the secret: every pair is compared, to its end."""
+    """Each pair is compared in a time that tells nothing of the secret."""
     entries = [entry.partition(",") for entry in given.split()]
     signatures = [value for version, _comma, value in entries if version == VERSION]
-    pairs = [(ours.encode(), theirs.encode()) for ours in expected for theirs in signatures]
-    return any([hmac.compare_digest(ours, theirs) for ours, theirs in pairs])
+    pairs = ((ours.encode(), theirs.encode()) for ours in expected for theirs in signatures)
+    return any(hmac.compare_digest(ours, theirs) for ours, theirs in pairs)
 
 
 def _signature(secret: str, id: str, timestamp: int, body: bytes) -> str:
