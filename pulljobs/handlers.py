@@ -94,6 +94,11 @@ class ClaimedJob:
         return self._row.message_id
 
     @property
+    def client_message_id(self) -> str | None:
+        """What its publisher called the message."""
+        return self._message.client_message_id
+
+    @property
     def payload(self) -> bytes:
         return self._message.payload
 

@@ -76,6 +76,11 @@ class Migration(migrations.Migration):
             field=models.TextField(blank=True, db_default='', default='', editable=False),
         ),
         migrations.AddField(
+            model_name='consumer',
+            name='signing_secrets_sealed',
+            field=models.TextField(blank=True, db_default='', default='', editable=False),
+        ),
+        migrations.AddField(
             model_name='job',
             name='suspect',
             field=models.BooleanField(db_default=False, default=False),

@@ -11,7 +11,8 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import backoff, sealing
+from pulljobs import backoff, sealing, signing
+from pulljobs.errors import ConfigurationError
 from pulljobs.models.fields import ChangedAtField
 
 _TOKEN_BYTES = 24
@@ -108,6 +109,8 @@ class Consumer(Party):
     channel = models.ForeignKey(Channel, models.PROTECT, related_name="consumers")
     type = models.CharField(max_length=4, choices=Type.choices, default=Type.PULL)
     callback_url = models.URLField(max_length=2000, blank=True)
+    signing_secrets_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
+    """Encrypted, the newest first, and the one before it: both sign what is pushed."""
 
     lease = models.DurationField(
         default=timedelta(seconds=30), help_text=_("How long a claim holds without a renewal.")
@@ -200,6 +203,25 @@ class Consumer(Party):
         delays = backoff.expand(self.retry_strategy)
         self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
         super().save(*args, **kwargs)
+
+    def signing_secrets(self) -> list[str]:
+        """By which deliveries are signed, the newest first; none: they are not signed."""
+        return (sealing.unseal(self.signing_secrets_sealed) or "").split()
+
+    def set_signing_secret(self) -> str:
+        """Sign by a new one, too, without saving; the secret, to be shown once.
+
+        The one before it goes on signing until the next is set, so that receivers can move on.
+        ConfigurationError where nothing can be sealed.
+        """
+        if not sealing.is_available():
+            raise ConfigurationError(
+                "To sign needs the package cryptography: python -m pip install 'pulljobs[push]'"
+            )
+        secret = signing.new_secret()
+        kept = [secret, *self.signing_secrets()[:1]]
+        self.signing_secrets_sealed = sealing.seal(" ".join(kept))
+        return secret
 
     @property
     def retries(self) -> int:

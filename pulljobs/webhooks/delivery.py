@@ -1,0 +1,127 @@
+"""Sending: one POST, one answer, bounded in time and size."""
+
+import asyncio
+import ssl
+import time
+from contextlib import suppress
+from typing import Final
+
+import httpcore
+
+from pulljobs.conf import Settings
+from pulljobs.errors import Retry
+from pulljobs.handlers import ClaimedJob
+from pulljobs.webhooks.addresses import Guard
+from pulljobs.webhooks.answers import Answer, judge, safe
+from pulljobs.webhooks.network import GuardedNetwork, Refused
+from pulljobs.webhooks.requests import Endpoint, headers_of
+
+KEPT_ALIVE: Final = 15.0
+"""Seconds that an idle connection is kept."""
+BODY_SECONDS: Final = 1.0
+"""For the body of an answer, once its status is known."""
+
+FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
+
+Origin = tuple[str, str, int]
+
+
+class Sender:
+    """Of one process; used on its event loop only.
+
+    One pool of keep-alive connections for each host and port, so that none waits for another's.
+    Proxies that the environment names are not used: they would connect to what nobody checked.
+    """
+
+    def __init__(self, limits: Settings) -> None:
+        self._limits = limits
+        self._network = GuardedNetwork(Guard(limits.PUSH_ALLOWED_NETWORKS), limits.PUSH_PORTS)
+        self._pools: dict[Origin, tuple[httpcore.AsyncConnectionPool, float]] = {}
+        self._tls = ssl.create_default_context()
+
+    async def send(self, endpoint: Endpoint, job: ClaimedJob) -> None:
+        """Return when it is delivered; else raise Retry, which says why."""
+        secrets = tuple(filter(None, (endpoint.token, *endpoint.signing_secrets)))
+        try:
+            answer = await self._exchange(endpoint, job)
+        except (TimeoutError, ssl.SSLError, *FAILURES) as error:
+            timeout = self._limits.PUSH_TIMEOUT.total_seconds()
+            told = safe(_told(error, timeout).encode(), job.payload, secrets)
+            raise Retry(reason=told) from None
+        longest = self._limits.PUSH_MAX_RETRY_AFTER
+        judge(answer, sent=job.payload, secrets=secrets, longest=longest)
+
+    async def close_idle(self) -> None:
+        """Pools that nothing was sent through lately."""
+        now = time.monotonic()
+        idle = [at for at, (_pool, used) in self._pools.items() if now - used > KEPT_ALIVE]
+        for origin in idle:
+            pool, _used = self._pools[origin]
+            if not any(not connection.is_idle() for connection in pool.connections):
+                del self._pools[origin]
+                await pool.aclose()
+
+    async def _exchange(self, endpoint: Endpoint, job: ClaimedJob) -> Answer:
+        request = self._request(endpoint, job)
+        pool = self._pool(endpoint.origin)
+        async with asyncio.timeout(self._limits.PUSH_TIMEOUT.total_seconds()):
+            response = await pool.handle_async_request(request)
+        try:
+            headers = {
+                name.lower().decode(): value.decode("latin-1") for name, value in response.headers
+            }
+            return Answer(response.status, headers, await self._body(response))
+        finally:
+            # Without having read to its end this closes the connection.
+            await response.aclose()
+
+    def _request(self, endpoint: Endpoint, job: ClaimedJob) -> httpcore.Request:
+        scheme, host, port = endpoint.origin
+        connect = self._limits.PUSH_CONNECT_TIMEOUT.total_seconds()
+        return httpcore.Request(
+            "POST",
+            httpcore.URL(scheme=scheme, host=host, port=port, target=endpoint.target),
+            headers=headers_of(job, endpoint, self._limits),
+            content=job.payload,
+            extensions={"timeout": {"connect": connect}},
+        )
+
+    async def _body(self, response: httpcore.Response) -> bytes:
+        """As much as there is, is wanted, and comes in time: the status has told the outcome."""
+        read = bytearray()
+        with suppress(TimeoutError, httpcore.NetworkError, httpcore.ProtocolError):
+            async with asyncio.timeout(BODY_SECONDS):
+                async for chunk in response.aiter_stream():
+                    read += chunk
+                    if len(read) > self._limits.PUSH_MAX_ANSWER_BYTES:
+                        break
+        return bytes(read[: self._limits.PUSH_MAX_ANSWER_BYTES])
+
+    def _pool(self, origin: Origin) -> httpcore.AsyncConnectionPool:
+        known = self._pools.get(origin)
+        pool = known[0] if known else self._new_pool()
+        self._pools[origin] = pool, time.monotonic()
+        return pool
+
+    def _new_pool(self) -> httpcore.AsyncConnectionPool:
+        return httpcore.AsyncConnectionPool(
+            ssl_context=self._tls,
+            # More are never asked for: the worker claims no more jobs than that for one host.
+            max_connections=None,
+            max_keepalive_connections=self._limits.PUSH_PER_HOST,
+            keepalive_expiry=KEPT_ALIVE,
+            http1=True,
+            network_backend=self._network,
+        )
+
+
+def _told(error: Exception, timeout: float) -> str:
+    text = str(error) or type(error).__name__
+    match error:
+        case Refused():
+            return f"not delivered: {text}"
+        case TimeoutError():
+            return f"no answer within {timeout:g} s"
+        case httpcore.ProtocolError():
+            return f"no HTTP answer: {text}"
+    return f"no connection: {text}"

@@ -1,0 +1,130 @@
+"""What is sent: the headers of the broker protocol, those of the message, and the signature."""
+
+import base64
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from django.utils.encoding import iri_to_uri, punycode
+
+from pulljobs import ids, signing
+from pulljobs.conf import Settings
+from pulljobs.handlers import ClaimedJob
+from pulljobs.models import Consumer
+
+PORTS: Final = {"http": 80, "https": 443}
+TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What the name of a header is made of."""
+CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
+OURS: Final = re.compile(r"x-broker-.*|webhook-.*|x-request-id|content-type|user-agent|accept.*")
+OF_CONNECTIONS: Final = re.compile(
+    r"host|content-length|transfer-encoding|content-encoding|connection|keep-alive|te|trailer"
+    r"|upgrade|expect|proxy-.*|authorization|cookie"
+)
+"""A message must not speak for the connection, nor for whom it is sent in the name of."""
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class NoEndpoint(ValueError):
+    """The callback URL leads nowhere; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a consumer's jobs go, and what identifies us there."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+    """Path and query."""
+    authorization: str | None
+    channel: str
+    consumer: str
+    token: str | None
+    signing_secrets: tuple[str, ...]
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+def endpoint_of(consumer: Consumer) -> Endpoint:
+    """Raise NoEndpoint where its callback URL can't be delivered to."""
+    try:
+        url = urlsplit(consumer.callback_url)
+        host, port = punycode((url.hostname or "").rstrip(".")), url.port
+    except (ValueError, UnicodeError) as error:
+        raise NoEndpoint(f"The callback URL is none: {error}.") from error
+    if url.scheme not in PORTS or not host:
+        raise NoEndpoint("The callback URL must begin with http:// or https:// and name a host.")
+    query = f"?{url.query}" if url.query else ""
+    return Endpoint(
+        scheme=url.scheme,
+        host=host,
+        port=PORTS[url.scheme] if port is None else port,
+        target=iri_to_uri(f"{url.path or '/'}{query}"),
+        authorization=_authorization(url),
+        channel=consumer.channel.name,
+        consumer=consumer.name,
+        token=consumer.shown_token(),
+        signing_secrets=tuple(consumer.signing_secrets()),
+    )
+
+
+def headers_of(job: ClaimedJob, endpoint: Endpoint, limits: Settings) -> Headers:
+    sent = {
+        "Host": endpoint.authority,
+        "Content-Type": job.content_type,
+        "Content-Length": str(len(job.payload)),
+        "User-Agent": limits.PUSH_USER_AGENT,
+        "Accept-Encoding": "identity",
+        "X-Request-ID": f"{ids.encode(job.id)}-{job.deliveries}",
+        "X-Broker-Message-ID": job.client_message_id or ids.encode(job.message_id),
+        "X-Broker-Message-Priority": str(job.priority),
+        "X-Broker-Channel-ID": endpoint.channel,
+        "X-Broker-Consumer-ID": endpoint.consumer,
+        **_metadata(job, limits),
+    }
+    if endpoint.authorization is not None:
+        sent["Authorization"] = endpoint.authorization
+    if endpoint.token is not None:
+        sent[limits.PUSH_TOKEN_HEADER] = endpoint.token
+    if endpoint.signing_secrets:
+        # The job's id: the same at every attempt, so that a receiver knows what it had before.
+        sent |= signing.sign(endpoint.signing_secrets, ids.encode(job.id), job.payload)
+    return [(name.encode(), _line(value)) for name, value in sent.items()]
+
+
+def _metadata(job: ClaimedJob, limits: Settings) -> dict[str, str]:
+    """The headers of the message, and a list of their names; none that would shadow ours."""
+    named = dict(_sendable(job.headers, limits.PUSH_TOKEN_HEADER))
+    return named | {"X-Broker-Metadata-Headers": ",".join(sorted(named))} if named else {}
+
+
+def _sendable(headers: dict[str, str], token_header: str) -> Iterator[tuple[str, str]]:
+    for name, value in headers.items():
+        lower = name.lower()
+        taken = OURS.fullmatch(lower) or OF_CONNECTIONS.fullmatch(lower)
+        if TOKEN.fullmatch(name) and not taken and lower != token_header.lower():
+            yield name, value
+
+
+def _line(value: str) -> bytes:
+    """One line, whatever is in it: a header must not bring others along."""
+    return CONTROLS.sub(" ", value).strip().encode("utf-8", "replace")
+
+
+def _authorization(url: SplitResult) -> str | None:
+    if url.username is None:
+        return None
+    shown = f"{unquote(url.username)}:{unquote(url.password or '')}"
+    return "Basic " + base64.b64encode(shown.encode()).decode()
