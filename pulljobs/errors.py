@@ -7,7 +7,7 @@
     |   |-- UnknownChannel
     |   |-- PayloadTooLarge
     |   |-- DuplicateMessage    carries the id of the first one
-    |   |   `-- DuplicateSchedule
+    |   |-- DuplicateSchedule
     |   `-- ScheduledTooSoon
     |-- UnknownJob
     |-- InvalidTransition       the job's state does not allow what was asked
@@ -61,12 +61,11 @@ class DuplicateMessage(PublishError):
         self.first = first
 
 
-class DuplicateSchedule(DuplicateMessage):
+class DuplicateSchedule(PublishError):
     def __init__(self, message_id: str) -> None:
-        PublishError.__init__(
-            self,
-            f"A message {message_id!r} is scheduled on this channel already: schedule under "
-            "another id, or treat it as sent.",
+        super().__init__(
+            f"A message {message_id!r} was scheduled on this channel already: schedule under "
+            "another id, or treat it as sent."
         )
         self.message_id = message_id
 
@@ -97,13 +96,18 @@ class HandlerSignal(PulljobsError):
 
 
 class Retry(HandlerSignal):
-    """Try again, after the consumer's own delay or after the given one."""
+    """Try again, after the consumer's own delay or after the given one.
 
-    def __init__(self, *, after: timedelta | None = None, reason: str = "") -> None:
+    With `backoff=False` it is no failure: the consumer's circuit does not count it.
+    """
+
+    def __init__(
+        self, *, after: timedelta | None = None, reason: str = "", backoff: bool = True
+    ) -> None:
         if after is not None and not hasattr(after, "total_seconds"):
             raise TypeError(f"after must be a timedelta, not {after!r}.")
         super().__init__(reason or "retry")
-        self.after = after
+        self.after, self.backoff = after, backoff
         self.reason = str(self)
 
 

@@ -1,6 +1,7 @@
 """Events: what verbs did, told after the write landed, and worded here and nowhere else.
 
     JobsPublished   messages and jobs of one publish
+    MessageHeldBack a scheduled message that publishing refused when its time came
     JobsClaimed     jobs of one claim
     JobsFinished    jobs of one flush or one settle, by where they went
     LeasesLost      writes that were refused: somebody else has the job, or nobody
@@ -8,6 +9,9 @@
     JobRefused      an outcome that the database would not take
     JobFailed       a handler raised
     HandlerSilent   a manual handler returned without a word
+    JobTimedOut     a handler ran for longer than it may
+    GivingUpFailed  an `on_giving_up` raised
+    CircuitChanged  a consumer's jobs failed in a row, or go again
     LoopFailed      a loop's pass failed and will be tried again
     LeftBehind      what a stop could not end in time
 
@@ -28,6 +32,12 @@ class JobsPublished:
     channel: str
     messages: int
     jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHeldBack:
+    channel: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,28 @@ class HandlerSilent:
 
 
 @dataclass(frozen=True, slots=True)
+class JobTimedOut:
+    job: int
+    consumer: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivingUpFailed:
+    job: int
+    consumer: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitChanged:
+    consumer: str
+    state: str
+    level: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class LoopFailed:
     loop: str
     error: str
@@ -97,6 +129,15 @@ def _(event: JobsExpired) -> None:
 
 
 @log.register
+def _(event: MessageHeldBack) -> None:
+    logger.warning(
+        "A scheduled message of %s was refused and is tried again in a minute: %s",
+        event.channel,
+        event.error,
+    )
+
+
+@log.register
 def _(event: LeasesLost) -> None:
     logger.warning("Lost the lease of %d jobs; their outcomes were not written.", event.jobs)
 
@@ -118,6 +159,39 @@ def _(event: HandlerSilent) -> None:
         event.consumer,
         event.job,
     )
+
+
+@log.register
+def _(event: JobTimedOut) -> None:
+    logger.warning(
+        "Job %d of %s ran for %.1f s, over its timeout; what it still says is discarded.",
+        event.job,
+        event.consumer,
+        event.seconds,
+    )
+
+
+@log.register
+def _(event: GivingUpFailed) -> None:
+    logger.error(
+        "on_giving_up of %s failed for job %d, which is dead all the same: %s",
+        event.consumer,
+        event.job,
+        event.error,
+    )
+
+
+@log.register
+def _(event: CircuitChanged) -> None:
+    if event.level:
+        logger.warning(
+            "Jobs of %s fail: none is claimed for %.1f s, and then one (level %d).",
+            event.consumer,
+            event.seconds,
+            event.level,
+        )
+    else:
+        logger.info("Jobs of %s succeed again.", event.consumer)
 
 
 @log.register

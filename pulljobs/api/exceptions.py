@@ -127,7 +127,7 @@ def both_cursors() -> Refusal:
     return Refusal(400, "Send next or previous, not both.")
 
 
-def too_large(limit: int, what: str = "send NextState and nothing else") -> Refusal:
+def too_large(limit: int, what: str) -> Refusal:
     return Refusal(413, f"The body is above {limit} bytes: {what}.")
 
 
@@ -214,6 +214,24 @@ def refused(status_code: int, error: Exception) -> Refusal:
 
 def without_metrics() -> Refusal:
     return Refusal(501, "Metrics are not installed: python -m pip install 'pulljobs[metrics]'.")
+
+
+def unsigned() -> Refusal:
+    return Refusal(
+        401, "Sign the request: X-Broker-Signature: t=<Unix time>,v1=<hex digest>.", "unsigned"
+    )
+
+
+def signed_long_ago() -> Refusal:
+    return Refusal(
+        403, "The time in X-Broker-Signature is too far from ours: set your clock.", "bad_time"
+    )
+
+
+def wrong_signature() -> Refusal:
+    return Refusal(
+        403, "X-Broker-Signature is not of this body by the shared secret.", "wrong_signature"
+    )
 
 
 def as_text(error: Exception, context: dict[str, Any]) -> HttpResponse | None:

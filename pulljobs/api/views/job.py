@@ -1,121 +1,51 @@
-"""POST job: a consumer takes a job by its id, and settles it.
+"""/channel/{c}/consumer/{k}/job/{j}: look at it, move it, delete it once it is dead for good."""
 
-Every write names the lease it is made under. Without a token in the request that is the lease seen
-a moment before, so a request that was overtaken changes nothing.
-"""
+from typing import Any
 
-from datetime import UTC
-from typing import Final
-from uuid import UUID
-
-from django.utils.crypto import constant_time_compare
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import ids, outcomes, pulling
-from pulljobs.api import exceptions, serializers
-from pulljobs.api.authentication import caller
-from pulljobs.api.serializers import Transition
+from pulljobs import ids, operating
+from pulljobs.api import exceptions, resources
+from pulljobs.api.authentication import DeleterTokens, caller
 from pulljobs.api.views.protocol import PullConsumerView
+from pulljobs.api.views.transition import JobTransition, find
 from pulljobs.conf import settings
-from pulljobs.models import Consumer, Lease
-from pulljobs.outcomes import Held
-from pulljobs.states import TRANSITIONS, Event
-from pulljobs.storage import protocol
-from pulljobs.storage.protocol import AddressedJob
-from pulljobs.storage.rows import Refusal, Taken
-
-LEASE_TOKEN: Final = "X-Broker-Lease-Token"
-LEASE_EXPIRES_AT: Final = "X-Broker-Lease-Expires-At"
-LARGEST_BODY: Final = 16 * 1024
-ERROR: Final = "The consumer gave it up (job POST)."
-
-EVENTS: Final = {
-    (source, TRANSITIONS[event].target): event
-    for event in (Event.CLAIM, Event.REVIVE, Event.DELIVER, Event.REJECT)
-    for source in TRANSITIONS[event].sources
-}
-"""What the protocol may do, by the state a job is in and the one asked for."""
+from pulljobs.storage import published
 
 
-class JobTransition(PullConsumerView):
+class JobView(JobTransition):
+    def get_authenticators(self) -> list[Any]:
+        deletes = self.request is not None and self.request.method == "DELETE"
+        return [DeleterTokens()] if deletes else super().get_authenticators()
+
+    def get_permissions(self) -> list[Any]:
+        """Jobs of a push consumer may be deleted."""
+        return [] if self.request.method == "DELETE" else list(super().get_permissions())
+
+    def get(self, request: Request, job: str, **names: str) -> Response:
+        using = settings().DATABASE
+        found = find(caller(request), job)
+        standing = published.standing(using, found.id)
+        if standing is None:
+            raise exceptions.unknown_job()
+        message = published.heads(using, [standing.message_id]).get(standing.message_id)
+        return Response(resources.job(request, standing, message))
+
+    def delete(self, request: Request, job: str, **names: str) -> Response:
+        """Another's job is answered as one that is not there."""
+        try:
+            deleted = operating.delete_exhausted(caller(request), ids.decode(job))
+        except ValueError as error:
+            raise exceptions.not_deletable() from error
+        if not deleted:
+            raise exceptions.not_deletable()
+        return Response(status=204)
+
+
+class RequeueDeadJob(PullConsumerView):
     def post(self, request: Request, job: str, **names: str) -> Response:
-        consumer = caller(request)
-        found = _find(consumer, job)
-        asked = serializers.transition(_body(request))
-        fence = request.headers.get(LEASE_TOKEN)
-        event = _event(found, asked, fence)
-        if event is None:
-            return Response(status=202)
-        if event in (Event.DELIVER, Event.REJECT):
-            return _settle(found, event, fenced=fence is not None)
-        return _take(consumer, found, asked)
-
-
-def _find(consumer: Consumer, xid: str) -> AddressedJob:
-    try:
-        found = protocol.addressed(settings().DATABASE, ids.decode(xid))
-    except ValueError as error:
-        raise exceptions.unknown_job() from error
-    if found is None:
-        raise exceptions.unknown_job()
-    if found.consumer_id != consumer.pk:
-        raise exceptions.job_of_another()
-    return found
-
-
-def _body(request: Request) -> bytes:
-    """Read before any parser touches it, so that the Content-Type does not matter."""
-    body: bytes = request._request.read(LARGEST_BODY + 1)
-    if len(body) > LARGEST_BODY:
-        raise exceptions.too_large(LARGEST_BODY)
-    return body
-
-
-def _event(found: AddressedJob, asked: Transition, fence: str | None) -> Event | None:
-    """What is to happen; None: the job is in that state already."""
-    if fence is not None and not _is_lease_of(found, fence):
-        raise exceptions.lease_lost()
-    event = EVENTS.get((found.state, asked.target))
-    if asked.incremental_timeout and event not in (Event.CLAIM, Event.REVIVE):
-        raise exceptions.needless_timeout()
-    if event is None and found.state != asked.target:
-        raise exceptions.illegal(found.state, asked.target)
-    return event
-
-
-def _is_lease_of(found: AddressedJob, fence: str) -> bool:
-    return found.token is not None and constant_time_compare(fence.lower(), str(found.token))
-
-
-def _take(consumer: Consumer, found: AddressedJob, asked: Transition) -> Response:
-    taken = pulling.take(
-        consumer, found.id, found.state, incremental_timeout=asked.incremental_timeout
-    )
-    if isinstance(taken, Refusal):
-        raise exceptions.not_given(taken)
-    if taken is None:
-        return _outrun(consumer, found, asked)
-    return Response(status=202, headers=_lease(taken))
-
-
-def _outrun(consumer: Consumer, found: AddressedJob, asked: Transition) -> Response:
-    """Somebody else was quicker: the answer of one who comes after that one."""
-    if _event(_find(consumer, ids.encode(found.id)), asked, None) is None:
+        found = find(caller(request), job)
+        if not operating.redrive([found.id]).done:
+            raise exceptions.not_dead()
         return Response(status=202)
-    raise exceptions.overtaken()
-
-
-def _lease(taken: Taken) -> dict[str, str]:
-    until = taken.leased_until.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return {LEASE_TOKEN: str(taken.token), LEASE_EXPIRES_AT: until}
-
-
-def _settle(found: AddressedJob, event: Event, *, fenced: bool) -> Response:
-    if not fenced and found.door != Lease.Door.POST:
-        raise exceptions.held_elsewhere()
-    held = Held(found.id, found.token or UUID(int=0))
-    outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
-    if found.id not in pulling.finish([outcome]).states:
-        raise exceptions.overtaken()
-    return Response(status=202)

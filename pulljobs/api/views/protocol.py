@@ -1,6 +1,6 @@
 """What all endpoints of the broker protocol share."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.http import HttpRequest
@@ -11,8 +11,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from pulljobs.api import exceptions, request_ids
-from pulljobs.api.authentication import ConsumerTokens, users
+from pulljobs.api.authentication import ConsumerTokens, find, find_consumer, users
 from pulljobs.api.permissions import ModelPermission, Needs, PullConsumer
+from pulljobs.api.throttling import CallerThrottle
+from pulljobs.models import Channel, Consumer
 
 
 class AlwaysJson(BaseContentNegotiation):
@@ -33,6 +35,7 @@ class ProtocolView(APIView):
 
     renderer_classes = [JSONRenderer]
     content_negotiation_class = AlwaysJson
+    throttle_classes = [CallerThrottle]
     http_method_names = ["get", "post", "put", "delete", "options"]  # HEAD would come with GET
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -74,3 +77,19 @@ class UserView(ProtocolView):
         """How to log in, by the first way that has a word for it: a session has none."""
         schemes = (one.authenticate_header(request) for one in self.get_authenticators())
         return next(filter(None, schemes), "")
+
+
+def channel_of(names: Mapping[str, str]) -> Channel:
+    """The channel that the URL names; 404 if there is none."""
+    channel = find(Channel, names["channel"])
+    if channel is None:
+        raise exceptions.no_channel()
+    return channel
+
+
+def consumer_of(names: Mapping[str, str]) -> Consumer:
+    """The consumer that the URL names; 404 if there is none."""
+    consumer = find_consumer(channel_of(names), names["consumer"])
+    if consumer is None:
+        raise exceptions.no_consumer()
+    return consumer

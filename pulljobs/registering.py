@@ -1,0 +1,96 @@
+"""Channels, producers and consumers, as HTTP and files ask for them."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+
+from pulljobs.conf import settings
+from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.storage import jobs
+from pulljobs.storage.rows import Stats
+
+P = TypeVar("P", Channel, Producer, Consumer)
+
+
+class Change(StrEnum):
+    MADE = "made"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+
+
+class Registered(NamedTuple, Generic[P]):
+    party: P
+    change: Change
+
+
+def put(
+    model: type[P], key: Mapping[str, Any], decide: Callable[[P | None], Mapping[str, Any]]
+) -> Registered[P]:
+    """Make the row of this key, or change it under its lock.
+
+    `decide` gets the row, or None where there is none, and returns the fields it shall have, the
+    plain `token` among them; what it raises changes nothing. A row that is so already keeps its
+    time of change.
+    """
+    using = settings().DATABASE
+    try:
+        with transaction.atomic(using=using):
+            return _put(using, model, key, decide)
+    except IntegrityError:  # somebody made it at the same moment
+        with transaction.atomic(using=using):
+            return _put(using, model, key, decide)
+
+
+def _put(
+    using: str,
+    model: type[P],
+    key: Mapping[str, Any],
+    decide: Callable[[P | None], Mapping[str, Any]],
+) -> Registered[P]:
+    found = model._default_manager.using(using).select_for_update().filter(**key).first()
+    there = found is not None and getattr(found, "deleted_at", None) is None
+    fields = dict(decide(found if there else None))
+    party = found or model(**key)
+    if not _changed(party, fields) and there:
+        return Registered(party, Change.UNCHANGED)
+    if isinstance(party, Consumer):
+        party.deleted_at = None
+    party.save(using=using)
+    return Registered(party, Change.CHANGED if there else Change.MADE)
+
+
+def _changed(party: Channel | Producer | Consumer, fields: dict[str, Any]) -> bool:
+    """Set what differs; whether anything did."""
+    token = fields.pop("token")
+    differing = {name: value for name, value in fields.items() if getattr(party, name) != value}
+    for name, value in differing.items():
+        setattr(party, name, value)
+    if party.has_token(token):
+        return bool(differing)
+    party.set_token(token)
+    return True
+
+
+def delete_consumer(
+    channel: Channel, name: str, check: Callable[[Consumer | None], object]
+) -> Stats | None:
+    """Delete one that has no jobs, under its lock; the jobs, if it has any: then it stays.
+
+    `check` gets the row, or None where there is none; what it raises changes nothing. History names
+    it, so its row is kept.
+    """
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        rows = Consumer.objects.using(using).select_for_update()
+        found = rows.filter(channel=channel, name=name, deleted_at=None).first()
+        check(found)
+        if found is None:
+            return None
+        has = jobs.stats(using, found.pk)
+        if any((has.ready, has.delayed, has.in_flight, has.dead)):
+            return has
+        Consumer.objects.using(using).filter(pk=found.pk).update(deleted_at=Now())
+        return None

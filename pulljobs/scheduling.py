@@ -1,0 +1,111 @@
+"""Publishing later: messages that wait for their time, and go to the consumers of then."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+from django.db import IntegrityError, transaction
+
+from pulljobs.conf import settings
+from pulljobs.errors import (
+    DuplicateMessage,
+    DuplicateSchedule,
+    InvalidMessage,
+    PublishError,
+    ScheduledTooSoon,
+)
+from pulljobs.models import Channel, Producer, ScheduledMessage
+from pulljobs.publishing import Draft, checked, publish
+from pulljobs.storage import scheduled
+from pulljobs.telemetry import MessageHeldBack, emit
+
+BATCH: Final = 100
+HELD_BACK: Final = timedelta(minutes=1)
+
+
+def schedule(
+    channel: Channel,
+    payload: Any,
+    at: datetime,
+    *,
+    key: str | None = None,
+    priority: int = 0,
+    message_id: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    content_type: str | None = None,
+    producer: Producer | None = None,
+) -> ScheduledMessage:
+    """Have a message published at that aware moment; joins the caller's transaction.
+
+    The other arguments are those of `publish`; ids of scheduled messages are a space of their own,
+    and stay taken. Raises what `publish` raises, ScheduledTooSoon and DuplicateSchedule.
+    """
+    check_time(at)
+    message = checked(
+        Draft(
+            payload=payload,
+            key=key,
+            priority=priority,
+            message_id=message_id or uuid4().hex,
+            headers=headers or {},
+            content_type=content_type,
+        ),
+        settings(),
+    )
+    fields = message._asdict()
+    del fields["delay"], fields["available_at"]
+    row = ScheduledMessage(channel=channel, producer=producer, dispatch_at=at, **fields)
+    try:
+        with transaction.atomic(using=settings().DATABASE):
+            row.save(using=settings().DATABASE, force_insert=True)
+    except IntegrityError as error:
+        raise DuplicateSchedule(row.client_message_id) from error
+    return row
+
+
+def check_time(at: datetime) -> None:
+    """Raise ScheduledTooSoon unless the database's clock leaves it the least delay."""
+    if at.utcoffset() is None:
+        raise InvalidMessage(f"{at!r} must be an aware datetime: give it a time zone.")
+    least = settings().MIN_SCHEDULE_DELAY
+    if at - scheduled.now(settings().DATABASE) < least:
+        raise ScheduledTooSoon(least.total_seconds())
+
+
+def dispatch() -> int | None:
+    """Publish a batch of what is due, each exactly once; how many were met. None: none."""
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        due = scheduled.due(using, BATCH)
+        scheduled.mark_dispatched(using, [one.pk for one in due if _published(using, one)])
+    return len(due) or None
+
+
+def _published(using: str, due: ScheduledMessage) -> bool:
+    """False: it was refused, and is put off so that others get their turn."""
+    try:
+        with transaction.atomic(using=using):
+            _publish(using, due)
+    except PublishError as error:
+        scheduled.put_off(using, due.pk, HELD_BACK)
+        emit(MessageHeldBack(due.channel.name, str(error)))
+        return False
+    return True
+
+
+def _publish(using: str, due: ScheduledMessage) -> None:
+    options: dict[str, Any] = {
+        "key": due.key,
+        "priority": due.priority,
+        "headers": due.headers,
+        "content_type": due.content_type,
+        "producer": due.producer,
+        "using": using,
+    }
+    payload = bytes(due.payload)
+    try:
+        publish(due.channel.name, payload, message_id=due.client_message_id, **options)
+    except DuplicateMessage:
+        # A plain message bears its id, which is no reason to lose this one.
+        publish(due.channel.name, payload, **options)

@@ -1,0 +1,127 @@
+"""Messages of a channel as they are read back: by id, newest first, and with their jobs."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from django.db.models import Max, QuerySet
+
+from pulljobs.ids import decode, time_of
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Message, Publication
+from pulljobs.states import State
+from pulljobs.storage.pages import Cut, newest_first
+
+CAP: Final = 10_000
+HEAD: Final = ("id", "channel_id", "client_message_id", "published_at")
+
+
+class Standing(NamedTuple):
+    """Where one consumer is with a message."""
+
+    job_id: int
+    message_id: int
+    consumer: Consumer
+    state: State
+    since: datetime
+
+
+def find(using: str, channel_id: int, name: str) -> Message | None:
+    """By the client's id, the newest that bore it; else by the id it was given here."""
+    taken = Publication.objects.using(using).filter(channel_id=channel_id, client_message_id=name)
+    id = taken.values_list("message_id", flat=True).first()
+    rows = Message.objects.using(using).select_related("producer").filter(channel_id=channel_id)
+    if id is not None:
+        return rows.filter(pk=id).first()
+    try:
+        return rows.filter(pk=decode(name), client_message_id=None).first()
+    except ValueError:
+        return None
+
+
+def page(using: str, channel_id: int, cut: Cut) -> list[Message]:
+    """Without payloads and headers."""
+    return newest_first(_of_channel(using, channel_id), cut)
+
+
+def count(using: str, channel_id: int) -> int:
+    """Up to one more than the cap."""
+    return _of_channel(using, channel_id).order_by("-id")[: CAP + 1].count()
+
+
+def heads(using: str, message_ids: list[int]) -> dict[int, Message]:
+    """By id, without payloads and headers, with their producers."""
+    rows = Message.objects.using(using).select_related("producer")
+    head = rows.only(*HEAD, "producer__name")
+    if not message_ids:
+        return {}
+    # The bounds keep it to the partitions of those days.
+    found = head.filter(pk__in=message_ids, pk__gte=min(message_ids), pk__lte=max(message_ids))
+    return {message.pk: message for message in found}
+
+
+def dead(using: str, consumer: Consumer, cut: Cut) -> list[Standing]:
+    """A page of a consumer's DEAD jobs, newest first."""
+    rows = Job.objects.using(using).filter(consumer_id=consumer.pk, reason__isnull=False)
+    return _standings(using, newest_first(rows, cut), [])
+
+
+def standings(using: str, message_id: int) -> list[Standing]:
+    """One a consumer whose job was not deleted, in the order of the consumers' rows."""
+    archive = ArchivedJob.objects.using(using).filter(state=State.DELIVERED)
+    found = _standings(
+        using,
+        list(Job.objects.using(using).filter(message_id=message_id)),
+        list(archive.filter(message_id=message_id)),
+    )
+    return sorted(found, key=lambda one: one.consumer.pk)
+
+
+def standing(using: str, job_id: int) -> Standing | None:
+    """Of one job, live or DELIVERED."""
+    live = list(Job.objects.using(using).filter(id=job_id))
+    archive = ArchivedJob.objects.using(using).filter(job_id=job_id, state=State.DELIVERED)
+    return next(iter(_standings(using, live, [] if live else list(archive))), None)
+
+
+def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> list[Standing]:
+    rows = Consumer.objects.using(using).select_related("channel")
+    ids = {job.consumer_id for job in live} | {one.consumer_id for one in delivered}
+    consumers = rows.in_bulk(ids)
+    since = changed_at(using, live)
+    standing = [
+        Standing(
+            one.id, one.message_id, consumers[one.consumer_id], State(one.state), since[one.id]
+        )
+        for one in live
+    ]
+    return standing + [
+        Standing(
+            one.job_id,
+            one.message_id,
+            consumers[one.consumer_id],
+            State.DELIVERED,
+            one.settled_at,
+        )
+        for one in delivered
+    ]
+
+
+def changed_at(using: str, live: Iterable[Job]) -> dict[int, datetime]:
+    """Since when each is in its state, by its id; of one that waits, from when it may be taken."""
+    jobs = list(live)
+    claimed = Lease.objects.using(using).filter(token__in=[job.lease for job in jobs if job.lease])
+    by_lease = dict(claimed.values_list("token", "claimed_at"))
+    dead = [job.id for job in jobs if job.state == State.DEAD]
+    settled = ArchivedJob.objects.using(using).filter(job_id__in=dead).values_list("job_id")
+    died = dict(settled.annotate(Max("settled_at"))) if dead else {}
+    return {
+        job.id: died.get(job.id)
+        or (by_lease.get(job.lease) if job.lease else None)
+        or job.available_at
+        or time_of(job.id)
+        for job in jobs
+    }
+
+
+def _of_channel(using: str, channel_id: int) -> QuerySet[Message]:
+    return Message.objects.using(using).filter(channel_id=channel_id).only(*HEAD)

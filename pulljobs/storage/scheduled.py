@@ -1,0 +1,84 @@
+"""Messages that wait for their time, and are published then."""
+
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple, cast
+
+from django.db import connections
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from pulljobs.models import ScheduledMessage
+from pulljobs.storage.pages import Cut, newest_first
+
+CAP: Final = 10_000
+
+
+def now(using: str) -> datetime:
+    """The clock that decides."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cast("tuple[datetime]", cursor.fetchone())[0]
+
+
+def due(using: str, limit: int) -> list[ScheduledMessage]:
+    """Lock some that are due, skipping those that another process is at."""
+    rows = ScheduledMessage.objects.using(using).filter(dispatched_at=None, dispatch_at__lte=Now())
+    locked = rows.select_for_update(skip_locked=True, of=("self",))
+    return list(locked.select_related("channel", "producer").order_by("dispatch_at", "pk")[:limit])
+
+
+def mark_dispatched(using: str, ids: list[int]) -> None:
+    _rows(using, ids).update(dispatched_at=Now())
+
+
+def put_off(using: str, id: int, by: timedelta) -> None:
+    """Its time comes again so much later."""
+    _rows(using, [id]).update(dispatch_at=Now() + by)
+
+
+def forget(using: str, age: timedelta) -> int:
+    """Drop those that were dispatched so long ago."""
+    dispatched = ScheduledMessage.objects.using(using).filter(dispatched_at__lt=Now() - age)
+    return dispatched.delete()[0]
+
+
+def find(using: str, channel_id: int, name: str) -> ScheduledMessage | None:
+    rows = ScheduledMessage.objects.using(using).select_related("producer")
+    return rows.filter(channel_id=channel_id, client_message_id=name).first()
+
+
+def page(using: str, channel_id: int, cut: Cut, dispatched: set[bool]) -> list[ScheduledMessage]:
+    """Without payloads and headers; those that were dispatched, those that were not, or both."""
+    rows = ScheduledMessage.objects.using(using).filter(channel_id=channel_id)
+    if len(dispatched) == 1:
+        rows = rows.filter(dispatched_at__isnull=dispatched == {False})
+    return newest_first(rows.only("id", "client_message_id"), cut)
+
+
+class Waiting(NamedTuple):
+    """Of one channel; counts are up to one more than the cap."""
+
+    scheduled: int
+    due: int
+    dispatched: int
+    next_at: datetime | None
+
+
+def waiting(using: str, channel_id: int) -> Waiting:
+    rows = ScheduledMessage.objects.using(using).filter(channel_id=channel_id)
+    undone = rows.filter(dispatched_at=None)
+    next_at = undone.order_by("dispatch_at").values_list("dispatch_at", flat=True).first()
+    return Waiting(
+        _capped(undone),
+        _capped(undone.filter(dispatch_at__lte=Now())),
+        _capped(rows.exclude(dispatched_at=None)),
+        next_at,
+    )
+
+
+def _capped(rows: QuerySet[ScheduledMessage]) -> int:
+    return rows[: CAP + 1].count()
+
+
+def _rows(using: str, ids: list[int]) -> QuerySet[ScheduledMessage]:
+    return ScheduledMessage.objects.using(using).filter(pk__in=ids)
