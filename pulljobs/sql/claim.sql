@@ -1,5 +1,5 @@
 -- Claim jobs of a consumer under one new lease: highest priority first, within it the longest available first.
--- Event: claim. Nothing is claimed of a paused or deleted consumer.
+-- Event: claim. Nothing is claimed of a paused or deleted consumer, and of one that is pushed to only by the door `push`.
 -- Parameters: consumer_id bigint, wanted int, until timestamptz (of a look below the floors, else NULL), node_id uuid, door text,
 --   lease interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (max_in_flight
 --   was seen to); where to enter the index (floors.py), by falling priority:
@@ -18,6 +18,7 @@ asked AS MATERIALIZED (
     SELECT
         consumer.id,
         coalesce(%(lease)s::interval, consumer.lease) AS lease,
+        (consumer.type = 'push') = (%(door)s::text = 'push') AS is_open,
         greatest(consumer.paused_until, channel.paused_until) AS paused_until,
         CASE
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
@@ -32,7 +33,7 @@ asked AS MATERIALIZED (
 consumer AS MATERIALIZED (
     SELECT id, lease
     FROM asked
-    WHERE refusal IS NULL
+    WHERE refusal IS NULL AND is_open
 ),
 discovered (priority, bottom) AS (
     SELECT job.priority, gap.bottom
