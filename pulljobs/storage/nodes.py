@@ -1,7 +1,10 @@
 """Rows of processes: registered at boot, kept alive by heartbeats, marked when they stop."""
 
+from datetime import datetime
+from typing import Any, cast
 from uuid import UUID
 
+from django.db import connections
 from django.db.models.functions import Now
 
 from pulljobs.models import Node, PullWaiter
@@ -20,11 +23,20 @@ def register(
     )
 
 
-def beat(using: str, node_id: UUID) -> None:
-    Node.objects.using(using).filter(id=node_id).update(heartbeat_at=Now())
+def beat(using: str, node_id: UUID, report: dict[str, Any] | None = None) -> None:
+    """With what the process says of itself; None: nothing new."""
+    told = {} if report is None else {"report": report}
+    Node.objects.using(using).filter(id=node_id).update(heartbeat_at=Now(), **told)
 
 
 def stop(using: str, node_id: UUID) -> None:
     """The process waits for nothing any more; its row stays, for the archive names it."""
     PullWaiter.objects.using(using).filter(node_id=node_id).delete()
     Node.objects.using(using).filter(id=node_id).update(stopped_at=Now())
+
+
+def clock(using: str) -> datetime:
+    """What time it is for the database."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cast("datetime", cursor.fetchone()[0])

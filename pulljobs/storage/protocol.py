@@ -1,5 +1,6 @@
 """What the broker protocol reads: the queue of a consumer, and one job by its id."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -79,3 +80,14 @@ def _settled_under(using: str, job_id: int) -> UUID | None:
     # Ordered by a column without an index, so that the few rows come by the job's id.
     rows = ArchivedJob.objects.using(using).filter(job_id=job_id).order_by("-settled_at")
     return rows.values_list("lease_token", flat=True).first()
+
+
+def jobs_of(using: str, consumer_id: int, job_ids: Collection[int]) -> set[int]:
+    """Those of the jobs that are this consumer's: live ones, and settled ones by their history."""
+    live = Job.objects.using(using).filter(id__in=job_ids)
+    owners = dict(live.values_list("id", "consumer_id"))
+    for job_id in set(job_ids) - owners.keys():
+        # One by one: a join might scan days that nobody has analyzed yet.
+        settled = ArchivedJob.objects.using(using).filter(job_id=job_id)
+        owners |= settled.values_list("job_id", "consumer_id")[:1]
+    return {job_id for job_id, owner in owners.items() if owner == consumer_id}
