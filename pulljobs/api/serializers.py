@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -51,14 +52,16 @@ def payload_fields(payload: bytes) -> dict[str, str]:
         return {"Payload": base64.b64encode(payload).decode(), "PayloadEncoding": "base64"}
 
 
-def json_object(body: bytes) -> dict[str, Any]:
+def json_object(
+    body: bytes, refusal: Callable[[str], Exception] = exceptions.malformed
+) -> dict[str, Any]:
     """The JSON object with its keys in lower case."""
     try:
         parsed = json.loads(body.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise exceptions.malformed("The body is not JSON") from error
+        raise refusal("The body is not JSON") from error
     if not isinstance(parsed, dict):
-        raise exceptions.malformed("The body is not a JSON object")
+        raise refusal("The body is not a JSON object")
     return {key.lower(): value for key, value in parsed.items()}
 
 

@@ -1,0 +1,278 @@
+"""The pulls that wait for one consumer in this process: first come, first served."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from itertools import accumulate, takewhile
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pulljobs import outcomes, pulling
+from pulljobs.api import exceptions, problems
+from pulljobs.api.lingering.pull import Answer, Pull, Why
+from pulljobs.conf import settings
+from pulljobs.models import Consumer, Lease
+from pulljobs.outcomes import Held
+from pulljobs.pulling import Claim, Puller
+from pulljobs.storage import listen
+from pulljobs.storage.rows import Refusal
+from pulljobs.telemetry import LoopFailed, emit
+
+if TYPE_CHECKING:
+    from pulljobs.api.lingering.room import WaitingRoom
+
+PATIENCE: Final = timedelta(seconds=15)
+"""How long our row counts without being renewed."""
+IDLE_SECONDS: Final = 60.0
+SOONEST: Final = 0.001
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
+
+REFUSALS: Final = {
+    Refusal.PAUSED: Why.PAUSED,
+    Refusal.MAX_IN_FLIGHT: Why.MAX_IN_FLIGHT,
+    Refusal.MAX_BYTES: Why.MAX_BYTES,
+}
+
+T = TypeVar("T")
+
+
+class Line:
+    """Used on the event loop of its room; one claim at a time, however many pulls wait."""
+
+    def __init__(self, room: "WaitingRoom", consumer: Consumer) -> None:
+        self._room = room
+        self._using = settings().DATABASE
+        self._puller = Puller(self._using, consumer, Lease.Door.PULL)
+        self._wakened = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._dry = False
+        """Nothing was there after we had registered: whatever comes wakes us."""
+        self._row = asyncio.Lock()
+        self.pulls: list[Pull] = []
+        self.registered = 0
+        """Pulls that our row says wait here."""
+        self.registered_until = 0.0
+        """On the monotonic clock; 0: there is no row."""
+        self.joined_at = 0.0
+
+    @property
+    def consumer(self) -> Consumer:
+        return self._puller.consumer
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody has waited for a while, and nothing of it is left."""
+        idle = not self.pulls and not self.registered_until
+        return idle and time.monotonic() - self.joined_at > IDLE_SECONDS
+
+    @property
+    def lingering(self) -> int:
+        return sum(pull.lingers for pull in self.pulls)
+
+    def join(self, pull: Pull) -> None:
+        self._puller.consumer = pull.consumer  # The newest look at its row.
+        self.joined_at = time.monotonic()
+        self.pulls.append(pull)
+        if pull.lingers:
+            loop = asyncio.get_running_loop()
+            pull.timer = loop.call_later(pull.asked.expires, self._expire, pull)
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.create_task(self._serve())
+        elif not (self._dry and pull.lingers and len(self.pulls) <= self.registered):
+            self.wake()
+
+    def drop(self, pull: Pull) -> None:
+        with suppress(ValueError):
+            self.pulls.remove(pull)
+        if pull.timer is not None:
+            pull.timer.cancel()
+
+    def wake(self) -> None:
+        """There may be something to claim."""
+        self._dry = False
+        self._wakened.set()
+
+    def end(self, refusal: Exception) -> None:
+        """For all who wait."""
+        for pull in self._leave(self.pulls):
+            pull.refuse(refusal)
+
+    def stop(self) -> None:
+        """Who lingers is told that the server shuts down."""
+        for pull in self._leave([pull for pull in self.pulls if pull.lingers]):
+            pull.answer(Answer(Why.SERVER_SHUTDOWN))
+
+    async def ended(self) -> None:
+        """Once nothing goes on any more; nobody must be in line."""
+        self.wake()
+        if self._serving is not None:
+            await self._serving
+
+    async def _serve(self) -> None:
+        while self.pulls:
+            self._wakened.clear()
+            pause = await self._pass()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wakened.wait(), pause)
+
+    async def _pass(self) -> float:
+        """Deal out what is there; the seconds until the next look, unless something wakes us."""
+        try:
+            due = await self._claim_all()
+            if self.lingering and await self._register():
+                due = await self._claim_all()
+        except Exception as error:
+            return self._after(error)
+        self._failures = 0
+        longest = settings().MAX_FETCH_INTERVAL.total_seconds() * random.uniform(0.7, 1)
+        return longest if due is None else min(max(due.total_seconds(), SOONEST), longest)
+
+    def _after(self, error: Exception) -> float:
+        """Who lingers goes on to, for it may pass; the others are told now."""
+        unreachable = isinstance(error, exceptions.UNREACHABLE)
+        for pull in self._leave([pull for pull in self.pulls if not pull.lingers]):
+            pull.refuse(exceptions.unreachable() if unreachable else error)
+        self._failures = min(self._failures + 1, 10)
+        pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
+        emit(LoopFailed("claims over HTTP", f"{type(error).__name__}: {error}".strip(), pause))
+        return pause
+
+    async def _claim_all(self) -> timedelta | None:
+        """Claim until nothing is left for those in line; when something falls due."""
+        while party := self._party():
+            asking = [pull for pull in self.pulls if not pull.lingers]
+            claim = await self._on_thread(partial(self._claim, party))
+            await self._deal(party, claim)
+            if claim.refusal is Refusal.DELETED:
+                self.end(problems.consumer_deleted())
+            elif not claim.more and not self._goes_on(party, claim):
+                self._dry = True
+                self._tell(asking, claim)
+                return claim.next_due
+        return None
+
+    def _party(self) -> list[Pull]:
+        """Those at the head of the line whose claim can be one."""
+        self.pulls = [pull for pull in self.pulls if not pull.future.done()]
+        if not self.pulls or not self.pulls[0].asked.is_plain:
+            return self.pulls[:1]
+        plain = list(takewhile(lambda pull: pull.asked.is_plain, self.pulls))
+        wants = accumulate(pull.asked.batch for pull in plain)
+        fit = sum(1 for _ in takewhile(lambda want: want <= settings().MAX_BATCH, wants))
+        return plain[: max(fit, 1)]
+
+    def _claim(self, party: list[Pull]) -> Claim:
+        asked = party[0].asked
+        return self._puller.claim(
+            sum(pull.asked.batch for pull in party),
+            lease=lease_of(party[0]),
+            max_bytes=asked.max_bytes,
+            request_id=asked.request_id,
+        )
+
+    async def _deal(self, party: list[Pull], claim: Claim) -> None:
+        """What was meant for those who have left meanwhile goes back as if never taken."""
+        rest = claim.jobs
+        short = REFUSALS.get(claim.refusal, Why.OK) if claim.refusal else Why.OK
+        for pull in party:
+            share, beyond = rest[: pull.asked.batch], rest[pull.asked.batch :]
+            why = Why.OK if len(share) == pull.asked.batch else short
+            if share and self._answer(pull, Answer(why, claim._replace(jobs=share))):
+                rest = beyond
+            elif claim.refusal is Refusal.MAX_BYTES:
+                self._answer(pull, Answer(Why.MAX_BYTES))
+        if rest:
+            await self._on_thread(partial(give_back, claim._replace(jobs=rest)))
+
+    def _goes_on(self, party: list[Pull], claim: Claim) -> bool:
+        """Whether the next in line may get what this party could not, or did not ask for."""
+        if claim.refusal is Refusal.MAX_BYTES:
+            return True
+        return bool(claim.jobs) and not party[0].asked.is_plain
+
+    def _tell(self, asking: list[Pull], claim: Claim) -> None:
+        for pull in self._leave(asking):
+            why = pull.otherwise if claim.refusal is None else REFUSALS[claim.refusal]
+            pull.answer(Answer(why))
+
+    async def keep_count(self) -> None:
+        """Renew our row, have it say how many wait here, or drop it when nobody does."""
+        async with self._row:
+            soon = time.monotonic() + PATIENCE.total_seconds() / 2
+            if not self.registered_until:
+                return
+            if not self.lingering:
+                self.registered, self.registered_until = 0, 0.0
+                ids = [self.consumer.pk]
+                await self._on_thread(partial(listen.leave, self._using, ids, self._room.node_id))
+            elif self.lingering != self.registered or self.registered_until < soon:
+                await self._write_row()
+
+    async def _register(self) -> bool:
+        """Be woken from now on, and count; whether that is news, so that we have to look again."""
+        async with self._row:
+            now = time.monotonic()
+            if self.lingering <= self.registered and now < self.registered_until:
+                return False
+            lapsed = now >= self.registered_until
+            self._refuse_excess(await self._write_row())
+            return lapsed
+
+    async def _write_row(self) -> int:
+        """How many wait in other processes."""
+        lingering, now = min(self.lingering, self.consumer.max_waiting), time.monotonic()
+        args = [self.consumer.pk], self._room.node_id, PATIENCE, [lingering]
+        elsewhere = await self._on_thread(partial(listen.wait, self._using, *args))
+        self.registered, self.registered_until = lingering, now + PATIENCE.total_seconds()
+        return elsewhere[self.consumer.pk]
+
+    def _refuse_excess(self, elsewhere: int) -> None:
+        """The newest go away where too many wait."""
+        room = max(self.consumer.max_waiting - elsewhere, 0)
+        lingering = [pull for pull in self.pulls if pull.lingers]
+        for pull in self._leave(lingering[room:]):
+            pull.refuse(problems.too_many_waiting(self.consumer.max_waiting))
+
+    def _expire(self, pull: Pull) -> None:
+        self.drop(pull)
+        if self._failures:
+            pull.refuse(exceptions.unreachable())
+        else:
+            pull.answer(Answer(Why.TIMEOUT))
+
+    def _answer(self, pull: Pull, answer: Answer) -> bool:
+        self.drop(pull)
+        return pull.answer(answer)
+
+    def _leave(self, pulls: Iterable[Pull]) -> list[Pull]:
+        leaving = list(pulls)
+        for pull in leaving:
+            self.drop(pull)
+        return leaving
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await self._room.run(work, claiming_for=self.consumer.pk)
+
+
+def lease_of(pull: Pull) -> timedelta:
+    return pull.consumer.lease + (pull.asked.incremental_timeout or timedelta())
+
+
+def give_back(claim: Claim) -> None:
+    if claim.taken is not None:
+        token = claim.taken.token
+        pulling.finish([outcomes.release(Held(job.id, token)) for job, _message in claim.jobs])
+
+
+def give_back_answered(future: Future[Answer], run: Callable[[Callable[[], None]], Any]) -> None:
+    """What a request was answered that can't pass it on."""
+    if not future.cancelled() and future.exception() is None:
+        claim = future.result().claim
+        if claim is not None:
+            run(partial(give_back, claim))

@@ -1,0 +1,226 @@
+"""Where the pulls of a process wait; made by the first of them."""
+
+import asyncio
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
+from uuid import UUID, uuid4
+
+import psycopg
+from django.db import DatabaseError, InterfaceError
+
+from pulljobs.api import exceptions, problems
+from pulljobs.api.lingering import stopping
+from pulljobs.api.lingering.line import Line, give_back_answered
+from pulljobs.api.lingering.pull import Pull, Why
+from pulljobs.api.lingering.threads import DatabaseThreads
+from pulljobs.conf import settings
+from pulljobs.models import Consumer, Node
+from pulljobs.storage import listen, nodes, statements
+from pulljobs.telemetry import LoopFailed, emit
+
+LOOK_SECONDS: Final = 0.5
+"""Between looks after rows: ours, and those of consumers that may be gone."""
+LONGEST_PAUSE: Final = 5.0
+CLOSE_SECONDS: Final = 5.0
+
+T = TypeVar("T")
+
+
+class WaitingRoom:
+    """Requests come from any thread and event loop; the lines live on the room's own."""
+
+    def __init__(self, address: str) -> None:
+        self.node_id: UUID = uuid4()
+        self.ticked = time.monotonic()
+        """When it last looked after its rows, on the monotonic clock."""
+        self._address = address
+        self._using = settings().DATABASE
+        self._threads = DatabaseThreads()
+        self._lines: dict[int, Line] = {}
+        self._stopping = False
+        self._beat_at = float("-inf")
+        self._registered = False
+        self._ending = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._live, name="pulljobs-waiting", daemon=True)
+        self._thread.start()
+
+    def join(self, pull: Pull) -> None:
+        self._loop.call_soon_threadsafe(self._join, pull)
+
+    def left(self, pull: Pull) -> None:
+        """Its client went away: what it got meanwhile, or gets at this moment, goes back."""
+        pull.future.cancel()
+        pull.future.add_done_callback(partial(give_back_answered, run=self._threads.submit))
+        self._loop.call_soon_threadsafe(self._drop, pull)
+
+    def stop(self) -> None:
+        """Nobody lingers any more; what is there is still given. From signal handlers, too."""
+        with suppress(RuntimeError):  # The loop is closed: so it has stopped.
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def close(self) -> None:
+        """Stop, and end the thread and its connections."""
+        self.stop()
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join(CLOSE_SECONDS)
+
+    async def run(self, work: Callable[[], T], *, claiming_for: int | None = None) -> T:
+        """Work with the database, off the event loop that awaits it; on any event loop."""
+        return await asyncio.wrap_future(self._threads.submit(work, claiming_for=claiming_for))
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._attend())
+        finally:
+            self._threads.close()
+            self._loop.close()
+
+    async def _attend(self) -> None:
+        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._look_after())]
+        await self._ending.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for line in self._lines.values():
+            line.end(exceptions.unreachable())
+        await self._go()
+
+    async def _go(self) -> None:
+        """When all claims have ended."""
+        await asyncio.gather(*(line.ended() for line in self._lines.values() if not line.pulls))
+        if self._registered:
+            with suppress(DatabaseError, InterfaceError):
+                await self.run(partial(nodes.stop, self._using, self.node_id))
+
+    def _join(self, pull: Pull) -> None:
+        if self._stopping and pull.lingers:
+            pull.asked, pull.otherwise = pull.asked._replace(expires=0.0), Why.SERVER_SHUTDOWN
+        line = self._lines.get(pull.consumer.pk)
+        if line is None:
+            line = self._lines[pull.consumer.pk] = Line(self, pull.consumer)
+        line.join(pull)
+
+    def _drop(self, pull: Pull) -> None:
+        if (line := self._lines.get(pull.consumer.pk)) is not None:
+            line.drop(pull)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for line in self._lines.values():
+            line.stop()
+        self._going = asyncio.create_task(self._go())
+
+    async def _listen(self) -> None:
+        """Wake lines for what publishers say; behind a pooler they poll."""
+        failures = 0
+        while not statements.behind_pooler(self._using):
+            try:
+                params = await self.run(partial(listen.session_of_its_own, self._using))
+                async with listen.listening(params) as heard:
+                    failures = 0
+                    self._wake_all()  # For what was published before it listened.
+                    async for consumer_id in heard:
+                        if (line := self._lines.get(consumer_id)) is not None:
+                            line.wake()
+            except (psycopg.Error, DatabaseError, InterfaceError, OSError) as error:
+                pause = min(0.1 * 2.0**failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
+                failures += 1
+                emit(LoopFailed("listening over HTTP", str(error).strip(), pause))
+                await asyncio.sleep(pause)
+
+    def _wake_all(self) -> None:
+        for line in self._lines.values():
+            line.wake()
+
+    async def _look_after(self) -> None:
+        while True:
+            try:
+                await self._look()
+                self.ticked = time.monotonic()
+            except (DatabaseError, InterfaceError) as error:
+                emit(LoopFailed("waiters over HTTP", str(error).strip(), LOOK_SECONDS))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        await self._beat()
+        await self._end_gone()
+        for line in list(self._lines.values()):
+            await line.keep_count()
+        self._lines = {id: line for id, line in self._lines.items() if not line.is_idle}
+
+    async def _beat(self) -> None:
+        if not self._registered:
+            name = f"{socket.gethostname()}:{os.getpid()}"
+            how = {"kind": Node.Kind.API, "address": self._address}
+            await self.run(partial(nodes.register, self._using, self.node_id, name, **how))
+            self._registered = True
+        elif time.monotonic() - self._beat_at >= settings().HEARTBEAT_INTERVAL.total_seconds():
+            await self.run(partial(nodes.beat, self._using, self.node_id))
+        else:
+            return
+        self._beat_at = time.monotonic()
+
+    async def _end_gone(self) -> None:
+        """End the wait for consumers that were deleted, or turned to push."""
+        waiting = {id: line for id, line in self._lines.items() if line.pulls}
+        if not waiting:
+            return
+        types = await self.run(partial(_types, self._using, list(waiting)))
+        for id, line in waiting.items():
+            if id not in types:
+                line.end(problems.consumer_deleted())
+            elif types[id] != Consumer.Type.PULL:
+                line.end(exceptions.push_consumer())
+
+
+def _types(using: str, consumer_ids: list[int]) -> dict[int, str]:
+    rows = Consumer.objects.using(using).filter(pk__in=consumer_ids, deleted_at=None)
+    return dict(rows.values_list("pk", "type"))
+
+
+_room: WaitingRoom | None = None
+_making = threading.Lock()
+
+
+def waiting_room(address: str = "") -> WaitingRoom:
+    """The one of this process; `address` is the base URL at which its first caller reached it."""
+    global _room
+    with _making:
+        if _room is None:
+            _room = WaitingRoom(settings().ADDRESS or address)
+            stopping.before_the_end(_room.stop)
+        return _room
+
+
+def running() -> WaitingRoom | None:
+    """The one of this process, if anybody has waited yet."""
+    return _room
+
+
+def close() -> None:
+    """End what this process has running; the next pull starts anew."""
+    global _room
+    with _making:
+        room, _room = _room, None
+    stopping.forget()
+    if room is not None:
+        room.close()
+
+
+def _forget() -> None:
+    """In a fork, which has none of the threads."""
+    global _room, _making
+    _room, _making = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,80 @@
+"""POST ack: outcomes of jobs, each by itself, and perhaps the next pull with it."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from django.http import HttpResponse, JsonResponse
+
+from pulljobs import pulling
+from pulljobs.api import pull_bodies
+from pulljobs.api.lingering.pull import Answer, Why
+from pulljobs.api.pull_bodies import Word
+from pulljobs.api.views.pull import PullView
+from pulljobs.conf import settings
+from pulljobs.models import Consumer
+from pulljobs.outcomes import Settlement
+from pulljobs.states import Event
+from pulljobs.storage import listen, protocol
+
+
+class Status(StrEnum):
+    OK = "ok"
+    LEASE_LOST = "lease_lost"
+    NOT_FOUND = "not_found"
+    REFUSED = "refused"
+    """The database would not take it; no text that came through `clean` is known to do that."""
+
+
+class AckView(PullView):
+    largest_body = 2 * 1024 * 1024
+
+    async def answer(self, consumer: Consumer, body: bytes) -> HttpResponse:
+        given = pull_bodies.fields(body)
+        words, asked = pull_bodies.words(given), pull_bodies.asked_beside(given)
+        statuses = await self.on_thread(partial(settle, consumer, words))
+        told = [
+            {"ID": word.id, "Status": status} for word, status in zip(words, statuses, strict=True)
+        ]
+        answer: dict[str, Any] = {"Results": told}
+        if asked is None:
+            return JsonResponse(answer)
+        if set(statuses) <= {Status.OK}:
+            return JsonResponse(answer | await self.pull(consumer, asked))
+        return JsonResponse(answer | pull_bodies.pulled(asked, Answer(Why.ACK_FAILED)))
+
+
+def settle(consumer: Consumer, words: Sequence[Word]) -> list[Status]:
+    """In their order. What one word settles, a later one about the same job finds settled."""
+    using = settings().DATABASE
+    named = [word.settlement.held.job_id for word in words if word.settlement]
+    theirs = protocol.jobs_of(using, consumer.pk, named)
+    statuses = [Status.NOT_FOUND] * len(words)
+    open = {
+        place: word.settlement
+        for place, word in enumerate(words)
+        if word.settlement and word.settlement.held.job_id in theirs
+    }
+    while open:
+        first = {one.held.job_id: place for place, one in reversed(open.items())}
+        batch = [(place, open.pop(place)) for place in first.values()]
+        for (place, _), status in zip(batch, _finish(consumer, [s for _, s in batch]), strict=True):
+            statuses[place] = status
+    return statuses
+
+
+def _finish(consumer: Consumer, settlements: list[Settlement]) -> list[Status]:
+    """A job once."""
+    finished = pulling.finish(settlements)
+    if any(one.event is Event.RETRY and one.held.job_id in finished.states for one in settlements):
+        # Who waits has to learn when it falls due.
+        listen.wake_on_commit(settings().DATABASE, [consumer.pk])
+    return [
+        Status.OK
+        if one.held.job_id in finished.states
+        else Status.REFUSED
+        if one.held.job_id in finished.refused
+        else Status.LEASE_LOST
+        for one in settlements
+    ]

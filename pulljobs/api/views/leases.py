@@ -1,0 +1,120 @@
+"""What the views share that wait: on the event loop, with the database on threads of its own.
+
+DRF has no asynchronous views, so these are plain ones of Django. Under WSGI they work as well, each
+on its thread.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from asgiref.sync import SyncToAsync
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.views import View
+from rest_framework.exceptions import Throttled
+
+from pulljobs.api import exceptions, problems, request_ids, throttling
+from pulljobs.api.authentication import known
+from pulljobs.api.lingering.room import waiting_room
+from pulljobs.models import Consumer
+
+LARGEST_BODY: Final = 16 * 1024
+
+T = TypeVar("T")
+
+
+class LeaseView(View):
+    """For the consumer that the URL names; `answer` gets the body, whatever its Content-Type."""
+
+    http_method_names = ["post", "options"]
+    largest_body = LARGEST_BODY
+
+    @classmethod
+    def as_view(cls, **initkwargs: Any) -> Callable[..., HttpResponseBase]:
+        view: Any = super().as_view(**initkwargs)
+        view.csrf_exempt = True
+        # No transaction may be open while a pull lingers.
+        view._non_atomic_requests = set(connections)
+        return view  # type: ignore[no-any-return]  # what View returns
+
+    async def post(self, request: HttpRequest, **names: str) -> HttpResponseBase:
+        """For `View`, which looks at it to see that the view is asynchronous."""
+        body = read(request, self.largest_body)
+        self.room = waiting_room(base_of(request))
+        consumer = await self.on_thread(partial(_caller, request, names))
+        return await self.answer(consumer, body)
+
+    async def answer(self, consumer: Consumer, body: bytes) -> HttpResponse:
+        raise NotImplementedError
+
+    async def on_thread(self, work: Callable[[], T]) -> T:
+        return await self.room.run(work)
+
+    async def dispatch(self, request: HttpRequest, *args: Any, **names: str) -> HttpResponseBase:  # type: ignore[override]  # Django awaits it
+        give_thread_back()
+        response = await self._dispatch(request, **names)
+        response[request_ids.HEADER] = request_ids.of(request)
+        return response
+
+    async def _dispatch(self, request: HttpRequest, **names: str) -> HttpResponseBase:
+        try:
+            if request.method == "POST":
+                return await self.post(request, **names)
+            if request.method == "OPTIONS":
+                return HttpResponse(headers={"Allow": self._allow})
+            raise problems.not_allowed(request.method or "")
+        except Exception as error:
+            problem = exceptions.as_problem(error, {})
+            if problem is None:
+                raise
+            if problem.status_code == 405:
+                problem["Allow"] = self._allow
+            return problem
+
+    @property
+    def _allow(self) -> str:
+        return ", ".join(name.upper() for name in self.http_method_names)
+
+
+def read(request: HttpRequest, largest: int) -> bytes:
+    body: bytes = request.read(largest + 1)
+    if len(body) > largest:
+        raise problems.body_too_large(largest)
+    return body
+
+
+def base_of(request: HttpRequest) -> str:
+    """The URL below which the API is mounted, as this caller reached it."""
+    mounted, _slash, _rest = request.path.partition("/channel/")
+    return request.build_absolute_uri(mounted or "/")
+
+
+def holds_thread(request: HttpRequest) -> bool:
+    """Whether a thread waits for the answer: under WSGI."""
+    return not isinstance(request, ASGIRequest)
+
+
+def give_thread_back() -> None:
+    """End the thread that Django has for this request alone, for the time of the wait.
+
+    Its signals and synchronous middleware ran there; they get another one for the answer.
+    """
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    if context is not None:
+        executor: Any = SyncToAsync.context_to_thread_executor.pop(context, None)
+        if executor is not None:
+            executor.submit(connections.close_all)
+            executor.shutdown(wait=False)
+
+
+def _caller(request: HttpRequest, names: dict[str, str]) -> Consumer:
+    consumer = known(request.headers, names["channel"], names["consumer"])
+    if consumer.type != Consumer.Type.PULL:
+        raise exceptions.push_consumer()
+    scope = request.resolver_match.url_name if request.resolver_match else None
+    wait = throttling.seconds_to_wait(scope or "", consumer)
+    if wait is not None:
+        raise Throttled(wait)
+    return consumer

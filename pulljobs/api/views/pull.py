@@ -1,0 +1,69 @@
+"""POST pull: jobs under a lease, now or as soon as there are some."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from django.http import HttpResponse, JsonResponse
+
+from pulljobs.api import problems, pull_bodies
+from pulljobs.api.lingering.line import lease_of
+from pulljobs.api.lingering.pull import Answer, Asked, Pull
+from pulljobs.api.lingering.room import WaitingRoom
+from pulljobs.api.views.leases import LeaseView, holds_thread
+from pulljobs.conf import settings
+from pulljobs.models import Consumer
+
+
+class PullView(LeaseView):
+    async def answer(self, consumer: Consumer, body: bytes) -> HttpResponse:
+        asked = pull_bodies.asked(pull_bodies.fields(body))
+        return JsonResponse(await self.pull(consumer, asked))
+
+    async def pull(self, consumer: Consumer, asked: Asked) -> dict[str, Any]:
+        pull = Pull(consumer, asked)
+        held = pull.lingers and holds_thread(self.request)
+        with lingering_threads.one_more() if held else nullcontext():
+            answer = await wait_for(self.room, pull)
+        return pull_bodies.pulled(asked, answer, lease_of(pull))
+
+
+async def wait_for(room: WaitingRoom, pull: Pull) -> Answer:
+    """The answer; when the client goes away before it is sent, what it was given goes back."""
+    room.join(pull)
+    try:
+        answer = await asyncio.wrap_future(pull.future)
+        await asyncio.sleep(0)  # A disconnect that is known by now is heard of here.
+    except asyncio.CancelledError:
+        room.left(pull)
+        raise
+    request = asyncio.current_task()
+    if request is not None and answer.claim is not None:
+        # Middleware runs before the answer goes out.
+        request.add_done_callback(lambda task: room.left(pull) if task.cancelled() else None)
+    return answer
+
+
+class LingeringThreads:
+    """How many pulls hold a thread of this process."""
+
+    def __init__(self) -> None:
+        self._count, self._lock = 0, threading.Lock()
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        limit = settings().MAX_LINGERING_THREADS
+        with self._lock:
+            if self._count >= limit:
+                raise problems.too_many_threads(limit)
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+
+
+lingering_threads = LingeringThreads()
