@@ -1,0 +1,72 @@
+"""A caller is told when to come again once it has called as often as its scope allows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from pulljobs.api.throttling import seconds_to_wait
+from tests.api.caller import Caller, subscription
+
+
+@pytest.fixture(autouse=True)
+def _counts_from_none(settings: Any) -> Iterator[None]:
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    cache.clear()
+    yield
+    cache.clear()
+
+
+@pytest.fixture
+def callers(db: None) -> tuple[Caller, Caller]:
+    return Caller(subscription("orders", "census")), Caller(subscription("orders", "billing"))
+
+
+def test_there_is_no_limit_unless_one_is_set(callers: tuple[Caller, Caller]) -> None:
+    assert {callers[0].queued().status_code for _call in range(50)} == {200}
+
+
+def test_a_caller_is_refused_for_itself_and_in_that_scope_alone(
+    callers: tuple[Caller, Caller],
+) -> None:
+    census, billing = callers
+    with override_settings(PULLJOBS={"THROTTLES": {"queued-jobs": "2/day", "job": "1/day"}}):
+        assert [census.queued().status_code for _call in range(3)] == [200, 200, 429]
+        refused = census.queued()
+        assert billing.queued().status_code == 200
+        assert census.move("00000000000000000000", "INFLIGHT").status_code == 404
+    assert 86_000 < int(refused["Retry-After"]) <= 86_400
+    assert refused["Content-Type"].startswith("text/plain")
+
+
+def test_who_shows_no_token_spends_nobody_s_calls(callers: tuple[Caller, Caller]) -> None:
+    census, _billing = callers
+    stranger = Caller(census.subscription)
+    stranger.tokens = {}
+    with override_settings(PULLJOBS={"THROTTLES": {"queued-jobs": "1/day"}}):
+        assert {stranger.queued().status_code for _call in range(3)} == {403}
+        assert census.queued().status_code == 200
+
+
+def test_calls_are_forgotten_with_their_period(
+    callers: tuple[Caller, Caller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    census = callers[0].subscription.consumer
+    now = [1_000_000.0]
+    monkeypatch.setattr("pulljobs.api.throttling.Window.timer", lambda self: now[0])
+    with override_settings(PULLJOBS={"THROTTLES": {"pull": "2/m"}}):
+        first = [seconds_to_wait("pull", census) for _call in range(3)]
+        now[0] += 61
+        assert seconds_to_wait("pull", census) is None
+    assert first[:2] == [None, None]
+    assert first[2] == pytest.approx(60, abs=1)
+
+
+@pytest.mark.parametrize("rate", ["100", "0/s", "x/s", "100/fortnight", "-1/s", 100, None])
+def test_a_rate_that_is_none_is_told_by_a_check(rate: object) -> None:
+    with override_settings(PULLJOBS={"THROTTLES": {"pull": rate}}):
+        [problem] = [one for one in run_checks() if str(one.id).startswith("pulljobs")]
+    assert problem.id == "pulljobs.E010"
