@@ -2,7 +2,8 @@
 
 from django.urls import path, re_path
 
-from pulljobs.api import pull_urls
+from pulljobs.api import exceptions, pull_urls
+from pulljobs.api.gateway import guarded
 from pulljobs.api.views import status
 from pulljobs.api.views.broadcast import Broadcast
 from pulljobs.api.views.channels import Channels, ChannelView
@@ -55,6 +56,8 @@ BROKER = [
 UNKNOWN = re_path(r"^(channel|producer|channels|producers)(/|$)", UnknownPath.as_view())
 
 app_name = "pulljobs"
-urlpatterns = [*BROKER, *pull_urls.urlpatterns, UNKNOWN]
-
-urlpatterns = [guarded(one) for one in urlpatterns]
+urlpatterns = [
+    *(guarded(one) for one in BROKER),
+    *(guarded(one, exceptions.as_problem) for one in pull_urls.urlpatterns),
+    UNKNOWN,
+]
