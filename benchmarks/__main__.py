@@ -1,23 +1,36 @@
-"""`python -m benchmarks limit`: see docs/benchmarks.md."""
+"""`python -m benchmarks limit`, `faults` or `peers`: see their pages in docs/."""
 
 import argparse
 import os
+from importlib import import_module
 
 import django
+
+from benchmarks.faults import options as faults
+from benchmarks.peers import options as peers
 
 
 def main() -> None:
     options = _options().parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
     django.setup()
-    from benchmarks import modes
-
-    modes.run(options)
+    import_module(options.module).run(options)
 
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    limit = parser.add_subparsers(required=True).add_parser("limit", help="the most it can do")
+    commands = parser.add_subparsers(required=True)
+    faults.add_to(commands)
+    peers.add_to(commands)
+    waiting = commands.add_parser("lingering", help="pulls that wait, and how soon they are woken")
+    waiting.set_defaults(module="benchmarks.lingering")
+    waiting.add_argument("--clients", type=int, default=500)
+    waiting.add_argument("--consumers", type=int, nargs="+", default=[1, 50])
+    waiting.add_argument("--rate", type=float, default=200.0, help="messages a second")
+    waiting.add_argument("--seconds", type=float, default=20.0)
+    waiting.add_argument("--json", action="store_true", help="one line of JSON")
+    limit = commands.add_parser("limit", help="the most it can do")
+    limit.set_defaults(module="benchmarks.modes")
     limit.add_argument("--jobs", type=int, nargs="+", help="queued at the start")
     limit.add_argument("--batch", type=int, default=500, help="jobs of one claim")
     limit.add_argument("--rounds", type=int, default=3)

@@ -27,7 +27,7 @@ def own_database() -> Iterator[None]:
     connection.creation.create_test_db(verbosity=0, autoclobber=True)
     os.environ["PULLJOBS_BENCHMARK"] = "1"
     try:
-        _refuse_unsafe()
+        refuse_unsafe()
         partitions.make_ahead(settings().DATABASE, settings().PARTITIONS_AHEAD)
         channel = Channel.objects.create(name=CHANNEL)
         Consumer.objects.create(channel=channel, name=CONSUMER)
@@ -41,7 +41,8 @@ def own_database() -> Iterator[None]:
         connection.creation.destroy_test_db(outer, verbosity=0)
 
 
-def _refuse_unsafe() -> None:
+def refuse_unsafe() -> None:
+    """SystemExit where a commit may be lost."""
     off = [name for name in DURABLE if query(f"SHOW {name}")[0][0] == "off"]
     if off:
         raise SystemExit(f"Figures of a server with {', '.join(off)} off mean nothing: turn it on.")

@@ -1,0 +1,1 @@
+"""pulljobs beside other queues on PostgreSQL, on one server, in one run: see docs/peers.md."""

@@ -1,0 +1,102 @@
+// What every adapter in Node does with its order; the same words as common.py.
+import { spawn } from "node:child_process";
+import { closeSync, existsSync, openSync, writeSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const FOLDER = process.env.PEER_FOLDER ?? ".";
+const HANDLER = process.env.PEER_HANDLER ?? "noop";
+const BATCH = 1000;
+const WARM_UP = 10;
+const HANDLER_MS = 1;
+const LOOK_MS = 5;
+
+let held = process.env.PEER_HOLD === "1";
+let latencies;
+
+export async function handle(payload) {
+  if (held) hold();
+  if (HANDLER === "1ms") await sleep(HANDLER_MS);
+  else if (HANDLER === "latency") note(payload);
+}
+
+function hold() {
+  closeSync(openSync(`${FOLDER}/ready.${process.pid}`, "a"));
+  const never = new Int32Array(new SharedArrayBuffer(4));
+  while (!existsSync(`${FOLDER}/go`)) Atomics.wait(never, 0, 0, LOOK_MS);
+  held = false;
+}
+
+function note(payload) {
+  const started = monotonic();
+  latencies ??= openSync(`${FOLDER}/latencies`, "a");
+  const record = Buffer.alloc(8);
+  record.writeDoubleLE(started - payload.at);
+  writeSync(latencies, record);
+}
+
+// hrtime counts on CLOCK_MONOTONIC, as Python's does.
+function monotonic() {
+  return Number(process.hrtime.bigint()) / 1e9;
+}
+
+export async function run({ migrate, publish, publishMany, work }) {
+  const [order, ...words] = process.argv.slice(2);
+  if (order === "migrate") await migrate();
+  else if (order === "publish") {
+    const [how, jobs, seconds] = words;
+    const stretch = new Stretch(Number(jobs), Number(seconds));
+    await (how === "many" ? publishMany(stretch.many()) : publish(stretch.each()));
+    console.log(JSON.stringify({ published: stretch.published, seconds: stretch.seconds }));
+  } else if (order === "pace") await publish(paced(Number(words[0]), Number(words[1])));
+  else if (order === "work") {
+    for (let more = Number(words[0]); more > 1; more--) again();
+    return await work();
+  }
+  process.exit(0);
+}
+
+function again() {
+  spawn(process.execPath, [process.argv[1], "work", "1"], { stdio: "inherit" });
+}
+
+class Stretch {
+  published = 0;
+  seconds = 0;
+  constructor(jobs, most) {
+    Object.assign(this, { jobs, most });
+  }
+  async *each() {
+    for await (const batch of this.batches(1)) yield* batch;
+  }
+  many() {
+    return this.batches(BATCH);
+  }
+  async *batches(size) {
+    if (this.most) for (let at = 0; at < WARM_UP; at += size) yield payloads(at, size);
+    const start = monotonic();
+    while (this.published < this.jobs) {
+      size = Math.min(size, this.jobs - this.published);
+      yield payloads(this.published, size);
+      this.published += size;
+      this.seconds = monotonic() - start;
+      if (this.most && this.seconds > this.most) return;
+    }
+  }
+}
+
+function payloads(from, size) {
+  return Array.from({ length: size }, (_, number) => payload(from + number));
+}
+
+function payload(number) {
+  return { number, filler: "x".repeat(100) };
+}
+
+async function* paced(rate, seconds) {
+  const start = monotonic();
+  for (let number = 0; number / rate < seconds; number++) {
+    const wait = start + number / rate - monotonic();
+    if (wait > 0) await sleep(wait * 1000);
+    yield { ...payload(number), at: monotonic() };
+  }
+}

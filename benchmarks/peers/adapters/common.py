@@ -1,0 +1,182 @@
+"""What every adapter in Python does with its order; needs nothing but Python.
+
+    ADAPTER migrate
+    ADAPTER publish one|many COUNT SECONDS      the least of both; a line of JSON at the end
+    ADAPTER pace RATE SECONDS                   one by one, each with the time it was published at
+    ADAPTER work PROCESSES                      until killed
+
+PEER_HANDLER is noop, 1ms or latency. PEER_FOLDER is where workers say that they hold their first
+job (`ready.PID`), wait for leave to go on (`go`), and note latencies. PG* name the database.
+"""
+
+import asyncio
+import inspect
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn
+
+FOLDER = Path(os.environ.get("PEER_FOLDER", "."))
+HANDLER = os.environ.get("PEER_HANDLER", "noop")
+BATCH = 1000
+WARM_UP = 10
+HANDLER_SECONDS = 0.001
+LOOK_SECONDS = 0.005
+
+Payload = dict[str, Any]
+Act = Callable[..., Any]
+
+_held = os.environ.get("PEER_HOLD") == "1"
+_latencies: int | None = None
+
+
+def handle(payload: Payload) -> None:
+    """The job of a peer whose handlers are plain functions."""
+    if _held:
+        _hold()
+    if HANDLER == "1ms":
+        time.sleep(HANDLER_SECONDS)
+    elif HANDLER == "latency":
+        _note(payload)
+
+
+async def ahandle(payload: Payload) -> None:
+    """The job of a peer whose handlers are coroutines."""
+    if _held:
+        _hold()
+    if HANDLER == "1ms":
+        await asyncio.sleep(HANDLER_SECONDS)
+    elif HANDLER == "latency":
+        _note(payload)
+
+
+def _hold() -> None:
+    """All processes begin together: none goes on before each has its first job."""
+    global _held
+    (FOLDER / f"ready.{os.getpid()}").touch()
+    while not (FOLDER / "go").exists():
+        time.sleep(LOOK_SECONDS)
+    _held = False
+
+
+def _note(payload: Payload) -> None:
+    global _latencies
+    started = time.clock_gettime(time.CLOCK_MONOTONIC)
+    if _latencies is None:
+        _latencies = os.open(FOLDER / "latencies", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(_latencies, struct.pack("<d", started - payload["at"]))
+
+
+def run(migrate: Act, publish: Act, publish_many: Act | None, work: Act) -> None:
+    """Carry out the order of the command line; acts may be coroutine functions.
+
+    `publish` takes an iterable of payloads and publishes each by itself, `publish_many` an iterable
+    of lists of them; without it the peer has no call for many.
+    """
+    order, *arguments = sys.argv[1:]
+    if order == "migrate":
+        _await(migrate())
+    elif order == "publish":
+        how, jobs, seconds = arguments
+        _publish(publish_many if how == "many" else publish, how, int(jobs), float(seconds))
+    elif order == "pace":
+        _await(publish(_paced(float(arguments[0]), float(arguments[1]))))
+    elif order == "work":
+        _await(work(int(arguments[0])))
+
+
+def _await(result: Any) -> None:
+    if inspect.isawaitable(result):
+        asyncio.run(_awaited(result))
+
+
+async def _awaited(result: Any) -> None:
+    await result
+
+
+def _publish(act: Act | None, how: str, jobs: int, seconds: float) -> None:
+    if act is None:
+        print(json.dumps({"published": 0}))
+        return
+    stretch = _Stretch(jobs, seconds)
+    _await(act(stretch.many() if how == "many" else stretch.each()))
+    print(json.dumps({"published": stretch.published, "seconds": stretch.seconds}))
+
+
+class _Stretch:
+    """Payloads, and how long it took until somebody asked for more; the first few warm up."""
+
+    def __init__(self, jobs: int, seconds: float) -> None:
+        self._jobs, self._most = jobs, seconds
+        self.published, self.seconds = 0, 0.0
+
+    def each(self) -> Iterator[Payload]:
+        for batch in self._batches(1):
+            yield from batch
+
+    def many(self) -> Iterator[list[Payload]]:
+        return self._batches(BATCH)
+
+    def _batches(self, size: int) -> Iterator[list[Payload]]:
+        yield from (
+            (
+                [payload(number) for number in range(start, start + size)]
+                for start in range(0, WARM_UP, size)
+            )
+            if self._most
+            else ()
+        )
+        start = time.perf_counter()
+        while self.published < self._jobs:
+            size = min(size, self._jobs - self.published)
+            yield [payload(self.published + number) for number in range(size)]
+            self.published += size
+            self.seconds = time.perf_counter() - start
+            if self._most and self.seconds > self._most:
+                return
+
+
+def payload(number: int) -> Payload:
+    return {"number": number, "filler": "x" * 100}
+
+
+def _paced(rate: float, seconds: float) -> Iterator[Payload]:
+    start = time.monotonic()
+    for number in count():
+        due = start + number / rate
+        if due >= start + seconds:
+            return
+        time.sleep(max(0.0, due - time.monotonic()))
+        yield payload(number) | {"at": time.clock_gettime(time.CLOCK_MONOTONIC)}
+
+
+def processes(wanted: int, command: list[str]) -> NoReturn:
+    """Run a peer's own worker command so many times, for those that have no flag for it."""
+    others = [subprocess.Popen(command) for _ in range(wanted - 1)]
+    if not others:
+        os.execvp(command[0], command)
+    subprocess.run(command, check=True)
+    raise SystemExit("The worker ended.")
+
+
+def script() -> str:
+    """The path of the adapter that runs."""
+    return str(Path(sys.argv[0]).resolve())
+
+
+def database_url(driver: str = "postgresql", *, user: bool = True) -> str:
+    """Of the database that PG* name, for those that don't read these."""
+    from urllib.parse import quote, urlencode
+
+    host = os.environ["PGHOST"]
+    who = os.environ["PGUSER"]
+    if password := os.environ.get("PGPASSWORD"):
+        who += f":{quote(password, safe='')}"
+    query = urlencode({"host": host, "port": os.environ["PGPORT"]})
+    return f"{driver}://{who if user else ''}@/{os.environ['PGDATABASE']}?{query}"

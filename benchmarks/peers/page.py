@@ -1,0 +1,156 @@
+"""The tables of docs/peers.md, written between its marks, and the chart beside it."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from benchmarks.peers import chart, summary
+from benchmarks.peers.catalog import PEERS
+from benchmarks.peers.peer import Peer
+from benchmarks.peers.summary import Content
+
+PAGE: Final = "peers.md"
+CHART: Final = "peers.svg"
+MARKED: Final = re.compile(r"(<!-- measured: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+ERROR: Final = 200
+
+
+def write(content: Content, folder: Path | None) -> None:
+    """Into the page of that folder, or a new one of tables only; without a folder to stdout."""
+    if folder is None:
+        sys.stdout.write(filled(_marks(), content))
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    page = folder / PAGE
+    page.write_text(filled(page.read_text() if page.exists() else _marks(), content))
+    (folder / CHART).write_text(chart.svg(content))
+
+
+def filled(text: str, content: Content) -> str:
+    return MARKED.sub(lambda mark: f"{mark[1]}\n{SECTIONS[mark[2]](content)}\n\n{mark[3]}", text)
+
+
+def _marks() -> str:
+    return "\n".join(f"<!-- measured: {name} -->\n<!-- end -->\n" for name in SECTIONS)
+
+
+def about(content: Content) -> str:
+    sizes = content["sizes"]
+    facts = ", ".join(f"{name} {value}" for name, value in content["machine"].items())
+    return (
+        f"Measured on {content['at']}: {sizes['rounds']} rounds, {sizes['jobs']:,} jobs queued for"
+        f" each drain, which ends after {sizes['drain_seconds']:g} s at the latest; snapshot held"
+        f" for {sizes['held_seconds']:g} s while {sizes['held_rate']:g} jobs a second went through."
+        f"\n\nThe machine: {facts}."
+    )
+
+
+def rates(content: Content) -> str:
+    measures = {
+        "publish, one by one": "publish one",
+        "publish, many": "publish many",
+        "no-op, 1 process": "noop x 1",
+        "no-op, 4 processes": "noop x 4",
+        "1 ms, 1 process": "1ms x 1",
+        "1 ms, 4 processes": "1ms x 4",
+        "no-op, 1 process, snapshot held": "held",
+    }
+    rows = [
+        [peer, *(summary.rate(content, peer, measure) for measure in measures.values())]
+        for peer in ran(content)
+    ]
+    return table(["peer", *measures], rows)
+
+
+def costs(content: Content) -> str:
+    rows = [
+        [
+            peer,
+            summary.microseconds(content, peer, "noop x 1", "worker_cpu"),
+            summary.microseconds(content, peer, "noop x 1", "server_cpu"),
+            summary.wal(content, peer),
+        ]
+        for peer in ran(content)
+    ]
+    return table(["peer", "worker CPU, µs a job", "server CPU, µs a job", "WAL, bytes a job"], rows)
+
+
+def latencies(content: Content) -> str:
+    rows = [
+        [
+            peer,
+            *(
+                summary.milliseconds(content, peer, f"latency at {rate}", figure)
+                for rate in (10, 500)
+                for figure in ("p50", "p99")
+            ),
+        ]
+        for peer in ran(content)
+    ]
+    head = ["p50 at 10/s", "p99 at 10/s", "p50 at 500/s", "p99 at 500/s"]
+    return table(["peer", *head], rows)
+
+
+def keeps(content: Content) -> str:
+    head = ["peer", "of a job that went well", "while it runs", "acks", "retries", "fan-out"]
+    rows = [
+        [peer.name, peer.history, peer.holds, peer.acks, peer.retries, peer.fan_out]
+        for peer in _of(content)
+    ]
+    return table(head, rows)
+
+
+def settings(content: Content) -> str:
+    rows = [[peer.name, _versions(content, peer.name), peer.settings] for peer in _of(content)]
+    return table(["peer", "versions", "set up with"], rows)
+
+
+def errors(content: Content) -> str:
+    """Of peers that did not run, and of measures that did not work."""
+    lines = [
+        f"- {name}: not run: {_short(entry['error'])}"
+        for name, entry in content["peers"].items()
+        if "error" in entry
+    ]
+    lines += [
+        f"- {name}, {measure}: {_short(found)}"
+        for name, entry in content["peers"].items()
+        for measure, found in entry["figures"].items()
+        if isinstance(found, str)
+    ]
+    return "\n".join(lines) or "Everybody ran, and nothing failed."
+
+
+SECTIONS: Final[dict[str, Callable[[Content], str]]] = {
+    "about": about,
+    "rates": rates,
+    "latencies": latencies,
+    "costs": costs,
+    "keeps": keeps,
+    "settings": settings,
+    "errors": errors,
+}
+
+
+def ran(content: Content) -> list[str]:
+    return [name for name, entry in content["peers"].items() if "error" not in entry]
+
+
+def _of(content: Content) -> list[Peer]:
+    return [peer for peer in PEERS if peer.name in content["peers"]]
+
+
+def _versions(content: Content, peer: str) -> str:
+    versions = content["peers"][peer].get("versions", {})
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _short(error: str) -> str:
+    return " ".join(error.split())[-ERROR:].replace("|", "/")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,0 +1,175 @@
+"""Orders to a peer's adapter, its worker processes, and the CPU that they and the server take."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from benchmarks.peers import databases
+from benchmarks.peers.databases import Connection
+from benchmarks.peers.environments import Environment, NotRun
+from benchmarks.peers.peer import Peer
+
+START_SECONDS: Final = 30.0
+GATHER_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.01
+ORDER_SECONDS: Final = 600
+OUTPUT: Final = 500
+
+
+def order(peer: Peer, environment: Environment, database: str, *words: object) -> dict[str, Any]:
+    """Have the adapter carry it out; what its last line says. NotRun with its error if it fails."""
+    command = [*environment.command, *map(str, words)]
+    done = subprocess.run(
+        command,
+        env=_variables(peer, environment, database),
+        capture_output=True,
+        text=True,
+        timeout=ORDER_SECONDS,
+    )
+    if done.returncode:
+        raise NotRun(f"`{words[0]}` failed: {done.stderr.strip()[-OUTPUT:]}")
+    lines = done.stdout.strip().splitlines()
+    return dict(json.loads(lines[-1])) if lines and lines[-1].startswith("{") else {}
+
+
+def start_order(
+    peer: Peer, environment: Environment, database: str, *words: object
+) -> subprocess.Popen[bytes]:
+    command = [*environment.command, *map(str, words)]
+    return subprocess.Popen(command, env=_variables(peer, environment, database))
+
+
+def _variables(peer: Peer, environment: Environment, database: str) -> dict[str, str]:
+    return {**environment.variables, **databases.variables(database), "PEER_NAME": peer.name}
+
+
+class Workers:
+    """The processes of one `work` order, in a session of their own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self._process, self._folder = process, folder
+
+    def gather(self, processes: int) -> None:
+        """Wait until each holds its first job, or nobody more comes."""
+        self._wait("ready.*", 1, START_SECONDS)
+        with suppress(TimeoutError):
+            self._wait("ready.*", processes, GATHER_SECONDS)
+
+    def release(self) -> None:
+        """Let them go on."""
+        (self._folder / "go").touch()
+
+    def wait_for_latencies(self, count: int, seconds: float) -> None:
+        """Until so many jobs have started; TimeoutError if they don't in that time."""
+        deadline = time.monotonic() + seconds
+        while len(self.latencies()) < count:
+            self._check(deadline)
+            time.sleep(LOOK_SECONDS)
+
+    def latencies(self) -> list[float]:
+        """Seconds from publish to start, in order of start."""
+        file = self._folder / "latencies"
+        raw = file.read_bytes() if file.exists() else b""
+        return array("d", raw[: len(raw) // 8 * 8]).tolist()
+
+    def cpu(self) -> float:
+        """Seconds, of all of them and of those that ended."""
+        return cpu_of(psutil.Process(self._process.pid))
+
+    def _wait(self, pattern: str, count: int, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while len(list(self._folder.glob(pattern))) < count:
+            self._check(deadline)
+            time.sleep(LOOK_SECONDS)
+
+    def _check(self, deadline: float) -> None:
+        if self._process.poll() is not None:
+            raise NotRun(f"the worker ended: {self._said()}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the worker did not start the jobs in time: {self._said()}")
+
+    def _said(self) -> str:
+        return (self._folder / "output").read_text(errors="replace").strip()[-OUTPUT:]
+
+    def stop(self) -> None:
+        """At once: the database they worked on is thrown away, or its jobs are done."""
+        for process in _descendants(self._process.pid):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def working(
+    peer: Peer,
+    environment: Environment,
+    database: str,
+    *,
+    processes: int = 1,
+    handler: str = "noop",
+    hold: bool = False,
+) -> Iterator[Workers]:
+    """So many processes; with `hold` each waits at its first job until they are released."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        marks = {"PEER_FOLDER": name, "PEER_HANDLER": handler, "PEER_HOLD": "1" if hold else "0"}
+        with (folder / "output").open("wb") as output:
+            process = subprocess.Popen(
+                [*environment.command, "work", str(processes)],
+                env=_variables(peer, environment, database) | marks,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        workers = Workers(process, folder)
+        try:
+            yield workers
+        finally:
+            workers.stop()
+
+
+class Server:
+    """The CPU of the server's processes, but for the session that watches."""
+
+    def __init__(self, session: Connection) -> None:
+        self._session = session.info.backend_pid
+        try:
+            self._root = psutil.Process(self._session).parent()
+        except psutil.NoSuchProcess:
+            self._root = None
+
+    def cpu(self) -> float | None:
+        """Seconds; None of a server on another machine."""
+        if self._root is None:
+            return None
+        return cpu_of(self._root) - _own_cpu(psutil.Process(self._session))
+
+
+def cpu_of(root: psutil.Process) -> float:
+    """Seconds of a tree of processes, with those of its dead that were waited for."""
+    return _own_cpu(root) + sum(map(_own_cpu, _descendants(root.pid)))
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def _own_cpu(process: psutil.Process) -> float:
+    try:
+        return sum(process.cpu_times()[:4])
+    except psutil.NoSuchProcess:
+        return 0.0

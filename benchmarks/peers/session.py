@@ -1,0 +1,169 @@
+"""A whole run: environments, then round after round everybody in turn, then the held snapshots."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from benchmarks.database import machine, refuse_unsafe
+from benchmarks.peers import databases, page
+from benchmarks.peers.catalog import chosen
+from benchmarks.peers.environments import NotRun, prepare
+from benchmarks.peers.held import Prepared, held
+from benchmarks.peers.measures import Figures, Sizes, drain, fill, latency, publish
+from benchmarks.peers.peer import Peer
+from benchmarks.peers.processes import order
+from benchmarks.peers.record import Record
+from example_project.state import state_directory
+
+TOGETHER: Final = 4
+"""Peers whose snapshots are held at the same time."""
+RATES: Final = (10, 500)
+FAILURES: Final = (
+    NotRun, RuntimeError, TimeoutError, ValueError, subprocess.SubprocessError, psycopg.Error,
+)  # fmt: skip
+
+Measure = tuple[str, Callable[[], Figures]]
+
+
+def run(options: argparse.Namespace, peers: Sequence[Peer] | None = None) -> None:
+    """Measure, keep the record, and write the page and the charts if asked to."""
+    refuse_unsafe()
+    path = options.json or state_directory() / "peers" / "record.json"
+    record = Record(Path(path), resume=options.resume)
+    sizes = _sizes(options)
+    record.about(
+        machine=machine(),
+        at=datetime.now(UTC).date().isoformat(),
+        sizes=asdict(sizes) | {"rounds": options.rounds},
+    )
+    ready = _prepared(peers if peers is not None else chosen(options.peers), record, sizes)
+    for round in range(options.rounds):
+        for prepared in ready:
+            _round(prepared, record, sizes, options, round)
+    _held(ready, record, sizes, options.rounds)
+    for peer, _environment in ready:
+        for suffix in ("empty", "filled"):
+            databases.drop(databases.name_of(peer, suffix))
+    page.write(record.content, Path(options.output) if options.output else None)
+
+
+def _sizes(options: argparse.Namespace) -> Sizes:
+    return Sizes(
+        jobs=options.jobs,
+        publish_seconds=options.publish_seconds,
+        drain_seconds=options.drain_seconds,
+        latency_seconds=options.latency_seconds,
+        held_seconds=options.held_seconds,
+        held_rate=options.held_rate,
+        held_jobs=options.jobs,
+    )
+
+
+def _prepared(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[Prepared]:
+    """Those that can run; of the others the error is on record."""
+    ready = []
+    for peer in peers:
+        try:
+            environment = prepare(peer)
+            record.prepared(peer.name, environment.versions)
+            _databases(peer, record, (peer, environment), sizes)
+        except FAILURES as error:
+            _tell(f"{peer.name}: not run: {error}")
+            record.failed(peer.name, str(error))
+        else:
+            ready.append((peer, environment))
+    return ready
+
+
+def _databases(peer: Peer, record: Record, prepared: Prepared, sizes: Sizes) -> None:
+    """One with the peer's tables, and one with the jobs too; a run before may have made them."""
+    empty, filled = (databases.name_of(peer, suffix) for suffix in ("empty", "filled"))
+    if not databases.exists(empty) or not record.rounds(peer.name, "fill"):
+        databases.create(empty)
+        order(*prepared, empty, "migrate")
+    if not databases.exists(filled) or not record.rounds(peer.name, "fill"):
+        databases.create(filled, empty)
+        record.add(peer.name, "fill", fill(*prepared, filled, sizes.jobs))
+        databases.settle(filled)
+    _tell(f"{peer.name}: prepared")
+
+
+def _round(
+    prepared: Prepared, record: Record, sizes: Sizes, options: argparse.Namespace, round: int
+) -> None:
+    name = prepared[0].name
+    for measure, take in _measures(prepared, sizes, options):
+        if record.gave_up(name, measure) and round or record.rounds(name, measure) > round:
+            continue
+        try:
+            figures = take()
+        except FAILURES as error:
+            _tell(f"round {round + 1}: {name}: {measure}: {error}")
+            record.give_up(name, measure, str(error))
+        else:
+            record.add(name, measure, figures)
+            _tell(f"round {round + 1}: {name}: {measure}: {_brief(figures)}")
+
+
+def _measures(prepared: Prepared, sizes: Sizes, options: argparse.Namespace) -> Iterator[Measure]:
+    empty, filled = (databases.name_of(prepared[0], suffix) for suffix in ("empty", "filled"))
+    for how in ("one", "many"):
+        yield f"publish {how}", partial(publish, *prepared, empty, how, sizes)
+    for handler, processes in product(options.handlers, options.processes):
+        name = f"{handler} x {processes}"
+        yield name, partial(_drain, prepared, filled, sizes, handler, processes)
+    for rate in RATES:
+        seconds = sizes.latency_seconds
+        yield f"latency at {rate}", partial(latency, *prepared, empty, rate, seconds)
+
+
+def _drain(prepared: Prepared, filled: str, sizes: Sizes, handler: str, processes: int) -> Figures:
+    with databases.copied(filled) as database:
+        return drain(
+            *prepared,
+            database,
+            processes=processes,
+            handler=handler,
+            seconds=sizes.drain_seconds,
+        )
+
+
+def _held(ready: Sequence[Prepared], record: Record, sizes: Sizes, rounds: int) -> None:
+    if not sizes.held_seconds:
+        return
+
+    def note(peer: Peer, figures: list[Figures] | str) -> None:
+        if isinstance(figures, str):
+            _tell(f"snapshot held: {peer.name}: {figures}")
+            record.give_up(peer.name, "held", figures)
+            return
+        for one in figures:
+            _tell(f"snapshot held: {peer.name}: {_brief(one)}")
+            record.add(peer.name, "held", one)
+
+    missing = [one for one in ready if not record.rounds(one[0].name, "held")]
+    for start in range(0, len(missing), TOGETHER):
+        try:
+            held(missing[start : start + TOGETHER], sizes, rounds, note)
+        except FAILURES as error:
+            _tell(f"snapshot held: {error}")
+
+
+def _brief(figures: Figures) -> str:
+    return ", ".join(
+        f"{name} {value:,.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in figures.items()
+    )
+
+
+def _tell(text: str) -> None:
+    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)

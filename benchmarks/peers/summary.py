@@ -1,0 +1,90 @@
+"""Rounds as cells: the median, and the least and the most beside it."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+from benchmarks.peers.measures import Figures
+
+Content = dict[str, Any]
+"""What `Record` keeps."""
+
+LESS: Final = 0.99
+MICRO: Final = 1e6
+MILLI: Final = 1e3
+
+
+class Spread(NamedTuple):
+    least: float
+    median: float
+    most: float
+
+
+def rounds(content: Content, peer: str, measure: str) -> list[Figures] | str:
+    """None is an empty list; an error stands for all of them."""
+    found: list[Figures] | str = content["peers"].get(peer, {}).get("figures", {}).get(measure, [])
+    return found
+
+
+def spread(content: Content, peer: str, measure: str, figure: str) -> Spread | None:
+    """None where it was not measured, or there is no such thing."""
+    found = rounds(content, peer, measure)
+    values = [] if isinstance(found, str) else [one[figure] for one in found if one[figure]]
+    return Spread(min(values), median(values), max(values)) if values else None
+
+
+def rate(content: Content, peer: str, measure: str) -> str:
+    """Jobs a second; marked where a round ended before all were done."""
+    return _cell(content, peer, measure, "rate", 1.0, _capped)
+
+
+def microseconds(content: Content, peer: str, measure: str, figure: str) -> str:
+    return _cell(content, peer, measure, figure, MICRO)
+
+
+def milliseconds(content: Content, peer: str, measure: str, figure: str) -> str:
+    """Marked where some jobs had not started when the wait for them ended."""
+    return _cell(content, peer, measure, figure, MILLI, _late)
+
+
+def wal(content: Content, peer: str) -> str:
+    """Bytes a job, published many and worked by one process."""
+    published = spread(content, peer, "fill", "wal")
+    worked = spread(content, peer, "noop x 1", "wal")
+    if published is None or worked is None:
+        return "not measured"
+    return f"{published.median + worked.median:,.0f}"
+
+
+def _cell(
+    content: Content,
+    peer: str,
+    measure: str,
+    figure: str,
+    scale: float,
+    marked: Callable[[Sequence[Figures]], bool] = lambda _found: False,
+) -> str:
+    found = rounds(content, peer, measure)
+    if isinstance(found, str):
+        return "failed"
+    values = spread(content, peer, measure, figure)
+    if values is None:
+        return "no such call" if found else "not measured"
+    least, middle, most = (_number(value * scale) for value in values)
+    mark = "\\*" if marked(found) else ""
+    return f"**{middle}**{mark} ({least} to {most})" if len(found) > 1 else f"**{middle}**{mark}"
+
+
+def _capped(found: Sequence[Figures]) -> bool:
+    return any(one.get("all") is False for one in found)
+
+
+def _late(found: Sequence[Figures]) -> bool:
+    return any(one["started"] < LESS for one in found)
+
+
+def _number(value: float) -> str:
+    """Three digits that count."""
+    if value >= 1000:
+        return f"{round(value, 2 - len(str(int(value))) + 1):,.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
