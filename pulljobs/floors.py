@@ -148,6 +148,15 @@ class Floors:
         ):
             self.below, self.slice = None, FIRST_SLICE
 
+    def lower(self) -> bool:
+        """For who looks through all of it at once: take them down to what is below, if anything."""
+        if self.below is None:
+            return False
+        start = Position(self.below, 0)
+        self.floors = {priority: min(floor, start) for priority, floor in self.floors.items()}
+        self.below = None
+        return True
+
     def forget(self) -> None:
         """Start at the head again: after a new connection, or a step of the clock."""
         self.floors.clear()

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.db.models import OuterRef, Subquery
 
+from pulljobs.floors import Entry, Position, Snapshot
 from pulljobs.models import ArchivedJob, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage.statements import run
@@ -44,17 +45,31 @@ class AddressedJob(NamedTuple):
     """By which way it was taken, while it is INFLIGHT."""
 
 
-def queued(using: str, consumer_id: int, wanted: int, after: Place | None) -> list[QueuedJob]:
+class Listed(NamedTuple):
+    """Jobs that wait, and what the look at them saw (for `Floors.learn`)."""
+
+    server_started_at: datetime
+    started_at: datetime
+    snapshot: Snapshot
+    jobs: list[QueuedJob]
+    reached: dict[int, Position]
+
+
+def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
     """The next jobs in the order in which claims take them."""
-    priority, available_at, id = after or (None, None, None)
-    params = {
-        "consumer_id": consumer_id,
-        "wanted": wanted,
-        "after_priority": priority,
-        "after_at": available_at,
-        "after_id": id,
-    }
-    return [QueuedJob(*row) for row in run(using, "queued", params)]
+    where = entry._asdict()
+    del where["until"]
+    params = {"consumer_id": consumer_id, "wanted": wanted, **where}
+    [row] = run(using, "queued", params)
+    server_started_at, started_at, snapshot, *arrays = row
+    *jobs, walked, ats, ids = arrays
+    return Listed(
+        server_started_at,
+        started_at,
+        Snapshot.parse(snapshot),
+        list(map(QueuedJob, *jobs)),
+        dict(zip(walked, map(Position, ats, ids), strict=True)),
+    )
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:

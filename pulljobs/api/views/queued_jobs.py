@@ -5,12 +5,13 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from pulljobs import listing
 from pulljobs.api import paging
 from pulljobs.api.authentication import caller
 from pulljobs.api.serializers import queued_job
 from pulljobs.api.views.protocol import PullConsumerView
 from pulljobs.conf import settings
-from pulljobs.storage import messages, protocol
+from pulljobs.storage import messages
 from pulljobs.storage.protocol import QueuedJob
 
 
@@ -18,7 +19,7 @@ class QueuedJobs(PullConsumerView):
     def get(self, request: Request, **names: str) -> Response:
         consumer, limit, after = caller(request).pk, paging.limit(request), paging.after(request)
         # One more than asked for tells whether there is a next page.
-        found = protocol.queued(settings().DATABASE, consumer, limit + 1, after)
+        found = listing.queued(consumer, limit + 1, after)
         page, rest = found[:limit], found[limit:]
         response = Response({"Result": _with_messages(page)})
         if page and rest:

@@ -1,0 +1,90 @@
+"""What waits for a consumer, listed without taking it, however much was taken before.
+
+A listing enters the index where the one before found the first job that waits: its floors are those
+of claims (floors.py), each process its own. Where something may have turned up below, it looks again
+before it answers, so nothing that was committed is left out.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from django.db import connections
+
+from pulljobs.conf import settings
+from pulljobs.floors import Entry, Floors, Position
+from pulljobs.storage import protocol
+from pulljobs.storage.protocol import Listed, Place, QueuedJob
+
+REMEMBERED: Final = 10_000
+"""Consumers of one process, at the most."""
+LOWEST: Final = -32_769
+
+
+def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[QueuedJob]:
+    """The next jobs that are due, in the order in which claims take them, behind that place."""
+    using = settings().DATABASE
+    if connections[using].in_atomic_block:
+        # It may see what is rolled back: nothing to remember.
+        return protocol.queued(using, consumer_id, wanted, _behind(Floors(), after)).jobs
+    return _queue(using, consumer_id).list(wanted, after)
+
+
+@dataclass(slots=True)
+class Queue:
+    using: str
+    consumer_id: int
+    _floors: Floors = field(default_factory=Floors)
+    _server: datetime | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def list(self, wanted: int, after: Place | None) -> list[QueuedJob]:
+        with self._lock:
+            while True:
+                entry = _behind(self._floors, after)
+                listed = protocol.queued(self.using, self.consumer_id, wanted, entry)
+                if not self._missed_some(listed, after):
+                    return listed.jobs
+
+    def _missed_some(self, listed: Listed, after: Place | None) -> bool:
+        """Take in what a listing saw; whether it may have begun above something that waits."""
+        if listed.server_started_at != self._server:
+            known, self._server = self._server, listed.server_started_at
+            self._floors.forget()
+            return known is not None
+        reached: dict[int, Position | None] = dict(listed.reached)
+        if after is not None:
+            reached.pop(after.priority, None)
+        self._floors.learn(
+            started_at=listed.started_at,
+            snapshot=listed.snapshot,
+            # Whatever has a later id began to write after this.
+            xid=listed.snapshot.ceiling - 1,
+            reached=reached,
+        )
+        cleared = bool(reached) and not self._floors.floors
+        return self._floors.lower() or cleared
+
+
+@lru_cache(REMEMBERED)
+def _queue(using: str, consumer_id: int) -> Queue:
+    return Queue(using, consumer_id)
+
+
+def _behind(floors: Floors, after: Place | None) -> Entry:
+    if after is None:
+        return floors.entry_above()
+    place = Position(after.available_at, after.id)
+    starts = {priority: at for priority, at in floors.floors.items() if priority < after.priority}
+    starts[after.priority] = max(place, floors.floors.get(after.priority, place))
+    priorities = sorted(starts, reverse=True)
+    return Entry(
+        priorities,
+        [starts[priority].available_at for priority in priorities],
+        [starts[priority].id for priority in priorities],
+        priorities,
+        [*priorities[1:], LOWEST],
+        None,
+    )
