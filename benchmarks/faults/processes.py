@@ -1,0 +1,189 @@
+"""The processes that a director starts, and what it does to them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from benchmarks.faults.history import CONTINUED, KILLED, STOPPED, Line, process_of
+from benchmarks.faults.proxy import SOCKET
+from benchmarks.faults.roles import clock
+from benchmarks.faults.server import wait_for
+from example_project.state import BASE_DIR
+
+ROLES: Final = "benchmarks.faults.roles"
+SETTINGS: Final = "benchmarks.faults.settings"
+
+
+class Cast:
+    """All processes of one run; `directory` holds their histories, outputs and clocks."""
+
+    def __init__(self, directory: Path, host: Path, *, lease: float, broken: str = "") -> None:
+        self.directory, self.history = directory, directory / "history"
+        self.enough, self.over = directory / "enough", directory / "over"
+        """Files that tell publishers without a number of jobs, and claimers, to end."""
+        self.history.mkdir()
+        self.lease = lease
+        self.lines: list[Line] = []
+        """What was done to the processes, in the terms of the histories."""
+        self.started: list[Process] = []
+        self.environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": SETTINGS,
+            "FAULTS_HISTORY": str(self.history),
+            "FAULTS_HOST": str(host),
+            "FAULTS_LEASE": str(lease),
+            "FAULTS_BREAK": broken,
+        }
+
+    def prepare(self) -> None:
+        done = self.to_its_end(f"{ROLES}.prepare", str(self.lease))
+        if done.returncode:
+            raise RuntimeError(f"The database could not be prepared: {done.stderr}")
+
+    def proxy(self, server: Path) -> "Process":
+        """Whatever is started from now on goes through it."""
+        self.environment["FAULTS_HOST"] = str(self.directory)
+        made = self.start("proxy", "benchmarks.faults.proxy", str(self.directory), str(server))
+        wait_for((self.directory / SOCKET).exists, "the proxy")
+        return made
+
+    def worker(self, *flags: str) -> "Process":
+        followed = self.directory / f"clock-{len(self.started)}"
+        clock.make(followed)
+        return self.start("worker", "django", "runpullworker", *flags, FAULTS_CLOCK=str(followed))
+
+    def publisher(self, **script: object) -> "Process":
+        script["until"] = str(self.enough)
+        return self.start("publisher", f"{ROLES}.publisher", json.dumps(script))
+
+    def claimer(self) -> "Process":
+        return self.start("claimer", f"{ROLES}.claimer", str(self.over))
+
+    def start(self, role: str, *arguments: str, **given: str) -> "Process":
+        self.started.append(Process(self, role, arguments, given))
+        return self.started[-1]
+
+    def to_its_end(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A process of no role, which leaves no history."""
+        environment = {**self.environment, "FAULTS_BREAK": ""}
+        del environment["FAULTS_HISTORY"]
+        return subprocess.run(
+            [sys.executable, "-m", *arguments],
+            env=environment,
+            cwd=BASE_DIR,
+            capture_output=True,
+            text=True,
+        )
+
+    def of(self, role: str) -> list["Process"]:
+        """Those that live."""
+        return [one for one in self.started if one.role == role and one.is_alive()]
+
+    def note(self, event: str, pids: Sequence[int], since: float) -> None:
+        at = time.monotonic()
+        self.lines += [Line(event, 0, "-", pid, since, at) for pid in pids]
+
+    def deserters(self) -> list[str]:
+        """A sentence for every process that is gone and was not killed."""
+        killed = {line.process for line in self.lines if line.event == KILLED}
+        expected = {pid for one in self.started for pid in one.pids() if one.is_alive()} | killed
+        wrote = {process_of(file): file.name for file in self.history.iterdir()}
+        ended = {one.popen.pid for one in self.started if one.popen.returncode == 0}
+        return [
+            f"{name} ended, and nobody had told it to"
+            for pid, name in wrote.items()
+            if pid not in expected | ended
+        ]
+
+    def end(self) -> None:
+        """Whatever is left."""
+        for process in self.started:
+            process.kill_all()
+
+
+class Process:
+    """One that was started; a worker has children in the same process group."""
+
+    def __init__(
+        self, cast: Cast, role: str, arguments: Sequence[str], given: dict[str, str]
+    ) -> None:
+        self.cast, self.role = cast, role
+        self.clock = Path(given.get("FAULTS_CLOCK", ""))
+        self.output = cast.directory / f"{role}-{len(cast.started)}.log"
+        with self.output.open("wb") as output:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                cwd=BASE_DIR,
+                env={**cast.environment, "FAULTS_ROLE": role, **given},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def is_alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def at_work(self) -> list[int]:
+        """The processes of the group that claimed or published something, and live."""
+        files = self.cast.history.glob(f"{self.role}-*")
+        return [pid for file in files if self._is_ours(pid := process_of(file))]
+
+    def pids(self) -> list[int]:
+        return sorted({self.popen.pid, *self.at_work()})
+
+    def kill(self, pids: Sequence[int]) -> None:
+        since = time.monotonic()
+        for pid in pids:
+            self._send(pid, signal.SIGKILL)
+        if self.popen.pid in pids:
+            self.kill_all()  # With what it has begun meanwhile.
+        self.cast.note(KILLED, pids, since)
+
+    def kill_all(self) -> None:
+        self._send_all(signal.SIGKILL)
+        self.popen.wait()
+
+    def stop(self, pids: Sequence[int], seconds: float) -> None:
+        """Frozen for so long."""
+        since = time.monotonic()
+        for pid in pids:
+            self._send(pid, signal.SIGSTOP)
+        self.cast.note(STOPPED, pids, since)
+        time.sleep(seconds)
+        since = time.monotonic()
+        for pid in pids:
+            self._send(pid, signal.SIGCONT)
+        self.cast.note(CONTINUED, pids, since)
+
+    def end(self, seconds: float) -> int | None:
+        """Asked to; its exit code, None if it does not end."""
+        self.popen.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            return self.popen.wait(seconds)
+        return None
+
+    def _is_ours(self, pid: int) -> bool:
+        with suppress(ProcessLookupError):
+            return os.getpgid(pid) == self.popen.pid and _is_no_zombie(pid)
+        return False
+
+    def _send(self, pid: int, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    def _send_all(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, number)
+
+
+def _is_no_zombie(pid: int) -> bool:
+    """Where the system tells; elsewhere one that is hit twice counts twice."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"

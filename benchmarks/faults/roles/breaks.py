@@ -1,0 +1,82 @@
+"""Broken on purpose, in one process and for the checker's own test: it must see each of these.
+
+claim   takes jobs that others hold
+fence   settles whatever the token
+flush   forgets outcomes now and then, and says they were written
+publish says committed, and rolls back
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final, LiteralString
+
+from django.db import connections
+
+from pulljobs import publishing
+from pulljobs.outcomes import Settlement
+from pulljobs.sql import statement
+from pulljobs.states import Event, State
+from pulljobs.storage import jobs, statements
+from pulljobs.storage.rows import Finished
+
+SHARE: Final = 0.02
+OTHERS_TOO: Final = (
+    ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
+    ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+)
+WHATEVER_TOKEN: Final = (("AND ((id, lease) IN (SELECT job_id, token FROM offered)) IS TRUE", ""),)
+
+
+def install(what: str) -> None:
+    """Nothing for an empty name."""
+    if what:
+        BREAKS[what]()
+
+
+def _change(name: str, *changes: tuple[str, str]) -> None:
+
+    def changed(asked: str) -> str:
+        text: str = statement(asked)
+        for old, new in changes if asked == name else ():
+            if old not in text:
+                raise LookupError(f"{name}.sql has no {old!r} any more: break it another way.")
+            text = text.replace(old, new)
+        return text
+
+    _replace(statements, "statement", changed)
+
+
+def _forget_flushes() -> None:
+    genuine = jobs.finish
+
+    def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
+        if random.random() > SHARE or {one.event for one in settlements} != {Event.DELIVER}:
+            return genuine(using, settlements)
+        return Finished({one.held.job_id: State.DELIVERED for one in settlements}, [], {})
+
+    _replace(jobs, "finish", finish)
+
+
+def _forget_publishes() -> None:
+    genuine = publishing.publish_many
+
+    def publish_many(*args: Any, **kwargs: Any) -> Any:
+        receipts = genuine(*args, **kwargs)
+        if random.random() < SHARE:
+            with connections["default"].cursor() as cursor:
+                cursor.execute("DELETE FROM pulljobs_job WHERE id = %s", [receipts[0].job_ids[0]])
+        return receipts
+
+    _replace(publishing, "publish_many", publish_many)
+
+
+def _replace(module: Any, name: str, value: Any) -> None:
+    setattr(module, name, value)
+
+
+BREAKS: Final[dict[LiteralString, Callable[[], None]]] = {
+    "claim": lambda: _change("claim", *OTHERS_TOO),
+    "fence": lambda: _change("finish", *WHATEVER_TOKEN),
+    "flush": _forget_flushes,
+    "publish": _forget_publishes,
+}

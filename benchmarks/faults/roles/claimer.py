@@ -1,0 +1,98 @@
+"""A process that claims and settles over the storage verbs, not always as it should.
+
+    python -m benchmarks.faults.roles.claimer UNTIL
+
+Of its claims it forgets some, settles some late, and keeps some by renewing. It reaps what others
+forgot. It ends when the file UNTIL exists.
+"""
+
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import django
+
+django.setup()
+
+from django.db import DatabaseError, InterfaceError, connection  # noqa: E402  Django first
+
+from benchmarks.faults.history import STARTED, Entry  # noqa: E402
+from benchmarks.faults.roles.surroundings import LEASE, pen  # noqa: E402
+from pulljobs import outcomes, pulling  # noqa: E402
+from pulljobs.models import Consumer  # noqa: E402
+from pulljobs.outcomes import Held, Settlement  # noqa: E402
+from pulljobs.pulling import Puller  # noqa: E402
+
+BATCH: Final = 40
+FORGOTTEN, LATE, KEPT, RETRIED = 0.02, 0.02, 0.02, 0.05
+IDLE: Final = 0.02
+AFTER_ERROR: Final = 0.1
+
+
+class Claimer:
+    def __init__(self, until: Path) -> None:
+        self.until = until
+        self.puller: Puller | None = None
+        self.late: list[tuple[float, list[Held]]] = []
+        self.kept: list[tuple[float, list[Held]]] = []
+
+    def run(self) -> None:
+        while not self.until.exists():
+            try:
+                self.puller = self.puller or Puller("default", Consumer.objects.get())
+                if not self.turn(self.puller):
+                    time.sleep(IDLE)
+            except (DatabaseError, InterfaceError):
+                connection.close()
+                time.sleep(AFTER_ERROR)
+
+    def turn(self, puller: Puller) -> bool:
+        """Whether there was something to claim."""
+        if random.random() < 0.1:
+            pulling.reap()
+        self.settle_due()
+        held = self.claim(puller)
+        fate = random.random()
+        if fate < FORGOTTEN:
+            return bool(held)
+        if fate < FORGOTTEN + LATE:
+            self.late.append((time.monotonic() + LEASE * random.uniform(0.9, 1.6), held))
+        elif fate < FORGOTTEN + LATE + KEPT:
+            self.kept.append((time.monotonic() + LEASE * 2, held))
+        else:
+            self.settle(held)
+        return bool(held)
+
+    def claim(self, puller: Puller) -> list[Held]:
+        claim = puller.claim(random.randint(1, BATCH))
+        if claim.taken is None:
+            return []
+        held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+        pen().write(STARTED, [Entry(*one) for one in held])
+        return held
+
+    def settle_due(self) -> None:
+        now = time.monotonic()
+        for due, held in [one for one in self.late if one[0] < now]:
+            self.late.remove((due, held))
+            self.settle(held)
+        for due, held in list(self.kept):
+            self.kept.remove((due, held))
+            if due < now:
+                self.settle(held)
+            elif still := list(pulling.renew(held)):
+                self.kept.append((due, still))
+
+    def settle(self, held: list[Held]) -> None:
+        """What fails is forgotten, as by a process that has crashed."""
+        pulling.finish([_word(one) for one in held])
+
+
+def _word(held: Held) -> Settlement:
+    return outcomes.deliver(held) if random.random() > RETRIED else outcomes.retry(held, "again")
+
+
+if __name__ == "__main__":
+    Claimer(Path(sys.argv[1])).run()

@@ -1,0 +1,37 @@
+"""Makes tables, partitions and one consumer.
+
+python -m benchmarks.faults.roles.prepare LEASE_SECONDS
+"""
+
+import sys
+from datetime import timedelta
+from typing import Final
+
+import django
+
+django.setup()
+
+from django.core.management import call_command  # noqa: E402  Django first
+
+from pulljobs import operating  # noqa: E402
+from pulljobs.models import Channel, Consumer  # noqa: E402
+
+WITHOUT_END: Final = 10_000
+"""Of retries and deliveries: in these runs no job is to die of what is done to its worker."""
+
+
+def main(lease: float) -> None:
+    call_command("migrate", verbosity=0)
+    operating.maintain()
+    Consumer.objects.create(
+        channel=Channel.objects.create(name="faults"),
+        name="worked",
+        lease=timedelta(seconds=lease),
+        retry_strategy="constant:0.1",
+        max_retries=WITHOUT_END,
+        max_deliveries=WITHOUT_END,
+    )
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -1,0 +1,25 @@
+"""Of the processes that a director starts: its server, at the address it gives them."""
+
+import os
+from datetime import timedelta
+
+from benchmarks.settings import *  # noqa: F403
+from benchmarks.settings import INSTALLED_APPS as BENCHMARK_APPS
+
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": "faults",
+        "USER": "faults",
+        "HOST": os.environ.get("FAULTS_HOST", ""),
+    }
+}
+INSTALLED_APPS = [app for app in BENCHMARK_APPS if app != "benchmarks.noop"] + ["benchmarks.faults"]
+PULLJOBS = {"REAP_INTERVAL": timedelta(seconds=0.5), "HEARTBEAT_INTERVAL": timedelta(seconds=1)}
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"timed": {"format": "%(asctime)s %(process)d %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "timed"}},
+    "loggers": {"pulljobs": {"handlers": ["console"], "level": "INFO"}},
+}
