@@ -22,6 +22,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
 from pulljobs import outcomes
+from pulljobs.circuit import Result
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer
@@ -59,11 +60,14 @@ class ClaimedJob:
         "_stopping",
         "deadline",
         "handler",
+        "hard_end",
         "held",
         "lease",
         "renew_at",
         "settlement",
         "taken_away",
+        "ticket",
+        "verdict",
     )
 
     def __init__(
@@ -75,12 +79,18 @@ class ClaimedJob:
         *,
         lease: timedelta,
         claimed_at: float,
+        hard_end: float = float("inf"),
         renew: Callable[["ClaimedJob"], bool],
         stopping: Callable[[], bool],
     ) -> None:
         self.handler, self.held, self.lease = handler, held, lease
         self.settlement: Settlement | None = None
         self.taken_away = False
+        self.verdict: Result | None = None
+        """What its run tells of the next one, where its outcome does not say."""
+        self.ticket = 0
+        """Of its consumer's circuit."""
+        self.hard_end = hard_end
         self._row, self._message = row, message
         self._renew, self._stopping = renew, stopping
         self.extend(claimed_at)
@@ -140,6 +150,11 @@ class ClaimedJob:
         return self._row.deliveries
 
     @property
+    def is_suspect(self) -> bool:
+        """It ran in a process that died."""
+        return self._row.suspect
+
+    @property
     def remaining(self) -> timedelta:
         """Of the lease, by this process's own clock; the worker renews it while it lives."""
         return timedelta(seconds=max(0.0, self.deadline - time.monotonic()))
@@ -178,12 +193,13 @@ class ClaimedJob:
     def extend(self, since: float) -> None:
         """The lease runs anew from that monotonic time."""
         seconds = self.lease.total_seconds()
-        self.deadline = since + seconds
+        self.deadline = min(since + seconds, self.hard_end)
         self.renew_at = since + seconds / 3
 
     def mark_settled(self) -> None:
         """It is written before the handler's end: no lease to renew any more, and none to lose."""
-        self.deadline = self.renew_at = time.monotonic() + FOREVER
+        self.hard_end = self.deadline = time.monotonic() + FOREVER
+        self.renew_at = float("inf")
 
     def _settle(self, say: Callable[[], Settlement]) -> bool:
         if self.settlement is not None:
@@ -201,6 +217,8 @@ class Handler:
     function: Callable[[ClaimedJob], Any]
     ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR
     transactional: bool = False
+    timeout: timedelta | None = None
+    on_giving_up: Callable[[ClaimedJob], Any] | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -228,12 +246,16 @@ def handler(
     consumer: str,
     ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
     transactional: bool = False,
+    timeout: timedelta | None = None,
+    on_giving_up: Callable[[ClaimedJob], Any] | None = None,
     **defaults: Any,
 ) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
     """Let the function do the jobs of that consumer.
 
     With `transactional` the handler runs in a transaction of the jobs' database that ends with the
     settle: its writes and the settle are committed together, so its effects happen exactly once.
+    `timeout` is how long it may run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after
+    its job died because retries or deliveries were used up; what it raises changes nothing.
     Other keywords are fields of the consumer (`retry_strategy`, `max_retries`, `lease`, ...), used
     when its row is made.
     """
@@ -246,6 +268,8 @@ def handler(
                 function=function,
                 ack_policy=AckPolicy(ack_policy),
                 transactional=transactional,
+                timeout=timeout,
+                on_giving_up=on_giving_up,
                 defaults=defaults,
             )
         )

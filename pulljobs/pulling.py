@@ -56,6 +56,8 @@ class Puller:
     consumer: Consumer
     door: str = Lease.Door.WORKER
     node_id: UUID | None = None
+    timeout: timedelta = timedelta()
+    """Of the handler; leases can be renewed so long at least."""
     _floors: Floors = field(default_factory=Floors)
     _session: weakref.ref[object] | None = None
     _bounded: bool = False
@@ -135,6 +137,10 @@ class Puller:
         )
         return claimed
 
+    @property
+    def max_lease(self) -> timedelta:
+        return max(settings().MAX_LEASE, self.timeout)
+
     def _run(self, entry: Entry, wish: Wish) -> Claimed:
         claim = partial(
             jobs.claim,
@@ -144,7 +150,7 @@ class Puller:
             node_id=self.node_id,
             door=self.door,
             lease=wish.lease,
-            max_lease=settings().MAX_LEASE,
+            max_lease=self.max_lease,
             request_id=wish.request_id,
         )
         if wish.max_bytes is None:

@@ -9,11 +9,12 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import Settlement
+from pulljobs.worker.board import IDLE, Slots
 from pulljobs.worker.eventloop import EventLoop, Tasks
 from pulljobs.worker.executor import aperform
 from pulljobs.worker.lanes import Pace
 from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.pool import IDLE, Connections, Slots
+from pulljobs.worker.pool import Connections
 from pulljobs.worker.running import Ended
 
 

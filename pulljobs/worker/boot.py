@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final
 from pulljobs.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pulljobs.worker.pool import Slots
+    from pulljobs.worker.board import Board
 
 MISCONFIGURED: Final = 78
 """Exit code of a child that no restart would help; the EX_CONFIG of sysexits."""
+RETIRED: Final = 75
+"""Exit code of a child that ended for another to take its place; the EX_TEMPFAIL of sysexits."""
 
 
-def start(order: bytes, slots: "Slots", supervisor: Connection) -> None:
+def start(order: bytes, board: "Board", supervisor: Connection) -> None:
     """Set Django up, find the handlers and work; `order` is a pickled `Order`."""
     import pickle
 
@@ -25,7 +27,7 @@ def start(order: bytes, slots: "Slots", supervisor: Connection) -> None:
 
     try:
         handlers.autodiscover()
-        ready = child.Child(pickle.loads(order), slots)
+        ready = child.Child(pickle.loads(order), board)
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(MISCONFIGURED)

@@ -7,39 +7,46 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from pulljobs import handlers
 from pulljobs.conf import Settings
-from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import ClaimedJob
-from pulljobs.models import Consumer
-from pulljobs.pulling import Puller
 from pulljobs.storage import nodes, statements
 from pulljobs.telemetry import LeftBehind, emit
+from pulljobs.worker import boot
 from pulljobs.worker.asyncpool import AsyncPool
+from pulljobs.worker.board import Board
+from pulljobs.worker.breaker import Breakers
 from pulljobs.worker.eventloop import EventLoop
-from pulljobs.worker.fetcher import Fetcher, Source
+from pulljobs.worker.farewells import Farewells
+from pulljobs.worker.fetcher import Fetcher
 from pulljobs.worker.flusher import Flusher
 from pulljobs.worker.held import Holdings
-from pulljobs.worker.lanes import Lane
 from pulljobs.worker.listener import Wakeups
-from pulljobs.worker.loop import Runner
+from pulljobs.worker.loop import JITTER, Runner
 from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.pool import Pool, Slots
+from pulljobs.worker.pool import Pool
 from pulljobs.worker.reaper import Reaper
-from pulljobs.worker.running import Ended
+from pulljobs.worker.report import Report, lines, report
+from pulljobs.worker.roster import Roster, can_push
+from pulljobs.worker.running import Ended, Run
+from pulljobs.worker.watch import Sign, Watch
+
+if TYPE_CHECKING:
+    from pulljobs.worker.pushing import Pushing
 
 logger = logging.getLogger("pulljobs.worker")
 
+LONGEST_SPREAD: Final = 1.0
 LAST_WORDS: Final = 0.2
 """Seconds for async handlers to end that were cancelled."""
 LAST_FLUSH: Final = 0.6
@@ -48,35 +55,52 @@ LAST_FLUSH: Final = 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a supervisor tells its child; `only` names channels or channel/consumer, none: all."""
+    """What a supervisor tells its child."""
 
     node_id: UUID
     limits: Settings
-    only: tuple[str, ...] = ()
-    burst: bool = False
+
+
+class Ask(Enum):
+    """What the main thread of a child waits for."""
+
+    STOP = "stop"
+    RETIRE = "retire"
+    REPORT = "report"
 
 
 class Child:
     """Built in the working process, after Django is set up."""
 
-    def __init__(self, order: Order, slots: Slots) -> None:
-        self._order, self._limits = order, order.limits
-        self._asked: SimpleQueue[None] = SimpleQueue()
+    def __init__(self, order: Order, board: Board) -> None:
+        self._order, self._limits, self._board = order, order.limits, board
+        self._asked: SimpleQueue[Ask] = SimpleQueue()
         self._stopping = threading.Event()
         self._holdings = Holdings(self._limits.MAX_HELD)
+        self._breakers = Breakers(self._limits)
         self._outbox = Outbox()
+        self._outbox.on_result = self._breakers.tell
+        self._farewells = Farewells()
         self._loop = EventLoop()
-        threads, seats = self._limits.CONCURRENCY, self._limits.ASYNC_CONCURRENCY
+        threads, seats, slots = (
+            self._limits.CONCURRENCY,
+            self._limits.ASYNC_CONCURRENCY,
+            board.slots,
+        )
         self._pool = Pool(threads, slots, self._outbox, self._wake)
         self._async_pool = AsyncPool(seats, slots, threads, self._loop, self._outbox, self._wake)
+        self._pushing = self._make_pushing()
+        self._on_loop = [one for one in (self._async_pool, self._pushing) if one is not None]
         self._claims = self._make_fetcher()
-        self._fetcher = Runner("fetcher", self._claims)
-        self._flusher = Runner("flusher", self._make_flusher())
-        self._reaper = Runner("reaper", Reaper(self._limits, order.node_id, self._hear))
+        self._fetcher = Runner("fetcher", self._claims, spread=self._spread())
+        self._writes = self._make_flusher()
+        self._flusher = Runner("flusher", self._writes)
+        self._reaper = Runner("reaper", self._make_reaper())
         self._listener = self._make_listener()
+        self._watch = Runner("watch", self._make_watch())
 
-    def run(self) -> None:
-        """Work until asked to stop; return when all that could end has ended."""
+    def run(self) -> int:
+        """Work until asked to stop; the exit code, when all that could end has ended."""
         using = self._limits.DATABASE
         nodes.register(using, self._order.node_id, f"{socket.gethostname()}:{os.getpid()}")
         self._pool.start()
@@ -84,7 +108,8 @@ class Child:
         connections.close_all()  # This thread only waits from now on.
         for runner in self._runners():
             runner.start()
-        self._asked.get()
+        while (asked := self._asked.get()) is Ask.REPORT:
+            self._log_report()
         self._stopping.set()
         self._end()
         try:
@@ -92,10 +117,42 @@ class Child:
         except (DatabaseError, InterfaceError) as error:
             logger.warning("Stopped without the database to tell: %s", error)
         connections.close_all()
+        return boot.RETIRED if asked is Ask.RETIRE else 0
+
+    def ask(self, what: Ask) -> None:
+        """From any thread, and from a signal handler, whatever that interrupts."""
+        self._asked.put(what)
 
     def stop(self) -> None:
-        """From any thread, and from a signal handler, whatever that interrupts."""
-        self._asked.put(None)
+        self.ask(Ask.STOP)
+
+    def _retire(self, reason: str) -> None:
+        logger.warning("This process ends for another to take its place: %s.", reason)
+        self.ask(Ask.RETIRE)
+
+    def _log_report(self) -> None:
+        running = self._outbox.runs.now()
+        for line in lines(self._report(running), running):
+            logger.warning("%s", line)
+
+    def _report(self, running: Sequence[Run] | None = None) -> Report:
+        return report(
+            self._runners(),
+            self._outbox.runs.now() if running is None else running,
+            self._breakers.report(),
+            held=len(self._holdings),
+            unwritten=len(self._outbox.said),
+            done=self._done(),
+        )
+
+    def _done(self) -> int:
+        return self._pool.done + self._async_pool.done
+
+    def _spread(self) -> float:
+        """Seconds; so that those who are started together don't poll together."""
+        if self._limits.BURST or self._limits.ONCE:
+            return 0.0
+        return min(JITTER * self._limits.MAX_FETCH_INTERVAL.total_seconds(), LONGEST_SPREAD)
 
     def _end(self) -> None:
         deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
@@ -109,42 +166,81 @@ class Child:
         self._flusher.wake()
         # Running handlers get their time while the flusher renews their leases and writes.
         self._pool.join(deadline)
-        if not self._async_pool.join(deadline):
-            self._async_pool.cancel_all(Ended.STOPPED)
-            self._async_pool.join(time.monotonic() + LAST_WORDS)
-        running = tuple(run.job.id for run in self._outbox.runs.now())
+        if not all(lane.join(deadline) for lane in self._on_loop):
+            self._cancel_tasks()
+        running = tuple(run.job.id for run in self._outbox.runs.now() if run.ended is None)
+        self._writes.leave()
         self._flush_last()
+        self._farewells.end(deadline + LAST_FLUSH)
         if running:
             emit(LeftBehind(running))
 
+    def _cancel_tasks(self) -> None:
+        for lane in self._on_loop:
+            lane.cancel_all(Ended.STOPPED)
+        last = time.monotonic() + LAST_WORDS
+        for lane in self._on_loop:
+            lane.join(last)
+
     def _give_back(self) -> None:
-        self._pool.give_back()
-        self._async_pool.give_back()
+        self._claims.give_back()
+        for lane in (self._pool, *self._on_loop):
+            lane.give_back()
 
     def _flush_last(self) -> None:
         deadline = time.monotonic() + LAST_FLUSH
-        while self._outbox.said and time.monotonic() < deadline:
+        while (self._outbox.said or self._writes.is_leaving) and time.monotonic() < deadline:
             self._flusher.wake()
             time.sleep(0.005)
         self._flusher.stop()
         self._flusher.join(deadline - time.monotonic())
 
     def _runners(self) -> list[Runner]:
-        every = [self._flusher, self._reaper, self._listener, self._fetcher]
+        every = [self._flusher, self._reaper, self._listener, self._watch, self._fetcher]
         return [runner for runner in every if runner is not None]
 
     def _make_fetcher(self) -> Fetcher:
         return Fetcher(
-            _sources(self._order, self._pool, self._async_pool),
+            self._make_roster(),
             self._limits,
             self._holdings,
+            self._outbox,
+            self._breakers,
+            node_id=self._order.node_id,
             stopping=self._stopping.is_set,
-            on_drained=self.stop if self._order.burst else None,
+            on_drained=self.stop if self._limits.BURST or self._limits.ONCE else None,
         )
+
+    def _make_roster(self) -> Roster:
+        return Roster(
+            self._limits,
+            self._order.node_id,
+            threads=self._pool,
+            tasks=self._async_pool,
+            pushing=self._pushing,
+        )
+
+    def _make_pushing(self) -> "Pushing | None":
+        if not (self._limits.PUSH and can_push()):
+            return None
+        from pulljobs.worker.pushing import Pushing
+
+        return Pushing(self._limits, self._loop, self._outbox, self._wake)
 
     def _make_flusher(self) -> Flusher:
         self._outbox.on_said = self._flush_when_many
-        return Flusher(self._outbox, self._limits, self._holdings, self._on_flushed)
+        return Flusher(
+            self._outbox, self._limits, self._holdings, self._on_flushed, self._farewells.say
+        )
+
+    def _make_reaper(self) -> Reaper:
+        limits, node_id = self._limits, self._order.node_id
+        return Reaper(limits, node_id, self._hear, self._report, self._board.reach)
+
+    def _make_watch(self) -> Watch:
+        runners = [self._flusher, self._reaper, self._listener, self._fetcher]
+        signs: list[Sign] = [self._loop, *(runner for runner in runners if runner is not None)]
+        return Watch(self._limits, self._board, self._outbox.runs, signs, self._done, self._retire)
 
     def _flush_when_many(self) -> None:
         if len(self._outbox.said) >= self._limits.FLUSH_SIZE:
@@ -154,7 +250,11 @@ class Child:
         using = self._limits.DATABASE
         if statements.behind_pooler(using):
             return None
-        return Runner("listener", Wakeups(using, self._hear))
+        return Runner("listener", Wakeups(using, self._hear, self._doubt))
+
+    def _doubt(self, job_ids: Collection[int]) -> None:
+        self._holdings.doubt(job_ids)
+        self._flusher.wake()
 
     def _on_flushed(self, jobs: Collection[ClaimedJob]) -> None:
         self._claims.hear({job.handler.place for job in jobs})
@@ -170,50 +270,27 @@ class Child:
 
 def work(child: Child, supervisor: Connection) -> None:
     """What the child process does from then on, to its exit code."""
-    _obey_signals(child.stop)
+    _obey_signals(child.ask)
     threading.Thread(target=_outlive_not, args=(supervisor, child.stop), daemon=True).start()
-    child.run()
+    code = child.run()
     # Threads that a handler holds on to must not keep the process.
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
-def _sources(order: Order, pool: Lane, async_pool: Lane) -> list[Source]:
-    serving = handlers.serving(order.only)
-    rows = handlers.sync_consumers()
-    found = [
-        Source(
-            Puller(order.limits.DATABASE, consumer, node_id=order.node_id),
-            handler,
-            async_pool if handler.is_async else pool,
-        )
-        for consumer, handler in zip(rows, handlers.registered(), strict=True)
-        if handler in serving and _is_served(consumer)
-    ]
-    if not found:
-        raise ConfigurationError("Every consumer that a handler is for is deleted or of type push.")
-    return found
-
-
-def _is_served(consumer: Consumer) -> bool:
-    if consumer.deleted_at is not None:
-        logger.warning("Consumer %s is deleted: restore it, or drop its handler.", consumer.name)
-        return False
-    return consumer.type == Consumer.Type.PULL
-
-
-def _obey_signals(stop: Callable[[], None]) -> None:
+def _obey_signals(ask: Callable[[Ask], None]) -> None:
     """SIGTERM stops, however often it comes: systemd sends it to the supervisor and to us.
 
     To kill at a second one, or to pass on a terminal's SIGINT, is up to the supervisor.
     """
 
-    def on_term(number: int, frame: FrameType | None) -> None:
-        stop()
+    def obey(number: int, frame: FrameType | None) -> None:
+        ask(Ask.STOP if number == signal.SIGTERM else Ask.REPORT)
 
-    signal.signal(signal.SIGTERM, on_term)
+    signal.signal(signal.SIGTERM, obey)
+    signal.signal(signal.SIGUSR1, obey)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

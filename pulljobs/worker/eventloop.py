@@ -35,6 +35,9 @@ class EventLoop:
         self._thread.start()
         self.call(self._beat)
 
+    def is_sick(self, patience: float) -> bool:
+        return not self._thread.is_alive() or time.monotonic() - self.beat > patience
+
     def stop(self) -> None:
         self.call(self._loop.stop)
 

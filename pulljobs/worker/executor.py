@@ -8,6 +8,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import transaction
 
 from pulljobs import outcomes, pulling
+from pulljobs.circuit import Result
 from pulljobs.conf import settings
 from pulljobs.errors import Discard, LeaseLost, PulljobsError, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, clean, encoded
@@ -66,7 +67,7 @@ def word_for(run: Run) -> Settlement | None:
         return job.settlement
     if run.ended is Ended.STOPPED:
         return outcomes.release(job.held)
-    return outcomes.retry(job.held, f"ran for {run.seconds:.0f} s, over its timeout")
+    return outcomes.time_out(job.held, f"ran for {run.seconds:.1f} s, over its timeout")
 
 
 def _settle_first(job: ClaimedJob) -> Settlement | None:
@@ -89,6 +90,7 @@ def _run_settled(job: ClaimedJob) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        job.verdict = Result.FAILURE
         _tell(job, error)
 
 
@@ -96,17 +98,20 @@ async def _arun_settled(job: ClaimedJob) -> None:
     try:
         await job.handler.function(job)
     except BaseException as error:
+        job.verdict = Result.FAILURE
         _tell(job, error)
 
 
 def _transactional(job: ClaimedJob) -> None:
     """The handler's writes and the settle in one transaction: both, or neither."""
     with transaction.atomic(using=settings().DATABASE):
-        finished = pulling.finish([_said(job, job.handler.function(job))])
+        word = _said(job, job.handler.function(job))
+        finished = pulling.finish([word])
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")
         if job.id not in finished.states:
             raise LeaseLost(job.id)
+        job.verdict = Result.FAILURE if word.event is Event.RETRY else Result.SUCCESS
         # Before the commit: a renewal right after it would find nothing, and call the lease lost.
         job.mark_settled()
 
@@ -125,9 +130,12 @@ def _after(job: ClaimedJob, error: BaseException) -> Settlement:
     if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement
     if isinstance(error, Retry):
+        job.verdict = Result.FAILURE if error.backoff else Result.NEUTRAL
         return outcomes.retry(job.held, clean(str(error)), after=error.after)
     if isinstance(error, Discard):
+        job.verdict = Result.SUCCESS
         return outcomes.reject(job.held, clean(str(error)))
+    job.verdict = Result.FAILURE
     _tell(job, error)
     return _BY_POLICY[job.handler.ack_policy](job, clean(_traceback(error)))
 

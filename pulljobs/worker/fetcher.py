@@ -3,38 +3,33 @@
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from pulljobs import pulling
+from pulljobs import outcomes, pulling
+from pulljobs.circuit import Result
 from pulljobs.conf import Settings, settings
-from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.handlers import ClaimedJob
+from pulljobs.models import Consumer
 from pulljobs.outcomes import Held
-from pulljobs.pulling import Claim, Puller
+from pulljobs.pulling import Claim
 from pulljobs.storage import listen, statements
+from pulljobs.worker.breaker import Breakers
 from pulljobs.worker.held import Holdings
-from pulljobs.worker.lanes import Lane
 from pulljobs.worker.loop import JITTER
+from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.quarantine import Quarantine
+from pulljobs.worker.roster import Roster, Source
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001
+USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
 """Of all consumers together: with many of them each is polled less often than it might be."""
-
-
-@dataclass(slots=True, eq=False)
-class Source:
-    """A consumer that this worker serves."""
-
-    puller: Puller
-    handler: Handler
-    lane: Lane
-    look_at: float = 0.0
-    """When to claim next, on the monotonic clock; before it only if something was heard."""
 
 
 class Fetcher:
@@ -42,20 +37,25 @@ class Fetcher:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        roster: Roster,
         limits: Settings,
         holdings: Holdings,
+        outbox: Outbox,
+        breakers: Breakers,
         *,
+        node_id: UUID,
         stopping: Callable[[], bool],
         on_drained: Callable[[], None] | None = None,
     ) -> None:
-        self._sources, self._limits = list(sources), limits
-        self._known = {one.puller.consumer.pk for one in sources}.union(
-            one.handler.place for one in sources
-        )
-        self._holdings = holdings
+        self._roster, self._limits = roster, limits
+        self._sources: Sequence[Source] = ()
+        self._known: Set[object] = frozenset()
+        self._node_id, self._holdings = node_id, holdings
+        self._outbox, self._breakers = outbox, breakers
+        self._quarantine = Quarantine(holdings, outbox)
         self._stopping, self._on_drained = stopping, on_drained
         self._heard: deque[object] = deque()
+        self._looked: set[Source] = set()
         self._registered_until = 0.0
         self._unanswered = False
         self._found = True
@@ -74,9 +74,21 @@ class Fetcher:
 
     def tick(self) -> float:
         self._give_back_unanswered()
+        self._serve(self._roster.sources())
+        self._quarantine.turn()
         for source in self._due():
             self._look(source)
         return self._pause()
+
+    def give_back(self) -> None:
+        """What waits to run alone, once the worker stops."""
+        self._quarantine.give_back()
+
+    def _serve(self, sources: Sequence[Source]) -> None:
+        if sources is not self._sources:
+            ids = {source.puller.consumer.pk for source in sources}
+            self._known = ids.union(source.handler.place for source in sources)
+            self._sources, self._registered_until = sources, 0.0
 
     def _due(self) -> Iterator[Source]:
         """Those with room; what is heard meanwhile comes before what is only polled."""
@@ -104,13 +116,17 @@ class Fetcher:
         return found
 
     def _room(self, source: Source) -> int:
-        if self._stopping():
+        is_over = self._limits.ONCE and source in self._looked
+        if self._stopping() or is_over or not self._quarantine.is_empty:
             return 0
-        return min(self._limits.FETCH_BATCH, self._holdings.room, source.lane.room())
+        room = min(self._limits.FETCH_BATCH, self._holdings.room, source.lane.room())
+        let = self._breakers.of(source.handler).room()
+        return room if let is None else min(room, let)
 
     def _look(self, source: Source) -> None:
         # Before it: one that fails has had its turn.
         source.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
+        self._looked.add(source)
         claim = self._fetch(source, self._room(source))
         self._found = self._found or claim.more or claim.taken is not None
         source.look_at = time.monotonic() + self._wait(claim)
@@ -129,6 +145,7 @@ class Fetcher:
             return 0
         now = time.monotonic()
         waits = [one.look_at - now for one in self._sources if one.look_at > now or self._room(one)]
+        waits += [wait for wait in self._breakers.waits() if wait > 0]
         pause = min([self._limits.MAX_FETCH_INTERVAL.total_seconds(), *waits])
         return max(pause, SOONEST) if pause > 0 else 0
 
@@ -136,7 +153,7 @@ class Fetcher:
         """Of a burst: nothing is held; twice in a row, with nothing found between, is the end."""
         if self._on_drained is None or len(self._holdings):
             return False
-        if not self._found:
+        if not self._found or (self._limits.ONCE and self._looked.issuperset(self._sources)):
             self._on_drained()
             return False
         self._found = False
@@ -153,24 +170,24 @@ class Fetcher:
         needed = self._limits.MAX_FETCH_INTERVAL + WAITER_MARGIN
         if now + needed.total_seconds() < self._registered_until:
             return False
-        puller = self._sources[0].puller
-        if puller.node_id is None or statements.behind_pooler(puller.using):
+        using = self._limits.DATABASE
+        if statements.behind_pooler(using):
             return False
         consumers = [source.puller.consumer.pk for source in self._sources]
         patience = needed + WAITER_MARGIN
-        listen.wait(puller.using, consumers, puller.node_id, patience)
+        listen.wait(using, consumers, self._node_id, patience)
         lapsed = now > self._registered_until
         self._registered_until = now + patience.total_seconds()
         return lapsed
 
     def _give_back_unanswered(self) -> None:
         """Release what a claim took whose answer was lost with its connection."""
-        node_id = self._sources[0].puller.node_id
-        if self._unanswered and node_id is not None:
-            pulling.give_back(node_id, but=self._holdings.tokens())
+        if self._unanswered:
+            pulling.give_back(self._node_id, but=self._holdings.tokens())
         self._unanswered = False
 
     def _fetch(self, source: Source, room: int) -> Claim:
+        source.puller.timeout = source.handler.timeout or self._limits.HANDLER_TIMEOUT
         before = time.monotonic()
         try:
             claim = source.puller.claim(room)
@@ -188,14 +205,31 @@ class Fetcher:
                 Held(row.id, token),
                 lease=lease,
                 claimed_at=before,
+                hard_end=before + max(lease, source.puller.max_lease).total_seconds(),
                 renew=renew_one,
                 stopping=self._stopping,
             )
             for row, message in claim.jobs
         ]
-        self._holdings.add(jobs)
-        source.lane.take(jobs)
+        self._hand_on(source, jobs)
         return claim
+
+    def _hand_on(self, source: Source, jobs: list[ClaimedJob]) -> None:
+        self._holdings.add(jobs)
+        ticket = self._breakers.of(source.handler).claimed()
+        for job in jobs:
+            job.ticket = ticket
+            if _is_used_up(job, source.puller.consumer):
+                job.verdict = Result.NEUTRAL
+                self._outbox.say(job, outcomes.retry(job.held, USED_UP))
+        rest = [job for job in jobs if job.verdict is None]
+        self._quarantine.take(source.lane, [job for job in rest if job.is_suspect])
+        source.lane.take([job for job in rest if not job.is_suspect])
+
+
+def _is_used_up(job: ClaimedJob, consumer: Consumer) -> bool:
+    """Such a job runs no more: somebody lowered a limit, or it never came to an end."""
+    return job.deliveries > consumer.max_deliveries or job.retry_count > consumer.retries
 
 
 def _look_at(source: Source) -> float:

@@ -1,5 +1,6 @@
 """The flusher: writes outcomes in batches, and renews the leases of all that is not written yet."""
 
+import threading
 import time
 from collections.abc import Callable, Collection, Set
 from itertools import groupby
@@ -9,6 +10,7 @@ from pulljobs import outcomes, pulling
 from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob, clean
 from pulljobs.outcomes import Held, Settlement
+from pulljobs.states import Event, State
 from pulljobs.storage.rows import Finished
 from pulljobs.telemetry import LeasesLost, emit
 from pulljobs.worker.held import Holdings
@@ -25,9 +27,22 @@ class Flusher:
         limits: Settings,
         holdings: Holdings,
         on_flushed: Callable[[Collection[ClaimedJob]], None],
+        on_given_up: Callable[[ClaimedJob], None],
     ) -> None:
         self._outbox, self._said = outbox, outbox.said
+        self._on_given_up = on_given_up
+        self._is_leaving = threading.Event()
         self._limits, self._holdings, self._on_flushed = limits, holdings, on_flushed
+
+    def leave(self) -> None:
+        """From now on leases say that nothing runs: what a stop cuts off is not charged."""
+        self._is_leaving.set()
+        self._holdings.doubt()
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether that is still to be written."""
+        return self._is_leaving.is_set() and any(self._holdings.due())
 
     def tick(self) -> float:
         self._renew()
@@ -52,6 +67,9 @@ class Flusher:
         kept = {job.held for job, _word in again}
         self._holdings.drop(job.held for job, _word in batch if job.held not in kept)
         self._on_flushed([job for job, _word in batch])
+        for job, word in batch:
+            if _is_given_up(job, word, finished):
+                self._on_given_up(job)
         return len(batch)
 
     def _renew(self) -> None:
@@ -59,7 +77,13 @@ class Flusher:
         for lease, group in groupby(due, key=attrgetter("lease")):
             jobs = list(group)
             before = time.monotonic()
-            self._mark(jobs, pulling.renew([job.held for job in jobs], lease).keys(), before)
+            kept = pulling.renew([job.held for job in jobs], lease, running=self._running())
+            self._mark(jobs, kept.keys(), before)
+
+    def _running(self) -> list[int]:
+        if self._is_leaving.is_set():
+            return []
+        return [run.job.id for run in self._outbox.runs.now() if run.ended is None]
 
     def _mark(self, jobs: list[ClaimedJob], kept: Set[Held], before: float) -> None:
         lost = 0
@@ -82,6 +106,12 @@ def _is_refused(said: Said, finished: Finished) -> bool:
         and job.held.job_id in finished.refused
         and (word.result is not None or word.delay is not None)
     )
+
+
+def _is_given_up(job: ClaimedJob, word: Settlement | None, finished: Finished) -> bool:
+    """Whether it was to be tried again and died instead."""
+    is_retry = word is not None and word.event is Event.RETRY
+    return is_retry and finished.states.get(job.held.job_id) is State.DEAD
 
 
 def _substitute(job: ClaimedJob, error: str) -> Settlement:

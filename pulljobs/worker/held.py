@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from pulljobs.handlers import ClaimedJob
@@ -23,6 +23,9 @@ class Holdings:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def __contains__(self, held: Held) -> bool:
+        return held in self._jobs
+
     @property
     def room(self) -> int:
         return self._limit - len(self._jobs)
@@ -41,6 +44,15 @@ class Holdings:
         now = time.monotonic()
         with self._lock:
             return [job for job in self._jobs.values() if job.renew_at <= now]
+
+    def doubt(self, job_ids: Collection[int] | None = None) -> None:
+        """Let the flusher ask whether these are held still; None: all of them."""
+        now = time.monotonic()
+        asked = None if job_ids is None else frozenset(job_ids)
+        with self._lock:
+            for job in self._jobs.values():
+                if (asked is None or job.id in asked) and job.renew_at < float("inf"):
+                    job.renew_at = min(job.renew_at, now)
 
     def tokens(self) -> frozenset[UUID]:
         with self._lock:

@@ -10,15 +10,23 @@ PATIENCE: Final = timedelta(seconds=5)
 
 
 class Wakeups:
-    """Loop over one connection of its own; without it polling goes on."""
+    """Loop over one connection of its own; without it polling goes on.
 
-    def __init__(self, using: str, wake: Callable[[Collection[int] | None], None]) -> None:
-        self._using, self._wake = using, wake
+    What it hears of jobs that were taken away is for `doubt`, which asks before it believes that.
+    """
+
+    def __init__(
+        self,
+        using: str,
+        wake: Callable[[Collection[int] | None], None],
+        doubt: Callable[[Collection[int]], None],
+    ) -> None:
+        self._using, self._wake, self._doubt = using, wake, doubt
         self._listener: Listener | None = None
 
     def tick(self) -> float:
         if self._listener is None:
-            self._listener = Listener(self._using)
+            self._listener = Listener(self._using, self._doubt)
             self._wake(None)  # For what was published before it listened.
         try:
             heard = self._listener.heard(PATIENCE)

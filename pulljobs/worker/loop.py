@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from django.db import connections
 
@@ -25,15 +25,16 @@ class Loop(Protocol):
 class Runner:
     """A thread that ticks a loop until it is stopped; an error makes it pause, never end."""
 
-    def __init__(self, name: str, loop: Loop) -> None:
-        self.name, self._loop = name, loop
+    def __init__(self, name: str, loop: Loop, *, spread: float = 0.0) -> None:
+        """`spread`: the seconds over which the first passes of processes are spread."""
+        self.name, self._loop, self._spread = name, loop, spread
         self._stopping = threading.Event()
         self._wakened = threading.Event()
         self._failures = 0
         self._last_report = -QUIET
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.beat = time.monotonic()
-        """When the last pass ended, on the monotonic clock."""
+        self._pass_began: float | None = None
+        self._pass_ended = time.monotonic()
 
     def start(self) -> None:
         self._thread.start()
@@ -54,12 +55,31 @@ class Runner:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
 
+    def is_sick(self, patience: float) -> bool:
+        """Whether its thread died, or hangs in a pass for longer than that."""
+        if not self._thread.is_alive():
+            return self._thread.ident is not None and not self._stopping.is_set()
+        began = self._pass_began
+        return began is not None and time.monotonic() - began > patience
+
+    def report(self) -> dict[str, Any]:
+        """What it is doing, in seconds."""
+        now, began = time.monotonic(), self._pass_began
+        return {
+            "alive": self._thread.is_alive(),
+            "in_pass_seconds": None if began is None else round(now - began, 1),
+            "last_pass_seconds": round(now - self._pass_ended, 1),
+            "failures": self._failures,
+        }
+
     def _run(self) -> None:
         statements.dedicate(settings().DATABASE)
         try:
+            self._stopping.wait(random.uniform(0, self._spread))
             while not self._stopping.is_set():
+                self._pass_began = time.monotonic()
                 pause = self._pass()
-                self.beat = time.monotonic()
+                self._pass_began, self._pass_ended = None, time.monotonic()
                 if pause > 0:
                     self._wakened.wait(pause)
                 self._wakened.clear()

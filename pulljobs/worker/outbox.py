@@ -2,13 +2,23 @@
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from pulljobs import outcomes
+from pulljobs.circuit import Result
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import Settlement
+from pulljobs.states import Event
 from pulljobs.worker.running import Run, Runs
 
 Said = tuple[ClaimedJob, Settlement | None]
+VERDICTS: Final = {
+    Event.DELIVER: Result.SUCCESS,
+    Event.REJECT: Result.SUCCESS,
+    Event.RETRY: Result.FAILURE,
+    Event.RELEASE: Result.NEUTRAL,
+}
+"""A handler that rejects a job has done its work; one that fails by its policy has not."""
 
 
 class Outbox:
@@ -19,16 +29,27 @@ class Outbox:
         """None: nothing is to be written, it is only held no more."""
         self.runs = Runs()
         self.on_said: Callable[[], None] = lambda: None
+        self.on_result: Callable[[ClaimedJob, Result], None] = lambda job, result: None
+        """Told once for every job, for the circuit of its consumer."""
 
     def say(self, job: ClaimedJob, settlement: Settlement | None) -> None:
+        self.on_result(job, _result(job, settlement))
         self.said.append((job, settlement))
         self.on_said()
 
     def release(self, job: ClaimedJob) -> None:
         """Never started: if its lease is over but not yet taken away, nothing is charged."""
+        self.on_result(job, Result.NEUTRAL)
         self.said.append((job, None if job.taken_away else outcomes.release(job.held)))
 
     def end(self, run: Run, settlement: Settlement | None) -> None:
         """Its handler is done; its word counts unless the run was cancelled, and then said on."""
         if self.runs.end(run) is None:
             self.say(run.job, settlement)
+
+
+def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:
+    """What its end tells of the next one; the executor has the first word."""
+    if job.verdict is not None:
+        return job.verdict
+    return Result.NEUTRAL if settlement is None else VERDICTS[settlement.event]

@@ -1,9 +1,8 @@
 """Threads that run handlers."""
 
-import ctypes
 import threading
 import time
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -12,21 +11,16 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob
+from pulljobs.worker.board import IDLE, Slots
 from pulljobs.worker.executor import perform, word_for
 from pulljobs.worker.lanes import Pace
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.running import Run
 
-IDLE: Final = 0
-"""In a slot: no job runs in this thread."""
+LOOK: Final = 0.1
 AGE_CHECK: Final = 1.0
 LOOK_AGAIN: Final = 0.02
 """Seconds; to ask Django for a thread's connections costs more than a small job."""
-
-Slot = ctypes.c_int64
-"""Memory in which a child tells its supervisor which job a thread is running."""
-
-Slots = MutableSequence[int] | ctypes.Array[ctypes.c_int64]
 
 
 def slots_of(limits: Settings) -> int:
@@ -81,10 +75,15 @@ class Pool:
             self.waiting.put(None)
 
     def join(self, deadline: float) -> bool:
-        """Whether all threads ended before that monotonic time."""
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        """Whether all threads ended before that monotonic time, but for those that are stuck."""
+        while (busy := self._busy()) and time.monotonic() < deadline:
+            busy[0].join(min(LOOK, max(0.0, deadline - time.monotonic())))
+        return not busy
+
+    def _busy(self) -> list[threading.Thread]:
+        """Of which something is to be expected still."""
+        cancelled = {run.thread for run in self._outbox.runs.now() if run.ended is not None}
+        return [one for one in self._threads if one.is_alive() and one.ident not in cancelled]
 
     def _work(self, slot: int) -> None:
         kept = Connections()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from pulljobs import operating, pulling
@@ -12,20 +13,30 @@ from pulljobs.storage import nodes
 class Reaper:
     """Loop: every worker runs one; they skip each other's leases, so there is no leader."""
 
-    def __init__(self, limits: Settings, node_id: UUID, on_reaped: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        limits: Settings,
+        node_id: UUID,
+        on_reaped: Callable[[], None],
+        report: Callable[[], dict[str, Any]],
+        on_beat: Callable[[], None],
+    ) -> None:
         self._limits, self._node_id, self._on_reaped = limits, node_id, on_reaped
+        self._report, self._on_beat = report, on_beat
         self._beat_at = self._maintained_at = float("-inf")
 
     def tick(self) -> float:
         self._beat()
         while pulling.reap() is not None:
             self._on_reaped()
+        pulling.sweep_keys()
         self._maintain()
         return self._limits.REAP_INTERVAL.total_seconds()
 
     def _beat(self) -> None:
         if time.monotonic() - self._beat_at >= self._limits.HEARTBEAT_INTERVAL.total_seconds():
-            nodes.beat(self._limits.DATABASE, self._node_id)
+            nodes.beat(self._limits.DATABASE, self._node_id, self._report())
+            self._on_beat()
             self._beat_at = time.monotonic()
 
     def _maintain(self) -> None:

@@ -23,18 +23,34 @@ class Ended(StrEnum):
 class Run:
     """One handler at one job. Its own word on the job counts, unless somebody cancels it first."""
 
-    __slots__ = ("_lock", "_on_cancel", "_over", "ended", "job", "slot", "started_at")
+    __slots__ = (
+        "_lock",
+        "_on_cancel",
+        "_over",
+        "ended",
+        "ended_at",
+        "job",
+        "slot",
+        "started_at",
+        "thread",
+    )
 
     def __init__(self, job: ClaimedJob, slot: int, on_cancel: Callable[["Run"], None]) -> None:
         self.job, self.slot = job, slot
         self.started_at = time.monotonic()
+        self.thread = threading.get_ident()
         self.ended: Ended | None = None
+        self.ended_at = 0.0
         self._on_cancel, self._over = on_cancel, False
         self._lock = threading.Lock()
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.started_at
+
+    def is_stuck(self, seconds: float) -> bool:
+        """Whether it goes on for so long after it was cancelled."""
+        return self.ended is not None and time.monotonic() - self.ended_at > seconds
 
     def cancel(self, why: Ended) -> bool:
         """The handler sees `job.lost`, an async one is cancelled too; what it says is discarded.
@@ -44,7 +60,7 @@ class Run:
         with self._lock:
             if self._over or self.ended is not None:
                 return False
-            self.ended = why
+            self.ended, self.ended_at = why, time.monotonic()
         self.job.taken_away = True
         self._on_cancel(self)
         return True

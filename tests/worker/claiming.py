@@ -95,7 +95,14 @@ class Desk:
         self.said = self.outbox.said
         self.holdings = Holdings(1000)
         self.holdings.add(jobs)
-        self.flusher = Flusher(self.outbox, limits(**changed), self.holdings, lambda jobs: None)
+        self.given_up: list[ClaimedJob] = []
+        self.flusher = Flusher(
+            self.outbox,
+            limits(**changed),
+            self.holdings,
+            on_flushed=lambda jobs: None,
+            on_given_up=self.given_up.append,
+        )
 
     def write(self, job: ClaimedJob, word: Settlement | None) -> None:
         self.said.append((job, word))

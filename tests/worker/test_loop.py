@@ -135,8 +135,12 @@ def test_failures_are_told_once_a_second_at_most(reports: list[LoopFailed]) -> N
     assert (report.loop, report.error) == ("test", "ValueError: no luck")
 
 
-def test_beat_tells_when_the_last_pass_ended() -> None:
-    loop = Ticks()
-    runner = running(loop)
-    wait_until(lambda: bool(loop.at) and runner.beat >= loop.at[-1])
+def test_report_tells_when_the_last_pass_ended() -> None:
+    runner = running(Ticks(pause=60))
+    wait_until(lambda: runner.report()["in_pass_seconds"] is None)
+    report = runner.report()
+    assert report["alive"]
+    assert report["last_pass_seconds"] < 20
     end(runner)
+    assert not runner.report()["alive"]
+    assert not runner.is_sick(0), "it was asked to end"

@@ -54,7 +54,7 @@ def test_handler_that_heeds_is_settled_at_once(stage: Stage) -> None:
     assert ArchivedJob.objects.get().state == "DELIVERED"
 
 
-def test_handler_that_outlives_its_time_is_left_to_its_lease(stage: Stage) -> None:
+def test_handler_that_outlives_its_time_is_left_to_its_lease_uncharged(stage: Stage) -> None:
     stage.consumer(lease=timedelta(seconds=2))
     [job] = stage.until_gate()
     worker = stage.worker("--graceful-timeout", "1")
@@ -66,7 +66,8 @@ def test_handler_that_outlives_its_time_is_left_to_its_lease(stage: Stage) -> No
     assert jobs.get(job).state == "INFLIGHT"
     wait_until(lambda: pulling.reap() is not None)
     view = jobs.get(job)
-    assert (view.state, view.retry_count) == ("QUEUED", 1)
+    assert (view.state, view.retry_count, view.deliveries) == ("QUEUED", 0, 1)
+    assert not Job.objects.get(id=job).suspect
 
 
 def test_second_signal_ends_at_once_and_charges_nothing(stage: Stage) -> None:

@@ -2,10 +2,10 @@
 
 import sys
 from argparse import ArgumentParser
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, Final
-from uuid import uuid4
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
@@ -14,10 +14,10 @@ from pulljobs import handlers
 from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.worker.child import Order
 from pulljobs.worker.supervisor import Supervisor
 
 FLAGS: Final = {
+    "PROCESSES": "children, each with its own threads and limits",
     "CONCURRENCY": "threads that run handlers",
     "ASYNC_CONCURRENCY": "async handlers that run at once",
     "FETCH_BATCH": "jobs of one claim at the most",
@@ -27,8 +27,22 @@ FLAGS: Final = {
     "FLUSH_INTERVAL": "seconds between flushes",
     "FLUSH_SIZE": "outcomes that are flushed at once",
     "REAP_INTERVAL": "seconds between looks at leases that are over",
+    "MAINTENANCE_INTERVAL": "seconds between looks at partitions",
+    "HEARTBEAT_INTERVAL": "seconds between reports of this worker to the database",
     "GRACEFUL_TIMEOUT": "seconds that running handlers get after SIGTERM",
+    "HANDLER_TIMEOUT": "seconds that a handler may run which sets no timeout of its own",
+    "BACKOFF_AFTER": "failures in a row after which a consumer's jobs are left alone for a while",
+    "BACKOFF_INITIAL": "seconds that are doubled for the first such while; 0: never",
+    "BACKOFF_MAX": "seconds of the longest such while; 0: never",
+    "MAX_JOBS": "jobs after which a child is replaced",
+    "MAX_MEMORY": "resident memory at which a child is replaced, such as 512M",
+    "HEALTH_PORT": "answer /livez and /readyz there; 0: a free port, named in the log",
+    "HEALTH_HOST": "the address for that; loopback by default",
+    "LIVENESS_TIMEOUT": "seconds of one pass after which a loop is hung and its child replaced",
 }
+
+UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30}
+_TYPES: Final[dict[str, Any]] = {field.name: field.type for field in fields(Settings)}
 
 
 class Command(BaseCommand):
@@ -38,40 +52,59 @@ class Command(BaseCommand):
         parser.add_argument(
             "--only",
             nargs="+",
-            default=[],
             metavar="CHANNEL[/CONSUMER]",
             help="serve these only; all that have a handler by default",
         )
         parser.add_argument(
-            "--burst", action="store_true", help="stop once nothing is ready and nothing is held"
+            "--burst",
+            action="store_true",
+            default=None,
+            help="stop once nothing is ready and nothing is held",
+        )
+        parser.add_argument(
+            "--once",
+            action="store_true",
+            default=None,
+            help="claim once for each consumer, and stop",
         )
         for name, text in FLAGS.items():
-            default = getattr(settings(), name)
-            kind = float if isinstance(default, timedelta) else int
-            parser.add_argument(f"--{name.lower().replace('_', '-')}", type=kind, help=text)
+            parser.add_argument(f"--{name.lower().replace('_', '-')}", type=_kind(name), help=text)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        limits = _limits(options)
         try:
             handlers.autodiscover()
-            handlers.serving(options["only"])
+            handlers.serving(limits.ONLY)
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
-        limits = _limits(options)
         if problems := out_of_order(limits):
             raise CommandError(" ".join(str(problem.msg) for problem in problems))
         connections.close_all()
-        order = Order(
-            node_id=uuid4(),
-            limits=limits,
-            only=tuple(options["only"]),
-            burst=options["burst"],
-        )
-        sys.exit(Supervisor(order).run())
+        try:
+            sys.exit(Supervisor(limits).run())
+        except ConfigurationError as error:
+            raise CommandError(str(error)) from error
+
+
+def bytes_of(text: str) -> int:
+    """Of a size such as 1024, 512M or 2G."""
+    unit = UNITS.get(text[-1:].upper(), 1)
+    return int(float(text[:-1] if unit > 1 else text) * unit)
+
+
+def _kind(name: str) -> Callable[[str], Any]:
+    if name == "MAX_MEMORY":
+        return bytes_of
+    expected = _TYPES[name]
+    if expected is timedelta:
+        return float
+    return str if expected is str else int
 
 
 def _limits(options: dict[str, Any]) -> Settings:
-    given = {name: options[name.lower()] for name in FLAGS if options.get(name.lower()) is not None}
+    names = (*FLAGS, "ONLY", "BURST", "ONCE")
+    given = {name: options[name.lower()] for name in names if options.get(name.lower()) is not None}
     for name, value in given.items():
-        if isinstance(getattr(settings(), name), timedelta):
+        if _TYPES[name] is timedelta:
             given[name] = timedelta(seconds=value)
     return replace(settings(), **given)

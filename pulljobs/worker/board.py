@@ -1,0 +1,53 @@
+"""Memory that a child shares with its supervisor: what it runs, and that it lives."""
+
+import ctypes
+import time
+from collections.abc import MutableSequence
+from dataclasses import dataclass
+from multiprocessing.context import SpawnContext
+from typing import Final
+
+IDLE: Final = 0
+"""In a slot: no job runs there."""
+SICK: Final = -1.0
+"""For a pulse: a loop is dead or hung."""
+
+_PULSE, _REACHED = 0, 1
+
+Slots = MutableSequence[int] | ctypes.Array[ctypes.c_int64]
+Times = MutableSequence[float] | ctypes.Array[ctypes.c_double]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """`slots` hold the ids of jobs; times are of the monotonic clock that processes share."""
+
+    slots: Slots
+    times: Times
+
+    @classmethod
+    def shared(cls, context: SpawnContext, slots: int) -> "Board":
+        return cls(context.RawArray(ctypes.c_int64, slots), context.RawArray(ctypes.c_double, 2))
+
+    def running(self) -> tuple[int, ...]:
+        return tuple(id for id in self.slots if id != IDLE)
+
+    def beat(self, *, is_well: bool) -> None:
+        self.times[_PULSE] = time.monotonic() if is_well else SICK
+
+    def reach(self) -> None:
+        """The database answered."""
+        self.times[_REACHED] = time.monotonic()
+
+    @property
+    def has_begun(self) -> bool:
+        return self.times[_PULSE] != 0
+
+    def is_sick(self, since: float, patience: float) -> bool:
+        """`since` counts until the first beat."""
+        pulse = self.times[_PULSE]
+        return pulse == SICK or time.monotonic() - max(pulse, since) > patience
+
+    def is_ready(self, patience: float) -> bool:
+        """Whether it reached the database of late."""
+        return time.monotonic() - self.times[_REACHED] <= patience

@@ -1,0 +1,80 @@
+"""The circuits of consumers, for all threads of the worker."""
+
+import threading
+import time
+from typing import Any
+
+from pulljobs.circuit import Circuit, Result
+from pulljobs.conf import Settings
+from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.telemetry import CircuitChanged, emit
+
+
+class Breaker:
+    """The circuit of one consumer."""
+
+    def __init__(self, consumer: str, limits: Settings) -> None:
+        self._consumer = consumer
+        self._circuit = Circuit(
+            limits.BACKOFF_INITIAL.total_seconds(),
+            limits.BACKOFF_MAX.total_seconds(),
+            limits.BACKOFF_AFTER,
+        )
+        self._lock = threading.Lock()
+
+    def room(self) -> int | None:
+        """How many jobs may be claimed now; None: any number."""
+        with self._lock:
+            return self._circuit.room(time.monotonic())
+
+    def wait(self) -> float:
+        """Seconds until one may be; 0: now, or when the one that is out has come back."""
+        return max(0.0, self._circuit.blocked_until - time.monotonic())
+
+    def claimed(self) -> int:
+        """The ticket of the jobs that a claim brought."""
+        with self._lock:
+            return self._circuit.claimed()
+
+    def tell(self, ticket: int, result: Result) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if not self._circuit.tell(ticket, result, now):
+                return
+            state, level = self._circuit.state(now), self._circuit.level
+        emit(CircuitChanged(self._consumer, state, level, self.wait()))
+
+    def report(self) -> dict[str, Any] | None:
+        """None: closed."""
+        with self._lock:
+            state = self._circuit.state(time.monotonic())
+            level = self._circuit.level
+        return {"state": state, "level": level, "seconds": round(self.wait(), 1)} if level else None
+
+
+class Breakers:
+    """Those of all consumers, made when they are first asked for."""
+
+    def __init__(self, limits: Settings) -> None:
+        self._limits = limits
+        self._breakers: dict[tuple[str, str], Breaker] = {}
+
+    def of(self, handler: Handler) -> Breaker:
+        known = self._breakers.get(handler.place)
+        if known is None:
+            made = Breaker("/".join(handler.place), self._limits)
+            known = self._breakers.setdefault(handler.place, made)
+        return known
+
+    def waits(self) -> list[float]:
+        """Seconds until each may be tried again."""
+        return [breaker.wait() for breaker in list(self._breakers.values())]
+
+    def tell(self, job: ClaimedJob, result: Result) -> None:
+        """How a job ended, once; from any thread."""
+        self.of(job.handler).tell(job.ticket, result)
+
+    def report(self) -> dict[str, Any]:
+        """Those that are not closed, by channel/consumer."""
+        reports = {"/".join(place): one.report() for place, one in list(self._breakers.items())}
+        return {place: report for place, report in reports.items() if report is not None}

@@ -1,0 +1,55 @@
+"""What a process says of itself: to its row in the database, and on SIGUSR1 to its log."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pulljobs.worker.loop import Runner
+from pulljobs.worker.running import Run
+
+Report = dict[str, Any]
+
+
+def report(
+    runners: Sequence[Runner],
+    running: Sequence[Run],
+    circuits: Mapping[str, Any],
+    **counts: int,
+) -> Report:
+    """JSON-able; times in seconds, ids as text."""
+    return {
+        "loops": {runner.name: runner.report() for runner in runners},
+        "running": [_run(run) for run in running],
+        "circuits": dict(circuits),
+        **counts,
+    }
+
+
+def _run(run: Run) -> Report:
+    handler = run.job.handler
+    return {
+        "job": str(run.job.id),
+        "consumer": "/".join(handler.place),
+        "slot": run.slot,
+        "seconds": round(run.seconds, 1),
+        "ended": run.ended,
+    }
+
+
+def lines(told: Report, running: Sequence[Run]) -> Iterator[str]:
+    """One of each loop, each running job with where its thread is, and each circuit."""
+    for name, loop in told["loops"].items():
+        state = "dead" if not loop["alive"] else "asleep"
+        if loop["in_pass_seconds"] is not None:
+            state = f"in a pass for {loop['in_pass_seconds']} s"
+        yield f"{name}: {state}, last pass {loop['last_pass_seconds']} s ago"
+    frames = sys._current_frames()
+    for run, row in zip(running, told["running"], strict=True):
+        frame = frames.get(run.thread)
+        place = f", at {frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
+        of_whom = f"job {row['job']} of {row['consumer']}"
+        yield f"slot {row['slot']}: {of_whom} for {row['seconds']} s{place}"
+    for consumer, circuit in told["circuits"].items():
+        yield f"circuit of {consumer}: {circuit['state']}, level {circuit['level']}"
+    counts = {name: count for name, count in told.items() if isinstance(count, int)}
+    yield ", ".join(f"{name} {count}" for name, count in counts.items())
