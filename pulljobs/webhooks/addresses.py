@@ -11,6 +11,7 @@ NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 REFUSED: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
+        "192.0.0.0/24",  # of protocols; some of it is told to be public
         "168.63.129.16/32",  # the host of an Azure machine
         "192.88.99.0/24",  # relays of 6to4
         "2001::/32",  # Teredo and 6to4 hide an IPv4 address behind a relay of somebody's choice

@@ -51,13 +51,19 @@ class Sender:
         longest = self._limits.PUSH_MAX_RETRY_AFTER
         judge(answer, sent=job.payload, secrets=secrets, longest=longest)
 
+    async def close(self) -> None:
+        pools, self._pools = self._pools, {}
+        for pool, _used in pools.values():
+            await pool.aclose()
+        self._network.close()
+
     async def close_idle(self) -> None:
         """Pools that nothing was sent through lately."""
         now = time.monotonic()
         idle = [at for at, (_pool, used) in self._pools.items() if now - used > KEPT_ALIVE]
         for origin in idle:
             pool, _used = self._pools[origin]
-            if not any(not connection.is_idle() for connection in pool.connections):
+            if all(connection.is_idle() for connection in pool.connections):
                 del self._pools[origin]
                 await pool.aclose()
 

@@ -31,6 +31,9 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         self._network = httpcore.AnyIOBackend()
         self._resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
 
+    def close(self) -> None:
+        self._resolvers.shutdown(wait=False)
+
     async def connect_tcp(
         self,
         host: str,

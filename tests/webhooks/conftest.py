@@ -1,0 +1,22 @@
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.webhooks.endpoint import OK, Answer, Endpoint, answering
+
+Opened = Callable[..., Endpoint]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Opened]:
+    """Call it with an answer for an endpoint that gives that; closed at the end."""
+    opened: list[Endpoint] = []
+
+    def open(answer: Answer | None = None, **how: Any) -> Endpoint:
+        opened.append(Endpoint(answer or answering(OK), **how))
+        return opened[-1]
+
+    yield open
+    for one in opened:
+        one.close()

@@ -1,0 +1,79 @@
+"""One delivery after the other, without a worker."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from pulljobs.conf import Settings
+from pulljobs.errors import Retry
+from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.models import Channel, Consumer
+from pulljobs.outcomes import Held
+from pulljobs.storage.rows import HeldJob, StoredMessage
+from pulljobs.webhooks.delivery import Sender
+from pulljobs.webhooks.requests import Endpoint, endpoint_of
+
+LIMITS = Settings(PUSH_ALLOWED_NETWORKS=["127.0.0.1/32"], PUSH_TIMEOUT=timedelta(seconds=5))
+JOB_ID = 911855447974085410
+TOKEN = "the-token-of-the-consumer"
+
+
+def consumer_at(url: str, **fields: Any) -> Consumer:
+    consumer = Consumer(
+        channel=Channel(name="orders"), name="invoicing", type="push", callback_url=url, **fields
+    )
+    consumer.set_token(TOKEN)
+    return consumer
+
+
+def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
+    row = HeldJob(id=JOB_ID, message_id=1, priority=7, retry_count=1, deliveries=2)
+    message = StoredMessage(
+        payload=payload,
+        content_type=fields.pop("content_type", "application/json"),
+        headers=fields.pop("headers", {}),
+        published_at=timezone.now(),
+        client_message_id=fields.pop("client_message_id", "order-1"),
+        key=None,
+    )
+    return ClaimedJob(
+        Handler(channel="orders", consumer="invoicing", function=lambda job: None),
+        row,
+        message,
+        Held(JOB_ID, UUID(int=1)),
+        lease=timedelta(seconds=30),
+        claimed_at=0.0,
+        renew=lambda job: True,
+        stopping=lambda: False,
+    )
+
+
+def send(consumer: Consumer, *jobs: ClaimedJob, **limits: Any) -> list[Retry | None]:
+    """What became of each; None: delivered."""
+
+    async def send_all() -> list[Retry | None]:
+        sender, endpoint = Sender(replace(LIMITS, **limits)), endpoint_of(consumer)
+        try:
+            return [await _told(sender, endpoint, job) for job in jobs or (job_of(),)]
+        finally:
+            await sender.close()
+
+    return asyncio.run(send_all())
+
+
+async def _told(sender: Sender, endpoint: Endpoint, job: ClaimedJob) -> Retry | None:
+    try:
+        await sender.send(endpoint, job)
+    except Retry as retry:
+        return retry
+    return None
+
+
+def refusal(consumer: Consumer, job: ClaimedJob | None = None, **limits: Any) -> Retry:
+    [retry] = send(consumer, job or job_of(), **limits)
+    assert retry is not None, "delivered"
+    return retry

@@ -1,0 +1,92 @@
+"""What an answer says, and what of it is told."""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from pulljobs.errors import Retry
+from pulljobs.webhooks.answers import Answer, judge
+
+HOUR = timedelta(hours=1)
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+
+def told(
+    status: int = 500,
+    body: bytes = b"",
+    *,
+    sent: bytes = b"",
+    secrets: tuple[str, ...] = (),
+    **headers: str,
+) -> Retry:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with pytest.raises(Retry) as raised:
+        judge(Answer(status, named, body), sent=sent, secrets=secrets, longest=HOUR)
+    return raised.value
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7),
+        (" 120 ", 120),
+        ("999999999", 3600),
+        (format_datetime(NOW + timedelta(seconds=90), usegmt=True), 90),
+        (format_datetime(NOW + timedelta(days=9), usegmt=True), 3600),
+        ("0", None),
+        ("-5", None),
+        ("soon", None),
+        ("1.5", None),
+        ("9" * 5000, None),
+        (format_datetime(NOW - timedelta(seconds=90), usegmt=True), None),
+        ("Sat, 99 Nov 2026 99:99:99 GMT", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_heeded_within_bounds(status: int, text: str, seconds: int | None) -> None:
+    """A date counts by the other side's own clock; None: the consumer's own delay."""
+    retry = told(status, date=format_datetime(NOW, usegmt=True), retry_after=text)
+    assert retry.after == (None if seconds is None else timedelta(seconds=seconds))
+
+
+def test_date_without_a_clock_counts_by_ours() -> None:
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    after = told(503, retry_after=soon).after
+    assert after is not None
+    assert timedelta(seconds=90) < after <= timedelta(seconds=100)
+
+
+@pytest.mark.parametrize("status", [301, 400, 404, 500, 502])
+def test_retry_after_of_other_answers_is_not(status: int) -> None:
+    assert told(status, retry_after="7").after is None
+
+
+def test_what_the_other_side_says_is_told_in_one_short_line() -> None:
+    reason = told(500, b"\x00  out of\r\n\x1b[31m stock \xff" + b"!" * 1000).reason
+    assert reason.startswith("HTTP 500 Internal Server Error: out of [31m stock \ufffd!!!")
+    assert len(reason) < 250
+
+
+PAYLOAD = b'{"card": "4111 1111 1111 1111", "name": "Ada Lovelace"}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"got " + PAYLOAD,
+        rb"invalid: {\"card\": \"4111 1111 1111 1111\"}",
+        b"no such card: 4111-1111-1111-1111",
+        b"bad token the-token-of-the-consumer",
+        b"bad token THE_TOKEN_OF_THE_CONSUMER!",
+    ],
+)
+def test_what_was_sent_is_not_told(body: bytes) -> None:
+    reason = told(400, body, sent=PAYLOAD, secrets=("the-token-of-the-consumer",)).reason
+    assert reason == "HTTP 400 Bad Request"
+
+
+def test_short_payloads_are_not_told_either() -> None:
+    assert told(400, b"what is hush?", sent=b"hush").reason == "HTTP 400 Bad Request"
+    assert told(400, b"what is this?", sent=b"1").reason == "HTTP 400 Bad Request: what is this?"

@@ -1,0 +1,315 @@
+"""A delivery as its receiver sees it, and bounded whatever the receiver does."""
+
+import asyncio
+import socket
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pulljobs import ids
+from pulljobs.signing import verify
+from tests.webhooks.conftest import Opened
+from tests.webhooks.endpoint import OK, Received, Writer, answering, slow
+from tests.webhooks.sending import JOB_ID, TOKEN, consumer_at, job_of, refusal, send
+
+SECOND = timedelta(seconds=1)
+ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_request_is_that_of_the_protocol(endpoint: Opened) -> None:
+    there = endpoint()
+    job = job_of(
+        b"\x00\xff body", content_type="text/x-thing", headers={"X-Trace": "a", "B": "c d"}
+    )
+    assert send(consumer_at(f"{there.url}/a b?q=\u00e9"), job) == [None]
+    [got] = there.received
+    assert got.line == "POST /hook/a%20b?q=%C3%A9 HTTP/1.1"
+    assert got.body == b"\x00\xff body"
+    assert {name: value for name, value in got.headers if not name.startswith("webhook-")} == {
+        "Host": f"127.0.0.1:{there.port}",
+        "Content-Type": "text/x-thing",
+        "Content-Length": "7",
+        "User-Agent": "pulljobs",
+        "Accept-Encoding": "identity",
+        "X-Request-ID": f"{ids.encode(JOB_ID)}-2",
+        "X-Broker-Message-ID": "order-1",
+        "X-Broker-Message-Priority": "7",
+        "X-Broker-Channel-ID": "orders",
+        "X-Broker-Consumer-ID": "invoicing",
+        "X-Broker-Consumer-Token": TOKEN,
+        "X-Broker-Metadata-Headers": "B,X-Trace",
+        "X-Trace": "a",
+        "B": "c d",
+    }
+
+
+def test_names_of_ours_are_settings(endpoint: Opened) -> None:
+    there = endpoint()
+    send(consumer_at(there.url), PUSH_TOKEN_HEADER="X-Secret", PUSH_USER_AGENT="shop/1")
+    [got] = there.received
+    assert got.header("X-Secret") == TOKEN
+    assert got.header("X-Broker-Consumer-Token") is None
+    assert got.header("User-Agent") == "shop/1"
+
+
+def test_signature_is_verified_by_each_secret_in_use(endpoint: Opened) -> None:
+    there = endpoint()
+    consumer = consumer_at(there.url)
+    secrets = [consumer.set_signing_secret() for _ in range(3)]
+    send(consumer, job_of(), job_of())
+    for got in there.received:
+        assert verify(secrets[2], dict(got.headers), got.body) == ids.encode(JOB_ID)
+        assert verify(secrets[1], dict(got.headers), got.body)
+        with pytest.raises(ValueError, match="No signature"):
+            verify(secrets[0], dict(got.headers), got.body)
+
+
+def test_without_a_secret_nothing_is_signed(endpoint: Opened) -> None:
+    there = endpoint()
+    send(consumer_at(there.url))
+    assert there.received[0].header("webhook-signature") is None
+
+
+def test_a_message_speaks_neither_for_the_connection_nor_for_us(endpoint: Opened) -> None:
+    there = endpoint()
+    headers = {
+        "Host": "evil",
+        "content-length": "0",
+        "Transfer-Encoding": "chunked",
+        "Connection": "close",
+        "x-broker-consumer-token": "forged",
+        "X-Broker-Channel-ID": "forged",
+        "webhook-id": "forged",
+        "Authorization": "forged",
+        "X Bad": "name",
+        "X-Line": "a\r\nX-Smuggled: b\x00",
+        "X-Word": "\u00e9",
+    }
+    assert send(consumer_at(there.url), job_of(headers=headers)) == [None]
+    [got] = there.received
+    assert got.header("X-Line") == "a X-Smuggled: b"
+    assert got.header("X-Word") == "\u00e9".encode().decode("latin-1")
+    assert got.header("X-Broker-Metadata-Headers") == "X-Line,X-Word"
+    assert "forged" not in str(got.headers)
+    assert len(got.headers) == len({name.lower() for name, _value in got.headers})
+
+
+def test_login_of_the_url_is_sent_as_such(endpoint: Opened) -> None:
+    there = endpoint()
+    send(consumer_at(there.url.replace("http://", "http://us%40er:pa:ss@")))
+    assert there.received[0].header("Authorization") == "Basic dXNAZXI6cGE6c3M="
+
+
+def test_connections_are_kept_and_used_again(endpoint: Opened) -> None:
+    there = endpoint(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+    assert send(consumer_at(there.url), *[job_of() for _ in range(5)]) == [None] * 5
+    assert {got.connection for got in there.received} == {0}
+
+
+def test_a_kept_connection_that_was_closed_is_not_used(endpoint: Opened) -> None:
+    async def close(received: Received, writer: Writer) -> None:
+        writer.write(OK)
+        writer.close()
+
+    there = endpoint(close)
+    assert send(consumer_at(there.url), *[job_of() for _ in range(3)]) == [None] * 3
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_any_2xx_delivers(endpoint: Opened, status: int) -> None:
+    there = endpoint(answering(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status))
+    assert send(consumer_at(there.url)) == [None]
+
+
+@pytest.mark.parametrize("status", [300, 304, 400, 401, 404, 410, 418, 429, 500, 503, 599])
+def test_anything_else_retries_and_says_why(endpoint: Opened, status: int) -> None:
+    there = endpoint(answering(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status))
+    retry = refusal(consumer_at(there.url))
+    assert retry.reason.startswith(f"HTTP {status}")
+    assert retry.after is None
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_not_followed(endpoint: Opened, status: int) -> None:
+    elsewhere = endpoint()
+    answer = f"HTTP/1.1 {status} X\r\nLocation: {elsewhere.url}\r\nContent-Length: 0\r\n\r\n"
+    retry = refusal(consumer_at(endpoint(answering(answer.encode())).url))
+    assert "redirects are not followed" in retry.reason
+    assert elsewhere.received == []
+
+
+def test_answer_that_never_comes_ends_the_delivery(endpoint: Opened) -> None:
+    begun = time.monotonic()
+    retry = refusal(consumer_at(endpoint(slow(60)).url), PUSH_TIMEOUT=SECOND / 2)
+    assert retry.reason == "no answer within 0.5 s"
+    assert time.monotonic() - begun < 3
+
+
+def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
+    """Each byte comes soon enough, all of them together don't."""
+
+    async def drip(received: Received, writer: Writer) -> None:
+        for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    begun = time.monotonic()
+    retry = refusal(consumer_at(endpoint(drip).url), PUSH_TIMEOUT=SECOND)
+    assert "no answer" in retry.reason
+    assert time.monotonic() - begun < 4
+
+
+def test_endless_body_is_read_to_a_limit(endpoint: Opened) -> None:
+    """The status has told the outcome; the connection is not used again."""
+    sent = [0]
+
+    async def endless(received: Received, writer: Writer) -> None:
+        writer.write(ENDLESS)
+        while True:
+            writer.write(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+            await writer.drain()
+            sent[0] += 4096
+
+    there = endpoint(endless)
+    begun = time.monotonic()
+    assert (
+        send(consumer_at(there.url), job_of(), job_of(), PUSH_MAX_ANSWER_BYTES=10_000) == [None] * 2
+    )
+    assert time.monotonic() - begun < 5
+    assert {got.connection for got in there.received} == {0, 1}
+    assert sent[0] < 20_000_000  # what sockets buffer, not what there is
+
+
+def test_body_that_drips_is_not_waited_for(endpoint: Opened) -> None:
+    async def drip(received: Received, writer: Writer) -> None:
+        writer.write(ENDLESS)
+        while True:
+            writer.write(b"1\r\nx\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    begun = time.monotonic()
+    assert send(consumer_at(endpoint(drip).url)) == [None]
+    assert time.monotonic() - begun < 4
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        b"HTTP/1.1 banana\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000 + b"\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_retries(endpoint: Opened, answer: bytes) -> None:
+    assert refusal(consumer_at(endpoint(answering(answer)).url)).reason.startswith("no ")
+
+
+def test_connection_that_closes_without_a_word_retries(endpoint: Opened) -> None:
+    async def close(received: Received, writer: Writer) -> None:
+        writer.close()
+
+    assert "no HTTP answer" in refusal(consumer_at(endpoint(close).url)).reason
+
+
+def test_nobody_there_retries() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert refusal(consumer_at(f"http://127.0.0.1:{port}/")).reason.startswith("no connection")
+
+
+def test_who_does_not_accept_ends_the_delivery() -> None:
+    """A server whose queue is full: the time to connect is bounded apart from the whole."""
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        callers = [socket.socket() for _ in range(4)]
+        for caller in callers:
+            caller.setblocking(False)
+            caller.connect_ex(("127.0.0.1", port))
+        retry = refusal(consumer_at(f"http://127.0.0.1:{port}/"), PUSH_CONNECT_TIMEOUT=SECOND / 2)
+        for caller in callers:
+            caller.close()
+    assert "not connected within 0.5 s" in retry.reason
+
+
+def test_proxies_of_the_environment_are_not_used(
+    endpoint: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, there = endpoint(), endpoint()
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert send(consumer_at(there.url)) == [None]
+    assert (len(proxy.received), len(there.received)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://a/",
+        "mailto:x",
+        "http://",
+        "http:///path",
+        "//host/",
+        "http://a:99999/",
+        "http://[::1",
+    ],
+)
+def test_url_that_leads_nowhere_is_told(url: str) -> None:
+    with pytest.raises(ValueError, match="callback URL"):
+        send(consumer_at(url))
+
+
+def hosts_of(answers: dict[str, list[str]], asked: list[str]) -> Any:
+    """Stands in for the name servers of the machine: each look-up takes the next answer."""
+
+    def getaddrinfo(host: str, port: int, *args: Any, **kwargs: Any) -> list[Any]:
+        asked.append(host)
+        left = answers[host]
+        address = left.pop(0) if len(left) > 1 else left[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    return getaddrinfo
+
+
+def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(
+    endpoint: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rebinding: the second answer would lead to where the guard lets nobody go."""
+    there = endpoint()
+    asked: list[str] = []
+    answers = {"shop.example": ["127.0.0.1", "127.0.0.2"]}
+    monkeypatch.setattr(socket, "getaddrinfo", hosts_of(answers, asked))
+    consumer = consumer_at(f"http://shop.example:{there.port}/hook")
+    assert send(consumer) == [None]
+    assert asked == ["shop.example"]
+    assert there.received[0].header("Host") == f"shop.example:{there.port}"
+    assert "not public" in refusal(consumer).reason
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.2", "[::1]", "localhost", "0x7f000002", "127.2", "[::ffff:7f00:2]"]
+)
+def test_private_addresses_are_refused_by_any_name(endpoint: Opened, host: str) -> None:
+    """The endpoint is there; only 127.0.0.1 itself is allowed."""
+    there = endpoint(host="127.0.0.2")
+    retry = refusal(
+        consumer_at(f"http://{host}:{there.port}/"), PUSH_ALLOWED_NETWORKS=["10.0.0.0/8"]
+    )
+    assert retry.reason.startswith("not delivered: its address is not public")
+    assert "127.0.0" not in retry.reason
+    assert there.received == []
+
+
+def test_only_the_ports_of_the_setting_are_delivered_to(endpoint: Opened) -> None:
+    there = endpoint()
+    assert "port" in refusal(consumer_at(there.url), PUSH_PORTS=[80, 443]).reason
+    assert send(consumer_at(there.url), PUSH_PORTS=[there.port]) == [None]
