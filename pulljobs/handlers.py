@@ -219,6 +219,7 @@ class Handler:
     transactional: bool = False
     timeout: timedelta | None = None
     on_giving_up: Callable[[ClaimedJob], Any] | None = None
+    backoff: bool = True
     defaults: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -248,6 +249,7 @@ def handler(
     transactional: bool = False,
     timeout: timedelta | None = None,
     on_giving_up: Callable[[ClaimedJob], Any] | None = None,
+    backoff: bool = True,
     **defaults: Any,
 ) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
     """Let the function do the jobs of that consumer.
@@ -256,6 +258,7 @@ def handler(
     settle: its writes and the settle are committed together, so its effects happen exactly once.
     `timeout` is how long it may run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after
     its job died because retries or deliveries were used up; what it raises changes nothing.
+    `backoff=False`: that some jobs fail tells nothing of the others, so these are not held back.
     Other keywords are fields of the consumer (`retry_strategy`, `max_retries`, `lease`, ...), used
     when its row is made.
     """
@@ -270,6 +273,7 @@ def handler(
                 transactional=transactional,
                 timeout=timeout,
                 on_giving_up=on_giving_up,
+                backoff=backoff,
                 defaults=defaults,
             )
         )

@@ -19,6 +19,7 @@ PATIENCE: Final[dict[str, Any]] = {
     "retry_jitter": 0.1,
     "max_retries": 3,
     "lease": timedelta(seconds=5),
+    "backoff": False,  # a file that can't be parsed tells nothing of the next one
 }
 
 

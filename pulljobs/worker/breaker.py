@@ -13,13 +13,11 @@ from pulljobs.telemetry import CircuitChanged, emit
 class Breaker:
     """The circuit of one consumer."""
 
-    def __init__(self, consumer: str, limits: Settings) -> None:
-        self._consumer = consumer
-        self._circuit = Circuit(
-            limits.BACKOFF_INITIAL.total_seconds(),
-            limits.BACKOFF_MAX.total_seconds(),
-            limits.BACKOFF_AFTER,
-        )
+    def __init__(self, handler: Handler, limits: Settings) -> None:
+        self._consumer = "/".join(handler.place)
+        initial = limits.BACKOFF_INITIAL.total_seconds() if handler.backoff else 0
+        longest, after = limits.BACKOFF_MAX.total_seconds(), limits.BACKOFF_AFTER
+        self._circuit = Circuit(initial, longest, after)
         self._lock = threading.Lock()
 
     def room(self) -> int | None:
@@ -62,8 +60,7 @@ class Breakers:
     def of(self, handler: Handler) -> Breaker:
         known = self._breakers.get(handler.place)
         if known is None:
-            made = Breaker("/".join(handler.place), self._limits)
-            known = self._breakers.setdefault(handler.place, made)
+            known = self._breakers.setdefault(handler.place, Breaker(handler, self._limits))
         return known
 
     def waits(self) -> list[float]:
