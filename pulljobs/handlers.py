@@ -133,7 +133,7 @@ class ClaimedJob:
 
     @property
     def key(self) -> str | None:
-        return self._row.key
+        return self._message.key
 
     @property
     def priority(self) -> int:

@@ -61,9 +61,10 @@ def pause(party: Channel | Consumer, until: datetime | None) -> None:
 
 def wake(party: Channel | Consumer) -> None:
     """Have those who wait for its jobs look again, after a change to its row."""
-    channel = isinstance(party, Channel)
-    consumer_ids = party.consumers.values_list("pk", flat=True) if channel else [party.pk]
-    listen.wake_on_commit(settings().DATABASE, consumer_ids)
+    using = settings().DATABASE
+    own = {"channel": party} if isinstance(party, Channel) else {"pk": party.pk}
+    ids = Consumer.objects.using(using).filter(**own).values_list("pk", flat=True)
+    listen.wake_on_commit(using, ids)
 
 
 def redrive_all(consumer: Consumer) -> int:

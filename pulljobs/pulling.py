@@ -4,11 +4,11 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections
@@ -18,7 +18,8 @@ from pulljobs.floors import Entry, Floors
 from pulljobs.models import Consumer, Lease
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, State
-from pulljobs.storage import jobs, limits, listen, messages, statements
+from pulljobs.storage import jobs, keys, limits, listen, messages, statements
+from pulljobs.storage.limits import Guards
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
 from pulljobs.telemetry import JobRefused, JobsClaimed, JobsExpired, JobsFinished, LeasesLost, emit
 
@@ -60,7 +61,7 @@ class Puller:
     """Of the handler; leases can be renewed so long at least."""
     _floors: Floors = field(default_factory=Floors)
     _session: weakref.ref[object] | None = None
-    _bounded: bool = False
+    _guards: Guards = field(default_factory=Guards)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(
@@ -97,11 +98,11 @@ class Puller:
 
     def _told(self, claimed: Claimed, wanted: int) -> Claim:
         if claimed.taken is None:
-            more = claimed.refusal is None and self._floors.below is not None
+            more = claimed.refusal is None and (claimed.more or self._floors.below is not None)
             return Claim(None, [], more, claimed.next_due, claimed.refusal)
         emit(JobsClaimed(self.consumer.name, len(claimed.jobs)))
         together = _with_messages(self.using, claimed.jobs)
-        more = len(together) == wanted
+        more = claimed.more or len(together) == wanted
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
 
     def _claim(self, wish: Wish) -> Claimed:
@@ -142,33 +143,32 @@ class Puller:
         return max(settings().MAX_LEASE, self.timeout)
 
     def _run(self, entry: Entry, wish: Wish) -> Claimed:
-        claim = partial(
-            jobs.claim,
-            self.using,
-            self.consumer.pk,
-            entry=entry,
-            node_id=self.node_id,
-            door=self.door,
-            lease=wish.lease,
-            max_lease=self.max_lease,
-            request_id=wish.request_id,
-        )
+        terms = {
+            "entry": entry,
+            "node_id": self.node_id,
+            "door": self.door,
+            "lease": wish.lease,
+            "max_lease": self.max_lease,
+            "request_id": wish.request_id,
+        }
+        claim = partial(self._run_guarded, terms)
         if wish.max_bytes is None:
-            return self._run_guarded(claim, wish.wanted)
-        guarded = partial(self._run_guarded, claim)
-        return limits.fitting(self.using, wish.wanted, wish.max_bytes, guarded)
+            return claim(wish.wanted)
+        return limits.fitting(self.using, wish.wanted, wish.max_bytes, claim)
 
-    def _run_guarded(self, claim: "partial[Claimed]", wanted: int) -> Claimed:
-        """Whether claims must be guarded is seen by trying; it may change at any time."""
-        if not self._bounded:
-            claimed = claim(wanted)
-            self._bounded = claimed.refusal is Refusal.UNGUARDED
-            if not self._bounded:
+    def _run_guarded(self, terms: dict[str, Any], wanted: int) -> Claimed:
+        """What claims have to mind is seen by trying, for it may change at any time."""
+        using, consumer_id = self.using, self.consumer.pk
+        while True:
+            way: Callable[..., Claimed] = keys.claim if self._guards.exclusive else jobs.claim
+            claim = partial(way, using, consumer_id, **terms)
+            if self._guards.bounded:
+                claimed = limits.claim(using, consumer_id, wanted, partial(claim, guarded=True))
+            else:
+                claimed = claim(wanted)
+            if claimed is not None and claimed.refusal is not Refusal.UNGUARDED:
                 return claimed
-        claimed, self._bounded = limits.claim(
-            self.using, self.consumer.pk, wanted, partial(claim, guarded=True)
-        )
-        return claimed
+            self._guards = limits.guards(using, consumer_id)
 
 
 def _with_messages(using: str, held: list[HeldJob]) -> list[tuple[HeldJob, StoredMessage]]:
@@ -197,7 +197,7 @@ def take(
     )
     taken = take()
     if taken is Refusal.UNGUARDED:
-        taken = limits.take(using, consumer.pk, partial(take, guarded=True))
+        taken = limits.take(using, consumer.pk, job_id, partial(take, guarded=True))
     if isinstance(taken, Taken):
         emit(JobsClaimed(consumer.name, 1))
     return taken
@@ -231,6 +231,12 @@ def finish(settlements: Sequence[Settlement]) -> Finished:
 def reap() -> int | None:
     """Expire a batch of leases that are over: how many jobs went back or died; None: no leases."""
     return _told(jobs.reap(settings().DATABASE, REAPED_LEASES))
+
+
+def sweep_keys() -> None:
+    """Free the keys of jobs that ended with whoever was about to free them."""
+    while keys.sweep(settings().DATABASE):
+        pass
 
 
 def abandon(node_id: UUID, started: frozenset[int]) -> int | None:

@@ -6,6 +6,18 @@ import pulljobs.models.fields
 from django.db import migrations, models
 
 
+# Written with every claim and every finish of an exclusive consumer.
+KEY_STORAGE = """
+ALTER TABLE pulljobs_exclusive_key SET (
+    fillfactor = 45,
+    vacuum_truncate = off,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0
+);
+"""
+
+
 class Migration(migrations.Migration):
 
     dependencies = [
@@ -153,8 +165,36 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='consumer',
-            index=models.Index(condition=models.Q(('max_in_flight__isnull', False)), fields=['id'], name='pulljobs_consumer_bounded'),
+            index=models.Index(condition=models.Q(('exclusive_keys', True), ('max_in_flight__isnull', False), _connector='OR'), fields=['id'], name='pulljobs_consumer_guarded'),
         ),
+        migrations.CreateModel(
+            name='BoundedKey',
+            fields=[
+                ('pk', models.CompositePrimaryKey('consumer_id', 'key', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('consumer_id', models.BigIntegerField()),
+                ('key', models.CharField(max_length=255)),
+            ],
+            options={
+                'db_table': 'pulljobs_bounded_key',
+            },
+        ),
+        migrations.CreateModel(
+            name='ExclusiveKey',
+            fields=[
+                ('pk', models.CompositePrimaryKey('consumer_id', 'key', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('consumer_id', models.BigIntegerField()),
+                ('key', models.CharField(max_length=255)),
+                ('holder', models.BigIntegerField(null=True)),
+            ],
+            options={
+                'db_table': 'pulljobs_exclusive_key',
+            },
+        ),
+        migrations.AddIndex(
+            model_name='job',
+            index=models.Index(condition=models.Q(('key__isnull', False), ('reason__isnull', True)), fields=['consumer', 'key', 'id'], name='pulljobs_job_key'),
+        ),
+        migrations.RunSQL(KEY_STORAGE, migrations.RunSQL.noop),
         migrations.AddConstraint(
             model_name='scheduledmessage',
             constraint=models.UniqueConstraint(fields=('channel', 'client_message_id'), name='pulljobs_scheduled_id'),

@@ -1,14 +1,16 @@
 """The tables. Rows of jobs, leases, messages and archive are written by `pulljobs.storage` only."""
 
-from pulljobs.models.jobs import ArchivedJob, Job, Lease
+from pulljobs.models.jobs import ArchivedJob, BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import Node, PullWaiter
 from pulljobs.models.registry import Channel, Consumer, Producer
 
 __all__ = [
     "ArchivedJob",
+    "BoundedKey",
     "Channel",
     "Consumer",
+    "ExclusiveKey",
     "Job",
     "Lease",
     "Message",

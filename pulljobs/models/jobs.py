@@ -43,6 +43,7 @@ class Job(models.Model):
     state = models.CharField(max_length=9, choices=STATES)
     reason = models.CharField(max_length=20, null=True, choices=REASONS)  # noqa: DJ001  NULL unless DEAD
     key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
+    """The message's, where its consumer had a use for keys when it was published."""
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
     """What its last failure said."""
     suspect = models.BooleanField(default=False, db_default=False)
@@ -57,6 +58,11 @@ class Job(models.Model):
                 fields=["consumer", "id"],
                 condition=Q(reason__isnull=False),  # not on the state, which claims write
                 name="pulljobs_job_dead",
+            ),
+            models.Index(
+                fields=["consumer", "key", "id"],
+                condition=Q(key__isnull=False, reason__isnull=True),
+                name="pulljobs_job_key",
             ),
         ]
         constraints = [
@@ -81,6 +87,39 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return ids.encode(self.id)
+
+
+class ExclusiveKey(models.Model):
+    """A key of an exclusive consumer while it has jobs: who changes what runs of it locks the row.
+
+    Publishers never do, so one whose transaction stays open stops nobody.
+    """
+
+    pk = models.CompositePrimaryKey("consumer_id", "key")
+    consumer_id = models.BigIntegerField()
+    key = models.CharField(max_length=255)
+    holder = models.BigIntegerField(null=True)
+    """The job that is in flight, or waits for its retry; one that is settled holds no more."""
+
+    class Meta:
+        db_table = "pulljobs_exclusive_key"
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class BoundedKey(models.Model):
+    """A key of a consumer that bounds its queue: publishers of it take turns at this row."""
+
+    pk = models.CompositePrimaryKey("consumer_id", "key")
+    consumer_id = models.BigIntegerField()
+    key = models.CharField(max_length=255)
+
+    class Meta:
+        db_table = "pulljobs_bounded_key"
+
+    def __str__(self) -> str:
+        return self.key
 
 
 class Lease(models.Model):

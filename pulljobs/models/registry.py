@@ -194,8 +194,8 @@ class Consumer(Party):
         indexes = [
             models.Index(  # for every finish asks for them
                 fields=["id"],
-                condition=models.Q(max_in_flight__isnull=False),
-                name="pulljobs_consumer_bounded",
+                condition=models.Q(exclusive_keys=True) | models.Q(max_in_flight__isnull=False),
+                name="pulljobs_consumer_guarded",
             ),
         ]
 

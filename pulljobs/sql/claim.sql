@@ -5,7 +5,7 @@
 --   was seen to); where to enter the index (floors.py), by falling priority:
 --   priorities int[], floor_ats timestamptz[], floor_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
 -- Returns one row: started_at, snapshot, xid, token, leased_until, the jobs as arrays in the order claimed (job_ids,
---   message_ids, job_priorities, keys, retry_counts, deliveries, suspects), and how far each walked priority was taken without
+--   message_ids, job_priorities, retry_counts, deliveries, suspects), and how far each walked priority was taken without
 --   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); passed boolean: one was left behind;
 --   next_due_seconds float8, when fewer than wanted; refusal text: deleted, paused (then what is due next is the end of the
 --   pause), unguarded, repeated (there is a lease of that request_id), else NULL.
@@ -23,7 +23,8 @@ asked AS MATERIALIZED (
         CASE
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
             WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
-            WHEN consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean THEN 'unguarded'
+            WHEN consumer.exclusive_keys OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
+                THEN 'unguarded'
         END AS refusal
     FROM pulljobs_consumer AS consumer
     JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
@@ -71,7 +72,7 @@ pick AS MATERIALIZED (
     FROM consumer
     CROSS JOIN walk
     CROSS JOIN LATERAL (
-        SELECT id, message_id, priority, available_at, key, retry_count, deliveries, suspect
+        SELECT id, message_id, priority, available_at, retry_count, deliveries, suspect
         FROM pulljobs_job
         WHERE consumer_id = %(consumer_id)s::bigint
             AND priority = walk.priority
@@ -165,7 +166,6 @@ SELECT
     ARRAY(SELECT id FROM pick) AS job_ids,
     ARRAY(SELECT message_id FROM pick) AS message_ids,
     ARRAY(SELECT priority FROM pick) AS job_priorities,
-    ARRAY(SELECT key FROM pick) AS keys,
     ARRAY(SELECT retry_count FROM pick) AS retry_counts,
     ARRAY(SELECT deliveries + 1 FROM pick) AS deliveries,
     ARRAY(SELECT suspect FROM pick) AS suspects,

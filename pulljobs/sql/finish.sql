@@ -4,8 +4,8 @@
 --   of a retry that is one too many),
 --   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[]; started boolean[] (of expire:
 --   a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more is known).
--- Returns: job_id, state it went to, roomier: its consumer, if that bounds the jobs in flight (else NULL); what does not come
---   back was not held under that token, and nothing was written for it.
+-- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
+--   freed_key (NULL: none); what does not come back was not held under that token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases that hold nothing more go, unless somebody else has them locked.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (floors.py).
@@ -47,7 +47,7 @@ delivered AS (
         AND state = 'INFLIGHT'
         AND ((id, lease) IN (SELECT job_id, token FROM offered)) IS TRUE
     RETURNING
-        id, message_id, consumer_id, retry_count, deliveries, lease,
+        id, message_id, consumer_id, retry_count, deliveries, lease, key AS freed_key,
         'DELIVERED' AS state, NULL AS reason, NULL AS error,
         (SELECT by_job FROM result) -> id::text AS result
 ),
@@ -65,7 +65,8 @@ failed AS MATERIALIZED (
                 THEN coalesce(offered.reason, 'retries_exhausted')
         END AS dead,
         clock.now + CASE WHEN spared THEN interval '0' ELSE wait END AS due,
-        spared
+        spared,
+        event = 'retry' AND NOT consumer.hold_key_on_retry AS lets_go
     FROM clock
     CROSS JOIN offered
     CROSS JOIN LATERAL (SELECT event = 'release' OR started IS FALSE AS spared) AS blame
@@ -123,6 +124,7 @@ returned AS (
     WHERE job.id = failed.job_id AND job.lease = failed.token AND job.state = 'INFLIGHT'
     RETURNING
         job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, failed.token AS lease,
+        CASE WHEN lets_go OR job.state = 'DEAD' THEN job.key END AS freed_key,
         job.state, job.reason, job.error, failed.result
 ),
 settled AS MATERIALIZED (
@@ -168,6 +170,9 @@ SELECT
     id AS job_id,
     state,
     CASE
-        WHEN consumer_id = ANY(ARRAY(SELECT id FROM pulljobs_consumer WHERE max_in_flight IS NOT NULL)) THEN consumer_id
-    END AS roomier
+        WHEN consumer_id = ANY(
+            ARRAY(SELECT id FROM pulljobs_consumer WHERE exclusive_keys OR max_in_flight IS NOT NULL)
+        ) THEN consumer_id
+    END AS consumer_id,
+    freed_key
 FROM settled

@@ -1,7 +1,7 @@
 -- End jobs that wait or run; a holder finds its lease lost.
 -- Event: kill.
 -- Parameters: job_ids bigint[], reason text, error text (NULL: none).
--- Returns: job_id of those killed, held (whether somebody had it, who is to be told).
+-- Returns: job_id of those killed, held (whether somebody had it, who is to be told), consumer_id, key (NULL: none that counts).
 -- Locks: the jobs, in order of id. Index: primary key.
 WITH victim AS MATERIALIZED (
     SELECT id, lease IS NOT NULL AS held
@@ -42,5 +42,5 @@ archived AS (
         error
     FROM killed
 )
-SELECT id AS job_id, held
+SELECT id AS job_id, held, consumer_id, key
 FROM killed

@@ -78,7 +78,7 @@ job AS (
         greatest(now, coalesce(accepted.available_at, now) + coalesce(delay, '0')),
         priority,
         'QUEUED',
-        key,
+        CASE WHEN consumer.exclusive_keys OR consumer.max_queued_per_key > 0 THEN key END,
         0,
         0
     FROM accepted

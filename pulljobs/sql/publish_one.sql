@@ -63,7 +63,7 @@ job AS (
         ),
         %(priority)s::smallint,
         'QUEUED',
-        %(key)s::text,
+        CASE WHEN consumer.exclusive_keys OR consumer.max_queued_per_key > 0 THEN %(key)s::text END,
         0,
         0
     FROM accepted

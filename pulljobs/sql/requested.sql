@@ -1,7 +1,7 @@
 -- Find what is still held of the claim that was made under a request id.
 -- Event: none.
 -- Parameters: consumer_id bigint, request_id text.
--- Returns: token, leased_until, and of each job held, in the order claimed, id, message_id, priority, key, retry_count,
+-- Returns: token, leased_until, and of each job held, in the order claimed, id, message_id, priority, retry_count,
 --   deliveries, suspect; one row without a job (id NULL) where none is held any more; no row: there is no such claim.
 -- Locks: none. Index: lease request, lease token, job primary key.
 SELECT
@@ -10,7 +10,6 @@ SELECT
     job.id,
     job.message_id,
     job.priority,
-    job.key,
     job.retry_count,
     job.deliveries,
     job.suspect

@@ -1,19 +1,57 @@
 -- Take one job by its id, under a lease of its own.
 -- Events: claim (source QUEUED), revive (source DEAD, retry count + 1).
 -- Parameters: consumer_id bigint, job_id bigint, source text, node_id uuid, door text, lease interval, max_lease interval,
---   incremental_timeout interval (NULL: none; it is part of the lease already), guarded boolean (max_in_flight was seen to).
--- Returns one row: token, leased_until (NULL: not taken), refusal text: deleted, paused, unguarded; NULL beside no token: the
---   job is not in that state, or not this consumer's.
--- Locks: the job. Index: primary key.
+--   incremental_timeout interval (NULL: none; it is part of the lease already), guarded boolean (max_in_flight was seen to, and
+--   the job's key is locked).
+-- Returns one row: token, leased_until (NULL: not taken), refusal text: deleted, paused, unguarded, busy_key (a job of its key is
+--   in flight, or comes before it); NULL beside no token: the job is not in that state, or not this consumer's.
+-- Locks: the job. Index: primary key, exclusive key, pulljobs_job_key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
+),
+job AS MATERIALIZED (
+    SELECT id, key
+    FROM pulljobs_job
+    WHERE id = %(job_id)s::bigint
+        AND consumer_id = %(consumer_id)s::bigint
+        AND state = %(source)s::text
+),
+rival AS MATERIALIZED (
+    SELECT holder.id
+    FROM job
+    JOIN pulljobs_exclusive_key AS row ON row.consumer_id = %(consumer_id)s::bigint AND row.key = job.key
+    CROSS JOIN LATERAL (
+        SELECT id
+        FROM pulljobs_job
+        WHERE id = row.holder AND id <> job.id AND reason IS NULL
+        LIMIT 1
+    ) AS holder
+    UNION ALL
+    SELECT first.id
+    FROM job
+    CROSS JOIN clock
+    CROSS JOIN LATERAL (
+        SELECT id
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND key = job.key
+            AND id < job.id
+            AND reason IS NULL
+            AND (available_at IS NULL OR available_at <= clock.now)
+            AND state = 'QUEUED'
+        ORDER BY id
+        LIMIT 1
+    ) AS first
+    WHERE %(source)s::text = 'QUEUED'
 ),
 asked AS MATERIALIZED (
     SELECT
         CASE
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
             WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
-            WHEN consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean THEN 'unguarded'
+            WHEN (consumer.max_in_flight IS NOT NULL OR consumer.exclusive_keys) AND NOT %(guarded)s::boolean
+                THEN 'unguarded'
+            WHEN consumer.exclusive_keys AND EXISTS (SELECT FROM rival) THEN 'busy_key'
         END AS refusal
     FROM pulljobs_consumer AS consumer
     JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
@@ -21,10 +59,9 @@ asked AS MATERIALIZED (
     WHERE consumer.id = %(consumer_id)s::bigint
 ),
 held AS MATERIALIZED (
-    SELECT id
+    SELECT id, key
     FROM pulljobs_job
-    WHERE id = %(job_id)s::bigint
-        AND consumer_id = %(consumer_id)s::bigint
+    WHERE id = (SELECT id FROM job)
         AND state = %(source)s::text
         AND EXISTS (SELECT FROM asked WHERE refusal IS NULL)
     FOR UPDATE
@@ -55,6 +92,12 @@ taken AS (
         first_claimed_at = coalesce(first_claimed_at, clock.now)
     FROM lease, held, clock
     WHERE job.id = held.id AND job.state = %(source)s::text
+),
+holding AS (
+    UPDATE pulljobs_exclusive_key AS row
+    SET holder = held.id
+    FROM held
+    WHERE row.consumer_id = %(consumer_id)s::bigint AND row.key = held.key
 )
 SELECT lease.token, lease.leased_until, asked.refusal
 FROM (SELECT) AS always

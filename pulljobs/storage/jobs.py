@@ -19,6 +19,7 @@ from pulljobs.floors import Entry, Position, Snapshot
 from pulljobs.models import Job, Lease
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, Reason, State
+from pulljobs.storage import keys, listen
 from pulljobs.storage.arrays import array
 from pulljobs.storage.rows import (
     Claimed,
@@ -207,7 +208,9 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
         "started": array(one.started for one in settlements),
     }
     rows = run(using, "finish", params)
-    states = {job_id: _STATES[state] for job_id, state, _roomier in rows}
+    states = {job_id: _STATES[state] for job_id, state, _consumer_id, _key in rows}
+    freed = [row for row in rows if row[3] is not None and row[2] is not None]
+    keys.free(using, {row[2:] for row in freed}, column(freed))
     return Finished(states, [], {}, frozenset(column(rows, 2)) - {None})
 
 
@@ -288,7 +291,11 @@ def kill(
 ) -> dict[int, bool]:
     """Those that were QUEUED or INFLIGHT and are DEAD now; whether somebody held them."""
     params = {"job_ids": list(job_ids), "reason": reason, "error": error}
-    return dict(retrying(using, lambda: run(using, "kill", params)))
+    rows = retrying(using, lambda: run(using, "kill", params))
+    freed = {row[2:] for row in rows if row[3] is not None}
+    keys.free(using, freed)
+    listen.wake_on_commit(using, (consumer_id for consumer_id, _key in freed))
+    return {job_id: held for job_id, held, *_key in rows}
 
 
 def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:

@@ -5,35 +5,55 @@ it counts, so the bound is exact. Consumers without a bound never come here.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from django.db import transaction
+from django.db.models import Q
 
-from pulljobs.storage import messages
+from pulljobs.models import Consumer
+from pulljobs.storage import keys, messages
 from pulljobs.storage.rows import Claimed, HeldJob, Refusal, Taken
 from pulljobs.storage.statements import run
 
 Work = Callable[[int], Claimed]
 """Claims as many as it is told to."""
+Take = Callable[[], Taken | Refusal | None]
 
 
-def claim(using: str, consumer_id: int, wanted: int, work: Work) -> tuple[Claimed, bool]:
-    """As much of `wanted` as there is room for, and whether there is a bound at all."""
+class Guards(NamedTuple):
+    """What claims of a consumer must mind; read without a lock, for each claim looks again."""
+
+    exclusive: bool = False
+    """Its keys."""
+    bounded: bool = False
+    """How many of its jobs are in flight."""
+
+
+def guards(using: str, consumer_id: int) -> Guards:
+    rows = Consumer.objects.using(using).filter(id=consumer_id)
+    bounded = Q(max_in_flight__isnull=False)
+    row = rows.annotate(bounded=bounded).values_list("exclusive_keys", "bounded").first()
+    return Guards(*row) if row else Guards()
+
+
+def claim(using: str, consumer_id: int, wanted: int, work: Work) -> Claimed | None:
+    """As much of `wanted` as there is room for; None: there is no bound any more."""
     with transaction.atomic(using=using):
         room = _room(using, consumer_id)
-        if room is None or room >= wanted:
-            return work(wanted), room is not None
-        claimed = work(room)
-    if claimed.refusal is None and len(claimed.jobs) == room:
-        claimed = claimed._replace(refusal=Refusal.MAX_IN_FLIGHT)
-    return claimed, True
+        if room is None:
+            return None
+        claimed = work(min(room, wanted))
+    if room < wanted and claimed.refusal is None and len(claimed.jobs) == room:
+        return claimed._replace(refusal=Refusal.MAX_IN_FLIGHT, more=False)
+    return claimed
 
 
-def take(
-    using: str, consumer_id: int, work: Callable[[], Taken | Refusal | None]
-) -> Taken | Refusal | None:
-    """What `work` takes, if there is room for one."""
+def take(using: str, consumer_id: int, job_id: int, work: Take) -> Taken | Refusal | None:
+    """What `work` takes, if there is room for one, under the lock of its key."""
     with transaction.atomic(using=using):
-        return Refusal.MAX_IN_FLIGHT if _room(using, consumer_id) == 0 else work()
+        if _room(using, consumer_id) == 0:
+            return Refusal.MAX_IN_FLIGHT
+        return keys.take(using, consumer_id, job_id, work)
 
 
 def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:

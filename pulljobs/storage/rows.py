@@ -38,6 +38,7 @@ class StoredMessage(NamedTuple):
     headers: dict[str, str]
     published_at: datetime
     client_message_id: str | None
+    key: str | None = None
 
     @property
     def size(self) -> int:
@@ -52,7 +53,6 @@ class HeldJob(NamedTuple):
     id: int
     message_id: int
     priority: int
-    key: str | None
     retry_count: int
     deliveries: int
     suspect: bool = False
@@ -74,6 +74,8 @@ class Refusal(StrEnum):
     MAX_IN_FLIGHT = "max_in_flight"
     MAX_BYTES = "max_bytes"
     """The next job is larger than what was left of the claim's size."""
+    BUSY_KEY = "busy_key"
+    """A job of its key is in flight, or comes before it."""
     UNGUARDED = "unguarded"
     """Claims of this consumer have to be guarded; callers of `pulling` never see it."""
     REPEATED = "repeated"
@@ -92,6 +94,8 @@ class Claimed(NamedTuple):
     passed: bool
     next_due: timedelta | None
     refusal: Refusal | None
+    more: bool = False
+    """It looked at less than there is, and what it saw is out of the way now."""
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
         """The same where the jobs were not taken after all: nothing is to be learned from it."""

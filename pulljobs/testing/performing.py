@@ -59,8 +59,8 @@ def perform(
     body, content_type = encoded(payload)
     job = ClaimedJob(
         replace(_without_rows(handler), function=recorded),
-        HeldJob(1, 1, priority, key, retry_count, deliveries or retry_count + 1),
-        StoredMessage(body, content_type, headers or {}, published_at or timezone.now(), None),
+        HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
+        StoredMessage(body, content_type, headers or {}, published_at or timezone.now(), None, key),
         Held(1, uuid4()),
         lease=timedelta(seconds=30),
         claimed_at=float("-inf") if lost else time.monotonic(),

@@ -113,7 +113,7 @@ def test_payloads(payload: object, stored: bytes, content_type: str) -> None:
 
 @WAYS
 def test_all_that_can_be_said_is_stored(way: Way) -> None:
-    consumer = ConsumerFactory.create()
+    consumer = ConsumerFactory.create(exclusive_keys=True)
     producer = Producer.objects.create(name="shop")
     receipt = way(
         consumer.channel.name,

@@ -47,12 +47,12 @@ def test_no_more_than_wanted() -> None:
 
 def test_a_claim_says_what_it_took() -> None:
     consumer = ConsumerFactory.create(lease=timedelta(seconds=7))
-    [job_id] = published(consumer, 1, key="k", priority=3)
+    [job_id] = published(consumer, 1, priority=3)
     node = uuid4()
     claim = claim_from_head(consumer, node_id=node)
     [job] = claim.jobs
     row, lease = Job.objects.get(), Lease.objects.get()
-    assert job == (job_id, row.message_id, 3, "k", 0, 1, False)
+    assert job == (job_id, row.message_id, 3, 0, 1, False)
     assert (row.state, row.deliveries, row.lease) == (State.INFLIGHT, 1, lease.token)
     assert claim.taken == (lease.token, lease.leased_until)
     assert lease.leased_until - lease.claimed_at == timedelta(seconds=7)

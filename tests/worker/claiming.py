@@ -79,7 +79,7 @@ def unclaimed(
 ) -> ClaimedJob:
     """A job that no table knows."""
     handler = Handler(channel="c", consumer="c", function=lambda job: None)
-    row = HeldJob(number, number, 0, None, 0, 1)
+    row = HeldJob(number, number, 0, 0, 1)
     message = StoredMessage(b"", "", {}, None, None)  # type: ignore[arg-type]  # when is no matter
     held = Held(number, UUID(int=1))
     return in_hand(

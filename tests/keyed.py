@@ -1,0 +1,66 @@
+"""Consumers with exclusive keys, for tests."""
+
+from typing import Any
+
+from pulljobs import outcomes, pulling
+from pulljobs.models import Consumer
+from pulljobs.outcomes import Held
+from pulljobs.pulling import Puller
+from pulljobs.storage.rows import Refusal, Taken
+from tests.factories import USING, ConsumerFactory, published
+from tests.sessions import query
+
+STUCK = """
+SELECT job.id
+FROM pulljobs_job AS job
+LEFT JOIN pulljobs_exclusive_key AS row ON row.consumer_id = job.consumer_id AND row.key = job.key
+WHERE job.state = 'QUEUED'
+    AND job.available_at IS NULL
+    AND NOT EXISTS (SELECT FROM pulljobs_job WHERE id = row.holder AND reason IS NULL)
+    AND NOT EXISTS (
+        SELECT FROM pulljobs_job AS other
+        WHERE other.consumer_id = job.consumer_id
+            AND other.key = job.key
+            AND other.state = 'QUEUED'
+            AND other.available_at IS NOT NULL
+    )
+"""
+"""Parked jobs whose key is free, and that no claim would ever meet."""
+
+
+def exclusive(**options: Any) -> Consumer:
+    consumer: Consumer = ConsumerFactory.create(exclusive_keys=True, **options)
+    return consumer
+
+
+def queued(consumer: Consumer, keys: str, **options: Any) -> list[int]:
+    """Ids of new jobs, one for each letter: its key."""
+    return [published(consumer, 1, key=key, **options)[0] for key in keys]
+
+
+def claim(consumer: Consumer, wanted: int = 10, **options: Any) -> list[Held]:
+    """What one claim takes, in its order."""
+    taken, jobs, *_rest = Puller(USING, consumer).claim(wanted, **options)
+    return [Held(job.id, taken.token) for job, _message in jobs] if taken else []
+
+
+def ids(held: list[Held]) -> list[int]:
+    return [one.job_id for one in held]
+
+
+def take(consumer: Consumer, job_id: int, source: str = "QUEUED") -> Held | Refusal | None:
+    taken = pulling.take(consumer, job_id, source)  # type: ignore[arg-type]  # a State's value
+    return Held(job_id, taken.token) if isinstance(taken, Taken) else taken
+
+
+def deliver(*held: Held) -> None:
+    assert len(pulling.finish([outcomes.deliver(one) for one in held]).states) == len(held)
+
+
+def parked() -> set[int]:
+    rows = query("SELECT id FROM pulljobs_job WHERE state = 'QUEUED' AND available_at IS NULL")
+    return {id for (id,) in rows}
+
+
+def stuck() -> list[int]:
+    return [id for (id,) in query(STUCK)]

@@ -1,0 +1,453 @@
+"""Exclusive keys: one job of a key at a time, the first one first, and nobody else waits for it."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from pulljobs import operating, outcomes, pulling
+from pulljobs.models import Consumer, ExclusiveKey, Job
+from pulljobs.outcomes import Held, Settlement
+from pulljobs.publishing import publish
+from pulljobs.pulling import Puller
+from pulljobs.states import Reason
+from pulljobs.storage import jobs
+from pulljobs.storage.rows import Refusal
+from tests.factories import USING, ConsumerFactory, published
+from tests.keyed import claim, deliver, exclusive, ids, parked, queued, stuck, take
+from tests.sessions import Thread, blocked_by, pass_time, query, run, session, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SOON = timedelta(milliseconds=50)
+LATER = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_stuck() -> Iterator[None]:
+    """After every test: no parked job whose key is free."""
+    yield
+    assert stuck() == []
+
+
+class TestClaim:
+    def test_one_job_of_a_key_in_a_batch(self) -> None:
+        """E56: a, a, b, c gives the first a, b and c."""
+        consumer = exclusive()
+        first, second, b, c = queued(consumer, "aabc")
+        assert ids(claim(consumer)) == [first, b, c]
+        assert parked() == {second}
+
+    def test_the_next_of_a_key_comes_after_the_one_before_it(self) -> None:
+        """E54, E58"""
+        consumer = exclusive()
+        made, order = queued(consumer, "aaaa"), []
+        while held := claim(consumer):
+            assert claim(consumer) == []
+            order += ids(held)
+            deliver(*held)
+        assert order == made
+
+    def test_free_keys_do_not_wait_behind_a_busy_one(self) -> None:
+        consumer = exclusive()
+        busy, *rest = queued(consumer, "a" * 20 + "bcd")
+        assert ids(claim(consumer, 1)) == [busy]
+        assert ids(claim(consumer, 5)) == rest[-3:]
+
+    def test_keys_are_each_consumers_own(self) -> None:
+        one = exclusive()
+        other = exclusive(channel=one.channel)
+        publish(one.channel.name, b"x", key="a")
+        assert claim(one)
+        assert claim(other)
+
+    def test_jobs_without_a_key_run_side_by_side(self) -> None:
+        consumer = exclusive()
+        made = published(consumer, 3)
+        [keyed] = queued(consumer, "a")
+        assert ids(claim(consumer)) == [*made, keyed]
+
+    def test_no_more_than_wanted_and_the_others_stay_as_they_were(self) -> None:
+        consumer = exclusive()
+        made = queued(consumer, "abcd")
+        assert ids(claim(consumer, 2)) == made[:2]
+        assert parked() == set()
+        assert ids(claim(consumer, 2)) == made[2:]
+
+    def test_a_higher_priority_brings_its_key_forward_but_not_itself_before_the_first(self) -> None:
+        consumer = exclusive()
+        [first] = queued(consumer, "a")
+        [other] = queued(consumer, "b")
+        queued(consumer, "a", priority=9)
+        assert ids(claim(consumer, 1)) == [first]
+        assert ids(claim(consumer, 1)) == [other]
+
+    def test_what_is_due_later_does_not_hold_its_key(self) -> None:
+        consumer = exclusive()
+        [later] = queued(consumer, "a", delay=LATER)
+        [now] = queued(consumer, "a")
+        held = claim(consumer)
+        assert ids(held) == [now]
+        deliver(*held)
+        query("UPDATE pulljobs_job SET available_at = clock_timestamp()")
+        assert ids(claim(consumer)) == [later]
+
+    def test_a_key_that_another_claim_has_locked_is_passed_without_waiting(self) -> None:
+        consumer = exclusive()
+        _a, b = queued(consumer, "ab")
+        with session() as other:
+            lock_key(other, consumer, "a")
+            found = Puller(USING, consumer).claim(10)
+            assert [job.id for job, _message in found.jobs] == [b]
+            assert found.next_due is not None
+            assert found.next_due < timedelta(seconds=1)
+        assert len(claim(consumer)) == 1
+
+    def test_one_puller_finds_what_it_had_to_pass(self) -> None:
+        """Its floor stays before it."""
+        consumer = exclusive()
+        a, b, c = queued(consumer, "abc")
+        puller = Puller(USING, consumer)
+        with session() as other:
+            lock_key(other, consumer, "a")
+            assert [job.id for job, _message in puller.claim(10).jobs] == [b, c]
+            assert puller.claim(10).jobs == []
+        assert [job.id for job, _message in puller.claim(10).jobs] == [a]
+
+    def test_a_publisher_whose_transaction_stays_open_stops_nobody(self) -> None:
+        consumer = exclusive()
+        first, second = queued(consumer, "aa")
+        publishing, done = Thread(lambda: publish_and_wait(consumer, "ab")), []
+        try:
+            wait_until(lambda: OPEN == [True])
+            for _round in range(2):
+                held = claim(consumer)
+                done += ids(held)
+                deliver(*held)
+            assert claim(consumer) == []
+        finally:
+            OPEN.clear()
+        a, b = publishing.result()
+        assert done == [first, second]
+        assert ids(claim(consumer)) == [a, b]
+
+    def test_first_in_first_out_counts_by_id_among_committed_jobs(self) -> None:
+        consumer = exclusive()
+        publishing = Thread(lambda: publish_and_wait(consumer, "a"))
+        try:
+            wait_until(lambda: OPEN == [True])
+            [second, third] = queued(consumer, "aa")
+            [running] = claim(consumer)
+        finally:
+            OPEN.clear()
+        [first] = publishing.result()
+        assert running.job_id == second
+        deliver(running)
+        for expected in (first, third):
+            held = claim(consumer)
+            assert ids(held) == [expected]
+            deliver(*held)
+
+    def test_a_rollback_of_a_claim_leaves_everything_as_it_was(self) -> None:
+        consumer = exclusive()
+        first, *_rest = queued(consumer, "aa")
+        with transaction.atomic():
+            assert ids(claim(consumer)) == [first]
+            transaction.set_rollback(True)
+        assert ids(claim(consumer)) == [first]
+
+    def test_a_repeat_of_a_request_gets_the_same_jobs(self) -> None:
+        consumer = exclusive()
+        queued(consumer, "aab")
+        held = claim(consumer, request_id="r")
+        assert claim(consumer, request_id="r") == held
+
+    def test_bounds_go_together_with_keys(self) -> None:
+        consumer = exclusive(max_in_flight=2)
+        first, _second, b, _c = queued(consumer, "aabc")
+        held = claim(consumer)
+        assert ids(held) == [first, b]
+        assert Puller(USING, consumer).claim(5).refusal is Refusal.MAX_IN_FLIGHT
+        deliver(held[0])
+        assert len(claim(consumer)) == 1
+
+    def test_keys_become_exclusive_for_a_puller_that_is_at_work(self) -> None:
+        consumer = ConsumerFactory.create()
+        puller = Puller(USING, consumer)
+        published(consumer)
+        assert puller.claim(1).jobs
+        Consumer.objects.update(exclusive_keys=True)
+        first, _second = queued(consumer, "aa")
+        assert [job.id for job, _message in puller.claim(5).jobs] == [first]
+        assert puller.claim(5).jobs == []
+
+    def test_keys_that_are_exclusive_no_more_let_all_go(self) -> None:
+        consumer = exclusive()
+        _first, *rest = queued(consumer, "aaaa")
+        claim(consumer)
+        assert parked() == set(rest)
+        Consumer.objects.update(exclusive_keys=False)
+        pulling.sweep_keys()
+        assert ids(claim(consumer)) == rest
+
+
+def publish_and_wait(consumer: Consumer, keys: str) -> list[int]:
+    with transaction.atomic():
+        made = queued(consumer, keys)
+        OPEN.append(True)
+        wait_until(lambda: not OPEN)
+    return made
+
+
+OPEN: list[bool] = []
+"""While a publisher's transaction stays open."""
+
+
+def lock_key(other: object, consumer: Consumer, key: str) -> None:
+    ExclusiveKey.objects.get_or_create(consumer_id=consumer.pk, key=key)
+    run(other, "lock_keys", {"consumer_ids": [consumer.pk], "keys": [key]})  # type: ignore[arg-type]  # a session
+
+
+def kill(held: Held) -> None:
+    assert operating.kill([held.job_id], by="test").done
+
+
+def say(settlement: Callable[[Held], Settlement]) -> Callable[[Held], None]:
+    def settle(held: Held) -> None:
+        assert pulling.finish([settlement(held)]).states
+
+    return settle
+
+
+def expire(_held: Held) -> None:
+    pass_time()
+    assert pulling.reap()
+
+
+FREEING = {
+    "deliver": say(outcomes.deliver),
+    "reject": say(lambda held: outcomes.reject(held, "bad")),
+    "retry, used up": say(lambda held: outcomes.retry(held, "bad")),
+    "expire, used up": expire,
+    "kill": kill,
+}
+HOLDING = {
+    "retry": say(lambda held: outcomes.retry(held, "bad", after=timedelta())),
+    "release": say(outcomes.release),
+    "expire": expire,
+}
+
+
+class TestFreeing:
+    @pytest.mark.parametrize("event", FREEING)
+    def test_the_next_of_the_key_may_be_claimed(self, event: str) -> None:
+        """E39: a DEAD job frees its key."""
+        consumer = exclusive(max_retries=0)
+        _first, second, _third = queued(consumer, "aaa")
+        [held] = claim(consumer)
+        FREEING[event](held)
+        assert ids(claim(consumer)) == [second]
+
+    @pytest.mark.parametrize("event", HOLDING)
+    @pytest.mark.parametrize("hold", [True, False])
+    def test_the_same_job_comes_again(self, event: str, hold: bool) -> None:
+        """E59: not the next of its key, whoever held it."""
+        consumer = exclusive(hold_key_on_retry=hold)
+        first, *_rest = queued(consumer, "aaa")
+        [held] = claim(consumer)
+        HOLDING[event](held)
+        assert ids(claim(consumer)) == [first]
+        assert claim(consumer) == []
+
+    def test_a_retry_to_come_holds_its_key(self) -> None:
+        """E63: with hold_key_on_retry later jobs of the key wait."""
+        consumer = exclusive()
+        first, *_rest = queued(consumer, "aab")
+        held = claim(consumer)
+        pulling.finish([outcomes.retry(held[0], "later", after=LATER), outcomes.deliver(held[1])])
+        assert claim(consumer) == []
+        query("UPDATE pulljobs_job SET available_at = clock_timestamp() WHERE id = %s", [first])
+        assert ids(claim(consumer)) == [first]
+
+    def test_a_retry_to_come_lets_others_pass_where_it_does_not_hold_its_key(self) -> None:
+        """E63: without the flag they pass, and it takes its turn when it is due."""
+        consumer = exclusive(hold_key_on_retry=False)
+        first, second, third = queued(consumer, "aaa")
+        pulling.finish([outcomes.retry(claim(consumer)[0], "later", after=LATER)])
+        held = claim(consumer)
+        assert ids(held) == [second]
+        query("UPDATE pulljobs_job SET available_at = clock_timestamp() WHERE id = %s", [first])
+        assert claim(consumer) == []
+        deliver(*held)
+        held = claim(consumer)
+        assert ids(held) == [first]
+        deliver(*held)
+        assert ids(claim(consumer)) == [third]
+
+    def test_a_crashed_holders_job_holds_its_key_through_the_back_off(self) -> None:
+        """E59"""
+        consumer = exclusive(hold_key_on_retry=False, retry_strategy="constant:60")
+        queued(consumer, "aa")
+        [held] = claim(consumer)
+        expire(held)
+        assert claim(consumer) == []
+
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_a_kill_of_one_that_waits_lets_the_others_go_on(self, place: int) -> None:
+        consumer = exclusive()
+        made = queued(consumer, "aaaa")
+        deliver(*claim(consumer))
+        operating.kill([made.pop(1 + place)], by="test")
+        for expected in made[1:]:
+            held = claim(consumer)
+            assert ids(held) == [expected]
+            deliver(*held)
+
+    def test_a_kill_of_one_that_waits_for_its_retry_frees_its_key(self) -> None:
+        consumer = exclusive()
+        first, second = queued(consumer, "aa")
+        pulling.finish([outcomes.retry(claim(consumer)[0], "later", after=LATER)])
+        operating.kill([first], by="test")
+        assert ids(claim(consumer)) == [second]
+
+    def test_a_redriven_job_takes_its_turn(self) -> None:
+        consumer = exclusive()
+        first, second, _third = queued(consumer, "aaa")
+        say(lambda held: outcomes.reject(held, "bad"))(claim(consumer)[0])
+        held = claim(consumer)
+        operating.redrive([first])
+        assert claim(consumer) == []
+        assert ids(held) == [second]
+        deliver(*held)
+        assert ids(claim(consumer)) == [first]
+
+    def test_a_dead_worker_gives_its_keys_back(self) -> None:
+        from uuid import uuid4
+
+        consumer, node = exclusive(), uuid4()
+        first, *_rest = queued(consumer, "aa")
+        assert Puller(USING, consumer, node_id=node).claim(5).jobs
+        pulling.abandon(node, frozenset())
+        assert ids(claim(consumer)) == [first]
+
+    def test_a_key_without_jobs_is_forgotten(self) -> None:
+        consumer = exclusive()
+        queued(consumer, "aab")
+        while held := claim(consumer):
+            deliver(*held)
+        assert not ExclusiveKey.objects.exists()
+
+    def test_freeing_waits_for_a_claim_that_parks(self) -> None:
+        """Or it would not see what was parked behind its job a moment before."""
+        consumer = exclusive()
+        _first, second = queued(consumer, "aa")
+        [held] = claim(consumer, 1)
+        query("UPDATE pulljobs_job SET available_at = clock_timestamp() WHERE id = %s", [second])
+        with session() as other:
+            lock_key(other, consumer, "a")
+            finishing = Thread(lambda: deliver(held))
+            wait_until(lambda: blocked_by(other))
+            other.execute("UPDATE pulljobs_job SET available_at = NULL WHERE id = %s", [second])
+            other.commit()
+            finishing.result()
+        assert ids(claim(consumer)) == [second]
+
+    def test_a_job_claimed_again_before_its_key_was_freed_keeps_it(self) -> None:
+        consumer = exclusive(hold_key_on_retry=False)
+        queued(consumer, "aa")
+        [held] = claim(consumer)
+        params = {"consumer_ids": [consumer.pk], "keys": ["a"], "job_ids": [held.job_id]}
+        with session() as other:
+            run(other, "free_keys", params)
+            other.commit()
+        assert claim(consumer) == []
+
+
+class TestSweep:
+    def test_keys_of_jobs_that_ended_with_who_was_about_to_free_them(self) -> None:
+        consumer = exclusive()
+        _first, second = queued(consumer, "aa")
+        [held] = claim(consumer)
+        query("DELETE FROM pulljobs_job WHERE id = %s", [held.job_id])
+        assert stuck() == [second]
+        pulling.sweep_keys()
+        assert ids(claim(consumer)) == [second]
+
+    def test_idle_keys_are_forgotten_and_others_left_alone(self) -> None:
+        consumer = exclusive()
+        queued(consumer, "aabb")
+        claim(consumer, 1)
+        ExclusiveKey.objects.create(consumer_id=consumer.pk, key="idle")
+        query("UPDATE pulljobs_exclusive_key SET holder = NULL WHERE key = 'b'")
+        before = parked()
+        pulling.sweep_keys()
+        assert set(ExclusiveKey.objects.values_list("key", flat=True)) == {"a", "b"}
+        assert parked() == before
+
+    def test_it_waits_for_nobody(self) -> None:
+        consumer = exclusive()
+        queued(consumer, "a")
+        with session() as other:
+            lock_key(other, consumer, "a")
+            query("UPDATE pulljobs_job SET available_at = now() + interval '1 h'")
+            pulling.sweep_keys()
+
+
+class TestTake:
+    def test_the_first_of_a_free_key_is_given_and_holds_it(self) -> None:
+        consumer = exclusive()
+        first, second = queued(consumer, "aa")
+        held = take(consumer, first)
+        assert isinstance(held, Held)
+        assert claim(consumer) == []
+        deliver(held)
+        assert ids(claim(consumer)) == [second]
+
+    def test_one_behind_another_is_not(self) -> None:
+        consumer = exclusive()
+        _first, second = queued(consumer, "aa")
+        assert take(consumer, second) is Refusal.BUSY_KEY
+        assert Job.objects.get(id=second).deliveries == 0
+
+    def test_none_of_a_busy_key(self) -> None:
+        consumer = exclusive()
+        _first, second = queued(consumer, "aa")
+        [held] = claim(consumer)
+        assert take(consumer, second) is Refusal.BUSY_KEY
+        deliver(held)
+        assert isinstance(take(consumer, second), Held)
+
+    def test_a_dead_job_of_a_busy_key_is_not_revived(self) -> None:
+        consumer = exclusive()
+        first, _second = queued(consumer, "aa")
+        jobs.kill(USING, [first], reason=Reason.KILLED)
+        [held] = claim(consumer)
+        assert take(consumer, first, "DEAD") is Refusal.BUSY_KEY
+        deliver(held)
+        assert isinstance(take(consumer, first, "DEAD"), Held)
+        assert claim(consumer) == []
+
+    def test_what_waits_for_its_retry_may_be_taken_by_its_id(self) -> None:
+        consumer = exclusive()
+        first, _second = queued(consumer, "aa")
+        pulling.finish([outcomes.retry(claim(consumer)[0], "later", after=LATER)])
+        assert isinstance(take(consumer, first), Held)
+
+    def test_a_job_that_runs_is_not_refused_for_its_key(self) -> None:
+        """It is in another state: that is the answer."""
+        consumer = exclusive()
+        first, _second = queued(consumer, "aa")
+        claim(consumer)
+        assert take(consumer, first) is None
+
+    def test_of_many_who_take_and_claim_one_gets_the_key(self) -> None:
+        consumer = exclusive()
+        first, _second = queued(consumer, "aa")
+        with session() as other:
+            lock_key(other, consumer, "a")
+            taking = Thread(lambda: take(consumer, first))
+            wait_until(lambda: blocked_by(other))
+            assert claim(consumer) == []
+            other.commit()
+        assert isinstance(taking.result(), Held)
+        assert claim(consumer) == []
