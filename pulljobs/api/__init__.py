@@ -1,1 +1,7 @@
-"""The broker protocol over HTTP; mount it with `include("pulljobs.api.urls")`."""
+"""The broker protocol and pulling over HTTP; mount it with `include("pulljobs.api.urls")`."""
+
+from pathlib import Path
+from typing import Final
+
+DOCUMENT: Final = Path(__file__).with_name("openapi.json")
+"""The API in OpenAPI 3.1, written by docs/openapi.py."""

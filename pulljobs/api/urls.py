@@ -12,6 +12,7 @@ from pulljobs.api.views.dlq import DeadLetters
 from pulljobs.api.views.job import JobView, RequeueDeadJob
 from pulljobs.api.views.messages import Messages, MessagesStatus, MessageView
 from pulljobs.api.views.metrics import Metrics
+from pulljobs.api.views.openapi import OpenApi
 from pulljobs.api.views.producers import Producers, ProducerView
 from pulljobs.api.views.queued_jobs import QueuedJobs
 from pulljobs.api.views.scheduled import ScheduledMessages, ScheduledMessageView
@@ -50,6 +51,7 @@ BROKER = [
     path("job-status", status.JobStatus.as_view(), name="job-status"),
     path("dlq-status", status.DeadLetterStatus.as_view(), name="dlq-status"),
     path("metrics", Metrics.as_view(), name="metrics"),
+    path("openapi.json", OpenApi.as_view(), name="openapi"),
 ]
 
 # Elsewhere a project may have pages of its own.

@@ -1,0 +1,25 @@
+"""/openapi.json: the document as it is checked in, for whoever asks."""
+
+import json
+from functools import cache
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pulljobs.api import DOCUMENT
+from pulljobs.api.views.protocol import ProtocolView
+
+
+class OpenApi(ProtocolView):
+    authentication_classes = []
+
+    def get(self, request: Request) -> Response:
+        mounted_at = request.path.removesuffix("/openapi.json")
+        return Response({**_document(), "servers": [{"url": mounted_at or "/"}]})
+
+
+@cache
+def _document() -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(DOCUMENT.read_text("utf-8"))
+    return read
