@@ -1,19 +1,23 @@
 """What `manage.py check` says about a project that uses pulljobs."""
 
 import base64
+import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
-from django.db import connections
+from django.db import DatabaseError, connections
+from django.utils.module_loading import import_string
 
 from pulljobs import sealing
 from pulljobs.conf import OF_DRF, SETTING, Access, Settings, load, mistyped, settings, unknown
+from pulljobs.errors import ConfigurationError
 
 MAY_BE_ZERO = {
     "MIN_FETCH_INTERVAL",
@@ -25,6 +29,7 @@ MAY_BE_ZERO = {
     "HEALTH_PORT",
 }
 AUTHTOKEN = "rest_framework.authtoken"
+HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 RATE = re.compile(r"[1-9][0-9]{0,8}/(s|sec|second|m|min|minute|h|hour|d|day)")
 ORDERED = (
     ("CONCURRENCY", "MAX_HELD", "some threads would never get a job."),
@@ -45,7 +50,12 @@ def check_settings(
         return [Error(problem, id="pulljobs.E002") for problem in problems]
     if problems := mistyped(given):
         return [Error(problem, id="pulljobs.E003") for problem in problems]
-    return [*out_of_order(load(given)), *_wrong_engine(load(given)), *_wrong_access(load(given))]
+    return [
+        *out_of_order(load(given)),
+        *_wrong_engine(load(given)),
+        *_wrong_access(load(given)),
+        *_wrong_push(load(given)),
+    ]
 
 
 def out_of_order(settings: Settings) -> list[CheckMessage]:
@@ -111,6 +121,53 @@ def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
     yield from _wrong_keys(settings)
 
 
+def _wrong_push(settings: Settings) -> Iterator[CheckMessage]:
+    for network in settings.PUSH_ALLOWED_NETWORKS:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            yield Error(
+                f"{SETTING}['PUSH_ALLOWED_NETWORKS']: {error}.",
+                hint="Write networks such as '10.1.0.0/16', or '10.1.2.3/32' for one address.",
+                id="pulljobs.E013",
+            )
+    for port in settings.PUSH_PORTS:
+        if type(port) is not int or not 0 < port < 65536:
+            yield Error(f"{SETTING}['PUSH_PORTS']: {port!r} is no port.", id="pulljobs.E014")
+    if not HEADER.fullmatch(settings.PUSH_TOKEN_HEADER):
+        name = settings.PUSH_TOKEN_HEADER
+        yield Error(
+            f"{SETTING}['PUSH_TOKEN_HEADER']: {name!r} is no name of a header.", id="pulljobs.E015"
+        )
+
+
+@register(Tags.database)
+def check_push(
+    app_configs: Sequence[AppConfig] | None = None,
+    databases: Sequence[str] | None = None,
+    **kwargs: Any,
+) -> list[CheckMessage]:
+    """Asks the database, so only where `check --database` or `migrate` allows it."""
+    if not databases or find_spec("httpcore") is not None or not _has_push_consumers(databases):
+        return []
+    return [
+        Warning(
+            "There are push consumers, but the package httpcore is missing: nothing is delivered.",
+            hint="python -m pip install 'pulljobs[push]'",
+            id="pulljobs.W004",
+        )
+    ]
+
+
+def _has_push_consumers(databases: Sequence[str]) -> bool:
+    try:
+        using = settings().DATABASE
+        consumers = apps.get_model("pulljobs.Consumer").objects.using(using)
+        return using in databases and consumers.filter(type="push", deleted_at=None).exists()
+    except (ConfigurationError, DatabaseError):  # told by others; before the first migration
+        return False
+
+
 @register(Tags.security, deploy=True)
 def check_deployment(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
@@ -127,6 +184,32 @@ def check_deployment(
         )
         for name, (safe, may) in open_to.items()
         if (value := getattr(settings(), name)) != safe
+    ]
+
+
+@register
+def check_middleware(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    if not getattr(django_settings, "ASGI_APPLICATION", None):
+        return []
+    return [
+        Warning(
+            f"{name} in MIDDLEWARE is synchronous only: under ASGI every pull over HTTP that "
+            "lingers holds a thread, and none of them is cheap.",
+            hint="Make it async_capable, or put up with as many threads as there are pulls.",
+            id="pulljobs.W004",
+        )
+        for name in sync_only_middleware()
+    ]
+
+
+def sync_only_middleware() -> list[str]:
+    """What Django has to run on a thread from the request to the response."""
+    return [
+        name
+        for name in django_settings.MIDDLEWARE
+        if not getattr(import_string(name), "async_capable", False)
     ]
 
 

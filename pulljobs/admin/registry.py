@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import QuerySet
@@ -11,7 +12,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import operating
+from pulljobs import operating, sealing
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import Party
@@ -88,8 +89,25 @@ class ProducerAdmin(PartyAdmin):
     pass
 
 
+class ConsumerForm(PartyForm):
+    sign = forms.BooleanField(
+        required=False,
+        label=_("New signing secret"),
+        help_text=_(
+            "What is pushed is signed by it, and by the one before until the next; shown once."
+        ),
+    )
+
+    def clean_sign(self) -> bool:
+        wanted = bool(self.cleaned_data["sign"])
+        if wanted and not sealing.is_available():
+            raise ValidationError(_("Install the package cryptography first."))
+        return wanted
+
+
 @admin.register(Consumer)
 class ConsumerAdmin(PartyAdmin):
+    form = ConsumerForm
     list_display = (
         "name",
         "channel",
@@ -105,7 +123,7 @@ class ConsumerAdmin(PartyAdmin):
     actions = ("restore",)
     formfield_overrides: ClassVar[Any] = {models.URLField: {"assume_scheme": "https"}}
     own_fields = (
-        (_("Subscription"), ("channel", "type", "callback_url", "paused_until")),
+        (_("Subscription"), ("channel", "type", "callback_url", "sign", "paused_until")),
         (_("Lease"), ("lease", "protocol_lease")),
         (
             _("Retries"),
@@ -127,6 +145,17 @@ class ConsumerAdmin(PartyAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Its jobs are those of its channel's messages, so it stays there."""
         return ("channel",) if obj else ()
+
+    def save_model(self, request: HttpRequest, obj: Party, form: Any, change: bool) -> None:
+        secret = ""
+        if isinstance(obj, Consumer) and form.cleaned_data.get("sign"):
+            secret = obj.set_signing_secret()
+        super().save_model(request, obj, form, change)
+        if secret:
+            messages.warning(
+                request,
+                _("Signing secret of %s: %s Keep it now, it is not shown again.") % (obj, secret),
+            )
 
     def change_view(
         self,

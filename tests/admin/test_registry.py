@@ -1,5 +1,6 @@
 """Channels, producers and consumers, edited by people."""
 
+import html
 import re
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.urls import reverse
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.states import State
 from tests.admin.pages import listing, page, read, told
-from tests.factories import JobFactory, published
+from tests.factories import ConsumerFactory, JobFactory, published
 
 MODELS: dict[str, type[Channel] | type[Producer]] = {"channel": Channel, "producer": Producer}
 
@@ -34,6 +35,10 @@ def filled(consumer: Consumer, **changes: Any) -> dict[str, Any]:
         "retry_jitter": 0.2,
         "max_total_delay": "",
         "max_deliveries": 20,
+        "max_queued_per_key": 0,
+        "key_overflow": "reject",
+        "key_limit_counts": "queued",
+        "max_waiting": 512,
         "_continue": "1",
     }
     return fields | changes
@@ -134,3 +139,22 @@ def _token(messages: list[str]) -> str:
     found = re.fullmatch(r"Token of \S+: (\S+) Keep it now, it is not shown again\.", told)
     assert found, told
     return found[1]
+
+
+def test_a_signing_secret_is_told_once_and_the_one_before_it_signs_on(operator: Client) -> None:
+    consumer = ConsumerFactory.create()
+    url = page("consumer", consumer.pk)
+    secrets = []
+    for _turn in range(3):
+        said = " ".join(told(operator, url, filled(consumer, sign="on")))
+        secrets += re.findall(r"whsec_[0-9A-Za-z+/=]+", said)
+        consumer.refresh_from_db()
+        assert consumer.signing_secrets() == secrets[::-1][:2]
+    assert len(set(secrets)) == 3
+    for shown in (url, listing("consumer")):
+        text = read(operator, shown)
+        assert not any(secret in html.unescape(text) for secret in secrets)
+        assert consumer.signing_secrets_sealed not in text
+    told(operator, url, filled(consumer, title="renamed"))
+    consumer.refresh_from_db()
+    assert consumer.signing_secrets() == [secrets[2], secrets[1]]

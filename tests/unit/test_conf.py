@@ -108,3 +108,18 @@ def test_settings_follow_an_override() -> None:
     with override_settings(PULLJOBS={"FETCH_BATCH": 7}):
         assert settings().FETCH_BATCH == 7
     assert settings() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "id"),
+    [
+        ({"PUSH_ALLOWED_NETWORKS": ["10.1.2.3/16"]}, "pulljobs.E013"),
+        ({"PUSH_ALLOWED_NETWORKS": ["intranet"]}, "pulljobs.E013"),
+        ({"PUSH_PORTS": [0]}, "pulljobs.E014"),
+        ({"PUSH_PORTS": ["https"]}, "pulljobs.E014"),
+        ({"PUSH_TOKEN_HEADER": "X-Token: "}, "pulljobs.E015"),
+    ],
+)
+def test_a_setting_of_push_delivery_that_can_not_work(given: dict[str, Any], id: str) -> None:
+    [sentence] = told(**given)
+    assert sentence.startswith(id)
