@@ -13,7 +13,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--peers", type=_names, metavar="A,B", help="these only; all of them by default"
     )
-    parser.add_argument("--jobs", type=int, default=20_000, help="queued for each drain")
+    parser.add_argument("--jobs", type=int, default=30_000, help="queued for each drain")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--handlers", nargs="+", choices=["noop", "1ms"], default=["noop", "1ms"])
@@ -28,7 +28,7 @@ def add_to(commands: Any) -> None:
 def _add_times(parser: argparse.ArgumentParser) -> None:
     times = {
         "publish-seconds": (3.0, "a round of publishing, at the most"),
-        "drain-seconds": (5.0, "a drain, at the most: then the rate so far counts"),
+        "drain-seconds": (5.0, "a drain, at the most"),
         "latency-seconds": (5.0, "a round at 10 and at 500 jobs a second"),
         "held-seconds": (180.0, "a snapshot is held before its rounds; 0 leaves them out"),
         "held-rate": (200.0, "jobs a second that go through meanwhile"),

@@ -41,7 +41,7 @@ def about(content: Content) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in content["machine"].items())
     return (
         f"Measured on {content['at']}: {sizes['rounds']} rounds, {sizes['jobs']:,} jobs queued for"
-        f" each drain, which ends after {sizes['drain_seconds']:g} s at the latest; snapshot held"
+        f" each drain, watched for {sizes['drain_seconds']:g} s at the most; snapshot held"
         f" for {sizes['held_seconds']:g} s while {sizes['held_rate']:g} jobs a second went through."
         f"\n\nThe machine: {facts}."
     )

@@ -45,8 +45,13 @@ def order(peer: Peer, environment: Environment, database: str, *words: object) -
 def start_order(
     peer: Peer, environment: Environment, database: str, *words: object
 ) -> subprocess.Popen[bytes]:
-    command = [*environment.command, *map(str, words)]
-    return subprocess.Popen(command, env=_variables(peer, environment, database))
+    """In the background, its output thrown away."""
+    return subprocess.Popen(
+        [*environment.command, *map(str, words)],
+        env=_variables(peer, environment, database),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def _variables(peer: Peer, environment: Environment, database: str) -> dict[str, str]:

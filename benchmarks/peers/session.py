@@ -64,7 +64,7 @@ def _sizes(options: argparse.Namespace) -> Sizes:
         latency_seconds=options.latency_seconds,
         held_seconds=options.held_seconds,
         held_rate=options.held_rate,
-        held_jobs=options.jobs,
+        held_jobs=options.jobs // 2,
     )
 
 

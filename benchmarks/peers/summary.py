@@ -34,8 +34,8 @@ def spread(content: Content, peer: str, measure: str, figure: str) -> Spread | N
 
 
 def rate(content: Content, peer: str, measure: str) -> str:
-    """Jobs a second; marked where a round ended before all were done."""
-    return _cell(content, peer, measure, "rate", 1.0, _capped)
+    """Jobs a second."""
+    return _cell(content, peer, measure, "rate", 1.0)
 
 
 def microseconds(content: Content, peer: str, measure: str, figure: str) -> str:
@@ -73,10 +73,6 @@ def _cell(
     least, middle, most = (_number(value * scale) for value in values)
     mark = "\\*" if marked(found) else ""
     return f"**{middle}**{mark} ({least} to {most})" if len(found) > 1 else f"**{middle}**{mark}"
-
-
-def _capped(found: Sequence[Figures]) -> bool:
-    return any(one.get("all") is False for one in found)
 
 
 def _late(found: Sequence[Figures]) -> bool:

@@ -7,7 +7,7 @@ import sys
 import common
 from chancy import Chancy, Job, Queue, Worker
 
-CONCURRENCY = 500
+CONCURRENCY = 100
 
 logging.disable(logging.INFO)
 

@@ -42,9 +42,9 @@ else:
         "poll": 0.1,
         "timeout": 60,
         "retry": 120,
-        # Workers stay; no pruning of the saved results, which reads all of them.
+        # Workers stay; what went well is not saved, which halves the work of its one monitor.
         "recycle": 1_000_000,
-        "save_limit": 0,
+        "save_limit": -1,
         "scheduler": False,
         "log_level": "WARNING",
     }

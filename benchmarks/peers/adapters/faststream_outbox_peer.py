@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 QUEUE = "jobs"
 FETCH = 500
 WORKERS = 20
-FLUSH = 100
+FLUSH = 500
 
 metadata = MetaData()
 table = make_outbox_table(metadata)

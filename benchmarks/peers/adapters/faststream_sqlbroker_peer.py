@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 QUEUE = "jobs"
 FETCH = 500
-WORKERS = 20
+WORKERS = 10
 
 engine = create_async_engine(common.database_url("postgresql+asyncpg"))
 broker = SqlBroker(engine=engine, log_level=logging.WARNING)

@@ -4,6 +4,7 @@ import { handle, run } from "./common.mjs";
 
 const QUEUE = "jobs";
 const BATCH = 500;
+const LOOPS = 2;
 
 const boss = new PgBoss({
   host: process.env.PGHOST,
@@ -34,7 +35,12 @@ async function work() {
   await boss.start();
   await boss.work(
     QUEUE,
-    { batchSize: BATCH, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 },
+    {
+      batchSize: BATCH,
+      localConcurrency: LOOPS,
+      burstWhenBatchFull: true,
+      pollingIntervalSeconds: 0.5,
+    },
     async (jobs) => {
       await Promise.all(jobs.map((job) => handle(job.data)));
     },

@@ -10,7 +10,7 @@ from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
 from pgqueuer.queries import Queries
 
-BATCH_SIZE = 250
+BATCH_SIZE = 500
 POOL = 5
 
 

@@ -5,7 +5,7 @@ import sys
 import common
 from procrastinate_app import app, job
 
-CONCURRENCY = 30
+CONCURRENCY = 100
 
 
 async def migrate():

@@ -6,7 +6,11 @@ import sys
 import common
 import django
 
-CONCURRENCY = 8
+FLAGS = {
+    "--concurrency": "16",
+    "--fetch-batch": "500",
+    "--flush-size": "500",
+}
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
 django.setup()
@@ -37,10 +41,8 @@ def publish_many(batches):
 
 
 def work(processes):
-    common.processes(
-        processes,
-        [sys.executable, "-m", "django", "runpullworker", "--concurrency", str(CONCURRENCY)],
-    )
+    command = [sys.executable, "-m", "django", "runpullworker", "--processes", str(processes)]
+    os.execvp(command[0], [*command, *(word for flag in FLAGS.items() for word in flag)])
 
 
 if __name__ == "__main__":
