@@ -27,6 +27,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "pulljobs.api.middleware.request_id",
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -66,6 +67,21 @@ DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED"
 # So that several test runs can share a server.
 DATABASES["default"]["TEST"] = {"NAME": env.str("TEST_DATABASE", default="") or None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"request_id": {"()": "pulljobs.api.request_ids.InLogs"}},
+    "formatters": {"plain": {"format": "%(levelname)s [%(request_id)s] %(name)s: %(message)s"}},
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "filters": ["request_id"],
+            "formatter": "plain",
+        }
+    },
+    "root": {"handlers": ["console"], "level": "WARNING"},
+}
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"

@@ -23,13 +23,16 @@ def party(form: QueryDict, id: str) -> dict[str, Any]:
         raise exceptions.bad_field(
             f"token must be up to {LONGEST} ASCII letters, digits and signs, without spaces."
         )
-    for word, text in (("The id", id), ("name", title)):
-        if len(text) > LONGEST or "\x00" in text:
-            raise exceptions.bad_field(f"{word} must have {LONGEST} characters or fewer, no NUL.")
+    check_text("name", title)
     return {
         "title": "" if title == id else title,
         "token": token or get_random_string(RANDOM_TOKEN),
     }
+
+
+def check_text(word: str, text: str) -> None:
+    if len(text) > LONGEST or "\x00" in text:
+        raise exceptions.bad_field(f"{word} must have {LONGEST} characters or fewer, no NUL.")
 
 
 def consumer(form: QueryDict) -> dict[str, Any]:

@@ -71,7 +71,9 @@ class PartyView(UserView):
 
     def put(self, request: Request, **names: str) -> Response:
         """Make it, or change it where it is as the caller has seen it."""
-        form, key = bodies.form(request), self.key(names)
+        form = bodies.form(request)
+        key = self.key(names)
+        forms.check_text("The id", key["name"])
         fields: dict[str, Any] = {}
 
         def decide(existing: Party | None) -> dict[str, Any]:

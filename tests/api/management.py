@@ -1,0 +1,54 @@
+"""A user of Django that manages the broker over HTTP."""
+
+from typing import Any
+
+from django.contrib.auth.models import Permission, User
+from django.http import HttpResponse
+from django.test import Client
+from django.utils.http import urlencode
+from rest_framework.authtoken.models import Token
+
+FORM = "application/x-www-form-urlencoded"
+ALL = ("view", "add", "change", "delete")
+
+
+def user(name: str, *verbs: str, models: tuple[str, ...] = ()) -> User:
+    """Who has the permissions of these verbs, on all models of ours or on some."""
+    made = User.objects.create(username=name)
+    Token.objects.create(user=made, key=name)
+    permissions = Permission.objects.filter(content_type__app_label="pulljobs")
+    for permission in permissions:
+        verb, _, model = permission.codename.partition("_")
+        if verb in verbs and (not models or model in models):
+            made.user_permissions.add(permission)
+    return made
+
+
+class Manager:
+    """Speaks HTTP as a user, whose token is the name; as nobody without one."""
+
+    def __init__(self, name: str | None = None) -> None:
+        self.client = Client(raise_request_exception=True)
+        self.headers = {"Authorization": f"Token {name}"} if name else {}
+
+    def get(self, url: str, **query: Any) -> Any:
+        url = f"{url}?{urlencode(query, doseq=True)}" if query else url
+        return self.client.get(url, headers=self.headers)
+
+    def put(
+        self, url: str, seen: Any = None, *, content_type: str = FORM, **fields: Any
+    ) -> HttpResponse:
+        """`seen`: an answer whose Last-Modified goes back, or a text to send instead."""
+        return self._send("PUT", url, seen, urlencode(fields), content_type)
+
+    def delete(self, url: str, seen: Any = None) -> HttpResponse:
+        return self._send("DELETE", url, seen, "", "")
+
+    def _send(self, method: str, url: str, seen: Any, body: str, content_type: str) -> HttpResponse:
+        headers = dict(self.headers)
+        if seen is not None:
+            told = seen if isinstance(seen, str) else seen["Last-Modified"]
+            headers["If-Unmodified-Since"] = told
+        extra = {"CONTENT_TYPE": content_type}  # which the client leaves out without a body
+        answer: Any = self.client.generic(method, url, body, headers=headers, **extra)
+        return answer

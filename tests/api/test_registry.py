@@ -1,0 +1,365 @@
+"""Producers, channels and consumers: GET, PUT and DELETE, and who may."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.utils.dateparse import parse_datetime
+from django.utils.http import http_date
+
+from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.publishing import publish
+from tests.api.caller import subscription
+from tests.api.management import Manager, user
+from tests.sessions import at_once
+
+URL = "http://example.com/hook?a=1"
+ITEMS = ["/producer/p", "/channel/orders", "/channel/orders/consumer/k"]
+LISTS = ["/producers", "/channels", "/channel/orders/consumers"]
+
+
+@pytest.fixture
+def orders(manager: Manager) -> Any:
+    return manager.put("/channel/orders", token="secret", name="Orders")
+
+
+def fields_of(url: str, **more: Any) -> dict[str, Any]:
+    return {"callbackUrl": URL, **more} if "consumer" in url else more
+
+
+@pytest.mark.parametrize("url", ITEMS)
+def test_a_put_makes_it_and_a_get_shows_the_same(url: str, orders: Any, manager: Manager) -> None:
+    """200 also for a new one, and Last-Modified is ChangedAt as an HTTP date."""
+    seen = orders if url == "/channel/orders" else None
+    made: Any = manager.put(url, seen, **fields_of(url, token="t-1", name="A name"))
+    assert made.status_code == 200, made.content
+    got = manager.get(url)
+    assert (got.status_code, got.json()) == (200, made.json())
+    assert got["Last-Modified"] == made["Last-Modified"]
+    changed_at = parse_datetime(got.json()["ChangedAt"])
+    assert isinstance(changed_at, datetime)
+    assert http_date(int(changed_at.timestamp())) == got["Last-Modified"]
+    assert got.json()["ID"] == url.rpartition("/")[2]
+    assert (got.json()["Name"], got.json()["Token"]) == ("A name", "t-1")
+
+
+def test_the_shapes(orders: Any, manager: Manager) -> None:
+    manager.put("/producer/p")
+    manager.put("/channel/orders/consumer/k", callbackUrl=URL, type="pull")
+    assert list(manager.get("/producer/p").json()) == ["ID", "Name", "Token", "ChangedAt"]
+    channel = manager.get("/channel/orders").json()
+    assert {key: channel[key] for key in channel if key.endswith("URL")} == {
+        "ConsumersURL": "/channel/orders/consumers",
+        "MessagesURL": "/channel/orders/messages",
+        "BroadcastURL": "/channel/orders/broadcast",
+        "MessagesStatusURL": "/channel/orders/messages-status",
+    }
+    consumer = manager.get("/channel/orders/consumer/k").json()
+    assert consumer["CallbackURL"] == URL
+    assert consumer["DeadLetterQueueURL"] == "/channel/orders/consumer/k/dlq"
+    assert consumer["Type"] == "pull"
+
+
+@pytest.mark.parametrize("url", ITEMS)
+def test_what_is_left_out_is_set_too(url: str, orders: Any, manager: Manager) -> None:
+    """A PUT without a token rolls it, without a name resets it, without a type makes it push."""
+    seen = orders if url == "/channel/orders" else None
+    first: Any = manager.put(url, seen, **fields_of(url, token="t-1", name="A name", type="pull"))
+    second: Any = manager.put(url, first, **fields_of(url))
+    assert re.fullmatch(r"[A-Za-z0-9]{12}", second.json()["Token"])
+    assert second.json()["Name"] == second.json()["ID"]
+    if "consumer" in url:
+        assert (first.json()["Type"], second.json()["Type"]) == ("pull", "push")
+
+
+@pytest.mark.parametrize("url", ITEMS)
+def test_preconditions(url: str, orders: Any, manager: Manager) -> None:
+    """400 without, 412 with another text, even one that means the same time or a later one."""
+    made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
+    told = made["Last-Modified"]
+    for seen, status in [(None, 400), ("", 400), ("x", 412), (f" {told}x", 412)]:
+        assert manager.put(url, seen, **fields_of(url, token="new")).status_code == status
+    assert manager.get(url).json() == made.json()
+    assert manager.put(url, made, **fields_of(url, token="new")).status_code == 200
+    assert manager.put(url, made, **fields_of(url, token="newer")).status_code == 412
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("url", ITEMS)
+def test_of_writers_at_once_one_wins(url: str, orders: Any, manager: Manager) -> None:
+    """Also within one second: the precondition is checked under the row's lock."""
+    made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
+
+    def put(number: int) -> int:
+        return Manager("boss").put(url, made, **fields_of(url, token=f"t-{number}")).status_code
+
+    assert sorted(at_once(6, put)) == [200] + [412] * 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_makers_at_once_one_makes_it(manager: Manager) -> None:
+    def put(number: int) -> int:
+        return Manager("boss").put("/producer/p", token=f"t-{number}").status_code
+
+    assert sorted(at_once(6, put)) == [200] + [400] * 5
+
+
+@pytest.mark.parametrize("url", ITEMS)
+def test_a_put_that_changes_nothing_leaves_the_time(
+    url: str, orders: Any, manager: Manager
+) -> None:
+    seen = orders if url == "/channel/orders" else None
+    first: Any = manager.put(url, seen, **fields_of(url, token="t", name="n", type="push"))
+    second: Any = manager.put(url, first, **fields_of(url, token="t", name="n", type="push"))
+    assert second.json() == first.json()
+
+
+@pytest.mark.parametrize("url", ITEMS)
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "",
+        "application/json",
+        "multipart/form-data; boundary=x",
+        "Application/x-www-form-urlencoded",
+    ],
+)
+def test_only_a_form_is_taken(url: str, content_type: str, orders: Any, manager: Manager) -> None:
+    assert manager.put(url, orders, content_type=content_type, token="t").status_code == 415
+
+
+def test_the_media_type_ends_at_the_semicolon(manager: Manager) -> None:
+    form = "application/x-www-form-urlencoded; charset=utf-8"
+    answer: Any = manager.put("/producer/p", content_type=form, name="Größe")
+    assert (answer.status_code, answer.json()["Name"]) == (200, "Größe")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"token": "with space"},
+        {"token": "é"},
+        {"token": "x" * 256},
+        {"name": "x" * 256},
+        {"name": "a\x00b"},
+        {f"f{number}": "x" for number in range(1001)},
+    ],
+)
+def test_fields_out_of_bounds(fields: dict[str, str], manager: Manager) -> None:
+    answer = manager.put("/producer/p", **fields)
+    assert (answer.status_code, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")
+    assert not Producer.objects.exists()
+
+
+def test_bodies_and_names_that_are_too_long(manager: Manager) -> None:
+    assert manager.put("/producer/p", name="x" * 20_000).status_code == 413
+    assert manager.put(f"/producer/{'p' * 256}").status_code == 400
+    assert manager.put("/producer/%00").status_code == 400
+    assert manager.get("/producer/%00").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "/hook", "example.com", "ftp://a/b", "mailto:x", "http://", "http://a b/", "http://[x"],
+)
+def test_the_callback_url_must_be_absolute(url: str, orders: Any, manager: Manager) -> None:
+    """Also of a pull consumer."""
+    path = "/channel/orders/consumer/k"
+    assert manager.put(path, callbackUrl=url, type="pull").status_code == 400
+    assert manager.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "type"),
+    [({}, "push"), ({"type": ""}, "push"), ({"type": "pull"}, "pull"), ({"type": "push"}, "push")],
+)
+def test_e01_types(fields: dict[str, str], type: str, orders: Any, manager: Manager) -> None:
+    answer: Any = manager.put("/channel/orders/consumer/k", callbackUrl=URL, **fields)
+    assert (answer.status_code, answer.json()["Type"]) == (200, type)
+
+
+@pytest.mark.parametrize("type", ["Pull", "PUSH", "x", "pull "])
+def test_e01_another_type_changes_nothing(type: str, orders: Any, manager: Manager) -> None:
+    path = "/channel/orders/consumer/k"
+    assert manager.put(path, callbackUrl=URL, type=type).status_code == 400
+    assert not Consumer.objects.exists()
+    made = manager.put(path, callbackUrl=URL, type="pull")
+    before = manager.get(path).json()
+    assert manager.put(path, made, callbackUrl=URL, type=type).status_code == 400
+    assert manager.get(path).json() == before
+
+
+def test_the_order_of_checks_of_a_consumer(orders: Any, manager: Manager) -> None:
+    """Not a form, no channel, no precondition, another one, callbackUrl, type."""
+    path = "/channel/orders/consumer/k"
+    made = manager.put(path, callbackUrl=URL)
+    bad = {"callbackUrl": "x", "type": "x"}
+    assert manager.put("/channel/x/consumer/k", content_type="", **bad).status_code == 415
+    assert manager.put("/channel/x/consumer/k", **bad).status_code == 404
+    assert manager.put(path, None, **bad).status_code == 400
+    assert manager.put(path, "x", **bad).status_code == 412
+    assert b"callbackUrl" in manager.put(path, made, **bad).content
+    assert b"type" in manager.put(path, made, callbackUrl=URL, type="x").content
+
+
+@pytest.mark.parametrize(
+    "url", [*ITEMS, "/channel/orders/consumers", "/channel/orders/consumer/k/dlq"]
+)
+def test_unknown_ones_are_404(url: str, manager: Manager) -> None:
+    answer = manager.get(url)
+    assert (answer.status_code, answer["Content-Type"]) == (404, "text/plain; charset=utf-8")
+
+
+def test_ids_compare_exactly(orders: Any, manager: Manager) -> None:
+    for name in ("ORDERS", "order_", "%25", "orders%20"):
+        assert manager.get(f"/channel/{name}").status_code == 404
+
+
+def test_ids_are_free_text(manager: Manager) -> None:
+    assert manager.put("/channel/Gr%C3%B6%C3%9Fe%201%25").status_code == 200
+    made = Channel.objects.get()
+    assert made.name == "Größe 1%"
+    [link] = manager.get("/channels").json()["Result"]
+    assert manager.get(link).json()["ID"] == made.name
+    assert manager.get(manager.get(link).json()["ConsumersURL"]).status_code == 200
+
+
+# Lists
+
+
+@pytest.mark.parametrize("url", LISTS)
+def test_lists_page_by_25_newest_first(url: str, orders: Any, manager: Manager) -> None:
+    """A page that is not empty links both ways, the end is an empty one, and back is back."""
+    item = {"/producers": "/producer/", "/channels": "/channel/"}.get(url, url[:-1] + "/")
+    names = [f"n{number}" for number in range(60)]
+    for name in names:
+        _make(url, name)
+    made = [f"{item}{name}" for name in reversed(names)]
+    expected = [*made, "/channel/orders"] if url == "/channels" else made
+    first = manager.get(url)
+    assert list(first.json()) == ["Result", "Pages", "Links"]
+    assert first.json()["Links"] is None
+    seen, page, pages = [], first, []
+    while page.json()["Result"]:
+        assert set(page.json()["Pages"]) == {"next", "previous"}
+        pages.append(page.json()["Result"])
+        seen += pages[-1]
+        last, page = page, manager.get(page.json()["Pages"]["next"])
+    assert (seen, [len(one) for one in pages]) == (expected, [25, 25, len(expected) - 50])
+    assert page.json() == {"Result": [], "Pages": {}, "Links": None}
+    back = manager.get(last.json()["Pages"]["previous"])
+    assert back.json()["Result"] == pages[1]
+    assert manager.get(back.json()["Pages"]["previous"]).json()["Result"] == pages[0]
+    assert manager.get(first.json()["Pages"]["previous"]).json()["Pages"] == {}
+
+
+def _make(url: str, name: str) -> None:
+    if url == "/producers":
+        Producer.objects.create(name=name)
+    elif url == "/channels":
+        Channel.objects.create(name=name)
+    else:
+        Consumer.objects.create(name=name, channel=Channel.objects.get(name="orders"))
+
+
+@pytest.mark.parametrize("url", LISTS)
+@pytest.mark.parametrize(
+    "cursor", ["x", "MQ==", "fHg=", "8J+YgHwx", "9" * 5000, "OTk5OTk5OTk5OTk5OTk5OTk5OTk5fDE="]
+)
+@pytest.mark.parametrize("name", ["next", "previous"])
+def test_a_cursor_that_can_t_be_read_is_ignored(
+    url: str, cursor: str, name: str, orders: Any, manager: Manager
+) -> None:
+    assert manager.get(url, **{name: cursor}).json() == manager.get(url).json()
+
+
+@pytest.mark.parametrize("url", LISTS)
+def test_both_cursors_are_400(url: str, orders: Any, manager: Manager) -> None:
+    assert manager.get(url, next="x", previous="y").status_code == 400
+
+
+# Deleting
+
+
+def test_a_consumer_without_jobs_is_deleted(orders: Any, manager: Manager) -> None:
+    path = "/channel/orders/consumer/k"
+    made = manager.put(path, callbackUrl=URL)
+    assert manager.delete(path).status_code == 400
+    assert manager.delete(path, "x").status_code == 412
+    assert manager.delete(path, made).status_code == 204
+    for answer in (manager.get(path), manager.delete(path, made)):
+        assert answer.status_code == 404
+    assert manager.get("/channel/orders/consumers").json()["Result"] == []
+    assert publish("orders", b"x").job_ids == []
+
+
+def test_a_deleted_consumer_can_be_put_again(orders: Any, manager: Manager) -> None:
+    path = "/channel/orders/consumer/k"
+    manager.delete(path, manager.put(path, callbackUrl=URL))
+    assert manager.put(path, callbackUrl=URL, token="t").status_code == 200
+    assert manager.get(path).json()["Token"] == "t"
+    assert len(publish("orders", b"x").job_ids) == 1
+
+
+def test_a_consumer_with_jobs_stays(manager: Manager) -> None:
+    """409 says how many there are, and how to get rid of them."""
+    subscription("orders", "k")
+    for _ in range(3):
+        publish("orders", b"x")
+    seen = manager.get("/channel/orders/consumer/k")
+    answer = manager.delete("/channel/orders/consumer/k", seen)
+    assert answer.status_code == 409
+    assert b"3 jobs" in answer.content
+    assert b"queued-jobs" in answer.content
+    assert manager.get("/channel/orders/consumer/k").status_code == 200
+
+
+def test_deleting_asks_for_what_is_there(orders: Any, manager: Manager) -> None:
+    assert manager.delete("/channel/x/consumer/k", "x").status_code == 404
+    assert manager.delete("/channel/orders/consumer/x", "x").status_code == 404
+
+
+# Who may
+
+
+@pytest.mark.parametrize("url", [*ITEMS, *LISTS])
+def test_nobody_is_asked_who_it_is(url: str, orders: Any) -> None:
+    assert Manager().get(url).status_code in (401, 403)
+    assert Manager().put(url).status_code in (401, 403) if url in ITEMS else True
+
+
+@pytest.mark.parametrize(
+    ("verbs", "expected"),
+    [
+        ((), [403, 403, 403]),
+        (("view",), [200, 403, 403]),
+        (("view", "change"), [200, 403, 403]),
+        (("view", "add", "change"), [200, 200, 403]),
+        (("delete",), [403, 403, 204]),
+    ],
+)
+def test_each_verb_needs_its_permission(
+    verbs: tuple[str, ...], expected: list[int], orders: Any, manager: Manager
+) -> None:
+    path = "/channel/orders/consumer/k"
+    made = manager.put(path, callbackUrl=URL, token="t")
+    user("clerk", *verbs)
+    clerk = Manager("clerk")
+    got, put = clerk.get(path), clerk.put(path, made, callbackUrl=URL, token="t")
+    assert [got.status_code, put.status_code, clerk.delete(path, made).status_code] == [
+        *expected[:2],
+        expected[2] if put.status_code != 200 else 403,
+    ]
+
+
+@pytest.mark.parametrize("url", ITEMS)
+def test_tokens_are_shown_to_those_who_may_change_them(
+    url: str, orders: Any, manager: Manager
+) -> None:
+    if url != "/channel/orders":
+        manager.put(url, **fields_of(url, token="secret"))
+    user("reader", "view")
+    assert manager.get(url).json()["Token"] == "secret"
+    assert "Token" not in Manager("reader").get(url).json()
+    assert b"secret" not in Manager("reader").get(url).content
