@@ -73,13 +73,18 @@ def check_time(at: datetime) -> None:
         raise ScheduledTooSoon(least.total_seconds())
 
 
-def dispatch() -> int | None:
-    """Publish a batch of what is due, each exactly once; how many were met. None: none."""
+def dispatch() -> int:
+    """Publish what is due, each exactly once, a batch a transaction; how many."""
     using = settings().DATABASE
-    with transaction.atomic(using=using):
-        due = scheduled.due(using, BATCH)
-        scheduled.mark_dispatched(using, [one.pk for one in due if _published(using, one)])
-    return len(due) or None
+    published = 0
+    while True:
+        with transaction.atomic(using=using):
+            due = scheduled.due(using, BATCH)
+            done = [one.pk for one in due if _published(using, one)]
+            scheduled.mark_dispatched(using, done)
+        if not due:
+            return published
+        published += len(done)
 
 
 def _published(using: str, due: ScheduledMessage) -> bool:

@@ -1,11 +1,11 @@
-"""The reaper: gives back what leases hold that are over, and does the upkeep that is due."""
+"""The reaper: gives back what leases hold that are over, and does what else is due."""
 
 import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from pulljobs import operating, pulling
+from pulljobs import operating, pulling, scheduling
 from pulljobs.conf import Settings
 from pulljobs.storage import nodes
 
@@ -30,6 +30,7 @@ class Reaper:
         while pulling.reap() is not None:
             self._on_reaped()
         pulling.sweep_keys()
+        scheduling.dispatch()
         self._maintain()
         return self._limits.REAP_INTERVAL.total_seconds()
 
