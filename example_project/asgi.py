@@ -2,5 +2,7 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from pulljobs.api.asgi import with_pulls
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
-application = get_asgi_application()
+application = with_pulls(get_asgi_application())

@@ -13,6 +13,7 @@ from pulljobs.api import exceptions
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import Party
+from pulljobs.storage import protocol
 
 CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
 CONSUMER_TOKEN: Final = "X-Broker-Consumer-Token"
@@ -64,8 +65,13 @@ def known(
     unknown: Callable[[], Exception] = exceptions.unknown_consumer,
 ) -> Consumer:
     """The consumer, its channel beside it, once both tokens are right; for views of any kind."""
-    channel = known_channel(headers, channel_name)
-    consumer = find_consumer(channel, consumer_name)
+    # A name that PostgreSQL can't hold is nobody's, like the empty one.
+    names = ("" if NUL in name else name for name in (channel_name, consumer_name))
+    found = protocol.parties(settings().DATABASE, *names)
+    if found is None:
+        raise exceptions.unknown_channel()
+    channel, consumer = found
+    _check(channel, headers)
     if consumer is None:
         raise unknown()
     if not shows(consumer, headers.get(CONSUMER_TOKEN, "")):
@@ -78,9 +84,13 @@ def known_channel(headers: Mapping[str, str], name: str) -> Channel:
     channel = find(Channel, name)
     if channel is None:
         raise exceptions.unknown_channel()
+    _check(channel, headers)
+    return channel
+
+
+def _check(channel: Channel, headers: Mapping[str, str]) -> None:
     if not shows(channel, headers.get(CHANNEL_TOKEN, "")):
         raise exceptions.wrong_channel_token()
-    return channel
 
 
 def shows(party: Party, token: str) -> bool:

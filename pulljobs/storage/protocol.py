@@ -2,15 +2,17 @@
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db.models import OuterRef, Subquery
 
 from pulljobs.floors import Entry, Position, Snapshot
-from pulljobs.models import ArchivedJob, Job, Lease
+from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage.statements import run
+
+M = TypeVar("M", Channel, Consumer)
 
 
 class Place(NamedTuple):
@@ -97,12 +99,37 @@ def _settled_under(using: str, job_id: int) -> UUID | None:
     return rows.values_list("lease_token", flat=True).first()
 
 
+def parties(using: str, channel: str, consumer: str) -> tuple[Channel, Consumer | None] | None:
+    """Who bears these names, as far as callers are asked about it; other fields load when read."""
+    rows = run(using, "caller", {"channel": channel, "consumer": consumer})
+    if not rows:
+        return None
+    [(channel_id, digest, *told)] = rows
+    found = _loaded(Channel, using, id=channel_id, name=channel, token_digest=digest)
+    fields = dict(zip(_OF_CONSUMER, told, strict=True))
+    if fields["id"] is None:
+        return found, None
+    named = _loaded(Consumer, using, name=consumer, channel_id=channel_id, **fields)
+    named.channel = found
+    return found, named
+
+
+_OF_CONSUMER: Final = ("id", "token_digest", "type", "lease", "protocol_lease", "max_waiting")
+
+
+def _loaded(model: type[M], using: str, **told: Any) -> M:
+    """An instance with these fields; Django wants them in the order of the model's."""
+    names = [field.attname for field in model._meta.concrete_fields if field.attname in told]
+    return model.from_db(using, names, [told[name] for name in names])
+
+
 def jobs_of(using: str, consumer_id: int, job_ids: Collection[int]) -> set[int]:
     """Those of the jobs that are this consumer's: live ones, and settled ones by their history."""
-    live = Job.objects.using(using).filter(id__in=job_ids)
-    owners = dict(live.values_list("id", "consumer_id"))
-    for job_id in set(job_ids) - owners.keys():
+    params = {"consumer_id": consumer_id, "job_ids": list(job_ids)}
+    owned: dict[int, bool] = dict(run(using, "owned", params)) if job_ids else {}
+    for job_id in set(job_ids) - owned.keys():
         # One by one: a join might scan days that nobody has analyzed yet.
         settled = ArchivedJob.objects.using(using).filter(job_id=job_id)
-        owners |= settled.values_list("job_id", "consumer_id")[:1]
-    return {job_id for job_id, owner in owners.items() if owner == consumer_id}
+        owners = list(settled.values_list("consumer_id", flat=True)[:1])
+        owned[job_id] = owners == [consumer_id]
+    return {job_id for job_id, owns in owned.items() if owns}

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulljobs import outcomes, pulling
@@ -54,7 +53,10 @@ class Line:
         self._dry = False
         """Nothing was there after we had registered: whatever comes wakes us."""
         self._row = asyncio.Lock()
-        self.pulls: list[Pull] = []
+        # Dicts, for they keep the order and forget one at once.
+        self.pulls: dict[Pull, None] = {}
+        self._asking: dict[Pull, None] = {}
+        """Those of them that do not linger."""
         self.registered = 0
         """Pulls that our row says wait here."""
         self.registered_until = 0.0
@@ -73,23 +75,25 @@ class Line:
 
     @property
     def lingering(self) -> int:
-        return sum(pull.lingers for pull in self.pulls)
+        return len(self.pulls) - len(self._asking)
 
     def join(self, pull: Pull) -> None:
         self._puller.consumer = pull.consumer  # The newest look at its row.
         self.joined_at = time.monotonic()
-        self.pulls.append(pull)
+        self.pulls[pull] = None
         if pull.lingers:
             loop = asyncio.get_running_loop()
             pull.timer = loop.call_later(pull.asked.expires, self._expire, pull)
+        else:
+            self._asking[pull] = None
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve())
         elif not (self._dry and pull.lingers and len(self.pulls) <= self.registered):
             self.wake()
 
     def drop(self, pull: Pull) -> None:
-        with suppress(ValueError):
-            self.pulls.remove(pull)
+        self.pulls.pop(pull, None)
+        self._asking.pop(pull, None)
         if pull.timer is not None:
             pull.timer.cancel()
 
@@ -136,7 +140,7 @@ class Line:
     def _after(self, error: Exception) -> float:
         """Who lingers goes on to, for it may pass; the others are told now."""
         unreachable = isinstance(error, exceptions.UNREACHABLE)
-        for pull in self._leave([pull for pull in self.pulls if not pull.lingers]):
+        for pull in self._leave(self._asking):
             pull.refuse(exceptions.unreachable() if unreachable else error)
         self._failures = min(self._failures + 1, 10)
         pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
@@ -146,7 +150,7 @@ class Line:
     async def _claim_all(self) -> timedelta | None:
         """Claim until nothing is left for those in line; when something falls due."""
         while party := self._party():
-            asking = [pull for pull in self.pulls if not pull.lingers]
+            asking = list(self._asking)
             claim = await self._on_thread(partial(self._claim, party))
             await self._deal(party, claim)
             if claim.refusal is Refusal.DELETED:
@@ -159,13 +163,16 @@ class Line:
 
     def _party(self) -> list[Pull]:
         """Those at the head of the line whose claim can be one."""
-        self.pulls = [pull for pull in self.pulls if not pull.future.done()]
-        if not self.pulls or not self.pulls[0].asked.is_plain:
-            return self.pulls[:1]
-        plain = list(takewhile(lambda pull: pull.asked.is_plain, self.pulls))
-        wants = accumulate(pull.asked.batch for pull in plain)
-        fit = sum(1 for _ in takewhile(lambda want: want <= settings().MAX_BATCH, wants))
-        return plain[: max(fit, 1)]
+        party: list[Pull] = []
+        wanted = 0
+        for pull in self.pulls:
+            wanted += pull.asked.batch
+            if party and not (pull.asked.is_plain and wanted <= settings().MAX_BATCH):
+                break
+            party.append(pull)
+            if not pull.asked.is_plain:
+                break
+        return party
 
     def _claim(self, party: list[Pull]) -> Claim:
         asked = party[0].asked

@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether its claim may be one with those of others, to be dealt out."""
-        return not (self.max_bytes or self.request_id or self.incremental_timeout)
+        return self[2:] == (None, None, None)
 
 
 class Answer(NamedTuple):

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import partial
-from typing import Any
-
-from django.http import HttpResponse, JsonResponse
+from typing import Any, NamedTuple
 
 from pulljobs import pulling
 from pulljobs.api import pull_bodies
-from pulljobs.api.lingering.pull import Answer, Why
+from pulljobs.api.lingering.pull import Answer, Asked, Why
 from pulljobs.api.pull_bodies import Word
-from pulljobs.api.views.pull import PullView
+from pulljobs.api.views.leases import LeaseView
+from pulljobs.api.views.pull import pull
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.outcomes import Settlement
@@ -27,22 +25,32 @@ class Status(StrEnum):
     """The database would not take it; no text that came through `clean` is known to do that."""
 
 
-class AckView(PullView):
+class Acked(NamedTuple):
+    answer: dict[str, Any]
+    settled: bool
+    """All of it."""
+    asked: Asked | None
+
+
+class AckView(LeaseView[Acked]):
     largest_body = 2 * 1024 * 1024
 
-    async def answer(self, consumer: Consumer, body: bytes) -> HttpResponse:
+    def begin(self, consumer: Consumer, body: bytes) -> Acked:
         given = pull_bodies.fields(body)
         words, asked = pull_bodies.words(given), pull_bodies.asked_beside(given)
-        statuses = await self.on_thread(partial(settle, consumer, words))
+        statuses = settle(consumer, words)
         told = [
             {"ID": word.id, "Status": status} for word, status in zip(words, statuses, strict=True)
         ]
-        answer: dict[str, Any] = {"Results": told}
+        return Acked({"Results": told}, set(statuses) <= {Status.OK}, asked)
+
+    async def finish(self, consumer: Consumer, begun: Acked) -> dict[str, Any]:
+        answer, settled, asked = begun
         if asked is None:
-            return JsonResponse(answer)
-        if set(statuses) <= {Status.OK}:
-            return JsonResponse(answer | await self.pull(consumer, asked))
-        return JsonResponse(answer | pull_bodies.pulled(asked, Answer(Why.ACK_FAILED)))
+            return answer
+        if not settled:
+            return answer | pull_bodies.pulled(asked, Answer(Why.ACK_FAILED))
+        return answer | await pull(self, consumer, asked)
 
 
 def settle(consumer: Consumer, words: Sequence[Word]) -> list[Status]:

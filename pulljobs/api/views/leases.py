@@ -6,16 +6,17 @@ on its thread.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from asgiref.sync import SyncToAsync
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.views import View
 from rest_framework.exceptions import Throttled
 
 from pulljobs.api import exceptions, problems, request_ids, throttling
+from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import known
 from pulljobs.api.lingering.room import waiting_room
 from pulljobs.models import Consumer
@@ -25,8 +26,8 @@ LARGEST_BODY: Final = 16 * 1024
 T = TypeVar("T")
 
 
-class LeaseView(View):
-    """For the consumer that the URL names; `answer` gets the body, whatever its Content-Type."""
+class LeaseView(View, Generic[T]):
+    """For the consumer that the URL names; the body is JSON, whatever its Content-Type."""
 
     http_method_names = ["post", "options"]
     largest_body = LARGEST_BODY
@@ -43,14 +44,22 @@ class LeaseView(View):
         """For `View`, which looks at it to see that the view is asynchronous."""
         body = read(request, self.largest_body)
         self.room = waiting_room(base_of(request))
-        consumer = await self.on_thread(partial(_caller, request, names))
-        return await self.answer(consumer, body)
+        consumer, begun = await self.room.run(partial(self._begin, request, names, body))
+        return JsonResponse(await self.finish(consumer, begun))
 
-    async def answer(self, consumer: Consumer, body: bytes) -> HttpResponse:
+    def begin(self, consumer: Consumer, body: bytes) -> T:
+        """What takes the database, on one of its threads; a Refusal ends the request."""
         raise NotImplementedError
 
-    async def on_thread(self, work: Callable[[], T]) -> T:
-        return await self.room.run(work)
+    async def finish(self, consumer: Consumer, begun: T) -> dict[str, Any]:
+        """The answer, on the event loop."""
+        raise NotImplementedError
+
+    def _begin(
+        self, request: HttpRequest, names: dict[str, str], body: bytes
+    ) -> tuple[Consumer, T]:
+        consumer = _caller(request, names)
+        return consumer, self.begin(consumer, body)
 
     async def dispatch(self, request: HttpRequest, *args: Any, **names: str) -> HttpResponseBase:  # type: ignore[override]  # Django awaits it
         give_thread_back()
@@ -102,7 +111,7 @@ def give_thread_back() -> None:
     Its signals and synchronous middleware ran there; they get another one for the answer.
     """
     context = SyncToAsync.thread_sensitive_context.get(None)
-    if context is not None:
+    if context is not None and context is not SHARED:
         executor: Any = SyncToAsync.context_to_thread_executor.pop(context, None)
         if executor is not None:
             executor.submit(connections.close_all)

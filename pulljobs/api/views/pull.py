@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from django.http import HttpResponse, JsonResponse
-
 from pulljobs.api import problems, pull_bodies
 from pulljobs.api.lingering.line import lease_of
 from pulljobs.api.lingering.pull import Answer, Asked, Pull
@@ -17,17 +15,21 @@ from pulljobs.conf import settings
 from pulljobs.models import Consumer
 
 
-class PullView(LeaseView):
-    async def answer(self, consumer: Consumer, body: bytes) -> HttpResponse:
-        asked = pull_bodies.asked(pull_bodies.fields(body))
-        return JsonResponse(await self.pull(consumer, asked))
+class PullView(LeaseView[Asked]):
+    def begin(self, consumer: Consumer, body: bytes) -> Asked:
+        return pull_bodies.asked(pull_bodies.fields(body))
 
-    async def pull(self, consumer: Consumer, asked: Asked) -> dict[str, Any]:
-        pull = Pull(consumer, asked)
-        held = pull.lingers and holds_thread(self.request)
-        with lingering_threads.one_more() if held else nullcontext():
-            answer = await wait_for(self.room, pull)
-        return pull_bodies.pulled(asked, answer, lease_of(pull))
+    async def finish(self, consumer: Consumer, begun: Asked) -> dict[str, Any]:
+        return await pull(self, consumer, begun)
+
+
+async def pull(view: LeaseView[Any], consumer: Consumer, asked: Asked) -> dict[str, Any]:
+    """What an answer has of a pull."""
+    pull = Pull(consumer, asked)
+    held = pull.lingers and holds_thread(view.request)
+    with lingering_threads.one_more() if held else nullcontext():
+        answer = await wait_for(view.room, pull)
+    return pull_bodies.pulled(asked, answer, lease_of(pull))
 
 
 async def wait_for(room: WaitingRoom, pull: Pull) -> Answer:

@@ -1,10 +1,7 @@
 """POST renew: a full new lease from now, a job each by itself."""
 
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
-
-from django.http import HttpResponse, JsonResponse
 
 from pulljobs import pulling
 from pulljobs.api import pull_bodies
@@ -16,17 +13,20 @@ from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.storage import nodes, protocol
 
+Renewed = list[dict[str, Any]]
 
-class RenewView(LeaseView):
+
+class RenewView(LeaseView[Renewed]):
     largest_body = 256 * 1024
 
-    async def answer(self, consumer: Consumer, body: bytes) -> HttpResponse:
-        items, lease = pull_bodies.leases(pull_bodies.fields(body))
-        renewed = await self.on_thread(partial(renew, consumer, items, lease))
-        return JsonResponse({"Results": renewed})
+    def begin(self, consumer: Consumer, body: bytes) -> Renewed:
+        return renew(consumer, *pull_bodies.leases(pull_bodies.fields(body)))
+
+    async def finish(self, consumer: Consumer, begun: Renewed) -> dict[str, Any]:
+        return {"Results": begun}
 
 
-def renew(consumer: Consumer, items: list[Item], lease: timedelta | None) -> list[dict[str, Any]]:
+def renew(consumer: Consumer, items: list[Item], lease: timedelta | None) -> Renewed:
     using = settings().DATABASE
     theirs = protocol.jobs_of(using, consumer.pk, [item.held.job_id for item in items if item.held])
     held = {item.held for item in items if item.held and item.held.job_id in theirs}

@@ -1,0 +1,147 @@
+"""Hundreds of pulls linger in one process, another publishes: from the commit to the last byte."""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from django.db import transaction
+
+from benchmarks import crowd
+from benchmarks.contenders import in_processes
+from benchmarks.crowd import Crowd
+from benchmarks.database import own_database, query
+from benchmarks.report import percentiles, tell
+from pulljobs import ids
+from pulljobs.publishing import publish
+
+APPLICATION: Final = "pulljobs-lingering"
+GATHER_SECONDS: Final = 6.0
+LAST_SECONDS: Final = 3.0
+SAMPLE_SECONDS: Final = 0.1
+START_SECONDS: Final = 60.0
+
+
+class Sampled(NamedTuple):
+    threads: int
+    connections: int
+
+
+def run(options: argparse.Namespace) -> None:
+    with own_database():
+        rows = [
+            measure(options.clients, consumers, options.rate, options.seconds)
+            for consumers in options.consumers
+        ]
+    worst = {
+        name: max(row[name] for row in rows)
+        for name in ("p99 ms", "lost", "most threads", "most connections")
+    }
+    title = f"{options.clients} pulls linger, {options.rate:g} messages a second"
+    tell({title: rows}, worst, as_json=options.json)
+
+
+def measure(clients: int, consumers: int, rate: float, seconds: float) -> dict[str, Any]:
+    names = crowd.make_consumers(consumers)
+    with served() as (process, port):
+        begin = time.time() + GATHER_SECONDS
+        end = begin + seconds
+        gathered, committed, sampled = in_processes(
+            [
+                lambda: crowd.linger(port, names, clients, end + LAST_SECONDS),
+                lambda: _publish(names, rate, begin, end),
+                lambda: _sample(process, end + LAST_SECONDS),
+            ]
+        )
+    return _row(clients, consumers, gathered, committed, sampled)
+
+
+def _row(
+    clients: int, consumers: int, gathered: Crowd, committed: dict[str, float], sampled: Sampled
+) -> dict[str, Any]:
+    took = [gathered.at[id] - at for id, at in committed.items() if id in gathered.at]
+    p50, p99 = percentiles(took)
+    return {
+        "pulls": clients,
+        "consumers": consumers,
+        "messages": len(committed),
+        "lost": len(committed) - len(took),
+        "p50 ms": p50,
+        "p99 ms": p99,
+        "longest ms": max(took, default=0.0) * 1000,
+        "most threads": sampled.threads,
+        "most connections": sampled.connections,
+    }
+
+
+def _publish(names: list[str], rate: float, begin: float, end: float) -> dict[str, float]:
+    """When each was committed, by message id; at an even pace."""
+    committed: dict[str, float] = {}
+    due = begin
+    for name in cycle(names):
+        time.sleep(max(0.0, due - time.time()))
+        if due >= end:
+            return committed
+        with transaction.atomic():
+            at: list[float] = []
+            transaction.on_commit(lambda at=at: at.append(time.time()))  # type: ignore[misc]  # mypy can't type a default
+            receipt = publish(name, b"x" * 100)
+        committed[ids.encode(receipt.message_id)] = at[0]
+        due += 1 / rate
+    return committed
+
+
+def _sample(process: int, until: float) -> Sampled:
+    """The most that the process has at any look."""
+    threads = connections = 0
+    while time.time() < until:
+        status = Path(f"/proc/{process}/status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith("Threads:")]
+        threads = max(threads, int(line.split()[1]))
+        rows = query(
+            f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{APPLICATION}'"
+        )
+        connections = max(connections, int(str(rows[0][0])))
+        time.sleep(SAMPLE_SECONDS)
+    return Sampled(threads, connections)
+
+
+@contextmanager
+def served() -> Iterator[tuple[int, int]]:
+    """The id of a process that serves the API, and its port."""
+    with closing(socket.socket()) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(1000)
+        port = listening.getsockname()[1]
+        command = [
+            sys.executable, "-m", "uvicorn", "benchmarks.web_asgi:application", "--lifespan", "off",
+            "--fd", str(listening.fileno()), "--log-level", "warning", "--no-access-log",
+        ]  # fmt: skip
+        environment = os.environ | {
+            "DJANGO_SETTINGS_MODULE": "benchmarks.web_settings",
+            "PGAPPNAME": APPLICATION,
+        }
+        process = subprocess.Popen(command, env=environment, pass_fds=[listening.fileno()])
+    try:
+        _wait_until_up(port)
+        yield process.pid, port
+    finally:
+        process.terminate()
+        if process.wait(START_SECONDS) not in (0, -signal.SIGTERM):
+            raise SystemExit("The server ended with an error.")
+
+
+def _wait_until_up(port: int) -> None:
+    """The socket takes connections already; the answer comes once somebody serves it."""
+    with closing(HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)) as client:
+        client.request("GET", "/")
+        client.getresponse().read()

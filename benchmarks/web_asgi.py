@@ -1,0 +1,10 @@
+"""For `uvicorn benchmarks.web_asgi:application`."""
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+from pulljobs.api.asgi import with_pulls
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.web_settings"
+application = with_pulls(get_asgi_application())
