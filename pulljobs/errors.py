@@ -7,6 +7,7 @@
     |   |-- UnknownChannel
     |   |-- PayloadTooLarge
     |   |-- DuplicateMessage    carries the id of the first one
+    |   |-- KeyFull             a consumer takes no more jobs of that key
     |   |-- DuplicateSchedule
     |   `-- ScheduledTooSoon
     |-- UnknownJob
@@ -73,6 +74,19 @@ class DuplicateSchedule(PublishError):
 class ScheduledTooSoon(PublishError, ValueError):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"A message can be scheduled for {seconds:g} seconds ahead or later.")
+
+
+class KeyFull(PublishError):
+    """`in_the_way` is the id of the newest message that fills it."""
+
+    def __init__(self, key: str, consumer: str, in_the_way: int) -> None:
+        super().__init__(
+            f"Consumer {consumer!r} takes no more jobs of key {key!r} now: publish again when one "
+            "of them is done, or raise the consumer's max_queued_per_key."
+        )
+        self.key = key
+        self.consumer = consumer
+        self.in_the_way = in_the_way
 
 
 class UnknownJob(PulljobsError, LookupError):

@@ -12,7 +12,13 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
 from pulljobs.conf import Settings, settings
-from pulljobs.errors import DuplicateMessage, InvalidMessage, PayloadTooLarge, UnknownChannel
+from pulljobs.errors import (
+    DuplicateMessage,
+    InvalidMessage,
+    KeyFull,
+    PayloadTooLarge,
+    UnknownChannel,
+)
 from pulljobs.models import Channel, Producer, Publication
 from pulljobs.storage import listen, messages
 from pulljobs.storage.rows import NewMessage, Published
@@ -25,6 +31,7 @@ PRIORITIES: Final = range(-32_768, 32_768)
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
+DUPLICATE: Final = Published(None, [], [])
 
 Payload = Any
 """bytes, str, or what `json.dumps` takes, with Django's encoder for dates and the like."""
@@ -47,12 +54,16 @@ class Draft:
 class Receipt(NamedTuple):
     """What was made of a message: one job a consumer, in the order of the consumers' rows.
 
-    Of a duplicate `message_id` is the id of the first one, and there are no jobs.
+    Of a duplicate `message_id` is the id of the first one, where the key is full that of the newest
+    one that fills it; then there are no jobs.
     """
 
     message_id: int
     job_ids: list[int]
     duplicate: bool = False
+    key_full: bool = False
+    replaced: tuple[int, ...] = ()
+    """Those of the jobs that waited already, with another message, and have this one now."""
 
 
 def publish(
@@ -72,8 +83,8 @@ def publish(
     """Publish one message in the caller's transaction, or in one of its own.
 
     `message_id` is the client's own id: a second message with it inside the channel's dedupe window
-    raises DuplicateMessage. Raises UnknownChannel, InvalidMessage or PayloadTooLarge; nothing is
-    written then.
+    raises DuplicateMessage. Raises UnknownChannel, InvalidMessage, PayloadTooLarge or, where a
+    consumer bounds the jobs of the key, KeyFull; nothing is written then.
     """
     draft = Draft(
         payload=payload,
@@ -87,6 +98,8 @@ def publish(
     )
     using = using or settings().DATABASE
     [published] = _store(channel, [checked(draft, settings())], producer, using)
+    if published.full is not None:
+        raise KeyFull(str(key), published.full.consumer, published.full.message_id)
     if message_id is not None and published.message_id is None:
         raise DuplicateMessage(message_id, _first(using, channel, [message_id])[message_id])
     _tell(using, channel, [published])
@@ -102,7 +115,8 @@ def publish_many(
 ) -> list[Receipt]:
     """Publish an iterable, all of it or, if one is bad, nothing; a receipt each, in order.
 
-    Whatever is not a Draft is taken for a payload. Duplicates are receipts, not errors.
+    Whatever is not a Draft is taken for a payload. Duplicates and full keys are told by their
+    receipts, not raised.
     """
     using = using or settings().DATABASE
     ready = (checked(_draft(one), settings()) for one in drafts)
@@ -131,7 +145,7 @@ def _publish_batch(
     repeated = [
         message.client_message_id
         for message, made in zip(batch, published, strict=True)
-        if made.message_id is None and message.client_message_id is not None
+        if made == DUPLICATE and message.client_message_id is not None
     ]
     first = _first(using, channel, repeated) if repeated else {}
     _tell(using, channel, published)
@@ -175,9 +189,11 @@ def _tell(using: str, channel: str, published: list[Published]) -> None:
 
 
 def _receipt(published: Published, client_id: str | None, first: dict[str, int]) -> Receipt:
+    if published.full is not None:
+        return Receipt(published.full.message_id, [], key_full=True)
     if published.message_id is None:
         return Receipt(first[client_id or ""], [], duplicate=True)
-    return Receipt(published.message_id, published.job_ids)
+    return Receipt(published.message_id, published.job_ids, replaced=published.replaced)
 
 
 def _draft(one: Draft | Payload) -> Draft:

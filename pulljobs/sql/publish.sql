@@ -3,7 +3,8 @@
 -- Parameters: channel text, producer_id bigint, dedupe_window interval, and arrays of one length:
 --   payloads bytea[], content_types text[], headers jsonb[], keys text[], priorities smallint[],
 --   client_message_ids text[], delays interval[], available_ats timestamptz[] (NULL where not given).
--- Returns: ordinal (from 1), channel_id, message_id, job_ids, consumer_ids; message_id NULL: a duplicate. No row: no such channel.
+-- Returns: ordinal (from 1), bounded, message_id, job_ids, consumer_ids; message_id NULL: a duplicate, or bounded: nothing was
+--   written, for some have a key that must be looked at first (then publish_one.sql does all). No row: no such channel.
 -- Locks: the publication rows of the client ids, in order of the id. Index: channel name, publication key.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (floors.py).
@@ -17,8 +18,16 @@ clock AS MATERIALIZED (
 channel AS MATERIALIZED (
     SELECT
         id,
-        coalesce(dedupe_window, %(dedupe_window)s::interval) AS dedupe_window
-    FROM pulljobs_channel
+        coalesce(dedupe_window, %(dedupe_window)s::interval) AS dedupe_window,
+        CASE
+            WHEN array_remove(%(keys)s::text[], NULL) = '{}' THEN false
+            ELSE EXISTS (
+                SELECT
+                FROM pulljobs_consumer
+                WHERE channel_id = channel.id AND max_queued_per_key > 0 AND deleted_at IS NULL
+            )
+        END AS bounded
+    FROM pulljobs_channel AS channel
     WHERE name = %(channel)s::text
 ),
 offered AS MATERIALIZED (
@@ -26,6 +35,7 @@ offered AS MATERIALIZED (
         row.*,
         channel.id AS channel_id,
         channel.dedupe_window,
+        channel.bounded,
         clock.now,
         ((((extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
             | nextval('pulljobs_id')) AS id
@@ -48,7 +58,7 @@ taken AS (
     )
     SELECT DISTINCT ON (client_message_id) channel_id, client_message_id, id, now
     FROM offered
-    WHERE client_message_id IS NOT NULL
+    WHERE client_message_id IS NOT NULL AND NOT bounded
     ORDER BY client_message_id, ordinal
     ON CONFLICT (channel_id, client_message_id) DO UPDATE
     SET message_id = excluded.message_id, published_at = excluded.published_at
@@ -58,7 +68,7 @@ taken AS (
 accepted AS MATERIALIZED (
     SELECT *
     FROM offered
-    WHERE client_message_id IS NULL OR id IN (SELECT message_id FROM taken)
+    WHERE NOT bounded AND (client_message_id IS NULL OR id IN (SELECT message_id FROM taken))
 ),
 message AS (
     INSERT INTO pulljobs_message (
@@ -97,7 +107,7 @@ fanned_out AS (
 )
 SELECT
     offered.ordinal,
-    offered.channel_id,
+    offered.bounded,
     accepted.id AS message_id,
     coalesce(fanned_out.job_ids, '{}') AS job_ids,
     coalesce(fanned_out.consumer_ids, '{}') AS consumer_ids

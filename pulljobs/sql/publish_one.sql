@@ -1,8 +1,10 @@
 -- Publish one message on a channel: one job for each of its consumers. What publish.sql does, without arrays.
 -- Event: publish. In the caller's transaction.
 -- Parameters: channel text, producer_id bigint, dedupe_window interval, payload bytea, content_type text, headers jsonb,
---   key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given).
--- Returns: channel_id, message_id, job_ids, consumer_ids; message_id NULL: a duplicate. No row: no such channel.
+--   key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given),
+--   replacing bigint[] (consumers that get no new job, for one they have takes the message; NULL: nobody looked for bounds).
+-- Returns: bounded, message_id, job_ids, consumer_ids; message_id NULL: a duplicate, or bounded: nothing was written, for the
+--   key must be looked at first. No row: no such channel.
 -- Locks: the publication row of the client id. Index: channel name, publication key.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (floors.py).
@@ -16,6 +18,14 @@ clock AS MATERIALIZED (
 offered AS MATERIALIZED (
     SELECT
         channel.id AS channel_id,
+        CASE
+            WHEN %(key)s::text IS NULL OR %(replacing)s::bigint[] IS NOT NULL THEN false
+            ELSE EXISTS (
+                SELECT
+                FROM pulljobs_consumer
+                WHERE channel_id = channel.id AND max_queued_per_key > 0 AND deleted_at IS NULL
+            )
+        END AS bounded,
         coalesce(dedupe_window, %(dedupe_window)s::interval) AS dedupe_window,
         clock.now,
         ((((extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
@@ -29,7 +39,7 @@ taken AS (
     )
     SELECT channel_id, %(client_message_id)s::text, id, now
     FROM offered
-    WHERE %(client_message_id)s::text IS NOT NULL
+    WHERE %(client_message_id)s::text IS NOT NULL AND NOT bounded
     ON CONFLICT (channel_id, client_message_id) DO UPDATE
     SET message_id = excluded.message_id, published_at = excluded.published_at
     WHERE publication.published_at < clock_timestamp() - (SELECT dedupe_window FROM offered)
@@ -38,7 +48,7 @@ taken AS (
 accepted AS MATERIALIZED (
     SELECT *
     FROM offered
-    WHERE %(client_message_id)s::text IS NULL OR id IN (SELECT message_id FROM taken)
+    WHERE NOT bounded AND (%(client_message_id)s::text IS NULL OR id IN (SELECT message_id FROM taken))
 ),
 message AS (
     INSERT INTO pulljobs_message (
@@ -68,12 +78,12 @@ job AS (
         0
     FROM accepted
     JOIN pulljobs_consumer AS consumer ON consumer.channel_id = accepted.channel_id
-    WHERE consumer.deleted_at IS NULL
+    WHERE consumer.deleted_at IS NULL AND (consumer.id = ANY(%(replacing)s::bigint[])) IS NOT TRUE
     ORDER BY consumer.id
     RETURNING id, consumer_id
 )
 SELECT
-    offered.channel_id,
+    offered.bounded,
     (SELECT id FROM accepted) AS message_id,
     ARRAY(SELECT id FROM job ORDER BY consumer_id) AS job_ids,
     ARRAY(SELECT consumer_id FROM job ORDER BY consumer_id) AS consumer_ids

@@ -157,6 +157,7 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
 
 def sweep(using: str) -> bool:
     """Free what those left behind who died at it, and forget idle keys; whether there is more."""
+    forgotten = run(using, "idle_bounded_keys", {"wanted": SWEPT})
 
     def work() -> list[Row]:
         with transaction.atomic(using=using):
@@ -166,7 +167,7 @@ def sweep(using: str) -> bool:
 
     swept = retrying(using, work)
     listen.wake_on_commit(using, column(swept))
-    return len(swept) == SWEPT
+    return SWEPT in (len(swept), len(forgotten))
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Callable[[], Took]) -> Took:

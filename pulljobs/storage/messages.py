@@ -3,7 +3,9 @@
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
+from pulljobs.storage import bounds
 from pulljobs.storage.arrays import array, byte_array
 from pulljobs.storage.rows import NewMessage, Published, StoredMessage
 from pulljobs.storage.statements import Params, run
@@ -20,14 +22,18 @@ def publish(
     """One entry a message, in order; None: there is no such channel."""
     common = {"channel": channel, "producer_id": producer_id, "dedupe_window": dedupe_window}
     if len(messages) == 1:
-        rows = run(using, "publish_one", {**common, **_one(messages[0])}, always_prepare=True)
-        return [Published(*row[1:]) for row in rows] or None
-    rows = run(using, "publish", {**common, **_many(messages)}, always_prepare=True)
-    return [Published(*row[2:]) for row in rows] or None
+        one = {**common, **_one(messages[0])}
+        rows = run(using, "publish_one", one, always_prepare=True)
+    else:
+        many = {**common, **_many(messages)}
+        rows = [row[1:] for row in run(using, "publish", many, always_prepare=True)]
+    if rows and rows[0][0]:
+        return [bounds.publish(using, {**common, **_one(message)}) for message in messages]
+    return [Published(*row[1:]) for row in rows] or None
 
 
-def _one(message: NewMessage) -> Params:
-    return {**message._asdict(), "headers": json.dumps(message.headers)}
+def _one(message: NewMessage) -> dict[str, Any]:
+    return {**message._asdict(), "headers": json.dumps(message.headers), "replacing": None}
 
 
 def _many(messages: Sequence[NewMessage]) -> Params:

@@ -24,12 +24,23 @@ class NewMessage(NamedTuple):
     available_at: datetime | None = None
 
 
+class FullKey(NamedTuple):
+    """A key that takes no more jobs."""
+
+    consumer: str
+    message_id: int
+    """Of the newest job in the way."""
+
+
 class Published(NamedTuple):
-    """`message_id` None: the client message id is taken; then nothing was written."""
+    """`message_id` None: nothing was written, as the client message id is taken or the key full."""
 
     message_id: int | None
     job_ids: list[int]
     consumer_ids: list[int]
+    replaced: tuple[int, ...] = ()
+    """Those of the jobs that were there before, with another message."""
+    full: FullKey | None = None
 
 
 class StoredMessage(NamedTuple):
