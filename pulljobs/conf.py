@@ -61,7 +61,7 @@ class Settings:
     """Days for which partitions are made in advance."""
 
     ONLY: Sequence[str] = ()
-    """Channels, or channel/consumer, that workers serve; none: all that have a handler."""
+    """Channels, or channel/consumer, that workers serve; none: all with a handler or pushed to."""
     PROCESSES: int = 1
     """Children of a worker, each with its own threads and limits."""
     CONCURRENCY: int = 8

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from pulljobs import handlers
-from pulljobs.conf import Settings
+from pulljobs.conf import Settings, settings
 from pulljobs.handlers import Handler
 from pulljobs.models import Consumer, Lease
 from pulljobs.pulling import Puller
@@ -158,6 +158,7 @@ def _said(consumer: Consumer) -> tuple[object, ...]:
 
 
 def _names_of_pushed() -> set[str]:
-    rows = Consumer.objects.filter(type=Consumer.Type.PUSH, deleted_at=None)
+    every = Consumer.objects.using(settings().DATABASE)
+    rows = every.filter(type=Consumer.Type.PUSH, deleted_at=None)
     pairs = rows.values_list("channel__name", "name")
     return {name for channel, consumer in pairs for name in (channel, f"{channel}/{consumer}")}

@@ -21,6 +21,7 @@ class Received(NamedTuple):
     """On the monotonic clock."""
     connection: int
     """Numbered from 0: those of one number came by the same connection."""
+    reader: asyncio.StreamReader
 
     def header(self, name: str) -> str | None:
         return {key.lower(): value for key, value in self.headers}.get(name.lower())
@@ -118,4 +119,6 @@ async def _read(reader: asyncio.StreamReader, connection: int) -> Received:
         (name, value.strip()) for name, _colon, value in (row.partition(":") for row in lines)
     ]
     length = int({name.lower(): value for name, value in headers}["content-length"])
-    return Received(line, headers, await reader.readexactly(length), time.monotonic(), connection)
+    return Received(
+        line, headers, await reader.readexactly(length), time.monotonic(), connection, reader
+    )

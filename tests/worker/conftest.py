@@ -3,7 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.webhooks.conftest import endpoint
 from tests.worker.processes import Stage
+
+__all__ = ["endpoint"]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Of the worker processes that tests start: the database of the test, and handlers to steer."""
 
+import json
 import os
 
 from example_project.settings import *  # noqa: F403
@@ -14,6 +15,7 @@ INSTALLED_APPS = [
     *os.environ.get("WORKER_APPS", "tests.worker.app").split(),
 ]
 ROOT_URLCONF = ""
+PULLJOBS = json.loads(os.environ.get("WORKER_PULLJOBS", "{}"))
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -14,12 +14,14 @@ from pulljobs import handlers
 from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
+from pulljobs.worker import roster
 from pulljobs.worker.supervisor import Supervisor
 
 FLAGS: Final = {
     "PROCESSES": "children, each with its own threads and limits",
     "CONCURRENCY": "threads that run handlers",
     "ASYNC_CONCURRENCY": "async handlers that run at once",
+    "PUSH_CONCURRENCY": "deliveries to push consumers at once",
     "FETCH_BATCH": "jobs of one claim at the most",
     "MAX_HELD": "jobs claimed and not yet settled at the most",
     "MIN_FETCH_INTERVAL": "seconds between full fetches",
@@ -53,7 +55,7 @@ class Command(BaseCommand):
             "--only",
             nargs="+",
             metavar="CHANNEL[/CONSUMER]",
-            help="serve these only; all that have a handler by default",
+            help="serve these only; all that have a handler or are pushed to by default",
         )
         parser.add_argument(
             "--burst",
@@ -67,6 +69,13 @@ class Command(BaseCommand):
             default=None,
             help="claim once for each consumer, and stop",
         )
+        parser.add_argument(
+            "--no-push",
+            action="store_const",
+            const=False,
+            dest="push",
+            help="leave push consumers to others",
+        )
         for name, text in FLAGS.items():
             parser.add_argument(f"--{name.lower().replace('_', '-')}", type=_kind(name), help=text)
 
@@ -74,7 +83,7 @@ class Command(BaseCommand):
         limits = _limits(options)
         try:
             handlers.autodiscover()
-            handlers.serving(limits.ONLY)
+            roster.chosen(limits.ONLY, push=limits.PUSH)
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if problems := out_of_order(limits):
@@ -102,7 +111,7 @@ def _kind(name: str) -> Callable[[str], Any]:
 
 
 def _limits(options: dict[str, Any]) -> Settings:
-    names = (*FLAGS, "ONLY", "BURST", "ONCE")
+    names = (*FLAGS, "ONLY", "BURST", "ONCE", "PUSH")
     given = {name: options[name.lower()] for name in names if options.get(name.lower()) is not None}
     for name, value in given.items():
         if _TYPES[name] is timedelta:
