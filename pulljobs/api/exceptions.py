@@ -27,6 +27,7 @@ SOON: Final = 1
 NOT_GIVEN: Final = {
     rows.Refusal.DELETED: "The consumer is deleted: restore it first.",
     rows.Refusal.PAUSED: "The consumer or its channel is paused: try again later.",
+    rows.Refusal.BUSY_KEY: "A job of its key is in flight or comes before it: take that one first.",
     rows.Refusal.MAX_IN_FLIGHT: "The consumer holds as many jobs as it may: settle some first.",
 }
 

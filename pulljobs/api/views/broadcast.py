@@ -15,6 +15,7 @@ from pulljobs.conf import settings
 from pulljobs.errors import (
     DuplicateMessage,
     DuplicateSchedule,
+    KeyFull,
     PayloadTooLarge,
     PublishError,
     ScheduledTooSoon,
@@ -99,6 +100,6 @@ def text(request: Request, name: str) -> str:
 
 
 def _status_of(error: PublishError) -> int:
-    if isinstance(error, DuplicateMessage | DuplicateSchedule):
+    if isinstance(error, DuplicateMessage | DuplicateSchedule | KeyFull):
         return 409
     return {PayloadTooLarge: 413, ScheduledTooSoon: 412}.get(type(error), 400)
