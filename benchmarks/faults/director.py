@@ -13,7 +13,7 @@ import psycopg
 
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case
-from benchmarks.faults.kinds import KINDS, Stage
+from benchmarks.faults.kinds import KINDS, Stage, mend
 from benchmarks.faults.plan import Plan
 from benchmarks.faults.processes import Cast
 from benchmarks.faults.progress import Progress
@@ -86,6 +86,7 @@ class Director:
                 breaking[-1].start()
         for thread in breaking:
             thread.join()
+        mend(self.stage)
 
     def break_one(self, name: str) -> None:
         """Faults may meet: what one of them finds broken already ends it early."""

@@ -28,6 +28,9 @@ TABLES: Final = (
     "pulljobs_message",
     "pulljobs_consumer",
 )
+UNLUCKY: Final = "faults_row"
+ALL_LUCKY: Final = f"ALTER TABLE pulljobs_archived_job DROP CONSTRAINT IF EXISTS {UNLUCKY}"
+WRITABLE: Final = "RESET default_transaction_read_only"
 MINE: Final = f"datname = current_database() AND usename = '{NAME}'"
 
 
@@ -92,10 +95,11 @@ def terminate(stage: Stage) -> None:
 
 def readonly(stage: Stage) -> None:
     """The server takes no writes."""
-    with stage.superuser() as connection, ExitStack() as mending:
-        mending.callback(_reload, connection, "RESET default_transaction_read_only")
+    with stage.superuser() as connection:
         _reload(connection, "SET default_transaction_read_only = on")
-        stage.pause()
+    stage.pause()
+    with stage.superuser() as connection:
+        _reload(connection, WRITABLE)
 
 
 def exhaust(stage: Stage) -> None:
@@ -123,19 +127,15 @@ def lock(stage: Stage) -> None:
 
 def row(stage: Stage) -> None:
     """Rows of the archive that can't be written: one in some hundred."""
-    with stage.superuser() as connection, ExitStack() as mending:
-        name = sql.Identifier("faults_row")
-        table = sql.Identifier("pulljobs_archived_job")
-        unlucky = sql.Literal(random.randrange(SELDOM))
-        drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}").format(table, name)
-        mending.callback(connection.execute, drop)
+    unlucky = random.randrange(SELDOM)
+    with stage.superuser() as connection:
         connection.execute(
-            sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} CHECK (job_id %% {} <> {}) NOT VALID").format(
-                table, name, sql.Literal(SELDOM), unlucky
-            ),
-            [],
+            f"ALTER TABLE pulljobs_archived_job ADD CONSTRAINT {UNLUCKY}"
+            f" CHECK (job_id % {SELDOM} <> {unlucky}) NOT VALID"
         )
-        stage.pause()
+    stage.pause()
+    with stage.superuser() as connection:
+        connection.execute(ALL_LUCKY)
 
 
 def moved_clock(stage: Stage) -> None:
@@ -167,6 +167,13 @@ KINDS: Final[dict[str, Callable[[Stage], None]]] = {
     "clock": moved_clock,
     "cut": cut,
 }
+
+
+def mend(stage: Stage) -> None:
+    """What a fault left broken that met another one."""
+    with stage.superuser() as connection:
+        _reload(connection, WRITABLE)
+        connection.execute(ALL_LUCKY)
 
 
 def _victim(stage: Stage) -> tuple[Process, list[int]]:

@@ -51,7 +51,9 @@ class Server:
         """An empty database of ours."""
         self.start()
         with self.connect("pulljobs", autocommit=True) as connection:
-            if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [NAME]).fetchone():
+            if not connection.execute(
+                "SELECT 1 FROM pg_roles WHERE rolname = %s", [NAME]
+            ).fetchone():
                 connection.execute(f"CREATE ROLE {NAME} LOGIN")
                 connection.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS}")
             connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
@@ -60,9 +62,13 @@ class Server:
         self.start()
 
     def connect(self, database: str = NAME, **options: Any) -> psycopg.Connection[Any]:
-        """As the superuser, whom neither the limit of connections nor a lock on roles keeps out."""
+        """As the superuser, whom neither a full server nor a read-only one keeps out."""
         return psycopg.connect(
-            host=str(self.directory), user="pulljobs", dbname=database, **options
+            host=str(self.directory),
+            user="pulljobs",
+            dbname=database,
+            options="-c default_transaction_read_only=off",
+            **options,
         )
 
     def connect_as_worker(self) -> psycopg.Connection[Any]:
