@@ -1,0 +1,26 @@
+"""A producer of the protocol."""
+
+from typing import Any
+
+from django.test import Client
+
+from pulljobs.models import Channel, Producer
+
+
+class Announcer:
+    """Speaks for one producer; `headers` let it say more, or speak wrongly."""
+
+    def __init__(self, channel: Channel, channel_token: str, name: str = "shop") -> None:
+        producer = Producer.objects.filter(name=name).first() or Producer(name=name)
+        self.client = Client(raise_request_exception=True)
+        self.url = f"/channel/{channel.name}/broadcast"
+        self.headers = {
+            "X-Broker-Channel-Token": channel_token,
+            "X-Broker-Producer-ID": name,
+            "X-Broker-Producer-Token": producer.set_token(f"{name}-token"),
+        }
+        producer.save()
+
+    def post(self, payload: bytes = b"x", content_type: str = "text/plain", **said: str) -> Any:
+        headers = self.headers | {f"X-Broker-{name}".replace("_", "-"): said[name] for name in said}
+        return self.client.generic("POST", self.url, payload, content_type, headers=headers)
