@@ -24,8 +24,8 @@ Session = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)

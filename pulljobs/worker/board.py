@@ -11,6 +11,7 @@ IDLE: Final = 0
 """In a slot: no job runs there."""
 SICK: Final = -1.0
 """For a pulse: a loop is dead or hung."""
+TO_BEGIN: Final = 60.0
 
 _PULSE, _REACHED = 0, 1
 
@@ -43,10 +44,12 @@ class Board:
     def has_begun(self) -> bool:
         return self.times[_PULSE] != 0
 
-    def is_sick(self, since: float, patience: float) -> bool:
-        """`since` counts until the first beat."""
-        pulse = self.times[_PULSE]
-        return pulse == SICK or time.monotonic() - max(pulse, since) > patience
+    def is_sick(self, began_at: float, patience: float) -> bool:
+        """To begin takes a while: the imports of a project are in it."""
+        pulse, now = self.times[_PULSE], time.monotonic()
+        if not pulse:
+            return now - began_at > max(patience, TO_BEGIN)
+        return pulse == SICK or now - pulse > patience
 
     def is_ready(self, patience: float) -> bool:
         """Whether it reached the database of late."""

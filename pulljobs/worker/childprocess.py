@@ -31,6 +31,7 @@ class ChildProcess:
         self.board = Board.shared(context, slots_of(limits))
         self.began_at = time.monotonic()
         self._stop_by = float("inf")
+        self.was_sick = False
         theirs, self._pipe = context.Pipe(duplex=False)
         self._process = context.Process(
             target=boot.start,

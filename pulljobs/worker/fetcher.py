@@ -126,8 +126,8 @@ class Fetcher:
     def _look(self, source: Source) -> None:
         # Before it: one that fails has had its turn.
         source.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
-        self._looked.add(source)
         claim = self._fetch(source, self._room(source))
+        self._looked.add(source)
         self._found = self._found or claim.more or claim.taken is not None
         source.look_at = time.monotonic() + self._wait(claim)
 

@@ -6,7 +6,8 @@ from typing import Final
 
 from pulljobs.storage.listen import Listener
 
-PATIENCE: Final = timedelta(seconds=5)
+PATIENCE: Final = timedelta(seconds=1)
+"""Of one pass: short, for a loop that stays in a pass is taken for hung."""
 
 
 class Wakeups:

@@ -57,6 +57,7 @@ class Post:
             child.stop(stop_by)
         elif child.is_sick and not child.is_stopping:
             logger.error("Child %d is not well; another takes its place.", child.pid)
+            child.was_sick = True
             child.stop(time.monotonic() + patience(self._limits))
 
     def _leave(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
@@ -64,6 +65,9 @@ class Post:
         child.close()
         if code not in (0, boot.MISCONFIGURED, boot.RETIRED):
             self._blame(child, code, stop_by)
+        elif child.was_sick:
+            # What it could not even give back.
+            self._owe(Debt(child.order.node_id, frozenset()))
         is_done = code == 0 and (self._limits.BURST or self._limits.ONCE) and not child.is_stopping
         if is_done or code == boot.MISCONFIGURED:
             self.exit_code = code

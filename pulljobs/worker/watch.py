@@ -66,8 +66,10 @@ class Watch:
         stuck = [run for run in running if run.slot < limits.CONCURRENCY and run.is_stuck(HEED)]
         if len(stuck) >= limits.CONCURRENCY:
             return "every thread is stuck in a job that was ended"
-        if limits.MAX_JOBS is not None and self._done() >= limits.MAX_JOBS:
-            return f"it has done {self._done()} jobs"
+        if not (done := self._done()):
+            return ""  # Else a limit that is too low would keep all from being done.
+        if limits.MAX_JOBS is not None and done >= limits.MAX_JOBS:
+            return f"it has done {done} jobs"
         if limits.MAX_MEMORY is not None and (used := resident()) >= limits.MAX_MEMORY:
             return f"it uses {used / 2**20:.0f} MiB"
         return ""

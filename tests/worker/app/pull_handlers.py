@@ -4,10 +4,13 @@
 {"seconds": n}      runs so long
 {"heed": true}      ends when the worker is stopping, or the job is lost
 {"kill": true}      kills its process
+{"exit": true}      ends its process without a word
 {"fail": text}      raises
 {"after": n}        asks for a retry in n seconds, the first time
+{"giving_up": text} raises in `on_giving_up`
 """
 
+import asyncio
 import os
 import signal
 import time
@@ -20,7 +23,13 @@ from pulljobs.handlers import ClaimedJob, handler
 from tests.worker.history import note
 
 
-@handler(channel="script", consumer="plain")
+def given_up(job: ClaimedJob) -> None:
+    note("given-up", job.id)
+    if "giving_up" in (script := job.json()):
+        raise ValueError(script["giving_up"])
+
+
+@handler(channel="script", consumer="plain", on_giving_up=given_up)
 def plain(job: ClaimedJob) -> str:
     script = job.json() if job.payload else {}
     note("started", job.id)
@@ -34,6 +43,17 @@ def other(job: ClaimedJob) -> None:
     note("other", job.id)
 
 
+@handler(channel="awaited", consumer="plain")
+async def awaited(job: ClaimedJob) -> None:
+    note("started", job.id)
+    try:
+        await asyncio.sleep(job.json()["seconds"])
+    except asyncio.CancelledError:
+        note("cancelled", job.id)
+        raise
+    note("ended", job.id)
+
+
 def _run(job: ClaimedJob, script: dict[str, Any]) -> None:
     until = time.monotonic() + script.get("seconds", 0.0)
     gate = Path(script["until"]) if "until" in script else None
@@ -43,6 +63,8 @@ def _run(job: ClaimedJob, script: dict[str, Any]) -> None:
         time.sleep(0.01)
     if script.get("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if script.get("exit"):
+        os._exit(3)
     if "fail" in script:
         raise ValueError(script["fail"])
     if "after" in script and not job.retry_count:

@@ -1,0 +1,25 @@
+"""The handlers of the other app, and a recorder that ends or hangs the fetcher of one process."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from pulljobs.telemetry import JobsClaimed, record_with
+from tests.worker.app import pull_handlers  # noqa: F401  registers them
+
+HOW = "SABOTAGE"
+"""In the environment: `die` or `hang`, and a file that is made by whoever does it first."""
+
+
+def sabotage(event: object) -> None:
+    how, _colon, file = os.environ[HOW].partition(":")
+    if not isinstance(event, JobsClaimed) or Path(file).exists():
+        return
+    Path(file).touch()
+    if how == "die":
+        sys.exit()
+    time.sleep(1000)
+
+
+record_with(sabotage)

@@ -1,0 +1,187 @@
+"""The supervisor and its children: how many, for how long, and how they say that they are well."""
+
+import os
+import signal
+import urllib.error
+import urllib.request
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from pulljobs.management.commands.runpullworker import bytes_of
+from pulljobs.models import ArchivedJob, Job, Node
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, Worker
+
+SIZE = int(os.environ.get("PULLJOBS_TEST_POISONED", "200"))
+processes = pytest.mark.processes
+
+
+def living() -> list[Node]:
+    return list(Node.objects.filter(stopped_at=None))
+
+
+@processes
+def test_poison_dies_of_its_deliveries_and_costs_the_good_ones_nothing_that_had_not_started(
+    stage: Stage,
+) -> None:
+    stage.consumer(max_deliveries=3, max_retries=10)
+    good = stage.publish(SIZE // 2)
+    [poison] = stage.publish(exit=True)
+    good += stage.publish(SIZE - SIZE // 2)
+    worker = stage.worker("--processes", "2", "--concurrency", "8")
+    wait_until(lambda: list(Job.objects.values_list("id", "state")) == [(poison, "DEAD")], 60)
+    dead = Job.objects.get()
+    assert (dead.reason, dead.deliveries) == ("max_deliveries", 3)
+    assert stage.runs()[poison] == 3
+    delivered = ArchivedJob.objects.filter(state="DELIVERED")
+    assert sorted(delivered.values_list("job_id", flat=True)) == sorted(good)
+    runs = stage.runs()
+    retries = dict(delivered.values_list("job_id", "retry_count"))
+    assert {job: count for job, count in retries.items() if count > runs[job] - 1} == {}
+    assert sum(retries.values()) <= 3 * 8, "only what ran beside it was charged"
+    assert worker.stop() == 0
+
+
+@processes
+def test_each_process_is_a_child_of_its_own_and_one_that_dies_leaves_the_others(
+    stage: Stage,
+) -> None:
+    stage.consumer()
+    stage.until_gate(8)
+    worker = stage.worker("--processes", "2", "--concurrency", "2")
+    running = stage.wait_for("started", 4)
+    first, second = {line.pid for line in running}
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: len(stage.history("started")) > 4)
+    assert any(node.name.endswith(f":{second}") for node in living())
+    stage.open_gate()
+    wait_until(lambda: not Job.objects.exists())
+    unharmed = {line.job for line in running if line.pid == second}
+    rows = ArchivedJob.objects.filter(job_id__in=unharmed).values_list("retry_count", "deliveries")
+    assert list(rows) == [(0, 1)] * 2
+    assert worker.stop() == 0
+
+
+@processes
+def test_once_claims_once_and_ends(stage: Stage) -> None:
+    stage.consumer()
+    stage.publish(20)
+    assert stage.worker("--once", "--fetch-batch", "5").ended() == 0
+    assert ArchivedJob.objects.count() == 5
+    assert set(Job.objects.values_list("state", "deliveries")) == {("QUEUED", 0)}
+
+
+@processes
+@pytest.mark.parametrize("flags", [["--max-jobs", "40"], ["--max-memory", "1M"]])
+def test_children_that_are_worn_are_replaced_and_nothing_is_charged(
+    stage: Stage, flags: list[str]
+) -> None:
+    stage.consumer()
+    stage.publish(200, seconds=0.01)
+    worker = stage.worker("--concurrency", "4", "--max-held", "20", *flags)
+    wait_until(lambda: Node.objects.exclude(stopped_at=None).count() >= 2, 40)
+    assert "for another to take its place" in worker.log
+    assert set(ArchivedJob.objects.values_list("retry_count", "deliveries")) == {(0, 1)}
+    assert set(stage.runs().values()) == {1}
+    assert worker.stop() == 0
+
+
+@processes
+def test_signal_asks_what_each_loop_and_slot_is_doing(stage: Stage) -> None:
+    stage.consumer()
+    [job] = stage.until_gate()
+    worker = stage.worker("--concurrency", "2")
+    stage.wait_for("started")
+    worker.signal(signal.SIGUSR1)
+    wait_until(lambda: "held 1" in worker.log)
+    assert f"slot 0: job {job} of script/plain" in worker.log or f"slot 1: job {job}" in worker.log
+    assert "tests/worker/app/pull_handlers.py:" in worker.log
+    for loop in ("fetcher", "flusher", "reaper", "listener", "watch"):
+        assert f"{loop}: " in worker.log
+    stage.open_gate()
+    wait_until(lambda: not Job.objects.exists())
+    assert worker.stop() == 0
+
+
+@processes
+def test_node_says_what_it_does_with_its_heartbeats(stage: Stage) -> None:
+    """E80: and a process that hangs is told by a heartbeat that is old."""
+    stage.consumer(lease=timedelta(seconds=60))
+    [job] = stage.until_gate()
+    worker = stage.worker("--heartbeat-interval", "0.1", "--reap-interval", "0.1")
+    stage.wait_for("started")
+    wait_until(lambda: bool(Node.objects.get().report.get("running")))
+    report = Node.objects.get().report
+    assert [row["job"] for row in report["running"]] == [str(job)]
+    assert all(loop["alive"] for loop in report["loops"].values())
+    os.kill(worker.child, signal.SIGSTOP)
+    beat = Node.objects.get().heartbeat_at
+    wait_until(lambda: _clock() - beat > timedelta(seconds=0.3))
+    assert Node.objects.get().heartbeat_at - beat < timedelta(seconds=0.3)
+    assert Job.objects.get().state == "INFLIGHT", "it keeps what it holds until its lease ends"
+
+
+def _clock() -> Any:
+    from pulljobs.storage import nodes
+
+    return nodes.clock("default")
+
+
+def asked(worker: Worker, path: str) -> int:
+    """The status that the worker's probes answer."""
+    wait_until(lambda: "/livez and" in worker.log)
+    address = worker.log.partition("Answering ")[2].partition("/livez")[0]
+    try:
+        with urllib.request.urlopen(f"{address}{path}", timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+@processes
+@pytest.mark.parametrize("how", ["die", "hang"])
+def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
+    stage: Stage, tmp_path: Path, how: str
+) -> None:
+    stage.consumer()
+    stage.publish(3)
+    stage.environment |= {"WORKER_APPS": "tests.worker.sabotage"}
+    worker = stage.worker(
+        *("--health-port", "0", "--liveness-timeout", "3", "--graceful-timeout", "0.5"),
+        SABOTAGE=f"{how}:{tmp_path / 'done'}",
+    )
+    wait_until(lambda: asked(worker, "/livez") == 503, 40)
+    wait_until(lambda: not Job.objects.exists(), 40)
+    wait_until(lambda: asked(worker, "/livez") == 200)
+    assert Node.objects.count() == 2
+    assert set(ArchivedJob.objects.values_list("retry_count", flat=True)) == {0}
+    assert worker.stop() == 0
+
+
+@processes
+def test_probes_tell_living_from_ready(stage: Stage) -> None:
+    stage.consumer()
+    worker = stage.worker("--health-port", "0", "--reap-interval", "0.1")
+    wait_until(lambda: asked(worker, "/readyz") == 200)
+    assert asked(worker, "/livez") == 200
+    assert asked(worker, "/") == 404
+    assert worker.stop() == 0
+
+
+def test_port_that_is_taken_is_a_clear_error() -> None:
+    with pytest.raises(CommandError, match="choose another --health-port"):
+        call_command("runpullworker", health_port=1, health_host="203.0.113.1")
+
+
+def test_sizes_have_units() -> None:
+    assert [bytes_of(text) for text in ("1024", "512M", "1.5g", "2K")] == [
+        1024,
+        512 * 2**20,
+        3 * 2**29,
+        2048,
+    ]
