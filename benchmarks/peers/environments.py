@@ -55,14 +55,14 @@ def _ours(peer: Peer) -> Environment:
 
 def _python(peer: Peer, folder: Path) -> Environment:
     python = _venv(folder / "venv", peer.packages)
-    listed = json.loads(_said(python, "-m", "pip", "list", "--format", "json"))
-    versions = {package["name"]: package["version"] for package in listed}
+    listed = json.loads(_pip(python, "list", "--format", "json"))
+    versions = {package["name"].lower(): package["version"] for package in listed}
     wanted = {_bare(package): versions.get(_bare(package), "?") for package in peer.packages}
     return Environment((str(python), str(ADAPTERS / peer.adapter)), wanted)
 
 
 def _bare(package: str) -> str:
-    return re.split(r"[\[=<>]", package)[0]
+    return re.split(r"[\[=<>]", package)[0].lower()
 
 
 def _venv(place: Path, packages: tuple[str, ...]) -> Path:
@@ -70,10 +70,16 @@ def _venv(place: Path, packages: tuple[str, ...]) -> Path:
     python = place / "bin" / "python"
     if _installed(place, packages):
         return python
-    _said(sys.executable, "-m", "venv", "--clear", place)
-    _said(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    _said(sys.executable, "-m", "venv", "--clear", "--without-pip", place)
+    _pip(python, "install", "--quiet", *packages)
     _mark(place, packages)
     return python
+
+
+def _pip(python: Path, *words: str) -> str:
+    """Ours, working on another interpreter: quicker than one in every environment."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    return _said(*pip, *words)
 
 
 def _node(peer: Peer, folder: Path) -> Environment:

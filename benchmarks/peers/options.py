@@ -17,6 +17,9 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--handlers", nargs="+", choices=["noop", "1ms"], default=["noop", "1ms"])
+    parser.add_argument(
+        "--rates", type=int, nargs="+", default=[10, 500], help="jobs a second of the latencies"
+    )
     _add_times(parser)
     parser.add_argument(
         "--json", metavar="FILE", help="the record; by default in the state directory"
@@ -27,9 +30,9 @@ def add_to(commands: Any) -> None:
 
 def _add_times(parser: argparse.ArgumentParser) -> None:
     times = {
-        "publish-seconds": (3.0, "a round of publishing, at the most"),
+        "publish-seconds": (3.0, "a round of publishing, at the most; 0 leaves them out"),
         "drain-seconds": (5.0, "a drain, at the most"),
-        "latency-seconds": (5.0, "a round at 10 and at 500 jobs a second"),
+        "latency-seconds": (5.0, "a round of latencies; 0 leaves them out"),
         "held-seconds": (180.0, "a snapshot is held before its rounds; 0 leaves them out"),
         "held-rate": (200.0, "jobs a second that go through meanwhile"),
     }

@@ -26,7 +26,6 @@ from example_project.state import state_directory
 
 TOGETHER: Final = 4
 """Peers whose snapshots are held at the same time."""
-RATES: Final = (10, 500)
 FAILURES: Final = (
     NotRun, RuntimeError, TimeoutError, ValueError, subprocess.SubprocessError, psycopg.Error,
 )  # fmt: skip
@@ -34,7 +33,7 @@ FAILURES: Final = (
 Measure = tuple[str, Callable[[], Figures]]
 
 
-def run(options: argparse.Namespace, peers: Sequence[Peer] | None = None) -> None:
+def run(options: argparse.Namespace) -> None:
     """Measure, keep the record, and write the page and the charts if asked to."""
     refuse_unsafe()
     path = options.json or state_directory() / "peers" / "record.json"
@@ -45,10 +44,10 @@ def run(options: argparse.Namespace, peers: Sequence[Peer] | None = None) -> Non
         at=datetime.now(UTC).date().isoformat(),
         sizes=asdict(sizes) | {"rounds": options.rounds},
     )
-    ready = _prepared(peers if peers is not None else chosen(options.peers), record, sizes)
+    ready = prepared(chosen(options.peers), record, sizes)
     for round in range(options.rounds):
-        for prepared in ready:
-            _round(prepared, record, sizes, options, round)
+        for one in ready:
+            _round(one, record, sizes, options, round)
     _held(ready, record, sizes, options.rounds)
     for peer, _environment in ready:
         for suffix in ("empty", "filled"):
@@ -68,7 +67,7 @@ def _sizes(options: argparse.Namespace) -> Sizes:
     )
 
 
-def _prepared(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[Prepared]:
+def prepared(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[Prepared]:
     """Those that can run; of the others the error is on record."""
     ready = []
     for peer in peers:
@@ -116,13 +115,13 @@ def _round(
 
 def _measures(prepared: Prepared, sizes: Sizes, options: argparse.Namespace) -> Iterator[Measure]:
     empty, filled = (databases.name_of(prepared[0], suffix) for suffix in ("empty", "filled"))
-    for how in ("one", "many"):
+    for how in ("one", "many") if sizes.publish_seconds else ():
         yield f"publish {how}", partial(publish, *prepared, empty, how, sizes)
     for handler, processes in product(options.handlers, options.processes):
         name = f"{handler} x {processes}"
         yield name, partial(_drain, prepared, filled, sizes, handler, processes)
-    for rate in RATES:
-        seconds = sizes.latency_seconds
+    seconds = sizes.latency_seconds
+    for rate in options.rates if seconds else ():
         yield f"latency at {rate}", partial(latency, *prepared, empty, rate, seconds)
 
 

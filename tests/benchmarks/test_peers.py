@@ -1,0 +1,114 @@
+"""The peer harness measures, keeps what it measured, and says who could not run and why."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.peers import chart, page, session
+from benchmarks.peers.catalog import PEERS
+from benchmarks.peers.measures import Sizes
+from benchmarks.peers.peer import Peer, Runtime
+from benchmarks.peers.record import Record
+from example_project.state import BASE_DIR
+
+TINY = [
+    "--jobs", "400", "--rounds", "1", "--processes", "1", "--handlers", "noop", "--rates", "500",
+    "--latency-seconds", "0.5", "--publish-seconds", "0", "--held-seconds", "0",
+]  # fmt: skip
+SIZES = Sizes(
+    jobs=1, publish_seconds=0, drain_seconds=0, latency_seconds=0,
+    held_seconds=0, held_rate=1, held_jobs=1,
+)  # fmt: skip
+MISSING = Peer(
+    name="missing",
+    runtime=Runtime.PYTHON,
+    packages=("/no/such/package",),
+    adapter="celery_peer.py",
+    left="SELECT 0",
+    settings="",
+    history="",
+    holds="",
+    fan_out="",
+    acks="",
+    retries="",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_pulljobs_is_measured(tmp_path: Path) -> None:
+    """Rates and latencies are those of jobs that ran; the page and the chart have them."""
+    record = tmp_path / "record.json"
+    run_harness("--json", str(record), "--output", str(tmp_path), *TINY)
+    content = json.loads(record.read_text())
+    figures = content["peers"]["pulljobs"]["figures"]
+    assert figures["noop x 1"][0]["rate"] > 0
+    assert figures["fill"][0]["wal"] > 0
+    [latency] = figures["latency at 500"]
+    assert 0 < latency["p50"] <= latency["p99"]
+    assert latency["started"] == pytest.approx(1, abs=0.05)
+    assert "| pulljobs |" in (tmp_path / "peers.md").read_text()
+    ElementTree.fromstring((tmp_path / "peers.svg").read_text())
+
+
+def run_harness(*options: str) -> None:
+    command = [sys.executable, "-m", "benchmarks", "peers", "--peers", "pulljobs", *options]
+    done = subprocess.run(command, cwd=BASE_DIR, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_peer_that_cannot_be_installed_is_listed_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLJOBS_STATE_DIR", str(tmp_path))
+    record = Record(tmp_path / "record.json", resume=False)
+    assert session.prepared([MISSING], record, SIZES) == []
+    listed = page.errors(record.content)
+    assert "missing: not run" in listed
+    assert "/no/such/package" in listed
+
+
+def test_measure_that_fails_is_listed_and_tried_again_by_a_resumed_run(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", resume=False)
+    record.prepared("pgqueuer", {})
+    record.add("pgqueuer", "noop x 1", {"rate": 1.0})
+    record.give_up("pgqueuer", "noop x 4", "no connection left")
+    again = Record(tmp_path / "record.json", resume=True)
+    assert again.rounds("pgqueuer", "noop x 1") == 1
+    assert again.rounds("pgqueuer", "noop x 4") == 0
+    assert "pgqueuer, noop x 4: no connection left" in page.errors(again.content)
+
+
+def test_page_and_chart_show_the_median_between_the_least_and_the_most(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", resume=False)
+    record.prepared("pgqueuer", {"pgqueuer": "1"})
+    for rate in (900.0, 12_340.0, 20_000.0):
+        record.add("pgqueuer", "noop x 1", {"rate": rate})
+    assert "| **12,300** (900 to 20,000) |" in page.rates(record.content)
+    picture = ElementTree.fromstring(chart.svg(record.content))
+    assert [one.text for one in picture.iter("{http://www.w3.org/2000/svg}title")][1:] == [
+        "pgqueuer, 1 process: 1.234e+04"
+    ]
+
+
+def test_page_keeps_what_people_wrote_around_the_marks(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", resume=False)
+    record.prepared("pgqueuer", {"pgqueuer": "1"})
+    text = "# Ours\n<!-- measured: settings -->\nold\n<!-- end -->\nThe end.\n"
+    filled = page.filled(text, record.content)
+    assert filled.startswith("# Ours\n<!-- measured: settings -->\n")
+    assert "pgqueuer 1" in filled
+    assert "old" not in filled
+    assert filled.endswith("<!-- end -->\nThe end.\n")
+
+
+def test_every_peer_has_an_adapter_and_says_what_it_keeps() -> None:
+    adapters = BASE_DIR / "benchmarks" / "peers" / "adapters"
+    for peer in PEERS:
+        assert (adapters / peer.adapter).exists(), peer.name
+        assert all((peer.history, peer.holds, peer.acks, peer.retries, peer.settings)), peer.name
+    assert len({peer.name for peer in PEERS}) == len(PEERS) == 12
