@@ -12,6 +12,8 @@ from pulljobs.states import State
 from pulljobs.storage.pages import Cut, newest_first
 
 CAP: Final = 10_000
+NUL: Final = "\x00"
+"""Which PostgreSQL can't hold, so nothing is called that."""
 HEAD: Final = ("id", "channel_id", "client_message_id", "published_at")
 
 
@@ -27,6 +29,8 @@ class Standing(NamedTuple):
 
 def find(using: str, channel_id: int, name: str) -> Message | None:
     """By the client's id, the newest that bore it; else by the id it was given here."""
+    if NUL in name:
+        return None
     taken = Publication.objects.using(using).filter(channel_id=channel_id, client_message_id=name)
     id = taken.values_list("message_id", flat=True).first()
     rows = Message.objects.using(using).select_related("producer").filter(channel_id=channel_id)

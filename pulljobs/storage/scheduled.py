@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 
 from pulljobs.models import ScheduledMessage
 from pulljobs.storage.pages import Cut, newest_first
+from pulljobs.storage.published import NUL
 
 CAP: Final = 10_000
 
@@ -43,6 +44,8 @@ def forget(using: str, age: timedelta) -> int:
 
 
 def find(using: str, channel_id: int, name: str) -> ScheduledMessage | None:
+    if NUL in name:
+        return None
     rows = ScheduledMessage.objects.using(using).select_related("producer")
     return rows.filter(channel_id=channel_id, client_message_id=name).first()
 

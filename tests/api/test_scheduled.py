@@ -208,7 +208,8 @@ def test_lists(announcer: Announcer, manager: Manager) -> None:
     waiting = manager.get(f"{ROOT}/scheduled-messages", status=101).json()
     assert len(manager.get(waiting["pages"]["next"]).json()["result"]) == 4
     assert manager.get("/channel/x/scheduled-messages").status_code == 404
-    assert manager.get(f"{ROOT}/scheduled-message/x").status_code == 404
+    for name in ("x", "%00"):
+        assert manager.get(f"{ROOT}/scheduled-message/{name}").status_code == 404
 
 
 def _listed(manager: Manager, **query: Any) -> list[str]:

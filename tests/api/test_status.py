@@ -1,0 +1,120 @@
+"""Status pages: no tokens in them, and counts that end at a cap."""
+
+import importlib.util
+import re
+
+import pytest
+
+from pulljobs.models import Producer
+from pulljobs.states import State
+from pulljobs.storage import counts
+from tests.api.caller import Subscription, job_in, subscription
+from tests.api.management import Manager, user
+
+PAGES = ["/_status", "/job-status", "/dlq-status", "/metrics"]
+
+
+@pytest.fixture
+def orders(db: None) -> Subscription:
+    return subscription("orders", "census", title="Census")
+
+
+@pytest.fixture
+def every(orders: Subscription) -> Subscription:
+    """A job in every state, and two more that wait."""
+    for state in (*State, State.QUEUED, State.QUEUED):
+        job_in(state, orders)
+    subscription("invoices", "idle")
+    return orders
+
+
+def test_jobs_by_channel_and_by_the_consumer_s_row(every: Subscription, manager: Manager) -> None:
+    shown = manager.get("/job-status").json()
+    [rows] = shown["orders"].values()
+    assert list(shown["orders"]) == [str(every.consumer.pk)]
+    assert {row["status"]: row["count"] for row in rows} == {1001: 3, 1002: 1, 1003: 1, 1004: 1}
+    for row in rows:
+        assert row["oldestItemTimestamp"] <= row["newestItemTimestamp"]
+        assert "Capped" not in row
+    assert list(shown["invoices"].values()) == [[]]
+
+
+def test_dead_ones(every: Subscription, manager: Manager) -> None:
+    """Only of consumers that have some."""
+    assert manager.get("/dlq-status").json() == {
+        "consumers": [
+            {
+                "channelId": "orders",
+                "channelName": "orders",
+                "consumerId": str(every.consumer.pk),
+                "consumerName": "Census",
+                "deadCount": 1,
+            }
+        ]
+    }
+
+
+def test_counts_are_capped(
+    every: Subscription, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "CAP", 2)
+    [rows] = manager.get("/job-status").json()["orders"].values()
+    [queued] = [row for row in rows if row["status"] == 1001]
+    assert (queued["count"], queued["Capped"]) == (2, True)
+    job_in(State.DELIVERED, every)
+    job_in(State.DELIVERED, every)
+    [rows] = manager.get("/job-status").json()["orders"].values()
+    [delivered] = [row for row in rows if row["status"] == 1003]
+    assert (delivered["count"], delivered["Capped"]) == (2, True)  # of the newest three
+
+
+def test_the_app(every: Subscription, manager: Manager) -> None:
+    Producer.objects.create(name="shop")
+    shown = manager.get("/_status").json()
+    assert shown["AppStatus"] == 3
+    assert shown["SeedData"] == {
+        "Channels": [{"ID": "invoices", "Name": "invoices"}, {"ID": "orders", "Name": "orders"}],
+        "Producers": [{"ID": "shop", "Name": "shop"}],
+        "Consumers": [
+            {"ID": "census", "Name": "Census", "Channel": "orders", "Type": "pull"},
+            {"ID": "idle", "Name": "idle", "Channel": "invoices", "Type": "pull"},
+        ],
+    }
+
+
+def test_metrics(every: Subscription, manager: Manager) -> None:
+    pytest.importorskip("prometheus_client")
+    answer = manager.get("/metrics")
+    assert answer["Content-Type"].startswith("text/plain")
+    told = dict(re.findall(r"^(\w+_job_count{.*}) (\S+)$", answer.content.decode(), re.MULTILINE))
+    assert told == {
+        'queued_job_count{channel="orders",consumer="census"}': "3.0",
+        'queued_job_count{channel="invoices",consumer="idle"}': "0.0",
+        'dead_job_count{channel="orders",consumer="census"}': "1.0",
+        'dead_job_count{channel="invoices",consumer="idle"}': "0.0",
+    }
+
+
+def test_without_the_package_metrics_say_what_to_install(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    hidden = lambda name: None if name == "prometheus_client" else find(name)  # noqa: E731  short
+    monkeypatch.setattr("pulljobs.api.views.metrics.find_spec", hidden)
+    answer = manager.get("/metrics")
+    assert (answer.status_code, b"pip install" in answer.content) == (501, True)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_tokens_and_not_for_everybody(page: str, every: Subscription, manager: Manager) -> None:
+    assert manager.get(page).status_code == 200
+    for token in (every.channel_token, every.consumer_token):
+        assert token.encode() not in manager.get(page).content
+    user("reader", "view", models=("message",))
+    assert Manager("reader").get(page).status_code == 403
+    assert Manager().get(page).status_code in (401, 403)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_of_nothing(page: str, manager: Manager) -> None:
+    assert manager.get(page).status_code == 200
