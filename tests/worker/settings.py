@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import timedelta
 
 from example_project.settings import *  # noqa: F403
 from example_project.settings import DATABASES
@@ -16,6 +17,8 @@ INSTALLED_APPS = [
 ]
 ROOT_URLCONF = ""
 PULLJOBS = json.loads(os.environ.get("WORKER_PULLJOBS", "{}"))
+if "WORKER_MAX_LEASE" in os.environ:
+    PULLJOBS["MAX_LEASE"] = timedelta(seconds=float(os.environ["WORKER_MAX_LEASE"]))
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

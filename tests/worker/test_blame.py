@@ -1,0 +1,121 @@
+"""Who is blamed for the end of a process, and how suspects run from then on."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+from itertools import pairwise
+from uuid import uuid4
+
+import pytest
+
+from pulljobs import jobs, pulling
+from pulljobs.models import ArchivedJob, Job, Lease
+from pulljobs.outcomes import Held
+from pulljobs.pulling import Puller
+from pulljobs.storage import jobs as storage
+from tests.factories import USING
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, in_flight
+
+pytestmark = pytest.mark.processes
+HELD = int(os.environ.get("PULLJOBS_TEST_HELD", "160"))
+"""Jobs that a dead node holds; 5000, then of a second each, is the full size."""
+FULL = HELD >= 1000
+SECONDS, THREADS = (1.0, 100) if FULL else (0.1, 8)
+SECOND = timedelta(seconds=1)
+
+
+def test_what_ran_in_a_dead_child_runs_alone_the_next_time(stage: Stage) -> None:
+    stage.consumer()
+    suspects = stage.until_gate(4, seconds=0.1)
+    worker = stage.worker("--concurrency", "4")
+    stage.wait_for("started", 4)
+    others = stage.publish(12, seconds=0.1)
+    stage.open_gate()
+    os.kill(worker.child, signal.SIGKILL)
+    wait_until(lambda: not Job.objects.exists())
+    assert set(stage.runs().values()) == {1, 2}
+    assert {job for job, runs in stage.runs().items() if runs == 2} == set(suspects)
+    spans = {line.job: [line.at, 0.0] for line in stage.history("started")}
+    for line in stage.history("ended"):
+        spans[line.job][1] = line.at
+    alone = [spans[job] for job in suspects]
+    everybody = sorted(spans.values())
+    for one in alone:
+        assert [span for span in everybody if span[0] < one[1] and span[1] > one[0]] == [one]
+    assert any(second[0] < first[1] for first, second in pairwise(everybody)), "others ran together"
+    retries = ArchivedJob.objects.filter(job_id__in=others).values_list("retry_count", "deliveries")
+    assert set(retries) == {(0, 1)}
+    assert worker.stop() == 0
+
+
+def test_suspect_that_comes_to_an_end_is_one_no_more(stage: Stage) -> None:
+    stage.consumer(retry_strategy="constant:0.1")
+    [job] = stage.until_gate(fail="after all")
+    worker = stage.worker()
+    stage.wait_for("started")
+    os.kill(worker.child, signal.SIGKILL)
+    wait_until(lambda: Job.objects.get().suspect)
+    stage.open_gate()
+    wait_until(lambda: Job.objects.get().retry_count >= 2)
+    assert not Job.objects.get(id=job).suspect
+    assert worker.stop() == 0
+
+
+def test_after_the_loss_of_a_host_only_what_was_known_to_run_is_charged(stage: Stage) -> None:
+    """Both processes are gone at once, so all that is known stands with the leases."""
+    stage.consumer(lease=2 * SECOND, retry_strategy="constant:60")
+    stage.until_gate(10)
+    worker = stage.worker("--concurrency", "2")
+    running = {line.job for line in stage.wait_for("started", 2)}
+    wait_until(lambda: in_flight() > 2)
+    wait_until(lambda: any(lease.running_ids for lease in Lease.objects.all()))
+    worker.kill_all()
+    wait_until(lambda: pulling.reap() is not None)
+    wait_until(lambda: pulling.reap() is None and not in_flight())
+    charged = Job.objects.filter(retry_count=1, suspect=True).values_list("id", flat=True)
+    assert set(charged) == running
+    rest = Job.objects.exclude(id__in=running).values_list("state", "retry_count", "suspect")
+    assert set(rest) == {("QUEUED", 0, False)}
+
+
+def test_jobs_that_were_taken_through_another_door_are_never_suspects(stage: Stage) -> None:
+    consumer = stage.consumer()
+    [job] = stage.publish()
+    taken = jobs_taken(consumer.pk, job)
+    assert taken
+    wait_until(lambda: pulling.reap() is not None)
+    row = Job.objects.get(id=job)
+    assert (row.retry_count, row.suspect) == (1, False)
+
+
+def jobs_taken(consumer_id: int, job_id: int) -> object:
+    return storage.take(
+        "default",
+        consumer_id,
+        job_id,
+        source=jobs.get(job_id).state,
+        lease=timedelta(milliseconds=10),
+        max_lease=SECOND,
+        door=Lease.Door.POST,
+    )
+
+
+def test_what_a_dead_node_held_drains_at_normal_speed(stage: Stage) -> None:
+    """Those that ran are alone for a while; the hundreds that only waited are not."""
+    consumer = stage.consumer(lease=2 * SECOND, retry_strategy="constant:0")
+    held = stage.publish(HELD, seconds=SECONDS)
+    lost = Puller(USING, consumer, node_id=uuid4()).claim(HELD)
+    assert lost.taken
+    every = [Held(job, lost.taken.token) for job in held]
+    assert len(pulling.renew(every, running=held[:8])) == HELD
+    worker = stage.worker("--concurrency", str(THREADS), "--reap-interval", "0.2").ready()
+    stage.wait_for("started")
+    started = time.monotonic()
+    normal = HELD * SECONDS / THREADS
+    wait_until(lambda: not Job.objects.exists(), 60 + 3 * normal)
+    assert time.monotonic() - started < 1.5 * normal + 2
+    charged = ArchivedJob.objects.filter(retry_count__gt=0).values_list("job_id", flat=True)
+    assert set(charged) == set(held[:8])
+    assert worker.stop() == 0

@@ -1,0 +1,133 @@
+"""A handler has its time and its job: without either it is told, and what it says is discarded."""
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from pulljobs import jobs, operating
+from pulljobs.models import ArchivedJob, Channel, Job, Node
+from pulljobs.publishing import publish
+from tests.factories import ConsumerFactory
+from tests.sessions import wait_until
+from tests.worker.processes import Stage
+
+pytestmark = pytest.mark.processes
+SECOND = timedelta(seconds=1)
+
+
+def told_at(stage: Stage, event: str) -> float:
+    return stage.wait_for(event)[0].at
+
+
+def awaited(stage: Stage, **fields: object) -> int:
+    """A job of the async handler that takes a minute."""
+    channel = Channel.objects.create(name="awaited")
+    ConsumerFactory.create(channel=channel, name="plain", **fields)
+    return publish("awaited", {"seconds": 60}).job_ids[0]
+
+
+@pytest.mark.parametrize("concurrency", ["1", "4"])
+def test_e61_kill_is_told_within_a_second_to_a_thread_that_heeds(
+    stage: Stage, concurrency: str
+) -> None:
+    """Not only when the lease is renewed, here after ten seconds."""
+    stage.consumer()
+    [job] = stage.until_gate(heed=True)
+    worker = stage.worker("--concurrency", concurrency)
+    stage.wait_for("started")
+    asked = time.monotonic()
+    assert operating.kill([job], by="Ada").done == [job]
+    assert told_at(stage, "lost") - asked < 1
+    view = jobs.get(job)
+    assert (view.state, view.reason, view.error) == ("DEAD", "killed", "killed by Ada")
+    [again] = stage.publish()
+    wait_until(lambda: jobs.get(again).state == "DELIVERED")
+    assert Node.objects.count() == 1, "the thread came to its end"
+    assert jobs.get(job) == view
+    assert worker.stop() == 0
+
+
+def test_kill_is_told_within_a_second_to_an_async_handler(stage: Stage) -> None:
+    job = awaited(stage)
+    worker = stage.worker()
+    stage.wait_for("started")
+    asked = time.monotonic()
+    operating.kill([job], by="Ada")
+    assert told_at(stage, "cancelled") - asked < 1
+    assert jobs.get(job).error == "killed by Ada"
+    assert ArchivedJob.objects.filter(job_id=job).count() == 1
+    assert worker.stop() == 0
+
+
+def test_kill_ends_a_process_of_its_own_that_does_not_heed(stage: Stage) -> None:
+    stage.consumer()
+    [job] = stage.until_gate()
+    worker = stage.worker("--concurrency", "1")
+    [running] = stage.wait_for("started")
+    asked = time.monotonic()
+    operating.kill([job], by="Ada")
+    wait_until(lambda: Node.objects.filter(stopped_at__isnull=False).exists())
+    assert time.monotonic() - asked < 2
+    [again] = stage.publish()
+    wait_until(lambda: jobs.get(again).state == "DELIVERED")
+    assert running.pid not in {line.pid for line in stage.history("ended")}
+    assert jobs.get(job).error == "killed by Ada"
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("heed", [True, False])
+def test_thread_over_its_time_sees_its_job_lost_and_its_result_is_discarded(
+    stage: Stage, heed: bool
+) -> None:
+    stage.consumer(retry_strategy="constant:60")
+    [job] = stage.until_gate(heed=heed)
+    worker = stage.worker("--handler-timeout", "0.5")
+    [started] = stage.wait_for("started")
+    wait_until(lambda: jobs.get(job).retry_count == 1)
+    if heed:
+        assert told_at(stage, "lost") - started.at < 5
+    stage.open_gate()
+    stage.wait_for("lost")
+    view = jobs.get(job)
+    assert (view.state, view.retry_count) == ("QUEUED", 1)
+    assert "over its timeout" in (view.error or "")
+    assert "over its timeout" in worker.log
+    assert worker.stop() == 0
+
+
+def test_async_handler_over_its_time_is_cancelled(stage: Stage) -> None:
+    job = awaited(stage, max_retries=0)
+    worker = stage.worker("--handler-timeout", "0.5")
+    stage.wait_for("cancelled")
+    wait_until(lambda: jobs.get(job).state == "DEAD")
+    assert jobs.get(job).reason == "timed_out"
+    assert worker.stop() == 0
+
+
+def test_process_of_its_own_that_is_over_its_time_is_replaced(stage: Stage) -> None:
+    """Its only thread would do nothing any more. What waited in it is done by the next."""
+    stage.consumer(max_retries=0)
+    [job] = stage.until_gate()
+    others = stage.publish(5)
+    worker = stage.worker("--concurrency", "1", "--handler-timeout", "0.5")
+    wait_until(lambda: Job.objects.count() == 1 and jobs.get(job).state == "DEAD")
+    assert jobs.get(job).reason == "timed_out"
+    rows = ArchivedJob.objects.filter(job_id__in=others)
+    assert set(rows.values_list("state", "retry_count", "deliveries")) == {("DELIVERED", 0, 1)}
+    assert len({line.pid for line in stage.history("started")}) == 2
+    assert worker.stop() == 0
+
+
+def test_e75_lease_is_renewed_while_the_handler_has_time_and_never_past_its_hard_end(
+    stage: Stage,
+) -> None:
+    stage.consumer(lease=SECOND, retry_strategy="constant:60")
+    stage.environment |= {"WORKER_MAX_LEASE": "2"}
+    [job] = stage.until_gate(heed=True)
+    worker = stage.worker("--handler-timeout", "4")
+    [started] = stage.wait_for("started")
+    wait_until(lambda: jobs.get(job).retry_count == 1)
+    assert 3 < told_at(stage, "lost") - started.at < 4.5
+    assert "over its timeout" in (jobs.get(job).error or ""), "it was settled, and did not expire"
+    assert worker.stop() == 0
