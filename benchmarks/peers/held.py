@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
+import psutil
+
 from benchmarks.peers import databases
 from benchmarks.peers.environments import Environment, NotRun
 from benchmarks.peers.measures import Figures, Sizes, drain, fill
@@ -78,6 +80,6 @@ def _rounds(
                     processes=1, handler="noop", seconds=sizes.drain_seconds,
                 )
             )  # fmt: skip
-    except (NotRun, RuntimeError, TimeoutError) as error:
+    except (NotRun, RuntimeError, TimeoutError, psutil.Error) as error:
         return str(error)
     return figures

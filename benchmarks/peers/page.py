@@ -115,10 +115,9 @@ def errors(content: Content) -> str:
         if "error" in entry
     ]
     lines += [
-        f"- {name}, {measure}: {_short(found)}"
+        f"- {name}, {measure}: {_short(error)}"
         for name, entry in content["peers"].items()
-        for measure, found in entry["figures"].items()
-        if isinstance(found, str)
+        for measure, error in entry["errors"].items()
     ]
     return "\n".join(lines) or "Everybody ran, and nothing failed."
 

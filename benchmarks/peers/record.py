@@ -6,11 +6,9 @@ from typing import Any
 
 from benchmarks.peers.measures import Figures
 
-Rounds = list[Figures]
-
 
 class Record:
-    """`peers`: by name an `error`, or `versions` and `figures`: rounds or an error by measure."""
+    """`peers`: by name an `error`, or `versions`, and by measure `figures` and `errors`."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self._path = path
@@ -22,39 +20,36 @@ class Record:
         self.content |= facts
         self._save()
 
-    def peer(self, name: str) -> dict[str, Any]:
-        entry: dict[str, Any] = self.content["peers"].setdefault(name, {"figures": {}})
-        return entry
-
     def prepared(self, name: str, versions: dict[str, str]) -> None:
-        entry = self.peer(name)
-        entry.pop("error", None)
-        entry["versions"] = versions
+        """What failed in a run before is tried again."""
+        self._peer(name).update(versions=versions, errors={})
+        self._peer(name).pop("error", None)
         self._save()
 
     def failed(self, name: str, error: str) -> None:
-        self.peer(name)["error"] = error
+        self._peer(name)["error"] = error
         self._save()
 
     def add(self, name: str, measure: str, figures: Figures) -> None:
-        rounds = self.peer(name)["figures"].setdefault(measure, [])
-        if isinstance(rounds, str):
-            self.peer(name)["figures"][measure] = rounds = []
-        rounds.append(figures)
+        self._peer(name)["figures"].setdefault(measure, []).append(figures)
         self._save()
 
     def give_up(self, name: str, measure: str, error: str) -> None:
-        """The error stands in the place of the rounds."""
-        self.peer(name)["figures"][measure] = error
+        self._peer(name)["errors"][measure] = error
         self._save()
 
     def rounds(self, name: str, measure: str) -> int:
-        """How many are there; an error counts as none, so that a resumed run tries again."""
-        found = self.peer(name)["figures"].get(measure, [])
-        return 0 if isinstance(found, str) else len(found)
+        """How many worked."""
+        return len(self._peer(name)["figures"].get(measure, []))
 
-    def gave_up(self, name: str, measure: str) -> bool:
-        return isinstance(self.peer(name)["figures"].get(measure), str)
+    def hopeless(self, name: str, measure: str) -> bool:
+        """Tried, and never worked."""
+        return measure in self._peer(name)["errors"] and not self.rounds(name, measure)
+
+    def _peer(self, name: str) -> dict[str, Any]:
+        empty: dict[str, Any] = {"figures": {}, "errors": {}}
+        entry: dict[str, Any] = self.content["peers"].setdefault(name, empty)
+        return entry
 
     def _save(self) -> None:
         draft = self._path.with_suffix(".new")

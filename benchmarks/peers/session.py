@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+import psutil
 import psycopg
 
 from benchmarks.database import machine, refuse_unsafe
@@ -24,10 +25,11 @@ from benchmarks.peers.processes import order
 from benchmarks.peers.record import Record
 from example_project.state import state_directory
 
-TOGETHER: Final = 4
+TOGETHER: Final = 3
 """Peers whose snapshots are held at the same time."""
 FAILURES: Final = (
-    NotRun, RuntimeError, TimeoutError, ValueError, subprocess.SubprocessError, psycopg.Error,
+    NotRun, RuntimeError, TimeoutError, ValueError,
+    subprocess.SubprocessError, psycopg.Error, psutil.Error,
 )  # fmt: skip
 
 Measure = tuple[str, Callable[[], Figures]]
@@ -101,7 +103,7 @@ def _round(
 ) -> None:
     name = prepared[0].name
     for measure, take in _measures(prepared, sizes, options):
-        if record.gave_up(name, measure) and round or record.rounds(name, measure) > round:
+        if record.hopeless(name, measure) or record.rounds(name, measure) > round:
             continue
         try:
             figures = take()

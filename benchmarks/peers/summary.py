@@ -20,16 +20,14 @@ class Spread(NamedTuple):
     most: float
 
 
-def rounds(content: Content, peer: str, measure: str) -> list[Figures] | str:
-    """None is an empty list; an error stands for all of them."""
-    found: list[Figures] | str = content["peers"].get(peer, {}).get("figures", {}).get(measure, [])
+def rounds(content: Content, peer: str, measure: str) -> list[Figures]:
+    found: list[Figures] = content["peers"][peer]["figures"].get(measure, [])
     return found
 
 
 def spread(content: Content, peer: str, measure: str, figure: str) -> Spread | None:
     """None where it was not measured, or there is no such thing."""
-    found = rounds(content, peer, measure)
-    values = [] if isinstance(found, str) else [one[figure] for one in found if one[figure]]
+    values = [one[figure] for one in rounds(content, peer, measure) if one[figure]]
     return Spread(min(values), median(values), max(values)) if values else None
 
 
@@ -65,11 +63,10 @@ def _cell(
     marked: Callable[[Sequence[Figures]], bool] = lambda _found: False,
 ) -> str:
     found = rounds(content, peer, measure)
-    if isinstance(found, str):
-        return "failed"
     values = spread(content, peer, measure, figure)
     if values is None:
-        return "no such call" if found else "not measured"
+        failed = measure in content["peers"][peer]["errors"]
+        return "no such call" if found else "failed" if failed else "not measured"
     least, middle, most = (_number(value * scale) for value in values)
     mark = "\\*" if marked(found) else ""
     return f"**{middle}**{mark} ({least} to {most})" if len(found) > 1 else f"**{middle}**{mark}"

@@ -81,6 +81,9 @@ def test_measure_that_fails_is_listed_and_tried_again_by_a_resumed_run(tmp_path:
     assert again.rounds("pgqueuer", "noop x 1") == 1
     assert again.rounds("pgqueuer", "noop x 4") == 0
     assert "pgqueuer, noop x 4: no connection left" in page.errors(again.content)
+    assert again.hopeless("pgqueuer", "noop x 4")
+    again.prepared("pgqueuer", {})
+    assert not again.hopeless("pgqueuer", "noop x 4")
 
 
 def test_page_and_chart_show_the_median_between_the_least_and_the_most(tmp_path: Path) -> None:

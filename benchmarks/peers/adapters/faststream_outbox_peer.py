@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 QUEUE = "jobs"
 FETCH = 500
-WORKERS = 20
-FLUSH = 500
+WORKERS = 4
+FLUSH = 100
 
 metadata = MetaData()
 table = make_outbox_table(metadata)
