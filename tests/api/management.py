@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
-from django.http import HttpResponse
 from django.test import Client
 from django.utils.http import urlencode
 from rest_framework.authtoken.models import Token
@@ -35,20 +34,18 @@ class Manager:
         url = f"{url}?{urlencode(query, doseq=True)}" if query else url
         return self.client.get(url, headers=self.headers)
 
-    def put(
-        self, url: str, seen: Any = None, *, content_type: str = FORM, **fields: Any
-    ) -> HttpResponse:
+    def put(self, url: str, seen: Any = None, *, content_type: str = FORM, **fields: Any) -> Any:
         """`seen`: an answer whose Last-Modified goes back, or a text to send instead."""
         return self._send("PUT", url, seen, urlencode(fields), content_type)
 
-    def delete(self, url: str, seen: Any = None) -> HttpResponse:
+    def delete(self, url: str, seen: Any = None) -> Any:
         return self._send("DELETE", url, seen, "", "")
 
-    def _send(self, method: str, url: str, seen: Any, body: str, content_type: str) -> HttpResponse:
+    def _send(self, method: str, url: str, seen: Any, body: str, content_type: str) -> Any:
         headers = dict(self.headers)
         if seen is not None:
             told = seen if isinstance(seen, str) else seen["Last-Modified"]
             headers["If-Unmodified-Since"] = told
-        extra = {"CONTENT_TYPE": content_type}  # which the client leaves out without a body
-        answer: Any = self.client.generic(method, url, body, headers=headers, **extra)
-        return answer
+        # The client leaves it out where there is no body.
+        extra: dict[str, Any] = {"CONTENT_TYPE": content_type}
+        return self.client.generic(method, url, body, headers=headers, **extra)

@@ -99,24 +99,6 @@ def test_names_are_free_text(transactional_db: None) -> None:
     assert caller.queued().status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "allowed"), [("queued-jobs", "GET, OPTIONS"), ("job/x", "POST, OPTIONS")]
-)
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE"])
-def test_other_methods(endpoint: str, allowed: str, method: str, caller: Caller) -> None:
-    """405 with Allow comes before the tokens are looked at; HEAD is no GET."""
-    if method in allowed:
-        return
-    answer = Client().generic(method, f"{caller.root}/{endpoint}")
-    assert (answer.status_code, answer["Allow"]) == (405, allowed)
-    assert answer["Content-Type"].startswith("text/plain")
-
-
-def test_options_tells_what_is_allowed(caller: Caller) -> None:
-    answer = Client().options(f"{caller.root}/queued-jobs")
-    assert (answer.status_code, answer["Allow"]) == (200, "GET, OPTIONS")
-
-
 def test_no_trailing_slash(caller: Caller) -> None:
     assert Client().get(f"{caller.root}/queued-jobs/").status_code == 404
 
