@@ -13,15 +13,18 @@ from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, connections
+from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
 from pulljobs import sealing
 from pulljobs.conf import OF_DRF, SETTING, Access, Settings, load, mistyped, settings, unknown
 from pulljobs.errors import ConfigurationError
 
+REQUEST_IDS = "pulljobs.api.middleware.request_id"
 MAY_BE_ZERO = {
     "MIN_FETCH_INTERVAL",
     "DEDUPE_WINDOW",
+    "MIN_SCHEDULE_DELAY",
     "MAX_HEADERS",
     "MAX_HEADER_BYTES",
     "BACKOFF_INITIAL",
@@ -198,10 +201,31 @@ def check_middleware(
             f"{name} in MIDDLEWARE is synchronous only: under ASGI every pull over HTTP that "
             "lingers holds a thread, and none of them is cheap.",
             hint="Make it async_capable, or put up with as many threads as there are pulls.",
-            id="pulljobs.W004",
+            id="pulljobs.W005",
         )
         for name in sync_only_middleware()
     ]
+
+
+@register
+def check_request_ids(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    if REQUEST_IDS in django_settings.MIDDLEWARE or not _is_api_mounted():
+        return []
+    return [
+        Warning(
+            "Unknown paths and failures of the server are answered without an X-Request-ID.",
+            hint=f"Put {REQUEST_IDS!r} first in MIDDLEWARE.",
+            id="pulljobs.W006",
+        )
+    ]
+
+
+def _is_api_mounted() -> bool:
+    return bool(getattr(django_settings, "ROOT_URLCONF", "")) and (
+        "pulljobs" in get_resolver().app_dict
+    )
 
 
 def sync_only_middleware() -> list[str]:

@@ -91,7 +91,7 @@ def test_of_writers_at_once_one_wins(url: str, orders: Any, manager: Manager) ->
     """Also within one second: the precondition is checked under the row's lock."""
     made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
 
-    def put(number: int) -> int:
+    def put(number: int) -> Any:
         return Manager("boss").put(url, made, **fields_of(url, token=f"t-{number}")).status_code
 
     assert sorted(at_once(6, put)) == [200] + [412] * 5
@@ -99,7 +99,7 @@ def test_of_writers_at_once_one_wins(url: str, orders: Any, manager: Manager) ->
 
 @pytest.mark.django_db(transaction=True)
 def test_of_makers_at_once_one_makes_it(manager: Manager) -> None:
-    def put(number: int) -> int:
+    def put(number: int) -> Any:
         return Manager("boss").put("/producer/p", token=f"t-{number}").status_code
 
     assert sorted(at_once(6, put)) == [200] + [400] * 5

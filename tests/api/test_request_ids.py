@@ -11,6 +11,7 @@ from django.test.client import AsyncClient
 from django.urls import include, path
 
 from pulljobs.api import request_ids
+from pulljobs.checks import check_request_ids
 from tests.api.management import Manager
 
 logger = logging.getLogger("tests.request_ids")
@@ -136,3 +137,13 @@ def test_links_lead_back_wherever_the_api_is_mounted(manager: Manager) -> None:
     [link] = manager.get(f"{root}/channels").json()["Result"]
     assert link == f"{root}/channel/orders"
     assert manager.get(manager.get(link).json()["MessagesURL"]).status_code == 200
+
+
+@override_settings(MIDDLEWARE=[])
+def test_a_check_misses_the_middleware() -> None:
+    """Only where the API is mounted."""
+    assert [problem.id for problem in check_request_ids()] == ["pulljobs.W006"]
+    with override_settings(ROOT_URLCONF="django.contrib.auth.urls"):
+        assert check_request_ids() == []
+    with override_settings(MIDDLEWARE=["pulljobs.api.middleware.request_id"]):
+        assert check_request_ids() == []
