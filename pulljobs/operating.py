@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.models import Channel, Consumer
-from pulljobs.states import Reason
-from pulljobs.storage import dead, jobs, listen, partitions, scheduled
+from pulljobs.models import Channel, Consumer, Job
+from pulljobs.states import Reason, State
+from pulljobs.storage import dead, jobs, listen, nodes, partitions, scheduled
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.rows import Stats
-
 
 BATCH: Final = 1000
 
@@ -29,6 +29,20 @@ def kill(job_ids: Iterable[int], *, by: str) -> Outcome:
     killed = jobs.kill(using, asked, reason=Reason.KILLED, error=f"killed by {by}")
     listen.tell_lost_on_commit(using, [id for id, held in killed.items() if held])
     return _outcome(asked, killed)
+
+
+def purge(consumer: Consumer) -> int:
+    """End what waits, in batches; how many. What is published or comes back meanwhile may stay."""
+    using = settings().DATABASE
+    newest = ids.first_of(nodes.clock(using))
+    rows = Job.objects.using(using).filter(consumer=consumer, state=State.QUEUED, id__lt=newest)
+    # In the order of the index that has them by consumer.
+    batch = rows.order_by("-priority", "available_at", "id").values_list("id", flat=True)[:BATCH]
+    purged = 0
+    while waiting := list(batch.all()):
+        ended = jobs.kill(using, waiting, reason=Reason.PURGED, states=[State.QUEUED])
+        purged += len(ended)
+    return purged
 
 
 def redrive(job_ids: Iterable[int]) -> Outcome:

@@ -47,7 +47,9 @@ def consumer_deleted() -> Refusal:
     return Refusal(410, "The consumer was deleted: stop pulling.", "consumer_deleted")
 
 
-def no_such_consumer() -> Refusal:
-    return Refusal(
-        404, "The channel has no such consumer: check its name in the URL.", "unknown_consumer"
-    )
+def not_ready(trouble: str) -> Refusal:
+    return Refusal(503, f"{trouble}.", "not_ready", retry_after=SOON)
+
+
+def too_many_lines(limit: int) -> Refusal:
+    return Refusal(413, f"There are more than {limit} messages: send less at a time.", "max_batch")

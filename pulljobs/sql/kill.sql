@@ -1,12 +1,12 @@
 -- End jobs that wait or run; a holder finds its lease lost.
 -- Event: kill.
--- Parameters: job_ids bigint[], reason text, error text (NULL: none).
+-- Parameters: job_ids bigint[], states text[] (which of them are to end: QUEUED, INFLIGHT), reason text, error text (NULL: none).
 -- Returns: job_id of those killed, held (whether somebody had it, who is to be told), consumer_id, key (NULL: none that counts).
 -- Locks: the jobs, in order of id. Index: primary key.
 WITH victim AS MATERIALIZED (
     SELECT id, lease IS NOT NULL AS held
     FROM pulljobs_job
-    WHERE id = ANY(%(job_ids)s::bigint[]) AND state IN ('QUEUED', 'INFLIGHT')
+    WHERE id = ANY(%(job_ids)s::bigint[]) AND state = ANY(%(states)s::text[])
     ORDER BY id
     FOR UPDATE
 ),
@@ -20,7 +20,7 @@ killed AS (
         reason = %(reason)s::text,
         error = %(error)s::text
     FROM victim
-    WHERE job.id = victim.id AND job.state IN ('QUEUED', 'INFLIGHT')
+    WHERE job.id = victim.id AND job.state = ANY(%(states)s::text[])
     RETURNING job.*, victim.held
 ),
 archived AS (

@@ -18,7 +18,7 @@ from django.db import (
 from pulljobs.floors import Entry, Position, Snapshot
 from pulljobs.models import Job, Lease
 from pulljobs.outcomes import Held, Settlement
-from pulljobs.states import Event, Reason, State
+from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
 from pulljobs.storage.arrays import array
 from pulljobs.storage.rows import (
@@ -287,10 +287,20 @@ def _expired(lease: ReachedLease, job_id: int) -> Settlement:
 
 
 def kill(
-    using: str, job_ids: Sequence[int], *, reason: str, error: str | None = None
+    using: str,
+    job_ids: Sequence[int],
+    *,
+    reason: str,
+    error: str | None = None,
+    states: Collection[State] = TRANSITIONS[Event.KILL].sources,
 ) -> dict[int, bool]:
-    """Those that were QUEUED or INFLIGHT and are DEAD now; whether somebody held them."""
-    params = {"job_ids": list(job_ids), "reason": reason, "error": error}
+    """Those that were in these states and are DEAD now; whether somebody held them."""
+    params = {
+        "job_ids": list(job_ids),
+        "states": sorted(states),
+        "reason": reason,
+        "error": error,
+    }
     rows = retrying(using, lambda: run(using, "kill", params))
     freed = {row[2:] for row in rows if row[3] is not None}
     keys.free(using, freed)

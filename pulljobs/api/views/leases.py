@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from asgiref.sync import SyncToAsync
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views import View
 from rest_framework.exceptions import Throttled
 
@@ -33,14 +33,14 @@ class LeaseView(View, Generic[T]):
     largest_body = LARGEST_BODY
 
     @classmethod
-    def as_view(cls, **initkwargs: Any) -> Callable[..., HttpResponseBase]:
+    def as_view(cls, **initkwargs: Any) -> Callable[..., HttpResponse]:
         view: Any = super().as_view(**initkwargs)
         view.csrf_exempt = True
         # No transaction may be open while a pull lingers.
         view._non_atomic_requests = set(connections)
         return view  # type: ignore[no-any-return]  # what View returns
 
-    async def post(self, request: HttpRequest, **names: str) -> HttpResponseBase:
+    async def post(self, request: HttpRequest, **names: str) -> HttpResponse:
         """For `View`, which looks at it to see that the view is asynchronous."""
         body = read(request, self.largest_body)
         self.room = waiting_room(base_of(request))
@@ -61,13 +61,15 @@ class LeaseView(View, Generic[T]):
         consumer = _caller(request, names)
         return consumer, self.begin(consumer, body)
 
-    async def dispatch(self, request: HttpRequest, *args: Any, **names: str) -> HttpResponseBase:  # type: ignore[override]  # Django awaits it
+    async def dispatch(self, request: HttpRequest, *args: Any, **names: str) -> HttpResponse:  # type: ignore[override]  # Django awaits it
         give_thread_back()
         response = await self._dispatch(request, **names)
         response[request_ids.HEADER] = request_ids.of(request)
+        # Here, for a site that has only this API may want to do without the middleware.
+        response["Content-Length"] = str(len(response.content))
         return response
 
-    async def _dispatch(self, request: HttpRequest, **names: str) -> HttpResponseBase:
+    async def _dispatch(self, request: HttpRequest, **names: str) -> HttpResponse:
         try:
             if request.method == "POST":
                 return await self.post(request, **names)

@@ -57,6 +57,13 @@ class ProtocolView(APIView):
         return exceptions.as_text
 
 
+class ProblemsTold:
+    """For views of part B: refusals are application/problem+json."""
+
+    def get_exception_handler(self) -> Callable[..., Any]:
+        return exceptions.as_problem
+
+
 class PullConsumerView(ProtocolView):
     """For the consumer that the URL names: its jobs."""
 

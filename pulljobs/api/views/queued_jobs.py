@@ -1,21 +1,36 @@
-"""GET queued-jobs: what waits, without taking it."""
+"""queued-jobs: what waits, without taking it; for operators, the end of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import listing
-from pulljobs.api import paging
-from pulljobs.api.authentication import caller
+from pulljobs import listing, operating
+from pulljobs.api import exceptions, paging
+from pulljobs.api.authentication import caller, users
+from pulljobs.api.permissions import ModelPermission
 from pulljobs.api.serializers import queued_job
-from pulljobs.api.views.protocol import PullConsumerView
+from pulljobs.api.views.protocol import PullConsumerView, consumer_of
 from pulljobs.conf import settings
 from pulljobs.storage import messages
 from pulljobs.storage.protocol import QueuedJob
 
 
 class QueuedJobs(PullConsumerView):
+    """Consumers read by their tokens, operators purge as users."""
+
+    needs = {"DELETE": ["pulljobs.change_consumer", "pulljobs.delete_job"]}
+
+    def get_authenticators(self) -> list[Any]:
+        return list(users()) if self._purges else super().get_authenticators()
+
+    def get_permissions(self) -> list[Any]:
+        return [ModelPermission()] if self._purges else list(super().get_permissions())
+
+    def get_exception_handler(self) -> Callable[..., Any]:
+        return exceptions.as_problem if self._purges else super().get_exception_handler()
+
     def get(self, request: Request, **names: str) -> Response:
         consumer, limit, after = caller(request).pk, paging.limit(request), paging.after(request)
         # One more than asked for tells whether there is a next page.
@@ -25,6 +40,13 @@ class QueuedJobs(PullConsumerView):
         if page and rest:
             response["Link"] = paging.link(request, limit, page[-1].place)
         return response
+
+    def delete(self, request: Request, **names: str) -> Response:
+        return Response({"Purged": operating.purge(consumer_of(names))})
+
+    @property
+    def _purges(self) -> bool:
+        return self.request is not None and self.request.method == "DELETE"
 
 
 def _with_messages(jobs: list[QueuedJob]) -> list[dict[str, Any]]:

@@ -1,0 +1,113 @@
+"""POST broadcast-batch: many messages in one body, a JSON object a line."""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pulljobs import ids
+from pulljobs.api import problems, serializers
+from pulljobs.api.authentication import ProducerTokens, publisher
+from pulljobs.api.views.protocol import ProblemsTold, ProtocolView
+from pulljobs.conf import settings
+from pulljobs.errors import InvalidMessage, PayloadTooLarge, PublishError
+from pulljobs.publishing import Draft, Receipt, checked, publish_many
+
+
+class Status(StrEnum):
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    KEY_FULL = "key_full"
+    INVALID = "invalid"
+    TOO_LARGE = "too_large"
+
+
+class Line(NamedTuple):
+    """`draft` None: it is refused, for what `error` says."""
+
+    number: int
+    draft: Draft | None
+    status: Status = Status.ACCEPTED
+    error: str | None = None
+
+
+class BroadcastBatch(ProblemsTold, ProtocolView):
+    authentication_classes = [ProducerTokens]
+
+    def post(self, request: Request, **names: str) -> Response:
+        to = publisher(request)
+        lines = list(_lines(_body(request)))
+        drafts = [line.draft for line in lines if line.draft is not None]
+        receipts = iter(publish_many(to.channel.name, drafts, producer=to.producer))
+        told = [
+            _refused(line) if line.draft is None else _receipt(line, line.draft, next(receipts))
+            for line in lines
+        ]
+        return Response({"Results": told})
+
+
+def _body(request: Request) -> bytes:
+    limit = settings().MAX_BATCH_BYTES
+    body: bytes = request._request.read(limit + 1)
+    if len(body) > limit:
+        raise problems.body_too_large(limit)
+    return body
+
+
+def _lines(body: bytes) -> Iterator[Line]:
+    """Empty lines count, and are left out."""
+    filled = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    if len(filled) > settings().MAX_BATCH:
+        raise problems.too_many_lines(settings().MAX_BATCH)
+    for number, line in filled:
+        try:
+            draft = _draft(serializers.json_object(line, InvalidMessage))
+            checked(draft, settings())
+            yield Line(number, draft)
+        except PayloadTooLarge as error:
+            yield Line(number, None, Status.TOO_LARGE, str(error))
+        except PublishError as error:
+            yield Line(number, None, Status.INVALID, str(error))
+
+
+def _draft(given: dict[str, Any]) -> Draft:
+    return Draft(
+        payload=_payload(given),
+        key=given.get("key"),
+        priority=given.get("priority", 0),
+        message_id=given.get("messageid"),
+        headers=given.get("headers") or {},
+        content_type=given.get("contenttype"),
+    )
+
+
+def _payload(given: dict[str, Any]) -> bytes | str:
+    """Text, or bytes in base64; exactly one of the two."""
+    text, encoded = given.get("payload"), given.get("payloadbase64")
+    if (text is None) == (encoded is None):
+        raise InvalidMessage("A line has either Payload or PayloadBase64: give one of them.")
+    if not isinstance(text or encoded, str) or not (text or encoded):
+        raise InvalidMessage("Payload and PayloadBase64 are text, and not empty.")
+    if encoded is None:
+        return str(text)
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidMessage(f"PayloadBase64 is not base64: {error}.") from error
+
+
+def _receipt(line: Line, draft: Draft, receipt: Receipt) -> dict[str, Any]:
+    """A message that was not taken has no id but its producer's."""
+    if receipt.key_full:
+        return {"Line": line.number, "MessageID": draft.message_id, "Status": Status.KEY_FULL}
+    status = Status.DUPLICATE if receipt.duplicate else Status.ACCEPTED
+    id = draft.message_id or ids.encode(receipt.message_id)
+    return {"Line": line.number, "MessageID": id, "Status": status}
+
+
+def _refused(line: Line) -> dict[str, Any]:
+    return {"Line": line.number, "MessageID": None, "Status": line.status, "Error": line.error}

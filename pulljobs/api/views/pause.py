@@ -1,0 +1,34 @@
+"""POST pause: for operators, nobody is given the consumer's jobs for a while."""
+
+from datetime import datetime
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pulljobs import operating
+from pulljobs.api import bodies, problems, pull_bodies
+from pulljobs.api.times import parse_rfc_3339, rfc_3339
+from pulljobs.api.views.protocol import ProblemsTold, UserView, consumer_of
+
+LARGEST_BODY = 1024
+
+
+class Pause(ProblemsTold, UserView):
+    needs = {"POST": ["pulljobs.change_consumer"]}
+
+    def post(self, request: Request, **names: str) -> Response:
+        consumer = consumer_of(names)
+        until = _until(bodies.read(request, LARGEST_BODY, "send Until and nothing else"))
+        operating.pause(consumer, until)
+        return Response({"PauseUntil": None if until is None else rfc_3339(until)})
+
+
+def _until(body: bytes) -> datetime | None:
+    given: Any = pull_bodies.fields(body).get("until")
+    if given is None:
+        return None
+    try:
+        return parse_rfc_3339(given)
+    except (ValueError, TypeError) as error:
+        raise problems.bad_body("Until must be a time such as 2030-01-31T12:00:00Z") from error
