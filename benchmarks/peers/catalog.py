@@ -132,7 +132,7 @@ PEERS: Final = (
         packages=("celery==5.7.0", "sqlalchemy", "psycopg2-binary"),
         adapter="celery_peer.py",
         left="SELECT count(*) FROM kombu_message WHERE visible",
-        settings="solo pool (prefork and threads were slower), no results; its poll of 1 s is fixed",
+        settings="solo pool (prefork and threads were slower), no results; polls each second",
         history="message row, hidden, for ever",
         holds="nothing: taken is gone",
         fan_out="no",
