@@ -47,6 +47,10 @@ def about(content: Content) -> str:
     )
 
 
+def picture(_content: Content) -> str:
+    return f"![Dots on logarithmic axes: jobs a second and latency of each queue]({CHART})"
+
+
 def rates(content: Content) -> str:
     measures = {
         "publish, one by one": "publish one",
@@ -124,6 +128,7 @@ def errors(content: Content) -> str:
 
 SECTIONS: Final[dict[str, Callable[[Content], str]]] = {
     "about": about,
+    "picture": picture,
     "rates": rates,
     "latencies": latencies,
     "costs": costs,
