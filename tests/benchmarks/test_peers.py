@@ -19,6 +19,8 @@ TINY = [
     "--jobs", "400", "--rounds", "1", "--processes", "1", "--handlers", "noop", "--rates", "500",
     "--latency-seconds", "0.5", "--publish-seconds", "0", "--held-seconds", "0",
 ]  # fmt: skip
+DEADLINE = 60
+"""Seconds: more than a job waits on a loaded machine, less than any clock shows."""
 SIZES = Sizes(
     jobs=1, publish_seconds=0, drain_seconds=0, latency_seconds=0,
     held_seconds=0, held_rate=1, held_jobs=1,
@@ -49,7 +51,7 @@ def test_pulljobs_is_measured(tmp_path: Path) -> None:
     assert figures["noop x 1"][0]["rate"] > 0
     assert figures["fill"][0]["wal"] > 0
     [latency] = figures["latency at 500"]
-    assert 0 < latency["p50"] <= latency["p99"]
+    assert 0 < latency["p50"] <= latency["p99"] < DEADLINE
     assert latency["started"] == pytest.approx(1, abs=0.05)
     assert "| pulljobs |" in (tmp_path / "peers.md").read_text()
     ElementTree.fromstring((tmp_path / "peers.svg").read_text())
