@@ -1,0 +1,151 @@
+"""The INI file of the webhook-broker, read into what registering takes."""
+
+from collections.abc import Iterator, Mapping
+from configparser import ConfigParser
+from configparser import Error as ParserError
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pulljobs.errors import ConfigurationError
+
+MOST_RETRIES: Final = 255
+MARGIN: Final = timedelta(seconds=0.25)
+"""What its stop timeout is above the connection timeout."""
+RATIONAL_DELAY: Final = 2
+CONNECTION_TIMEOUT: Final = 30
+A_YEAR: Final = 365 * 86_400
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "rdbms": "DATABASES",
+    "http": "your web server",
+    "log": "LOGGING",
+    "scheduler": "PULLJOBS['MIN_SCHEDULE_DELAY']",
+    "dlq": "nothing: dead jobs are counted when they are asked for",
+    "prune": "PULLJOBS['RETENTION']",
+    "gateway-auth": "PULLJOBS['GATEWAY_SECRETS']",
+}
+"""What stands for the sections that are no rows of the database."""
+OURS: Final = {
+    "broker",
+    "consumer-connection",
+    "initial-channels",
+    "initial-channel-tokens",
+    "initial-producers",
+    "initial-producer-tokens",
+    "initial-consumers",
+}
+
+
+class Entry(NamedTuple):
+    """A row to be; `channel` of consumers only."""
+
+    id: str
+    fields: dict[str, Any]
+    channel: str = ""
+
+
+@dataclass
+class BrokerFile:
+    channels: list[Entry] = field(default_factory=list)
+    producers: list[Entry] = field(default_factory=list)
+    consumers: list[Entry] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    """A sentence for each entry that can't be used."""
+    elsewhere: list[str] = field(default_factory=list)
+
+
+def read(path: Path) -> BrokerFile:
+    """Raise ConfigurationError for what is no such file."""
+    parser = ConfigParser(
+        interpolation=None,
+        strict=False,
+        allow_no_value=True,
+        inline_comment_prefixes=("#", ";"),
+        default_section="",
+    )
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # ids are told apart by case
+    try:
+        parser.read_string(path.read_text("utf-8"), str(path))
+    except (OSError, UnicodeDecodeError, ParserError) as error:
+        raise ConfigurationError(f"{path} can't be read: {error}") from error
+    sections = {
+        name: {key: _unquoted(value or "") for key, value in parser.items(name)}
+        for name in parser.sections()
+    }
+    return _Reading(sections).file
+
+
+class _Reading:
+    def __init__(self, sections: dict[str, dict[str, str]]) -> None:
+        self.file, self._sections = BrokerFile(), sections
+        self.file.channels = list(self._parties("channel"))
+        self.file.producers = list(self._parties("producer"))
+        self._retries = dict(self._common())
+        self.file.consumers = list(self._consumers())
+        known = {*OURS, *self._section("initial-consumers")}
+        for name in sections:
+            if name not in known:
+                place = ELSEWHERE.get(name, "nothing here")
+                self.file.elsewhere.append(f"[{name}]: see {place}.")
+
+    def _section(self, name: str) -> dict[str, str]:
+        return self._sections.get(name, {})
+
+    def _parties(self, kind: str) -> Iterator[Entry]:
+        tokens = self._section(f"initial-{kind}-tokens")
+        for id, name in self._section(f"initial-{kind}s").items():
+            if tokens.get(id):
+                title = "" if name == id else name
+                yield Entry(id, {"title": title, "token": tokens[id]})
+            else:
+                self._skip(f"{kind} {id}", f"it has no token in [initial-{kind}-tokens]")
+
+    def _consumers(self) -> Iterator[Entry]:
+        for id, url in self._section("initial-consumers").items():
+            own = self._sections.get(id)
+            if own is None:
+                self._skip(f"consumer {id}", f"there is no section [{id}]")
+            elif not own.get("token"):
+                self._skip(f"consumer {id}", f"it has no token in [{id}]")
+            else:
+                fields = {"token": own["token"], "type": own.get("type") or "push"}
+                fields |= {"title": "", "callback_url": url, **self._retries}
+                yield Entry(id, fields, own.get("channel", ""))
+
+    def _common(self) -> Iterator[tuple[str, Any]]:
+        """What holds for all consumers, as far as the file tells it."""
+        retries = self._number("broker", "max-retry", MOST_RETRIES)
+        if retries is not None:
+            yield "max_retries", retries
+        delays = self._numbers("broker", "retry-backoff-delays-in-seconds")
+        if delays:
+            yield "retry_strategy", ",".join(map(str, delays))
+        rational = self._number("broker", "rational-delay-in-seconds")
+        timeout = self._number("consumer-connection", "connection-timeout-in-seconds")
+        if rational is not None or timeout is not None:
+            seconds = (RATIONAL_DELAY if rational is None else rational) + (
+                CONNECTION_TIMEOUT if timeout is None else timeout
+            )
+            yield "protocol_lease", timedelta(seconds=seconds) + MARGIN
+
+    def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:
+        """None: it is not given, or is no such number, which is told."""
+        return next(iter(self._numbers(section, key, highest)), None)
+
+    def _numbers(self, section: str, key: str, highest: int = A_YEAR) -> list[int]:
+        numbers = []
+        for text in filter(None, map(str.strip, self._section(section).get(key, "").split(","))):
+            if text.isdecimal() and len(text) < 9 and int(text) <= highest:
+                numbers.append(int(text))
+            else:
+                self._skip(f"[{section}] {key}", f"{text!r} is no whole number up to {highest}")
+        return numbers
+
+    def _skip(self, what: str, why: str) -> None:
+        self.file.skipped.append(f"{what}: {why}.")
+
+
+def _unquoted(text: str) -> str:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'`"
+    return text[1:-1] if quoted else text

@@ -1,0 +1,1 @@
+"""Why jobs wait: of the whole (`doctor`) and of one (`explain`)."""

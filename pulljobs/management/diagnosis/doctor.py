@@ -1,0 +1,175 @@
+"""What blocks, or will: every check yields findings that say what to do."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, timedelta
+from typing import Final, NamedTuple
+
+from django.db.models import Count, Min, Q
+from django.db.models.functions import Now
+
+from pulljobs.conf import settings
+from pulljobs.management.diagnosis import serving
+from pulljobs.models import Consumer, Job, Lease
+from pulljobs.states import State
+from pulljobs.storage import blockers, nodes, partitions
+
+UNREAPED: Final = timedelta(seconds=30)
+LISTED: Final = 20
+
+
+class Finding(NamedTuple):
+    """`is_error`: jobs or the upkeep are blocked by it now."""
+
+    code: str
+    is_error: bool
+    text: str
+
+
+def examine(snapshot_age: timedelta) -> list[Finding]:
+    return [*old_snapshots(snapshot_age), *(found for check in CHECKS for found in check())]
+
+
+def old_snapshots(age: timedelta) -> Iterator[Finding]:
+    for pin in blockers.pins(settings().DATABASE, age):
+        lasting = "" if pin.seconds is None else f" for {pin.seconds:.0f} s"
+        yield Finding(
+            "old_snapshot",
+            True,
+            f"The {pin.kind} {pin.name} keeps dead rows from being cleaned{lasting}, so claims get "
+            f"slower: {pin.what}. End it, if you can.",
+        )
+
+
+def paused_consumers() -> Iterator[Finding]:
+    for consumer in serving.paused():
+        until = max(
+            moment for moment in (consumer.paused_until, consumer.channel.paused_until) if moment
+        )
+        text = f"{_place(consumer)} is paused until {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC."
+        yield Finding("paused", False, text)
+
+
+def full_keys() -> Iterator[Finding]:
+    using = settings().DATABASE
+    bounded = Consumer.objects.using(using).filter(max_queued_per_key__gt=0, deleted_at=None)
+    for consumer in bounded.select_related("channel"):
+        counted = Q(state=State.QUEUED)
+        if consumer.key_limit_counts == Consumer.KeyLimitCounts.LIVE:
+            counted |= Q(state=State.INFLIGHT)
+        jobs = Job.objects.using(using).filter(counted, consumer=consumer, key__isnull=False)
+        full = jobs.values("key").annotate(n=Count("id")).filter(n__gte=consumer.max_queued_per_key)
+        keys = [str(row["key"]) for row in full.order_by("-n")[: LISTED + 1]]
+        if keys:
+            yield Finding(
+                "full_keys",
+                False,
+                f"{_place(consumer)} has keys with {consumer.max_queued_per_key} jobs or more, "
+                f"whose next message it will {consumer.key_overflow}: {_listed(keys)}.",
+            )
+
+
+def default_partitions() -> Iterator[Finding]:
+    for table, count in blockers.in_default(settings().DATABASE).items():
+        yield Finding(
+            "default_partition",
+            True,
+            f"{table}_default holds {count} rows: their day had no partition. Run `pulljobs "
+            "maintain` as the owner of the tables; it moves them.",
+        )
+
+
+def tables_not_owned() -> Iterator[Finding]:
+    if tables := blockers.not_owned(settings().DATABASE):
+        yield Finding(
+            "not_owner",
+            True,
+            f"This role does not own {_listed(tables)}, so workers make no partitions: run "
+            "`pulljobs maintain` as the owner every day, or make this role a member of it.",
+        )
+
+
+def missing_partitions() -> Iterator[Finding]:
+    using = settings().DATABASE
+    today = nodes.clock(using).astimezone(UTC).date()
+    for table in partitions.PARTITIONED:
+        there = {partition.day for partition in partitions.existing(using, table)}
+        days = [today + timedelta(days=ahead) for ahead in range(settings().PARTITIONS_AHEAD + 1)]
+        if missing := [str(day) for day in days if day not in there]:
+            yield Finding(
+                "missing_partition",
+                str(today) in missing,
+                f"{table} has no partition for {_listed(missing)}: run `pulljobs maintain`, as "
+                "every worker does.",
+            )
+
+
+def unserved_consumers() -> Iterator[Finding]:
+    using, living = settings().DATABASE, serving.living()
+    rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
+    for consumer in rows:
+        ready = Job.objects.using(using).filter(
+            consumer=consumer, available_at__lte=Now(), state=State.QUEUED
+        )
+        if ready.exists() and not serving.is_served(consumer, living):
+            yield Finding(
+                "no_worker",
+                True,
+                f"Jobs of {_place(consumer)} wait and nobody serves it: start a worker that has a "
+                "handler for it, or pull over HTTP.",
+            )
+
+
+def leases_not_reaped() -> Iterator[Finding]:
+    over = Lease.objects.using(settings().DATABASE).filter(leased_until__lt=Now() - UNREAPED)
+    found = over.aggregate(count=Count("id"), oldest=Min("leased_until"))
+    if found["count"]:
+        yield Finding(
+            "not_reaped",
+            True,
+            f"{found['count']} leases are over since {found['oldest']:%Y-%m-%d %H:%M:%S} or later, "
+            "and nobody gives their jobs back: start a worker, or run `pulljobs reap`.",
+        )
+
+
+def nodes_gone() -> Iterator[Finding]:
+    for node in serving.gone():
+        held = Lease.objects.using(settings().DATABASE).filter(node_id=node.pk).count()
+        yield Finding(
+            "node_gone",
+            bool(held),
+            f"Node {node.name} has not been heard of since {node.heartbeat_at:%Y-%m-%d %H:%M:%S} "
+            f"and holds {held} leases, which come back when they are over.",
+        )
+
+
+def sick_nodes() -> Iterator[Finding]:
+    for node in serving.living():
+        loops = node.report.get("loops", {}).items()
+        if dead := sorted(name for name, loop in loops if not loop["alive"]):
+            text = f"Node {node.name} is not well: its {_listed(dead)} is dead. Restart it."
+            yield Finding("dead_loop", True, text)
+        for place, circuit in node.report.get("circuits", {}).items():
+            text = f"Node {node.name} holds {place} back: its jobs fail (level {circuit['level']})."
+            yield Finding("circuit", False, text)
+
+
+CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
+    paused_consumers,
+    full_keys,
+    default_partitions,
+    tables_not_owned,
+    missing_partitions,
+    unserved_consumers,
+    leases_not_reaped,
+    nodes_gone,
+    sick_nodes,
+)
+
+
+def _place(consumer: Consumer) -> str:
+    return f"{consumer.channel.name}/{consumer.name}"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more

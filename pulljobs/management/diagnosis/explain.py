@@ -1,0 +1,136 @@
+"""Why one job is not being claimed."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError
+from pulljobs.management.diagnosis import serving
+from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Node
+from pulljobs.states import State
+from pulljobs.storage import nodes
+
+POSITION_CAP: Final = 10_000
+
+
+class Reason(NamedTuple):
+    code: str
+    text: str
+
+
+def job_id(text: str) -> int:
+    """Of a number, or of the form that the API shows."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return ids.decode(text)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def reasons(job: Job) -> list[Reason]:
+    """All that stands in the way of a QUEUED job, or where it is instead; at least one."""
+    if job.state != State.QUEUED:
+        return [_in_flight(job) if job.state == State.INFLIGHT else _dead(job)]
+    found = [reason for check in CHECKS for reason in check(job, job.consumer)]
+    return found or [Reason("next", "Nothing stands in its way: the next claim may take it.")]
+
+
+def position(job: Job) -> int | None:
+    """How many of its consumer come before it, up to POSITION_CAP; None: it can't be claimed."""
+    if job.state != State.QUEUED or job.available_at is None:
+        return None
+    before = Q(priority__gt=job.priority, available_at__lte=Now()) | Q(
+        priority=job.priority, available_at__lt=job.available_at
+    )
+    before |= Q(priority=job.priority, available_at=job.available_at, id__lt=job.pk)
+    rows = _rows(Job).filter(before, consumer_id=job.consumer_id, state=State.QUEUED)
+    return int(rows.values("id")[:POSITION_CAP].count())
+
+
+def _in_flight(job: Job) -> Reason:
+    lease = _rows(Lease).filter(token=job.lease, job_ids__contains=[job.pk]).first()
+    if lease is None:
+        return Reason("in_flight", "It is in flight, and was settled while this was asked.")
+    node = _rows(Node).filter(pk=lease.node_id).first() if lease.node_id else None
+    holder = f"node {node.name}" if node else f"a caller of the {lease.door} door"
+    over = lease.leased_until <= nodes.clock(settings().DATABASE)
+    end = "which is over: the reaper gives it back" if over else "and may renew it"
+    return Reason(
+        "in_flight",
+        f"It is held by {holder} under a lease until {_time(lease.leased_until)}, {end}.",
+    )
+
+
+def _dead(job: Job) -> Reason:
+    error = (job.error or "").partition("\n")[0]
+    return Reason("dead", f"It is DEAD ({job.reason}: {error}); redrive it to try again.")
+
+
+def _due_later(job: Job, consumer: Consumer) -> Iterator[Reason]:
+    if job.available_at is None or job.available_at <= nodes.clock(settings().DATABASE):
+        return
+    why = f"retry {job.retry_count} is due" if job.retry_count else "it is due"
+    yield Reason("not_due", f"It waits for its time: {why} at {_time(job.available_at)}.")
+
+
+def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[Reason]:
+    if consumer.deleted_at is not None:
+        yield Reason("deleted", f"Consumer {consumer.name} is deleted: restore it.")
+    for who, row in (("consumer", consumer), ("channel", consumer.channel)):
+        if row.paused_until and row.paused_until > nodes.clock(settings().DATABASE):
+            yield Reason("paused", f"Its {who} is paused until {_time(row.paused_until)}.")
+
+
+def _no_room(job: Job, consumer: Consumer) -> Iterator[Reason]:
+    if consumer.max_in_flight is None:
+        return
+    held = _rows(Job).filter(consumer=consumer, state=State.INFLIGHT)
+    count = held.values("id")[: consumer.max_in_flight].count()
+    if count >= consumer.max_in_flight:
+        yield Reason("max_in_flight", f"{count} jobs are in flight, as many as max_in_flight lets.")
+
+
+def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[Reason]:
+    if not consumer.exclusive_keys or job.key is None:
+        return
+    row = _rows(ExclusiveKey).filter(consumer_id=consumer.pk, key=job.key).first()
+    holder = _rows(Job).filter(pk=row.holder).first() if row and row.holder else None
+    if holder is not None and holder.pk != job.pk and holder.state != State.DEAD:
+        yield Reason(
+            "key_busy", f"Its key is held by job {ids.encode(holder.pk)}, which is {holder.state}."
+        )
+    elif job.available_at is None:
+        yield Reason("parked", "It waits behind its key, which is free: the sweep lets it go soon.")
+
+
+def _held_back(job: Job, consumer: Consumer) -> Iterator[Reason]:
+    living = serving.living()
+    place = f"{consumer.channel.name}/{consumer.name}"
+    for name, circuit in serving.circuits(living, place).items():
+        text = f"Node {name} claims none of {place} for {circuit['seconds']} s: its jobs fail."
+        yield Reason("circuit_open", text)
+    if not serving.is_served(consumer, living):
+        yield Reason("no_worker", f"Nobody serves {place}: start a worker, or pull over HTTP.")
+
+
+CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[Reason]], ...]] = (
+    _due_later,
+    _consumer_is_off,
+    _no_room,
+    _key_is_busy,
+    _held_back,
+)
+
+
+def _rows(model: type[Any]) -> Any:
+    return model.objects.using(settings().DATABASE)
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

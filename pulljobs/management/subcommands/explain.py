@@ -1,0 +1,55 @@
+"""Say why a job is not being claimed."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs import ids, jobs
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError, UnknownJob
+from pulljobs.management.diagnosis import explain
+from pulljobs.management.subcommands import Answer
+from pulljobs.models import Job
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="its id, as a number or as the API shows it")
+
+
+def handle(**options: Any) -> Answer:
+    number = explain.job_id(options["job"])
+    rows = Job.objects.using(settings().DATABASE).select_related("consumer__channel")
+    job = rows.filter(pk=number).first()
+    return _settled(number) if job is None else _live(job)
+
+
+def _live(job: Job) -> Answer:
+    reasons, position = explain.reasons(job), explain.position(job)
+    content = {
+        "job": job.pk,
+        "id": ids.encode(job.pk),
+        "consumer": f"{job.consumer.channel.name}/{job.consumer.name}",
+        "state": job.state,
+        "position": position,
+        "reasons": [reason._asdict() for reason in reasons],
+    }
+    lines = [f"Job {content['id']} of {content['consumer']} is {job.state}."]
+    if position is not None:
+        more = " or more" if position >= explain.POSITION_CAP else ""
+        lines.append(f"{position}{more} jobs of its consumer come before it.")
+    return Answer(content, [*lines, *(reason.text for reason in reasons)])
+
+
+def _settled(number: int) -> Answer:
+    try:
+        view = jobs.get(number)
+    except UnknownJob as error:
+        raise ConfigurationError(str(error)) from error
+    text = f"It was {view.state} at {view.settled_at:%Y-%m-%d %H:%M:%S %Z}."
+    content = {
+        "job": number,
+        "id": ids.encode(number),
+        "state": view.state,
+        "position": None,
+        "reasons": [{"code": "settled", "text": text}],
+    }
+    return Answer(content, [text])

@@ -1,0 +1,145 @@
+"""`pulljobs doctor` names each thing that blocks, and nothing that does not."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db.models.functions import Now
+from django.test import override_settings
+
+from pulljobs.models import Consumer, Node
+from pulljobs.storage import nodes
+from tests.diagnosis.commands import answer, text
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.sessions import pass_time, query, session
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HOUR = timedelta(hours=1)
+
+
+def findings(*arguments: str) -> dict[str, dict[str, Any]]:
+    content, code = answer("doctor", *arguments)
+    assert code == int(any(one["is_error"] for one in content["findings"]))
+    return {one["code"]: one for one in content["findings"]}
+
+
+@pytest.fixture(autouse=True)
+def _partitions() -> None:
+    """As every worker makes them."""
+    answer("maintain")
+
+
+def test_nothing_blocks_a_new_installation() -> None:
+    assert findings() == {}
+    assert text("doctor") == "Nothing blocks.\n"
+
+
+def test_old_snapshot_is_named_with_pid_and_the_beginning_of_its_query() -> None:
+    with session() as other:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        [pid] = other.execute("SELECT pg_backend_pid()").fetchone() or [0]
+        other.execute("SELECT 'about the customers' FROM pulljobs_job -- " + "x" * 200)
+        assert "old_snapshot" not in findings("--snapshot-age", "60")
+        found = findings("--snapshot-age", "0")["old_snapshot"]
+    assert found["is_error"]
+    assert f" {pid} " in found["text"]
+    assert "about the customers" in found["text"]
+    assert "x" * 100 not in found["text"]
+
+
+@pytest.mark.parametrize("who", ["consumer", "channel"])
+def test_pause_is_told_and_no_error(who: str) -> None:
+    consumer = ConsumerFactory.create()
+    row: Any = consumer if who == "consumer" else consumer.channel
+    row.paused_until = Now() + HOUR
+    row.save()
+    found = findings()["paused"]
+    assert not found["is_error"]
+    assert f"{consumer.channel.name}/{consumer.name}" in found["text"]
+
+
+def test_full_keys_are_named() -> None:
+    consumer = ConsumerFactory.create(max_queued_per_key=1)
+    published(consumer, key="customer-7")
+    found = findings()["full_keys"]
+    assert "customer-7" in found["text"]
+    assert "reject" in found["text"]
+
+
+def test_rows_in_a_default_partition_and_missing_days_are_errors() -> None:
+    consumer = ConsumerFactory.create()
+    for [name] in query(
+        "SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_message_[0-9]{8}$'"
+    ):
+        query(f"DROP TABLE {name}")
+    published(consumer)
+    found = findings()
+    assert "pulljobs_message_default holds 1 rows" in found["default_partition"]["text"]
+    assert found["missing_partition"]["is_error"]
+    answer("maintain")
+    assert not {"default_partition", "missing_partition"} & set(findings())
+
+
+def test_tables_of_another_owner_are_an_error() -> None:
+    query("CREATE ROLE pulljobs_app_of_test")
+    try:
+        query("GRANT ALL ON ALL TABLES IN SCHEMA public TO pulljobs_app_of_test")
+        query("SET ROLE pulljobs_app_of_test")
+        assert "pulljobs_message" in findings()["not_owner"]["text"]
+    finally:
+        query("RESET ROLE")
+        query("DROP OWNED BY pulljobs_app_of_test")
+        query("DROP ROLE pulljobs_app_of_test")
+
+
+def register(**fields: Any) -> Node:
+    node_id = uuid4()
+    nodes.register(USING, node_id, "host:1")
+    Node.objects.filter(pk=node_id).update(**fields)
+    return Node.objects.get(pk=node_id)
+
+
+def test_consumer_that_nobody_serves_is_an_error_while_it_has_jobs() -> None:
+    consumer: Consumer = ConsumerFactory.create()
+    assert "no_worker" not in findings()
+    published(consumer)
+    assert findings()["no_worker"]["is_error"]
+    place = f"{consumer.channel.name}/{consumer.name}"
+    register(report={"serves": [place]}, heartbeat_at=Now() - HOUR, stopped_at=Now())
+    assert "no_worker" in findings()
+    register(report={"serves": [place]})
+    assert "no_worker" not in findings()
+
+
+def test_leases_that_nobody_reaps_are_an_error() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    claimed(consumer)
+    assert "not_reaped" not in findings()
+    pass_time()
+    assert findings()["not_reaped"]["is_error"]
+
+
+def test_node_that_is_gone_is_an_error_while_it_holds_leases() -> None:
+    node = register(heartbeat_at=Now() - HOUR)
+    assert not findings()["node_gone"]["is_error"]
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    claimed(consumer, node_id=node.pk)
+    assert findings()["node_gone"]["is_error"]
+    with override_settings(PULLJOBS={"HEARTBEAT_INTERVAL": HOUR}):
+        assert "node_gone" not in findings()
+
+
+def test_dead_loops_and_open_circuits_of_living_nodes_are_told() -> None:
+    register(
+        report={
+            "loops": {"fetcher": {"alive": False}, "flusher": {"alive": True}},
+            "circuits": {"orders/invoicing": {"state": "open", "level": 3, "seconds": 8}},
+        }
+    )
+    found = findings()
+    assert "its fetcher is dead" in found["dead_loop"]["text"]
+    assert "orders/invoicing" in found["circuit"]["text"]
+    assert not found["circuit"]["is_error"]
