@@ -10,6 +10,7 @@
     |   |-- KeyFull             a consumer takes no more jobs of that key
     |   |-- DuplicateSchedule
     |   `-- ScheduledTooSoon
+    |-- InvalidRegistration     a field of a channel, a producer or a consumer out of its bounds
     |-- UnknownJob
     |-- InvalidTransition       the job's state does not allow what was asked
     |-- LeaseLost               the lease that a write was made under holds the job no more
@@ -87,6 +88,10 @@ class KeyFull(PublishError):
         self.key = key
         self.consumer = consumer
         self.in_the_way = in_the_way
+
+
+class InvalidRegistration(PulljobsError, ValueError):
+    pass
 
 
 class UnknownJob(PulljobsError, LookupError):

@@ -1,24 +1,64 @@
 """Channels, producers and consumers, as HTTP and files ask for them."""
 
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
+from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.storage import jobs
 from pulljobs.storage.rows import Stats
 
 P = TypeVar("P", Channel, Producer, Consumer)
 
+NUL: Final = "\x00"
+LONGEST: Final = 255
+LONGEST_URL: Final = 2_000
+TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+
 
 class Change(StrEnum):
     MADE = "made"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
+
+
+def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
+    """Raise InvalidRegistration, with what to do, unless a row of that name can have the fields."""
+    check_name(name)
+    title, token = fields.get("title", ""), fields["token"]
+    if len(title) > LONGEST or NUL in title:
+        raise InvalidRegistration(f"The name must have {LONGEST} characters or fewer, no NUL.")
+    if not (TOKEN.fullmatch(token) and len(token) <= LONGEST):
+        raise InvalidRegistration(
+            f"The token must be up to {LONGEST} ASCII letters, digits and signs, without spaces."
+        )
+    if model is Consumer and not is_absolute(fields["callback_url"]):
+        raise InvalidRegistration("callbackUrl must be an absolute http or https URL.")
+    if model is Consumer and fields["type"] not in Consumer.Type.values:
+        raise InvalidRegistration("type must be pull or push: leave it out for push.")
+
+
+def check_name(name: str) -> None:
+    if not 0 < len(name) <= LONGEST or NUL in name or "/" in name:
+        raise InvalidRegistration(
+            f"The id must have 1 to {LONGEST} characters, without slashes and NUL."
+        )
+
+
+def is_absolute(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return known and len(url) <= LONGEST_URL and url.isprintable() and " " not in url
 
 
 class Registered(NamedTuple, Generic[P]):
@@ -32,9 +72,10 @@ def put(
     """Make the row of this key, or change it under its lock.
 
     `decide` gets the row, or None where there is none, and returns the fields it shall have, the
-    plain `token` among them; what it raises changes nothing. A row that is so already keeps its
-    time of change.
+    plain `token` among them; what it raises changes nothing, nor does InvalidRegistration. A row
+    that is so already keeps its time of change.
     """
+    check_name(key["name"])
     using = settings().DATABASE
     try:
         with transaction.atomic(using=using):
@@ -53,6 +94,7 @@ def _put(
     found = model._default_manager.using(using).select_for_update().filter(**key).first()
     there = found is not None and getattr(found, "deleted_at", None) is None
     fields = dict(decide(found if there else None))
+    check(model, key["name"], fields)
     party = found or model(**key)
     if not _changed(party, fields) and there:
         return Registered(party, Change.UNCHANGED)

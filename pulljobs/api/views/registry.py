@@ -13,6 +13,7 @@ from pulljobs.api import bodies, cursors, exceptions, forms, times
 from pulljobs.api.cursors import Mark
 from pulljobs.api.permissions import Needs, may
 from pulljobs.api.views.protocol import UserView
+from pulljobs.errors import InvalidRegistration
 from pulljobs.models.registry import Party
 from pulljobs.storage.pages import newest_first
 
@@ -71,9 +72,7 @@ class PartyView(UserView):
 
     def put(self, request: Request, **names: str) -> Response:
         """Make it, or change it where it is as the caller has seen it."""
-        form = bodies.form(request)
-        key = self.key(names)
-        forms.check_text("The id", key["name"])
+        form, key = bodies.form(request), self.key(names)
         fields: dict[str, Any] = {}
 
         def decide(existing: Party | None) -> dict[str, Any]:
@@ -82,7 +81,10 @@ class PartyView(UserView):
             fields.update(self.fields(form), **forms.party(form, key["name"]))
             return fields
 
-        party, _change = registering.put(self.model, key, decide)
+        try:
+            party, _change = registering.put(self.model, key, decide)
+        except InvalidRegistration as error:
+            raise exceptions.refused(400, error) from error
         return self._answer(request, party, fields["token"])
 
     def _answer(self, request: Request, party: Any, token: str | None) -> Response:

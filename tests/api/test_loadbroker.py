@@ -1,0 +1,158 @@
+"""`pulljobs loadbroker FILE`: the INI file of the other broker."""
+
+import json
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from pulljobs.models import Channel, Consumer, Producer
+from tests.sessions import contents
+
+GOOD = """
+[broker]
+max-retry=7
+retry-backoff-delays-in-seconds=1,2,3
+rational-delay-in-seconds=4
+[consumer-connection]
+connection-timeout-in-seconds=10
+[scheduler]
+scheduler-interval-ms=5000
+[initial-channels]
+orders=Orders, all of them
+[initial-producers]
+shop=The shop
+[initial-channel-tokens]
+orders=channel-token
+[initial-producer-tokens]
+shop="shop-token"
+[initial-consumers]
+billing=https://billing.example.com/hook?a=1
+Billing=http://localhost:8080/b ; a comment
+[billing]
+token=billing-token
+channel=orders
+type=pull
+[Billing]
+token=other-token
+channel=orders
+type=
+"""
+TABLES = ("pulljobs_channel", "pulljobs_producer", "pulljobs_consumer")
+
+
+@pytest.fixture
+def file(tmp_path: Path, db: None) -> Path:
+    path = tmp_path / "webhook-broker.cfg"
+    path.write_text(GOOD)
+    return path
+
+
+def load(file: Path) -> dict[str, Any]:
+    output = StringIO()
+    call_command("pulljobs", "loadbroker", str(file), "--json", stdout=output)
+    told: dict[str, Any] = json.loads(output.getvalue())
+    return told
+
+
+def test_what_it_makes(file: Path) -> None:
+    """Ids are told apart by case; what holds for all consumers is set on each."""
+    told = load(file)
+    assert sorted(told["made"]) == [
+        "channel orders",
+        "consumer Billing",
+        "consumer billing",
+        "producer shop",
+    ]
+    assert (told["changed"], told["unchanged"], told["skipped"]) == ([], [], [])
+    assert told["elsewhere"] == ["[scheduler]: see PULLJOBS['MIN_SCHEDULE_DELAY']."]
+    orders, shop = Channel.objects.get(), Producer.objects.get()
+    assert (orders.title, orders.has_token("channel-token")) == ("Orders, all of them", True)
+    assert (shop.name, shop.has_token("shop-token")) == ("shop", True)
+    billing = Consumer.objects.get(name="billing")
+    assert (billing.type, billing.channel, billing.has_token("billing-token")) == (
+        "pull",
+        orders,
+        True,
+    )
+    assert billing.callback_url == "https://billing.example.com/hook?a=1"
+    assert (billing.max_retries, billing.retry_delays) == (7, [1, 2, 3])
+    assert billing.protocol_lease == timedelta(seconds=14.25)
+    other = Consumer.objects.get(name="Billing")
+    assert (other.type, other.callback_url) == ("push", "http://localhost:8080/b")
+
+
+def test_the_same_file_again_changes_nothing(file: Path) -> None:
+    made = load(file)["made"]
+    before = contents(*TABLES)
+    told = load(file)
+    assert (told["made"], told["changed"], told["unchanged"]) == ([], [], made)
+    assert contents(*TABLES) == before
+
+
+def test_a_changed_file_changes_what_it_names(file: Path) -> None:
+    """A row that it names no more stays."""
+    load(file)
+    file.write_text(GOOD.replace("=channel-token", "=new").replace("shop=The shop", ""))
+    told = load(file)
+    assert told["changed"] == ["channel orders"]
+    assert Channel.objects.get().has_token("new")
+    assert Producer.objects.count() == 1
+
+
+def test_what_it_does_not_tell_stays_as_it_is(file: Path) -> None:
+    load(file)
+    file.write_text("\n".join(GOOD.splitlines()[7:]))
+    load(file)
+    assert set(Consumer.objects.values_list("max_retries", flat=True)) == {7}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("shop=The shop", "shop=The shop\nbare=B", "producer bare: it has no token"),
+        ("orders=Orders", "bare=x\norders=Orders", "channel bare: it has no token"),
+        ("shop-token", "shop token", "producer shop: The token"),
+        ("type=pull", "type=Pull", "consumer billing: type must be"),
+        ("https://billing", "billing", "consumer billing: callbackUrl"),
+        ("[billing]", "[billed]", "consumer billing: there is no section"),
+        ("token=billing-token", "", "consumer billing: it has no token"),
+        ("token=billing-token\nchannel=orders", "token=t\nchannel=x", "makes no 'x'"),
+        ("max-retry=7", "max-retry=300", "[broker] max-retry"),
+        ("1,2,3", "1,x,3", "[broker] retry-backoff-delays-in-seconds: 'x'"),
+        ("delay-in-seconds=4", "delay-in-seconds=-4", "[broker] rational-delay-in-seconds"),
+    ],
+)
+def test_a_bad_entry_is_named_and_the_others_are_made(
+    old: str, new: str, named: str, file: Path
+) -> None:
+    assert old in GOOD
+    file.write_text(GOOD.replace(old, new, 1))
+    told = load(file)
+    [skipped] = told["skipped"]
+    assert named in skipped
+    assert len(told["made"]) >= 3
+
+
+def test_no_token_is_told(file: Path) -> None:
+    output = StringIO()
+    call_command("pulljobs", "loadbroker", str(file), stdout=output)
+    assert "made: channel orders" in output.getvalue()
+    assert "token" not in output.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"orders=x\n", b"\xff\xfe[broker]", b"[broker\n"])
+def test_a_file_that_can_t_be_read(content: bytes, file: Path) -> None:
+    file.write_bytes(content)
+    with pytest.raises(CommandError, match="can't be read"):
+        load(file)
+    with pytest.raises(CommandError, match="can't be read"):
+        load(file.parent / "missing.cfg")
+
+
+def test_a_file_without_entries(file: Path) -> None:
+    file.write_text("")
+    assert load(file)["made"] == []
