@@ -1,0 +1,33 @@
+-- Look for leases that break a promise, a page of them at a time.
+-- Event: none.
+-- Parameters: after bigint (the last id of the page before), wanted int, overdue interval (how long after its end a lease may
+--   wait for a reaper).
+-- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: leases.
+-- Locks: none. Index: primary keys, archived job_id.
+WITH page AS MATERIALIZED (
+    SELECT *
+    FROM pulljobs_lease
+    WHERE id > %(after)s::bigint
+    ORDER BY id
+    LIMIT %(wanted)s::int
+),
+broken (promise, id) AS (
+    SELECT 'lease_ends', id
+    FROM page
+    WHERE leased_until > hard_end OR claimed_at > leased_until
+    UNION ALL
+    SELECT 'ended_lease_is_reaped', id
+    FROM page
+    WHERE leased_until < clock_timestamp() - %(overdue)s::interval
+    UNION ALL
+    SELECT DISTINCT 'leased_job_is_known', page.id
+    FROM page
+    CROSS JOIN unnest(page.job_ids) AS member (job_id)
+    WHERE NOT EXISTS (SELECT FROM pulljobs_job WHERE id = member.job_id)
+        AND NOT EXISTS (SELECT FROM pulljobs_archived_job WHERE job_id = member.job_id)
+)
+SELECT
+    (SELECT max(id) FROM page) AS reached,
+    (SELECT count(*) FROM page) AS looked_at,
+    ARRAY(SELECT promise FROM broken ORDER BY id, promise) AS promises,
+    ARRAY(SELECT id FROM broken ORDER BY id, promise) AS ids

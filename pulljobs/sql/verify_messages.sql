@@ -1,0 +1,35 @@
+-- Look for messages that some consumer got no job for, a page of them at a time, the newest first.
+-- Event: none.
+-- Parameters: after bigint (the last id of the page before), wanted int, since bigint (what has lower ids may have outlived the
+--   archive), settled interval (how long before a publish a consumer must have been left alone to count).
+-- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: messages.
+-- Locks: none. Index: primary key of each partition, pulljobs_job_fan_out, archived message_id.
+WITH page AS MATERIALIZED (
+    SELECT id, channel_id, key, published_at
+    FROM pulljobs_message
+    WHERE id < %(after)s::bigint AND id >= %(since)s::bigint
+    ORDER BY id DESC
+    LIMIT %(wanted)s::int
+),
+broken (promise, id) AS (
+    SELECT DISTINCT 'consumer_has_its_job', page.id
+    FROM page
+    JOIN pulljobs_consumer AS consumer
+        ON consumer.channel_id = page.channel_id
+        AND consumer.deleted_at IS NULL
+        -- Made, restored or changed after it, or while it was published: nobody knows.
+        AND greatest(consumer.created_at, consumer.changed_at) < page.published_at - %(settled)s::interval
+        -- Another message may have taken its job.
+        AND NOT (page.key IS NOT NULL AND consumer.max_queued_per_key > 0 AND consumer.key_overflow = 'replace')
+    WHERE NOT EXISTS (
+            SELECT FROM pulljobs_job WHERE message_id = page.id AND consumer_id = consumer.id
+        )
+        AND NOT EXISTS (
+            SELECT FROM pulljobs_archived_job WHERE message_id = page.id AND consumer_id = consumer.id
+        )
+)
+SELECT
+    (SELECT min(id) FROM page) AS reached,
+    (SELECT count(*) FROM page) AS looked_at,
+    ARRAY(SELECT promise FROM broken ORDER BY id, promise) AS promises,
+    ARRAY(SELECT id FROM broken ORDER BY id, promise) AS ids
