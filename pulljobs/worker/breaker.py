@@ -15,9 +15,10 @@ class Breaker:
 
     def __init__(self, handler: Handler, limits: Settings) -> None:
         self._consumer = "/".join(handler.place)
-        initial = limits.BACKOFF_INITIAL.total_seconds() if handler.backoff else 0
-        longest, after = limits.BACKOFF_MAX.total_seconds(), limits.BACKOFF_AFTER
-        self._circuit = Circuit(initial, longest, after)
+        # A burst comes to an end by itself, and had better not be long about it.
+        is_disabled = not handler.backoff or limits.BURST or limits.ONCE
+        initial = 0 if is_disabled else limits.BACKOFF_INITIAL.total_seconds()
+        self._circuit = Circuit(initial, limits.BACKOFF_MAX.total_seconds(), limits.BACKOFF_AFTER)
         self._lock = threading.Lock()
 
     def room(self) -> int | None:

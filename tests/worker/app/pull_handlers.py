@@ -7,6 +7,7 @@
 {"exit": true}      ends its process without a word
 {"fail": text}      raises
 {"after": n}        asks for a retry in n seconds, the first time
+{"backoff": false}  ... which is no failure
 {"giving_up": text} raises in `on_giving_up`
 """
 
@@ -68,4 +69,5 @@ def _run(job: ClaimedJob, script: dict[str, Any]) -> None:
     if "fail" in script:
         raise ValueError(script["fail"])
     if "after" in script and not job.retry_count:
-        raise Retry(after=timedelta(seconds=script["after"]))
+        after = timedelta(seconds=script["after"])
+        raise Retry(after=after, backoff=script.get("backoff", True))

@@ -1,0 +1,103 @@
+"""A consumer whose jobs fail in a row is left alone for a while, and its neighbours are not."""
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from pulljobs.models import ArchivedJob, Channel, Job, Node
+from pulljobs.publishing import publish
+from tests.factories import ConsumerFactory
+from tests.sessions import wait_until
+from tests.worker.processes import Stage
+
+pytestmark = pytest.mark.processes
+FLAGS = (
+    *("--concurrency", "2", "--backoff-after", "3", "--backoff-initial", "0.5"),
+    *("--backoff-max", "2", "--heartbeat-interval", "0.1", "--reap-interval", "0.1"),
+)
+
+
+def circuits() -> dict[str, dict[str, object]]:
+    node = Node.objects.first()
+    return dict(node.report.get("circuits", {})) if node else {}
+
+
+def test_failures_in_a_row_hold_jobs_back_and_then_one_is_tried(stage: Stage) -> None:
+    """E66, E67 in a worker: no claims in a block, one probe after it, and full speed again."""
+    stage.consumer(retry_strategy="constant:60")
+    failing = stage.publish(60, fail="the other side is down")
+    worker = stage.worker(*FLAGS)
+    wait_until(lambda: "script/plain" in circuits())
+    failed = len(stage.history("started"))
+    assert failed < 30, "what was claimed before runs, the rest stays in the queue"
+    at = time.monotonic()
+    probe = stage.wait_for("started", failed + 1)[failed]
+    following = stage.wait_for("started", failed + 2)[failed + 1]
+    assert following.at - probe.at > 1.5, "blocks grow, and one job goes between two of them"
+    assert at < probe.at
+    Job.objects.filter(id__in=failing, state="QUEUED").delete()
+    good = stage.publish(20)
+    wait_until(lambda: ArchivedJob.objects.filter(job_id__in=good).count() == 20)
+    wait_until(lambda: not circuits())
+    assert "Jobs of script/plain fail: none is claimed" in worker.log
+    assert "Jobs of script/plain succeed again" in worker.log
+    assert worker.stop() == 0
+
+
+def test_one_bad_job_and_its_neighbours_are_not_held_back(stage: Stage) -> None:
+    stage.consumer(retry_strategy="constant:0.05", max_retries=8)
+    ConsumerFactory.create(channel=Channel.objects.create(name="other"), name="plain")
+    stage.publish(20, fail="the other side is down")
+    worker = stage.worker(*FLAGS)
+    wait_until(lambda: "script/plain" in circuits())
+    sent = time.monotonic()
+    publish("other", b"")
+    assert stage.wait_for("other")[0].at - sent < 1
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("flags", [["--backoff-max", "0"], ["--burst"]])
+def test_e70_disabled_back_off_lets_all_fail_at_once(stage: Stage, flags: list[str]) -> None:
+    stage.consumer(max_retries=0)
+    stage.publish(60, fail="the other side is down")
+    stage.worker(*flags)
+    wait_until(lambda: set(Job.objects.values_list("state", flat=True)) == {"DEAD"})
+
+
+def test_e71_job_whose_retries_are_used_up_is_given_up_once(stage: Stage) -> None:
+    """What `on_giving_up` raises loses nothing; other ends are no giving up."""
+    stage.consumer(max_retries=1)
+    [job] = stage.publish(fail="no luck", giving_up="no luck either")
+    stage.publish(3)
+    worker = stage.worker()
+    wait_until(lambda: ArchivedJob.objects.count() == 4)
+    stage.wait_for("given-up")
+    assert [line.job for line in stage.history("given-up")] == [job]
+    assert stage.runs()[job] == 2
+    assert Job.objects.get(id=job).reason == "retries_exhausted"
+    wait_until(lambda: "on_giving_up of plain failed" in worker.log)
+    assert worker.stop() == 0
+
+
+def test_e71_job_over_its_limits_is_given_up_without_a_run(stage: Stage) -> None:
+    """Somebody lowered them while it waited."""
+    consumer = stage.consumer()
+    tired, fresh = stage.publish(2)
+    Job.objects.filter(id=tired).update(retry_count=3, deliveries=3)
+    consumer.max_retries, consumer.max_deliveries = 5, 3
+    consumer.save()
+    worker = stage.worker()
+    wait_until(lambda: ArchivedJob.objects.count() == 2)
+    assert [line.job for line in stage.wait_for("given-up")] == [tired]
+    assert set(stage.runs()) == {fresh}
+    assert Job.objects.get().reason == "max_deliveries"
+    assert worker.stop() == 0
+
+
+def test_e68_retries_that_ask_for_no_back_off_are_none(stage: Stage) -> None:
+    stage.consumer(retry_strategy="constant:60")
+    stage.publish(60, after=timedelta(hours=1).total_seconds(), backoff=False)
+    worker = stage.worker()
+    wait_until(lambda: set(Job.objects.values_list("retry_count", flat=True)) == {1})
+    assert worker.stop() == 0
