@@ -51,9 +51,10 @@ class Queue:
     def _missed_some(self, listed: Listed, after: Place | None) -> bool:
         """Take in what a listing saw; whether it may have begun above something that waits."""
         if listed.server_started_at != self._server:
-            known, self._server = self._server, listed.server_started_at
-            self._floors.forget()
-            return known is not None
+            self._server = listed.server_started_at
+            if self._floors.floors:
+                self._floors.forget()
+                return True
         reached: dict[int, Position | None] = dict(listed.reached)
         if after is not None:
             reached.pop(after.priority, None)

@@ -1,0 +1,186 @@
+"""A listing shows all that waits, though it starts where the one before ended."""
+
+import random
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from pulljobs import listing, outcomes, pulling
+from pulljobs.floors import PATIENCE, Entry
+from pulljobs.listing import Queue
+from pulljobs.models import Consumer, Job
+from pulljobs.outcomes import Held
+from pulljobs.publishing import Draft, publish, publish_many
+from pulljobs.sql import statement
+from pulljobs.storage import protocol
+from pulljobs.storage.protocol import Listed, Place
+from tests.factories import ConsumerFactory
+from tests.sessions import Thread, at_once, query, session, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return ConsumerFactory()
+
+
+def waiting(consumer: Consumer) -> list[int]:
+    """What is due, in order, as the table has it."""
+    rows = query(
+        "SELECT id FROM pulljobs_job WHERE consumer_id = %s AND state = 'QUEUED'"
+        " AND available_at <= clock_timestamp() ORDER BY priority DESC, available_at, id",
+        [consumer.pk],
+    )
+    return [id for (id,) in rows]
+
+
+def listed(queue: Queue, size: int = 50) -> list[int]:
+    """All pages."""
+    found: list[int] = []
+    after: Place | None = None
+    while page := queue.list(size, after):
+        found += [job.id for job in page]
+        after = page[-1].place
+    return found
+
+
+def settle(consumer: Consumer, wanted: int) -> None:
+    claim = pulling.Puller("default", consumer).claim(wanted)
+    if claim.taken:
+        held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+        pulling.finish([outcomes.deliver(one) for one in held])
+
+
+def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
+    """It is left behind by the floors; its jobs are in the first listing after its commit."""
+    queue = Queue("default", consumer.pk)
+    started, end = [], []
+
+    def slow() -> None:
+        with transaction.atomic():
+            publish(consumer.channel.name, b"late")
+            started.append(True)
+            wait_until(lambda: bool(end))
+
+    slowly = Thread(slow)
+    wait_until(lambda: bool(started))
+    deadline = time.monotonic() + (2 * PATIENCE).total_seconds()
+    while time.monotonic() < deadline:
+        publish(consumer.channel.name, b"quick")
+        settle(consumer, 10)
+        assert listed(queue) == waiting(consumer) == []
+    end.append(True)
+    slowly.result()
+    assert len(waiting(consumer)) == 1
+    assert listed(queue) == waiting(consumer)
+
+
+def test_what_comes_back_is_seen(consumer: Consumer) -> None:
+    """Released, retried, expired, redriven: also below where it was taken."""
+    queue = Queue("default", consumer.pk)
+    publish_many(consumer.channel.name, [b"x"] * 10)
+    for _ in range(3):
+        claim = pulling.Puller("default", consumer).claim(4)
+        assert listed(queue) == waiting(consumer)
+        assert claim.taken
+        held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+        pulling.finish([outcomes.release(held[0]), outcomes.retry(held[1], "", after=timedelta())])
+        pulling.finish([outcomes.reject(held[2], "no good")])
+        assert listed(queue) == waiting(consumer)
+
+
+def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> None:
+    """What it saw taken may be given back by a rollback."""
+    publish_many(consumer.channel.name, [b"x"] * 5)
+    before = listing.queued(consumer.pk, 10)
+    with transaction.atomic():
+        settle(consumer, 3)
+        assert len(listing.queued(consumer.pk, 10)) == 2
+        transaction.set_rollback(True)
+    assert listing.queued(consumer.pk, 10) == before
+    assert len(before) == 5
+
+
+def test_among_publishers_and_workers_nothing_is_left_out(consumer: Consumer) -> None:
+    """Transactions of all lengths, priorities, claims that give back; then all is looked at."""
+    queue = Queue("default", consumer.pk)
+
+    def busy(number: int) -> None:
+        chance = random.Random(number)
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            with transaction.atomic():
+                for _ in range(3):
+                    publish(consumer.channel.name, b"x", priority=chance.choice([0, 0, 5, -3]))
+                time.sleep(chance.choice([0, 0, 0.01, 0.2]))
+            settle(consumer, chance.randrange(6))
+            _release_some(consumer)
+            listed(queue)
+
+    for _round in range(2):
+        at_once(4, busy)
+        assert listed(queue) == waiting(consumer)
+        assert listed(Queue("default", consumer.pk)) == waiting(consumer)
+
+
+def _release_some(consumer: Consumer) -> None:
+    claim = pulling.Puller("default", consumer).claim(2)
+    if claim.taken:
+        token = claim.taken.token
+        pulling.finish([outcomes.release(Held(job.id, token)) for job, _message in claim.jobs])
+
+
+@pytest.fixture
+def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
+    """Where listings entered the index."""
+    seen: list[Entry] = []
+    queued = protocol.queued
+
+    def spied(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
+        seen.append(entry)
+        return queued(using, consumer_id, wanted, entry)
+
+    monkeypatch.setattr(protocol, "queued", spied)
+    return seen
+
+
+@pytest.fixture
+def snapshot() -> Iterator[None]:
+    """Held open, so that nothing of what was settled can be cleaned away."""
+    with session() as other:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT count(*) FROM pulljobs_job")
+        yield
+
+
+@pytest.mark.usefixtures("snapshot")
+def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list[Entry]) -> None:
+    """Thousands taken and settled at the head of ten priorities, none of them clean yet."""
+    for priority in range(10):
+        publish_many(consumer.channel.name, [Draft(payload=b"x", priority=priority)] * 600)
+    queue = Queue("default", consumer.pk)
+    queue.list(25, None)
+    fresh = _blocks(consumer, entries[-1])
+    for _ in range(10):
+        settle(consumer, 400)
+    for _ in range(3):
+        queue.list(25, None)
+        settle(consumer, 1)
+    assert [job.id for job in queue.list(25, None)] == waiting(consumer)[:25]
+    assert Job.objects.count() < 2_000
+    from_the_head = _blocks(consumer, entries[0])
+    assert _blocks(consumer, entries[-1]) < 2 * fresh < from_the_head
+
+
+def _blocks(consumer: Consumer, entry: Entry) -> int:
+    """Read by a listing that enters there."""
+    where = entry._asdict()
+    del where["until"]
+    params = {"consumer_id": consumer.pk, "wanted": 25, **where}
+    [(told,)] = query(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement('queued')}", params)  # type: ignore[arg-type]  # by name
+    plan = told[0]["Plan"]
+    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
