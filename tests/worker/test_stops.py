@@ -1,0 +1,64 @@
+"""Stops while there is more to do than can be done, as often as PULLJOBS_TEST_STOPS says."""
+
+import os
+import time
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from pulljobs.models import ArchivedJob, Job, Lease, Node
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, Worker, in_flight
+
+pytestmark = pytest.mark.processes
+STOPS = int(os.environ.get("PULLJOBS_TEST_STOPS", "2"))
+TIMEOUT = 1
+FLAGS = ("--graceful-timeout", str(TIMEOUT), "--concurrency", "4", "--max-fetch-interval", "20")
+
+
+@pytest.mark.parametrize("number", range(STOPS))
+def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number: int) -> None:
+    """Some handlers end in their time and one doesn't; another worker does what was given back."""
+    stage.consumer(lease=timedelta(seconds=3))
+    every = {*stage.publish(40, seconds=0.2), *stage.until_gate(), *stage.publish(60)}
+    stopped = stage.worker(*FLAGS, "--processes", "2")
+    stage.wait_for("ended", 5 * (number % 8 + 1))
+    wait_until(lambda: in_flight() > 8)
+    asked = stopped.signal()
+    assert stopped.ended() == 0
+    assert time.monotonic() - asked < TIMEOUT + 1
+    assert in_flight() <= 8, "all that had not started was given back"
+    stage.open_gate()
+    worker = stage.worker("--reap-interval", "0.2")
+    wait_until(lambda: not Job.objects.exists())
+    assert set(ArchivedJob.objects.values_list("job_id", flat=True)) == every
+    assert set(ArchivedJob.objects.values_list("state", "retry_count")) == {("DELIVERED", 0)}
+    assert worker.stop() == 0
+
+
+def node_of(worker: Worker) -> UUID:
+    return Node.objects.get(name__endswith=f":{worker.child}").id
+
+
+def test_e90_released_job_is_claimed_within_two_seconds_by_an_idle_worker(stage: Stage) -> None:
+    """It is neither polled for nor published anew: the release itself wakes."""
+    stage.consumer()
+    running = set(stage.until_gate(2))
+    first = stage.worker("--concurrency", "2", "--graceful-timeout", "20")
+    stage.wait_for("started", 2)
+    stage.publish(6)
+    wait_until(lambda: in_flight() > 2)
+    second = stage.worker("--concurrency", "2", "--max-fetch-interval", "30")
+    wait_until(lambda: second.child > 0 and not Job.objects.exclude(state="INFLIGHT").exists())
+    held = Lease.objects.exclude(node_id=node_of(second)).values_list("job_ids", flat=True)
+    released = {job for jobs in held for job in jobs} - running
+    assert released
+    asked = first.signal()
+    wait_until(lambda: released <= set(stage.runs()))
+    taken = [line.at for line in stage.history("started") if line.job in released]
+    assert max(taken) - asked < 2
+    stage.open_gate()
+    assert first.ended() == 0
+    assert set(ArchivedJob.objects.values_list("retry_count", "deliveries")) == {(0, 1)}
+    assert second.stop() == 0
