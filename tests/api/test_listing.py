@@ -58,6 +58,7 @@ def settle(consumer: Consumer, wanted: int) -> None:
 def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
     """It is left behind by the floors; its jobs are in the first listing after its commit."""
     queue = Queue("default", consumer.pk)
+    publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     started, end = [], []
 
     def slow() -> None:
