@@ -45,12 +45,18 @@ class WaitingRoom:
         self._threads = DatabaseThreads()
         self._lines: dict[int, Line] = {}
         self._stopping = False
+        self._leaving: asyncio.Task[None] | None = None
         self._beat_at = float("-inf")
         self._registered = False
         self._ending = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._live, name="pulljobs-waiting", daemon=True)
         self._thread.start()
+
+    @property
+    def lingering(self) -> int:
+        """Pulls that wait."""
+        return sum(line.lingering for line in list(self._lines.values()))
 
     def join(self, pull: Pull) -> None:
         self._loop.call_soon_threadsafe(self._join, pull)
@@ -91,14 +97,17 @@ class WaitingRoom:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._leaving is not None:
+            await self._leaving
         for line in self._lines.values():
             line.end(exceptions.unreachable())
-        await self._go()
+        await self._leave()
 
-    async def _go(self) -> None:
-        """When all claims have ended."""
+    async def _leave(self) -> None:
+        """When all claims have ended, nobody is to think that we wait."""
         await asyncio.gather(*(line.ended() for line in self._lines.values() if not line.pulls))
         if self._registered:
+            self._registered = False
             with suppress(DatabaseError, InterfaceError):
                 await self.run(partial(nodes.stop, self._using, self.node_id))
 
@@ -115,10 +124,12 @@ class WaitingRoom:
             line.drop(pull)
 
     def _stop(self) -> None:
+        if self._stopping:
+            return
         self._stopping = True
         for line in self._lines.values():
             line.stop()
-        self._going = asyncio.create_task(self._go())
+        self._leaving = asyncio.create_task(self._leave())
 
     async def _listen(self) -> None:
         """Wake lines for what publishers say; behind a pooler they poll."""
@@ -143,7 +154,7 @@ class WaitingRoom:
             line.wake()
 
     async def _look_after(self) -> None:
-        while True:
+        while not self._stopping:
             try:
                 await self._look()
                 self.ticked = time.monotonic()
