@@ -1,7 +1,7 @@
 """For asgi.py: `application = with_pulls(get_asgi_application())`."""
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
@@ -12,11 +12,8 @@ PULLS: Final = re.compile(r"/channel/[^/]+/consumer/[^/]+/(pull|ack|renew)")
 SHARED: Final = ThreadSensitiveContext()
 """What these requests have to do on a thread, they do on one for all of them."""
 
-Message = MutableMapping[str, Any]
-Application = Callable[
-    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
-    Awaitable[None],
-]
+Application = Callable[..., Awaitable[None]]
+"""As ASGI has it: of a scope, a function to receive and one to send."""
 
 
 def with_pulls(application: Application) -> Application:
@@ -30,11 +27,7 @@ def with_pulls(application: Application) -> Application:
     if sync_only_middleware():
         return application
 
-    async def serve(
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
+    async def serve(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http" or not PULLS.search(scope["path"]):
             await application(scope, receive, send)
             return

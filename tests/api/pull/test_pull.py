@@ -291,7 +291,7 @@ def test_E25_a_pause(puller: Puller, census: Subscription) -> None:
     assert puller.pull()["Status"]["Reason"] == "paused"
     assert puller.statuses(said(held, "DELIVERED")) == ["ok"]
     answer = puller.pull(Expires=LONG)
-    assert _database_now() >= Consumer.objects.get().paused_until  # type: ignore[operator]  # it is set
+    assert _database_now() >= Consumer.objects.get().paused_until
     assert [job["ID"] != ids.encode(held_id) for job in answer["Result"]] == [True]
 
 
