@@ -120,10 +120,10 @@ claimed AS (
     WHERE id = ANY(ARRAY(SELECT id FROM pick)) AND state = 'QUEUED' AND (SELECT token FROM lease) IS NOT NULL
 ),
 holding AS (
-    UPDATE pulljobs_exclusive_key AS row
-    SET holder = pick.id
-    FROM pick
-    WHERE row.consumer_id = %(consumer_id)s::bigint AND row.key = pick.key
+    -- No join, which might begin with all keys of the consumer.
+    UPDATE pulljobs_exclusive_key
+    SET holder = ((SELECT jsonb_object_agg(key, id) FROM pick WHERE key IS NOT NULL) -> key)::bigint
+    WHERE consumer_id = %(consumer_id)s::bigint AND key = ANY(ARRAY(SELECT key FROM pick))
 ),
 waiting AS MATERIALIZED (
     SELECT job.id
@@ -146,7 +146,7 @@ parked AS (
     WHERE id = ANY(ARRAY(SELECT id FROM waiting)) AND state = 'QUEUED'
 )
 SELECT
-    lease.xid::text::bigint AS xid,
+    (CASE WHEN EXISTS (SELECT FROM waiting) THEN pg_current_xact_id() ELSE lease.xid END)::text::bigint AS xid,
     lease.token,
     lease.leased_until,
     ARRAY(SELECT id FROM pick ORDER BY place) AS claimed_ids,

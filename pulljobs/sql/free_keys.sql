@@ -13,10 +13,10 @@ clock AS MATERIALIZED (
     WHERE xid IS NOT NULL
 ),
 free AS MATERIALIZED (
-    SELECT row.consumer_id, row.key, consumer.exclusive_keys, next.live
+    SELECT row.ctid AS row, row.consumer_id, row.key, consumer.exclusive_keys, next.live
     FROM unnest(%(consumer_ids)s::bigint[], %(keys)s::text[]) AS asked (consumer_id, key)
     CROSS JOIN LATERAL (
-        SELECT *
+        SELECT ctid, *
         FROM pulljobs_exclusive_key
         WHERE consumer_id = asked.consumer_id AND key = asked.key
         LIMIT 1
@@ -53,7 +53,8 @@ next AS MATERIALIZED (
         WHERE consumer_id = free.consumer_id
             AND key = free.key
             AND reason IS NULL
-            AND available_at IS NULL
+            -- Is NULL, in words that the claim index has no use for.
+            AND (available_at <= 'infinity') IS NOT TRUE
             AND state = 'QUEUED'
         ORDER BY id
         LIMIT CASE WHEN free.exclusive_keys THEN 1 END
@@ -66,11 +67,10 @@ unparked AS (
     WHERE id = ANY(ARRAY(SELECT id FROM next)) AND state = 'QUEUED' AND available_at IS NULL
 ),
 released AS (
-    UPDATE pulljobs_exclusive_key AS row
+    -- By its place, which stays while it is locked: a join might begin with all keys.
+    UPDATE pulljobs_exclusive_key
     SET holder = NULL
-    FROM free
-    WHERE row.consumer_id = free.consumer_id AND row.key = free.key AND free.live
+    WHERE ctid = ANY(ARRAY(SELECT row FROM free WHERE live))
 )
-DELETE FROM pulljobs_exclusive_key AS row
-USING free
-WHERE row.consumer_id = free.consumer_id AND row.key = free.key AND NOT free.live
+DELETE FROM pulljobs_exclusive_key
+WHERE ctid = ANY(ARRAY(SELECT row FROM free WHERE NOT live))

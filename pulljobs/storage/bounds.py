@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import transaction
 
-from pulljobs.states import Reason
+from pulljobs.states import Reason, State
 from pulljobs.storage import keys
 from pulljobs.storage.arrays import array
 from pulljobs.storage.rows import FullKey, Published
@@ -76,7 +76,8 @@ def _drop(using: str, key: str, full: Sequence[_Full]) -> None:
     if not full:
         return
     giving_way = [job_id for one in full for job_id in one.giving_way]
-    run(using, "kill", {"job_ids": giving_way, "reason": Reason.KEY_OVERFLOW, "error": DROPPED})
+    params = {"job_ids": giving_way, "states": [State.QUEUED], "error": DROPPED}
+    run(using, "kill", {**params, "reason": Reason.KEY_OVERFLOW})
     freed = {(one.consumer_id, key) for one in full}
     transaction.on_commit(partial(keys.free, using, freed), using=using, robust=True)
 
