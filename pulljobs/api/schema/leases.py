@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from pulljobs.api.schema import pull_bodies
-from pulljobs.api.schema.operation import CONSUMER, PART_B, Operation
+from pulljobs.api.schema.operation import (
+    ANYBODY,
+    CHANNEL,
+    CONSUMER,
+    PART_B,
+    PRODUCER,
+    Operation,
+    query,
+)
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("pull", "POST"): Operation(
@@ -44,5 +52,46 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         answer=pull_bodies.Renewed,
         body={"application/json": pull_bodies.Renew},
         refusals=(400, 409, 413),
+    ),
+    ("info", "GET"): Operation(
+        summary="How the consumer stands, and the limits that a client has to respect",
+        part=PART_B,
+        auth=CONSUMER,
+        answer=pull_bodies.Info,
+        refusals=(410,),
+    ),
+    ("pause", "POST"): Operation(
+        summary="Pause a consumer, or have it go on",
+        part=PART_B,
+        answer=pull_bodies.Paused,
+        body={"application/json": pull_bodies.Pause},
+        refusals=(400, 404, 413),
+    ),
+    ("queued-jobs", "DELETE"): Operation(
+        summary="Purge what is queued: DEAD, for the reason purged",
+        part=PART_B,
+        answer=pull_bodies.Purged,
+        refusals=(404,),
+    ),
+    ("broadcast-batch", "POST"): Operation(
+        summary="Publish many messages, a JSON object a line",
+        part=PART_B,
+        auth=PRODUCER,
+        answer=pull_bodies.AcceptedLines,
+        body={"application/x-ndjson": pull_bodies.Line},
+        refusals=(400, 413),
+    ),
+    ("lookup", "GET"): Operation(
+        summary="Where a channel's consumers can pull",
+        part=PART_B,
+        auth=CHANNEL,
+        answer=pull_bodies.Found,
+        parameters=(query("channel", "Its id."),),
+    ),
+    ("livez", "GET"): Operation(
+        summary="Whether the process lives", part=PART_B, auth=ANYBODY, answer=pull_bodies.Health
+    ),
+    ("readyz", "GET"): Operation(
+        summary="Whether it can do its work", part=PART_B, auth=ANYBODY, answer=pull_bodies.Health
     ),
 }

@@ -107,3 +107,82 @@ class Held(Serializer[Any]):
 class Renew(Serializer[Any]):
     Leases = serializers.ListField(child=Held(), max_length=LIMIT, required=False, allow_null=True)
     Seconds = SECONDS(min_value=0.001, max_value=31_536_000, required=False, allow_null=True)
+
+
+class Info(Body):
+    """Counts of one moment; above 10,000 they are that, and `Capped` is true."""
+
+    NumQueued = Whole(min_value=0)
+    NumDelayed = Whole(min_value=0)
+    NumParked = Whole(min_value=0)
+    NumInFlight = Whole(min_value=0)
+    NumRedelivered = Whole(min_value=0)
+    NumWaiting = Whole(min_value=0)
+    NumDead = Whole(min_value=0)
+    OldestQueuedSeconds = SECONDS(allow_null=True)
+    Delivered = Whole(min_value=0)
+    AckFloor = Text(allow_null=True)
+    Capped = Flag()
+    Paused = Flag()
+    PauseUntil = Time(allow_null=True)
+    MaxBatch = Whole()
+    MaxExpires = SECONDS()
+    MaxInFlight = Whole(allow_null=True)
+    MaxWaiting = Whole()
+    MaxPayloadBytes = Whole()
+    LeaseSeconds = SECONDS()
+    MaxLeaseSeconds = SECONDS()
+    MaxRetries = Whole()
+    MaxDeliveries = Whole()
+    RetryDelays = serializers.ListField(child=SECONDS())
+    Now = Time()
+
+
+class Paused(Body):
+    PauseUntil = Time(allow_null=True)
+
+
+class Purged(Body):
+    Purged = Whole(min_value=0)
+
+
+class Accepted(Body):
+    Line = Whole(min_value=1)
+    MessageID = Text(allow_null=True)
+    Status = serializers.ChoiceField(["accepted", "duplicate", "key_full", "invalid", "too_large"])
+    Error = Text(required=False)
+
+
+class AcceptedLines(Body):
+    Results = serializers.ListField(child=Accepted())
+
+
+class FoundConsumer(Body):
+    ID = Text()
+    Name = Text(allow_blank=True)
+    Type = serializers.ChoiceField(["pull", "push"])
+
+
+class Found(Body):
+    Addresses = serializers.ListField(child=Text())
+    Consumers = serializers.ListField(child=FoundConsumer())
+
+
+class Health(Body):
+    Status = serializers.ChoiceField(["ok"])
+
+
+class Pause(Serializer[Any]):
+    Until = Time(required=False, allow_null=True, help_text="Null or past: go on.")
+
+
+class Line(Serializer[Any]):
+    """One of Payload and PayloadBase64."""
+
+    Payload = Text(required=False, allow_null=True)
+    PayloadBase64 = Text(required=False, allow_null=True)
+    MessageID = Text(required=False, allow_null=True, max_length=255)
+    Key = Text(required=False, allow_null=True, max_length=255)
+    Priority = Whole(required=False, min_value=-32_768, max_value=32_767)
+    Headers = serializers.DictField(child=Text(allow_blank=True), required=False, allow_null=True)
+    ContentType = Text(required=False, allow_null=True, max_length=255)

@@ -53,6 +53,11 @@ class ProtocolView(APIView):
         final[request_ids.HEADER] = request_ids.of(request._request)
         return final
 
+    def get_authenticate_header(self, request: Request) -> str:
+        """How to log in, by the first way that has a word for it: a session has none."""
+        schemes = (one.authenticate_header(request) for one in self.get_authenticators())
+        return next(filter(None, schemes), "")
+
     def get_exception_handler(self) -> Callable[..., Any]:
         return exceptions.as_text
 
@@ -79,11 +84,6 @@ class UserView(ProtocolView):
 
     def get_authenticators(self) -> list[Any]:
         return users()
-
-    def get_authenticate_header(self, request: Request) -> str:
-        """How to log in, by the first way that has a word for it: a session has none."""
-        schemes = (one.authenticate_header(request) for one in self.get_authenticators())
-        return next(filter(None, schemes), "")
 
 
 def channel_of(names: Mapping[str, str]) -> Channel:

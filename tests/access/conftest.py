@@ -1,0 +1,28 @@
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, connection
+from pytest_django import DjangoDbBlocker
+
+from pulljobs.api.lingering import room
+from tests.access.world import World
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    """Committed once for a module whose tests are marked `django_db`, each in a transaction."""
+    with django_db_blocker.unblock():
+        name = connection.settings_dict["NAME"]
+        assert name.startswith("test_"), f"{name} is no database of tests: mark the module"
+        try:
+            # As Django's own test client does: a request leaves the test's connection open.
+            for signal in (request_started, request_finished):
+                signal.disconnect(close_old_connections)
+            yield World.made()
+        finally:
+            room.close()
+            for signal in (request_started, request_finished):
+                signal.connect(close_old_connections)
+            call_command("flush", interactive=False, verbosity=0)
