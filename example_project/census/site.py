@@ -1,42 +1,66 @@
 """The web server of `demo --serve`, for this machine only."""
 
 import secrets
+import socket
 from collections.abc import Callable
 from typing import Final
 
+import uvicorn
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
-from django.contrib.staticfiles.handlers import StaticFilesHandler
-from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler
-from django.core.wsgi import get_wsgi_application
+from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
+from django.core.asgi import get_asgi_application
+
+from pulljobs.api.asgi import with_pulls
 
 HOST: Final = "127.0.0.1"
 USER: Final = "demo"
+SHUTDOWN_SECONDS: Final = 5
 
 
-class Site(ThreadedWSGIServer):
-    """The project's pages and the admin's static files, while somebody serves them."""
+class Site:
+    """The project's pages, its API and the admin's static files, while somebody serves them.
+
+    On that port, or on any that is free when somebody has it.
+    """
 
     def __init__(self, port: int, at_each_look: Callable[[], None]) -> None:
-        super().__init__((HOST, port), WSGIRequestHandler)
-        self.set_app(StaticFilesHandler(get_wsgi_application()))
-        self._at_each_look = at_each_look
+        self._socket = _listening(port)
+
+        async def look() -> None:
+            at_each_look()
+
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                with_pulls(ASGIStaticFilesHandler(get_asgi_application())),
+                lifespan="off",
+                log_level="warning",
+                callback_notify=look,
+                timeout_notify=1,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            )
+        )
+
+    def __enter__(self) -> "Site":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._socket.close()
 
     @property
     def address(self) -> str:
-        return f"http://{HOST}:{self.server_port}/admin/"
+        return f"http://{HOST}:{self._socket.getsockname()[1]}/admin/"
 
-    def service_actions(self) -> None:
-        """Called about twice a second while it serves."""
-        self._at_each_look()
+    def serve_forever(self) -> None:
+        """Until a signal ends it, which comes again as the KeyboardInterrupt that it stands for."""
+        self._server.run(sockets=[self._socket])
 
 
-def open_site(port: int, at_each_look: Callable[[], None]) -> Site:
-    """On that port, or on any that is free when somebody has it."""
+def _listening(port: int) -> socket.socket:
     try:
-        return Site(port, at_each_look)
+        return socket.create_server((HOST, port))
     except OSError:
-        return Site(0, at_each_look)
+        return socket.create_server((HOST, 0))
 
 
 def new_password() -> str:

@@ -16,7 +16,7 @@ from example_project.census.files import python_files
 from example_project.census.models import Run
 from example_project.census.process import Worker
 from example_project.census.progress import follow
-from example_project.census.site import USER, new_password, open_site
+from example_project.census.site import USER, Site, new_password
 from example_project.census.summary import Summary, summarise
 from pulljobs import handlers, operating
 
@@ -89,7 +89,7 @@ class Command(BaseCommand):
         self._say("The plain loop found the same.")
 
     def _serve(self, worker: Worker, port: int) -> None:
-        with open_site(port, worker.keep) as site:
+        with Site(port, worker.keep) as site:
             self._say(f"{site.address}  user {USER}  password {new_password()}")
             self._say("The worker goes on; Ctrl-C ends both.")
             try:
