@@ -1,5 +1,6 @@
 """The example project's settings, without its own apps, over a database of the benchmarks."""
 
+import json
 import os
 
 from example_project.settings import *  # noqa: F403
@@ -16,6 +17,7 @@ INSTALLED_APPS = [
 ]
 ROOT_URLCONF = "benchmarks.noop"
 DEBUG = False
+PULLJOBS = json.loads(os.environ.get("PULLJOBS_BENCHMARK_SETTINGS", "{}"))
 DATABASES["default"]["TEST"] = {"NAME": NAME}
 if os.environ.get("PULLJOBS_BENCHMARK"):
     # A process that the benchmarks started: their database is there already.

@@ -36,11 +36,24 @@ ATTEMPTS: Final = 5
 
 _thread = threading.local()
 _dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()
+_relaxed: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 def dedicate(using: str) -> None:
     """From now on this thread uses its connection for nothing but the statements here."""
     _thread.dedicated = using
+
+
+def relax(using: str, is_relaxed: bool) -> None:
+    """Whether commits of this thread's dedicated connection return before they are on disk.
+
+    What a crash of the server loses of them is what no later commit followed.
+    """
+    raw = cast("psycopg.Connection[Any]", session(using))
+    if is_relaxed == (raw in _relaxed) or raw not in _dedicated:
+        return
+    raw.execute(f"SET synchronous_commit = {'off' if is_relaxed else 'DEFAULT'}")
+    (_relaxed.add if is_relaxed else _relaxed.discard)(raw)
 
 
 def behind_pooler(using: str) -> bool:

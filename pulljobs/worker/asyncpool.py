@@ -49,6 +49,8 @@ class Seat:
 class AsyncPool:
     """Runs so many at once, each in the lowest free seat, so that few jobs need few connections."""
 
+    calls_back = False
+
     def __init__(
         self,
         concurrency: int,

@@ -19,7 +19,6 @@ from uuid import UUID
 from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs.conf import Settings
-from pulljobs.handlers import ClaimedJob
 from pulljobs.storage import nodes, statements
 from pulljobs.telemetry import LeftBehind, emit
 from pulljobs.worker import boot
@@ -33,7 +32,7 @@ from pulljobs.worker.flusher import Flusher
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.listener import Wakeups
 from pulljobs.worker.loop import JITTER, Runner
-from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.outbox import Outbox, Said
 from pulljobs.worker.pool import Pool
 from pulljobs.worker.reaper import Reaper
 from pulljobs.worker.report import Report, lines, report
@@ -42,7 +41,7 @@ from pulljobs.worker.running import Ended, Run
 from pulljobs.worker.watch import Sign, Watch
 
 if TYPE_CHECKING:
-    from pulljobs.worker.pushing import Pushing
+    from pulljobs.worker.pushing import Pushing, PushLane
 
 logger = logging.getLogger("pulljobs.worker")
 
@@ -140,6 +139,7 @@ class Child:
             self._runners(),
             self._outbox.runs.now() if running is None else running,
             self._breakers.report(),
+            self._claims.places(),
             held=len(self._holdings),
             unwritten=len(self._outbox.said),
             done=self._done(),
@@ -225,7 +225,7 @@ class Child:
             return None
         from pulljobs.worker.pushing import Pushing
 
-        return Pushing(self._limits, self._loop, self._outbox, self._wake)
+        return Pushing(self._limits, self._loop, self._outbox, self._hear_of_room)
 
     def _make_flusher(self) -> Flusher:
         self._outbox.on_said = self._flush_when_many
@@ -256,9 +256,13 @@ class Child:
         self._holdings.doubt(job_ids)
         self._flusher.wake()
 
-    def _on_flushed(self, jobs: Collection[ClaimedJob]) -> None:
-        self._claims.hear({job.handler.place for job in jobs})
+    def _on_flushed(self, said: Collection[Said]) -> None:
+        self._claims.hear_of(said)
         self._wake()  # There is room again, too.
+
+    def _hear_of_room(self, lane: "PushLane") -> None:
+        self._claims.hear([lane.handler.place])
+        self._wake()
 
     def _hear(self, consumers: Collection[int] | None = None) -> None:
         if self._claims.hear(consumers):

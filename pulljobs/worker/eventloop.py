@@ -39,7 +39,9 @@ class EventLoop:
         return not self._thread.is_alive() or time.monotonic() - self.beat > patience
 
     def stop(self) -> None:
+        """Nothing can be called on it any more once it has stopped."""
         self.call(self._loop.stop)
+        self._thread.join()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         self._loop.call_soon_threadsafe(function, *args)
@@ -55,6 +57,7 @@ class EventLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._loop.close()
 
     def _beat(self) -> None:
         self.beat = time.monotonic()

@@ -3,7 +3,7 @@
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
@@ -17,16 +17,18 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Consumer
 from pulljobs.outcomes import Held
 from pulljobs.pulling import Claim
+from pulljobs.states import Event
 from pulljobs.storage import listen, statements
 from pulljobs.worker.breaker import Breakers
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.loop import JITTER
-from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.outbox import Outbox, Said
 from pulljobs.worker.quarantine import Quarantine
 from pulljobs.worker.roster import Roster, Source
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001
+BACK: Final = frozenset({Event.RETRY, Event.RELEASE})
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
 """Of all consumers together: with many of them each is polled less often than it might be."""
@@ -49,7 +51,8 @@ class Fetcher:
     ) -> None:
         self._roster, self._limits = roster, limits
         self._sources: Sequence[Source] = ()
-        self._known: Set[object] = frozenset()
+        self._known: Mapping[object, Source] = {}
+        """By the ids and by the places of their consumers."""
         self._node_id, self._holdings = node_id, holdings
         self._outbox, self._breakers = outbox, breakers
         self._quarantine = Quarantine(holdings, outbox)
@@ -72,6 +75,16 @@ class Fetcher:
         self._heard.extend(known)
         return bool(known)
 
+    def hear_of(self, said: Collection[Said]) -> None:
+        """These are written: what goes back to the queue may be claimed again, or another job."""
+        places = {
+            job.handler.place
+            for job, word in said
+            if (word is not None and word.event in BACK)
+            or ((source := self._known.get(job.handler.place)) and source.waits_for_settles)
+        }
+        self.hear(places)
+
     def tick(self) -> float:
         self._give_back_unanswered()
         self._serve(self._roster.sources())
@@ -80,39 +93,41 @@ class Fetcher:
             self._look(source)
         return self._pause()
 
+    def places(self) -> list[str]:
+        """Whom it claims for, as channel/consumer."""
+        return ["/".join(source.handler.place) for source in self._sources]
+
     def give_back(self) -> None:
         """What waits to run alone, once the worker stops."""
         self._quarantine.give_back()
 
     def _serve(self, sources: Sequence[Source]) -> None:
         if sources is not self._sources:
-            ids = {source.puller.consumer.pk for source in sources}
-            self._known = ids.union(source.handler.place for source in sources)
+            known: dict[object, Source] = {one.puller.consumer.pk: one for one in sources}
+            self._known = known | {one.handler.place: one for one in sources}
             self._sources, self._registered_until = sources, 0.0
 
     def _due(self) -> Iterator[Source]:
         """Those with room; what is heard meanwhile comes before what is only polled."""
         self._heed()
         now = time.monotonic()
-        due = sorted((one for one in self._sources if one.look_at <= now), key=_look_at)
-        waiting = deque(due)
+        waiting = deque(sorted((one for one in self._sources if one.look_at <= now), key=_turn))
         while waiting:
             waiting.extendleft(self._heed())
             source = waiting.popleft()
             if self._room(source) > 0:
                 yield source
+            elif source.lane.calls_back and source.lane.room() <= 0:
+                source.look_at = now + self._poll()
 
     def _heed(self) -> list[Source]:
         if not self._heard:
             return []
+        now = time.monotonic()
         heard = {self._heard.popleft() for _ in range(len(self._heard))}
-        found = [
-            one
-            for one in self._sources
-            if one.puller.consumer.pk in heard or one.handler.place in heard
-        ]
+        found = [source for one in heard if (source := self._known.get(one)) is not None]
         for source in found:
-            source.look_at = 0.0
+            source.look_at = min(source.look_at, now)
         return found
 
     def _room(self, source: Source) -> int:
@@ -134,9 +149,12 @@ class Fetcher:
     def _wait(self, claim: Claim) -> float:
         if claim.more:
             return self._limits.MIN_FETCH_INTERVAL.total_seconds()
-        interval = self._limits.MAX_FETCH_INTERVAL.total_seconds()
-        poll = max(interval, len(self._sources) / POLLS_PER_SECOND) * random.uniform(1 - JITTER, 1)
+        poll = self._poll()
         return poll if claim.next_due is None else min(poll, claim.next_due.total_seconds())
+
+    def _poll(self) -> float:
+        interval = self._limits.MAX_FETCH_INTERVAL.total_seconds()
+        return max(interval, len(self._sources) / POLLS_PER_SECOND) * random.uniform(1 - JITTER, 1)
 
     def _pause(self) -> float:
         if self._is_drained() or self._register():
@@ -173,6 +191,7 @@ class Fetcher:
         using = self._limits.DATABASE
         if statements.behind_pooler(using):
             return False
+        statements.relax(using, False)
         consumers = [source.puller.consumer.pk for source in self._sources]
         patience = needed + WAITER_MARGIN
         listen.wait(using, consumers, self._node_id, patience)
@@ -188,6 +207,7 @@ class Fetcher:
 
     def _fetch(self, source: Source, room: int) -> Claim:
         source.puller.timeout = source.handler.timeout or self._limits.HANDLER_TIMEOUT
+        statements.relax(self._limits.DATABASE, source.may_be_claimed_twice)
         before = time.monotonic()
         try:
             claim = source.puller.claim(room)
@@ -232,8 +252,9 @@ def _is_used_up(job: ClaimedJob, consumer: Consumer) -> bool:
     return job.deliveries > consumer.max_deliveries or job.retry_count > consumer.retries
 
 
-def _look_at(source: Source) -> float:
-    return source.look_at
+def _turn(source: Source) -> tuple[bool, float]:
+    """Longest waiting first; those together whose claims are committed alike."""
+    return source.may_be_claimed_twice, source.look_at
 
 
 def renew_one(job: ClaimedJob) -> bool:

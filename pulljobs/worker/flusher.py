@@ -26,7 +26,7 @@ class Flusher:
         outbox: Outbox,
         limits: Settings,
         holdings: Holdings,
-        on_flushed: Callable[[Collection[ClaimedJob]], None],
+        on_flushed: Callable[[Collection[Said]], None],
         on_given_up: Callable[[ClaimedJob], None],
     ) -> None:
         self._outbox, self._said = outbox, outbox.said
@@ -66,7 +66,7 @@ class Flusher:
         )
         kept = {job.held for job, _word in again}
         self._holdings.drop(job.held for job, _word in batch if job.held not in kept)
-        self._on_flushed([job for job, _word in batch])
+        self._on_flushed(batch)
         for job, word in batch:
             if _is_given_up(job, word, finished):
                 self._on_given_up(job)

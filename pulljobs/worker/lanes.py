@@ -15,6 +15,9 @@ PACE_WINDOW: Final = 0.1
 class Lane(Protocol):
     """Each has its own room, so that a full one holds up nobody else's jobs."""
 
+    calls_back: bool
+    """Whether it is heard of when it has room again: until then nobody need look at it."""
+
     def room(self) -> int:
         """How many more jobs it wants now."""
 

@@ -31,6 +31,8 @@ def slots_of(limits: Settings) -> int:
 class Pool:
     """The lane of plain handlers: takes jobs from one queue, says what became of them."""
 
+    calls_back = False
+
     def __init__(
         self, concurrency: int, slots: Slots, outbox: Outbox, on_low: Callable[[], None]
     ) -> None:
@@ -115,7 +117,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._open: Sequence[BaseDatabaseWrapper] = ()
-        self._looked_at = self._aged_at = time.monotonic()
+        self._looked_at, self._aged_at = float("-inf"), time.monotonic()
 
     def check(self) -> None:
         """Before a job: no broken connection, and now and then no old one."""

@@ -39,13 +39,17 @@ class Pushing:
     """Delivers one job at once to each consumer, and more while `PUSH_CONCURRENCY` has room."""
 
     def __init__(
-        self, limits: Settings, loop: EventLoop, outbox: Outbox, wake: Callable[[], None]
+        self,
+        limits: Settings,
+        loop: EventLoop,
+        outbox: Outbox,
+        on_room: "Callable[[PushLane], None]",
     ) -> None:
         self.limits, self.closing = limits, False
         self.all, self.hosts = Tally(), defaultdict[Origin, Tally](Tally)
         self.lanes: dict[int, PushLane] = {}
         """By consumer."""
-        self._loop, self._wake = loop, wake
+        self._loop, self.on_room = loop, on_room
         self._tasks = Tasks(loop, outbox)
         self._outbox = outbox
         self._sender = Sender(limits)
@@ -80,15 +84,11 @@ class Pushing:
         self._tasks.cancel_all(why)
 
     def _run(self, job: ClaimedJob, on_end: Callable[[], None]) -> None:
-        def end() -> None:
-            on_end()
-            self._wake()
-
         if self.closing or job.lost:
             self._outbox.release(job)
-            end()
+            on_end()
         else:
-            self._tasks.start(job, NOWHERE, aperform(job), end)
+            self._tasks.start(job, NOWHERE, aperform(job), on_end)
 
     def _sweep(self) -> None:
         self._sweeping = asyncio.ensure_future(self._sender.close_idle())
@@ -98,6 +98,7 @@ class Pushing:
 class PushLane:
     """Of one consumer."""
 
+    calls_back = True
     handler: Handler
 
     def __init__(self, pushing: Pushing) -> None:
@@ -132,6 +133,7 @@ class PushLane:
         def end() -> None:
             for tally in tallies:
                 tally.ended += 1
+            self._pushing.on_room(self)
 
         for job in jobs:
             self._pushing.run(job, end)

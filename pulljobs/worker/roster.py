@@ -36,6 +36,17 @@ class Source:
     look_at: float = 0.0
     """When to claim next, on the monotonic clock; before it only if something was heard."""
 
+    @property
+    def may_be_claimed_twice(self) -> bool:
+        """Whether a claim that a crash of the server loses costs no more than a second delivery."""
+        return self.puller.door == Lease.Door.PUSH and not self.waits_for_settles
+
+    @property
+    def waits_for_settles(self) -> bool:
+        """Whether a settle of one of its jobs may let another one go."""
+        consumer = self.puller.consumer
+        return consumer.exclusive_keys or consumer.max_in_flight is not None
+
 
 def can_push() -> bool:
     return find_spec("httpcore") is not None

@@ -1,0 +1,51 @@
+"""Endpoints of push consumers in one process: any address of 127/8, quick or slow by the payload."""
+
+import asyncio
+import json
+import time
+from multiprocessing.connection import Connection
+from typing import Final, NamedTuple
+
+QUICK: Final = "quick"
+SLOW: Final = "slow"
+ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
+BACKLOG: Final = 2000
+
+
+class Arrival(NamedTuple):
+    kind: str
+    published: float
+    """Just before, on the monotonic clock that processes share."""
+    at: float
+
+
+def serve(pipe: Connection, seconds: float) -> None:
+    """Tell the port, then answer each word with what arrived."""
+    asyncio.run(_serve(pipe, seconds))
+
+
+async def _serve(pipe: Connection, seconds: float) -> None:
+    arrivals: list[Arrival] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                arrivals.append(await _arrival(reader))
+                if arrivals[-1].kind == SLOW:
+                    await asyncio.sleep(seconds)
+                writer.write(ANSWER)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(answer, "0.0.0.0", 0, backlog=BACKLOG)
+    pipe.send(server.sockets[0].getsockname()[1])
+    while True:
+        await asyncio.to_thread(pipe.recv)
+        pipe.send([tuple(one) for one in arrivals])
+
+
+async def _arrival(reader: asyncio.StreamReader) -> Arrival:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+    kind, published = json.loads(await reader.readexactly(length))
+    return Arrival(kind, published, time.monotonic())

@@ -1,0 +1,136 @@
+"""Push delivery to quick endpoints beside many slow ones, by one worker process."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from django.db import connections
+
+from benchmarks.contenders import FORK
+from benchmarks.database import own_database, query
+from benchmarks.endpoints import QUICK, SLOW, Arrival, serve
+from benchmarks.report import percentiles, tell
+from pulljobs.models import Channel, Consumer
+from pulljobs.publishing import publish, publish_many
+
+RATE: Final = 50.0
+"""Messages a second, to the quick ones together."""
+WARM_UP: Final = 5.0
+START_SECONDS: Final = 60
+SETTINGS: Final = {"PUSH_ALLOWED_NETWORKS": ["127.0.0.0/8"]}
+
+
+def run(options: argparse.Namespace) -> None:
+    with own_database():
+        alone = _measure(0, options.quick, options)
+        beside = _measure(options.slow, options.quick, options)
+    rows = [_row("alone", alone), _row(f"beside {options.slow} slow ones", beside)]
+    delay = rows[1]["p99 ms"] - rows[0]["p99 ms"]
+    tables = {f"From publish to arrival at {options.quick} quick endpoints": rows}
+    tell(tables, {"delay_p99_ms": round(delay, 1)}, as_json=options.json)
+
+
+def _row(name: str, arrivals: list[Arrival]) -> dict[str, Any]:
+    late = [one.at - one.published for one in arrivals if one.kind == QUICK]
+    p50, p99 = percentiles(late)
+    slow = sum(one.kind == SLOW for one in arrivals)
+    return {
+        "quick ones": name,
+        "deliveries": len(late),
+        "p50 ms": p50,
+        "p99 ms": p99,
+        "longest ms": max(late) * 1000,
+        "slow deliveries": slow,
+    }
+
+
+def _measure(slow: int, quick: int, options: argparse.Namespace) -> list[Arrival]:
+    """What arrived while all slow ones had more to do than they could."""
+    _empty()
+    with _endpoints(options.seconds_each) as (port, arrived), _worker():
+        names = _consumers(SLOW, slow, port), _consumers(QUICK, quick, port)
+        connections.close_all()
+        rounds = int((WARM_UP + options.seconds) / options.seconds_each) + 2
+        for channel in names[0]:
+            publish_many(channel, [_payload(SLOW)] * rounds)
+        time.sleep(WARM_UP)
+        begun = time.monotonic()
+        _publish(names[1], begun + options.seconds)
+        time.sleep(options.seconds_each)
+        arrivals = arrived()
+    return [one for one in arrivals if one.published >= begun or one.kind == SLOW]
+
+
+def _publish(channels: list[str], end: float) -> None:
+    """To each in turn, at an even pace."""
+    due, turn = time.monotonic(), 0
+    while due < end:
+        time.sleep(max(0.0, due - time.monotonic()))
+        publish(channels[turn % len(channels)], _payload(QUICK))
+        due, turn = due + 1 / RATE, turn + 1
+
+
+def _payload(kind: str) -> str:
+    return json.dumps([kind, time.monotonic()])
+
+
+def _consumers(kind: str, count: int, port: int) -> list[str]:
+    """A channel and an address for each; their names."""
+    names = [f"{kind}-{number}" for number in range(count)]
+    for number, name in enumerate(names):
+        channel = Channel.objects.create(name=name)
+        host = f"127.{1 if kind == SLOW else 2}.{number // 250}.{number % 250 + 1}"
+        Consumer.objects.create(
+            channel=channel,
+            name=name,
+            type=Consumer.Type.PUSH,
+            callback_url=f"http://{host}:{port}/",
+        )
+    return names
+
+
+def _empty() -> None:
+    query(
+        "TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message,"
+        " pulljobs_publication, pulljobs_consumer, pulljobs_channel CASCADE"
+    )
+
+
+@contextmanager
+def _endpoints(seconds: float) -> Iterator[Any]:
+    """Their port, and what to call for all that arrived."""
+    ours, theirs = FORK.Pipe()
+    process = FORK.Process(target=serve, args=(theirs, seconds), daemon=True)
+    connections.close_all()
+    process.start()
+
+    def arrived() -> list[Arrival]:
+        ours.send(None)
+        return [Arrival(*one) for one in ours.recv()]
+
+    try:
+        yield ours.recv(), arrived
+    finally:
+        process.terminate()
+        process.join()
+
+
+@contextmanager
+def _worker() -> Iterator[None]:
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "benchmarks.settings",
+        "PULLJOBS_BENCHMARK_SETTINGS": json.dumps(SETTINGS),
+    }
+    command = [sys.executable, "-m", "django", "runpullworker", "--graceful-timeout", "3"]
+    worker = subprocess.Popen(command, env=environment)
+    try:
+        yield
+    finally:
+        worker.terminate()
+        worker.wait(START_SECONDS)

@@ -1,0 +1,335 @@
+"""Async handlers on the event loop: how many, in what surroundings, and how they are ended."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection, connections
+
+from pulljobs import outcomes
+from pulljobs.errors import ConfigurationError, LeaseLost, Retry
+from pulljobs.handlers import AckPolicy, ClaimedJob, Handler, handler
+from pulljobs.states import Event
+from pulljobs.worker import eventloop
+from pulljobs.worker.asyncpool import AsyncPool
+from pulljobs.worker.board import IDLE
+from pulljobs.worker.eventloop import EventLoop
+from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.running import Ended
+from tests.handling import registry_of_its_own
+from tests.sessions import wait_until
+from tests.worker.claiming import unclaimed
+
+Function = Callable[[ClaimedJob], Awaitable[Any]]
+MARK: ContextVar[str] = ContextVar("MARK", default="none")
+
+
+class Lane:
+    """A pool with its loop, and what it says."""
+
+    def __init__(self, concurrency: int = 4) -> None:
+        self.loop, self.outbox = EventLoop(), Outbox()
+        self.slots = [IDLE] * (concurrency + 2)
+        self.pool = AsyncPool(
+            concurrency, self.slots, 2, self.loop, self.outbox, on_low=lambda: None
+        )
+        self.loop.start()
+
+    def take(self, *functions: Function, **how: Any) -> list[ClaimedJob]:
+        jobs = [unclaimed(number) for number in range(1, len(functions) + 1)]
+        for job, function in zip(jobs, functions, strict=True):
+            job.handler = Handler(channel="c", consumer="c", function=function, **how)
+        self.pool.take(jobs)
+        return jobs
+
+    def said(self, count: int = 1) -> list[outcomes.Settlement | None]:
+        wait_until(lambda: len(self.outbox.said) >= count)
+        return [word for _job, word in self.outbox.said]
+
+    def events(self, count: int = 1) -> list[Event | None]:
+        return [word.event if word else None for word in self.said(count)]
+
+
+@pytest.fixture
+def lane() -> Iterator[Lane]:
+    made = Lane()
+    yield made
+    made.pool.cancel_all(Ended.STOPPED)
+    made.pool.join(time.monotonic() + 5)
+    made.loop.stop()
+
+
+class Gate:
+    """Handlers that run until it opens."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.running = self.most = self.cancelled = 0
+
+    async def __call__(self, job: ClaimedJob) -> int:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            while not self.opened.is_set():
+                await asyncio.sleep(0.005)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+        return job.id
+
+
+def test_so_many_run_at_once_and_the_rest_waits(lane: Lane) -> None:
+    gate = Gate()
+    lane.take(*[gate] * 10)
+    wait_until(lambda: gate.running == 4)
+    assert lane.slots == [IDLE, IDLE, 1, 2, 3, 4]
+    gate.opened.set()
+    words = lane.said(10)
+    assert gate.most == 4
+    assert [word and word.result for word in words] == [str(number) for number in range(1, 11)]
+    assert lane.slots == [IDLE] * 6
+    assert lane.pool.done == 10
+
+
+def test_a_callable_object_is_async_by_its_call() -> None:
+    assert Handler(channel="c", consumer="c", function=Gate()).is_async
+    assert not Handler(channel="c", consumer="c", function=lambda job: None).is_async
+
+
+def test_what_a_handler_sets_no_other_sees(lane: Lane) -> None:
+    seen: list[str] = []
+
+    async def set_and_tell(job: ClaimedJob) -> None:
+        seen.append(MARK.get())
+        MARK.set(f"job {job.id}")
+        await asyncio.sleep(0)
+        assert MARK.get() == f"job {job.id}"
+
+    lane.take(*[set_and_tell] * 12)
+    lane.said(12)
+    assert seen == ["none"] * 12
+
+
+def test_synchronous_calls_of_a_handler_share_a_thread_and_those_of_others_don_t_wait(
+    lane: Lane,
+) -> None:
+    """As for requests under ASGI: what a handler does to its connection is its own."""
+    meeting = threading.Barrier(3, timeout=10)
+    threads: list[tuple[int, int]] = []
+
+    async def call(job: ClaimedJob) -> None:
+        first = await sync_to_async(threading.get_ident)()
+        await sync_to_async(meeting.wait)()
+        threads.append((first, await sync_to_async(threading.get_ident)()))
+
+    lane.take(*[call] * 3)
+    assert lane.events(3) == [Event.DELIVER] * 3
+    assert len({first for first, _second in threads}) == 3
+    assert all(first == second for first, second in threads)
+
+
+def test_handlers_one_after_the_other_share_a_thread(lane: Lane) -> None:
+    """So few jobs need few database connections, whatever the concurrency."""
+    threads: set[int] = set()
+
+    async def call(job: ClaimedJob) -> None:
+        threads.add(await sync_to_async(threading.get_ident)())
+
+    for count in range(1, 8):
+        lane.take(call)
+        lane.said(count)
+    assert len(threads) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_broken_connection_is_not_the_next_handler_s(lane: Lane) -> None:
+    numbers: list[int] = []
+
+    async def query(job: ClaimedJob) -> None:
+        numbers.append(await sync_to_async(_backend)(spoil=not numbers))
+
+    for count in range(1, 3):
+        lane.take(query)
+        lane.said(count)
+    assert lane.events(2) == [Event.DELIVER] * 2
+    assert numbers[0] != numbers[1]
+
+    async def close(job: ClaimedJob) -> None:
+        await sync_to_async(connections.close_all)()
+
+    lane.take(close)
+    lane.said(3)
+
+
+def _backend(*, spoil: bool) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    if spoil:
+        connection.set_autocommit(False)  # left behind in a transaction
+    return int(pid)
+
+
+def test_E61_lost_job_is_cancelled_and_nothing_is_said_for_it(lane: Lane) -> None:
+    gate = Gate()
+    [job] = lane.take(gate)
+    wait_until(lambda: gate.running == 1)
+    begun = time.monotonic()
+    assert lane.outbox.runs.cancel(job.held, Ended.LOST)
+    assert lane.said() == [None]
+    assert time.monotonic() - begun < 1
+    assert gate.cancelled == 1
+    assert job.lost
+    assert not lane.outbox.runs.now()
+
+
+@pytest.mark.parametrize(
+    ("why", "event"), [(Ended.STOPPED, Event.RELEASE), (Ended.TIMED_OUT, Event.RETRY)]
+)
+def test_cancelled_job_goes_its_way(lane: Lane, why: Ended, event: Event) -> None:
+    gate = Gate()
+    lane.take(gate)
+    wait_until(lambda: gate.running == 1)
+    lane.pool.cancel_all(why)
+    lane.pool.cancel_all(Ended.LOST)  # the first word stands
+    assert lane.events() == [event]
+    assert gate.cancelled == 1
+
+
+def test_E76_what_a_handler_said_before_it_was_cancelled_stands(lane: Lane) -> None:
+    async def ack(job: ClaimedJob) -> None:
+        job.ack({"n": 1})
+        await asyncio.sleep(60)
+
+    [job] = lane.take(ack)
+    wait_until(lambda: job.settlement is not None)
+    lane.pool.cancel_all(Ended.STOPPED)
+    [word] = lane.said()
+    assert word == outcomes.deliver(job.held, '{"n": 1}')
+
+
+def test_result_that_comes_after_the_cancelling_is_discarded(lane: Lane) -> None:
+    async def insist(job: ClaimedJob) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "all the same"
+        return "never"
+
+    lane.take(insist)
+    wait_until(lambda: bool(lane.outbox.runs.now()))
+    time.sleep(0.05)
+    lane.pool.cancel_all(Ended.STOPPED)
+    assert lane.events() == [Event.RELEASE]
+
+
+def test_handler_that_ignores_it_holds_its_job_back_no_longer_than_that(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventloop, "HEED", 0.2)
+    ended = threading.Event()
+
+    async def ignore(job: ClaimedJob) -> str:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            try:
+                await asyncio.sleep(0.05)
+            except asyncio.CancelledError:
+                continue
+        ended.set()
+        return "late"
+
+    lane.take(ignore)
+    wait_until(lambda: bool(lane.outbox.runs.now()))
+    lane.pool.cancel_all(Ended.TIMED_OUT)
+    assert lane.events() == [Event.RETRY]
+    assert not ended.is_set()
+    assert ended.wait(10)
+    wait_until(lambda: lane.slots[2] == IDLE)
+    assert lane.events() == [Event.RETRY]
+
+
+def raising(error: BaseException) -> Function:
+    async def function(job: ClaimedJob) -> None:
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (asyncio.CancelledError(), Event.RETRY),
+        (KeyboardInterrupt(), Event.RETRY),
+        (SystemExit(1), Event.RETRY),
+        (TimeoutError(), Event.RETRY),
+        (Retry(), Event.RETRY),
+        (LeaseLost(1), None),
+    ],
+)
+def test_whatever_a_handler_raises_the_loop_goes_on(
+    lane: Lane, error: BaseException, event: Event | None
+) -> None:
+    lane.take(raising(error))
+    assert lane.events() == [event]
+    lane.take(_nothing)
+    assert lane.events(2) == [event, Event.DELIVER]
+
+
+async def _nothing(job: ClaimedJob) -> None:
+    pass
+
+
+def test_what_waits_when_it_stops_is_given_back_and_what_runs_ends(lane: Lane) -> None:
+    gate = Gate()
+    lane.take(*[gate] * 6)
+    wait_until(lambda: gate.running == 4)
+    lane.pool.give_back()
+    assert lane.events(2) == [Event.RELEASE] * 2
+    assert not lane.pool.join(time.monotonic() + 0.1)
+    lane.take(gate)
+    assert lane.events(3) == [Event.RELEASE] * 3
+    gate.opened.set()
+    assert lane.pool.join(time.monotonic() + 10)
+    assert lane.events(7)[3:] == [Event.DELIVER] * 4
+
+
+def test_job_that_was_lost_while_it_waited_is_not_run(lane: Lane) -> None:
+    gate = Gate()
+    lane.take(*[gate] * 4)
+    wait_until(lambda: gate.running == 4)
+    job = unclaimed(9)
+    job.handler = Handler(channel="c", consumer="c", function=gate)
+    lane.pool.take([job])
+    job.taken_away = True
+    gate.opened.set()
+    assert lane.events(5).count(None) == 1
+    assert gate.most == 4
+
+
+def test_handler_that_blocks_the_loop_shows(lane: Lane) -> None:
+    blocked = threading.Event()
+
+    async def block(job: ClaimedJob) -> None:
+        blocked.set()
+        time.sleep(1.5)
+
+    assert not lane.loop.is_sick(patience=5)
+    lane.take(block)
+    assert blocked.wait(10)
+    wait_until(lambda: lane.loop.is_sick(patience=1.2))
+    wait_until(lambda: not lane.loop.is_sick(patience=1.2))
+
+
+def test_transactional_and_async_is_refused_by_name() -> None:
+    with registry_of_its_own():
+        with pytest.raises(ConfigurationError, match=r"_nothing is transactional and async"):
+            handler(channel="c", consumer="c", transactional=True)(_nothing)
+        handler(channel="c", consumer="c", ack_policy=AckPolicy.MANUAL)(_nothing)
