@@ -14,6 +14,7 @@ def report(
     runners: Sequence[Runner],
     running: Sequence[Run],
     circuits: Mapping[str, Any],
+    serves: Sequence[str],
     **counts: int,
 ) -> Report:
     """JSON-able; times in seconds, ids as text."""
@@ -21,6 +22,7 @@ def report(
         "loops": {runner.name: runner.report() for runner in runners},
         "running": [_run(run) for run in running],
         "circuits": dict(circuits),
+        "serves": list(serves),
         **counts,
     }
 
