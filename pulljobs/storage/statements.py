@@ -70,7 +70,8 @@ def run(using: str, name: str, params: Params, *, always_prepare: bool = False) 
     pooled = behind_pooler(using)
     dedicated = not pooled and getattr(_thread, "dedicated", None) == using
     if dedicated and raw not in _dedicated:
-        raw.execute(PLAN_FOR_QUEUES)
+        with connection.wrap_database_errors:
+            raw.execute(PLAN_FOR_QUEUES)
         if not connection.in_atomic_block:  # else a rollback may take it back
             _dedicated.add(raw)
     prepare = dedicated or (always_prepare and not pooled)

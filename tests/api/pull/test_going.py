@@ -1,0 +1,144 @@
+"""Clients, connections and servers that go away while pulls linger."""
+
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from pulljobs.api.lingering import room
+from pulljobs.api.lingering.line import Line
+from pulljobs.models import Job, Lease, Node, PullWaiter
+from tests.api.caller import publish
+from tests.api.pull.serving import LONG, Puller, in_flight, lingering, waiting
+from tests.sessions import query, wait_until
+
+CLIENTS = 20
+
+
+def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
+    """Their jobs go to the next puller with deliveries unchanged, and nobody waits any more."""
+    with ExitStack() as clients:
+        for _ in range(CLIENTS):
+            clients.enter_context(puller.hung_up())
+        assert lingering() == CLIENTS
+    wait_until(lambda: lingering() == 0)
+    wait_until(lambda: not PullWaiter.objects.exists())
+    publish()
+    [job] = puller.taken()
+    assert (job["Deliveries"], job["RetryCount"]) == (1, 0)
+    assert Lease.objects.count() == 1
+
+
+def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
+    puller: Puller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went between its claim and the answer."""
+    gone = threading.Event()
+    claim = Line._claim
+
+    def claim_late(*args: object) -> object:
+        claimed = claim(*args)  # type: ignore[arg-type]  # passed on
+        if claimed.jobs:
+            gone.wait(LONG)
+        return claimed
+
+    monkeypatch.setattr(Line, "_claim", claim_late)
+    with puller.hung_up():
+        publish()
+        wait_until(lambda: in_flight() == 1)
+    wait_until(lambda: lingering() == 0)
+    gone.set()
+    wait_until(lambda: in_flight() == 0)
+    [job] = puller.taken(Expires=LONG)
+    assert (job["Deliveries"], job["RetryCount"]) == (1, 0)
+
+
+def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:
+    """No transaction, and few threads and connections, however many wait."""
+    before = threading.active_count()
+    with ExitStack() as clients:
+        for _ in range(3 * CLIENTS):
+            clients.enter_context(puller.hung_up())
+        wait_until(lambda: threading.active_count() - before <= 10)
+        assert not query(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND (state <> 'idle' OR backend_xmin IS NOT NULL)"
+            " AND query NOT LIKE '%%pull_waiter%%' AND state_change < now() - interval '5 s'"
+        )
+        [(connections,)] = query(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid()"
+        )
+        assert connections <= 10
+        assert waiting() == 3 * CLIENTS
+    wait_until(lambda: waiting() == 0)
+
+
+def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
+    """One job, a few claims: not one a pull."""
+    claims = []
+    claim = Line._claim
+    with ExitStack() as clients, pytest.MonkeyPatch.context() as patch:
+        for _ in range(CLIENTS):
+            clients.enter_context(puller.hung_up())
+        patch.setattr(Line, "_claim", lambda *args: claims.append(1) or claim(*args))
+        publish()
+        wait_until(lambda: lingering() == CLIENTS - 1)
+        assert len(claims) <= 4
+
+
+def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
+    """Who lingers notices nothing; who asks meanwhile is told to try again."""
+    waits = puller.lingering()
+    query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    answers = []
+
+    def answered() -> bool:
+        answers.append(puller.post("pull", NoWait=True))
+        return answers[-1].status_code == 200
+
+    wait_until(answered)
+    for answer in answers[:-1]:
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert answer.headers["Retry-After"] == "1"
+    publish()
+    assert len(waits.result().json()["Result"]) == 1
+
+
+def test_a_server_that_stops_says_so(puller: Puller) -> None:
+    """Who lingers is answered, what is there is still given, and nobody is thought to wait."""
+    waits = [puller.lingering(Batch=n) for n in (1, 2)]
+    running = room.running()
+    assert running is not None
+    running.stop()
+    statuses = [wait.result().json()["Status"] for wait in waits]
+    assert [status["Reason"] for status in statuses] == ["server_shutdown"] * 2
+    assert [status["PendingMessages"] for status in statuses] == [1, 2]
+    start = time.monotonic()
+    assert puller.pull(Expires=LONG)["Status"]["Reason"] == "server_shutdown"
+    assert time.monotonic() - start < LONG / 2
+    publish()
+    assert len(puller.taken(Expires=LONG)) == 1
+    wait_until(lambda: Node.objects.get().stopped_at is not None)
+    assert not PullWaiter.objects.exists()
+
+
+def test_without_notifications_it_polls(puller: Puller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a pooler that hands connections out by the transaction."""
+    monkeypatch.setattr("pulljobs.storage.listen.DATABASE_CHANNEL", "nobody_listens_here")
+    waits = puller.lingering()
+    monkeypatch.undo()
+    publish()
+    assert len(waits.result().json()["Result"]) == 1
+
+
+def test_a_process_is_a_node_with_a_heartbeat(puller: Puller) -> None:
+    puller.pull()
+    wait_until(lambda: Node.objects.exists())
+    node = Node.objects.get()
+    assert (node.kind, node.address) == (Node.Kind.API, f"{puller.base}/")
+    assert not Job.objects.exists()

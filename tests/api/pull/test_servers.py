@@ -1,0 +1,100 @@
+"""The ways in which a project may serve pulls."""
+
+import io
+from collections.abc import Callable
+
+import httpx
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.http import HttpRequest, HttpResponseBase
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+
+from pulljobs.checks import check_middleware
+from pulljobs.conf import SETTING
+from tests.api.caller import Subscription, publish
+from tests.api.pull.serving import LONG, Puller, lingering, served
+from tests.sessions import wait_until
+
+Passed = Callable[[HttpRequest], HttpResponseBase]
+MIDDLEWARE = f"{__name__}.synchronous_only"
+
+
+def synchronous_only(get_response: Passed) -> Passed:
+    """Middleware as projects have it: Django runs it, and all behind it, on a thread."""
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        response["X-Passed"] = "yes"
+        return response
+
+    return answer
+
+
+def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
+    """As many as that, each woken by a job of its own."""
+    threads = [puller.lingering() for _ in range(waits)]
+    for _ in range(waits):
+        publish()
+    answers = [thread.result() for thread in threads]
+    assert [len(answer.json()["Result"]) for answer in answers] == [1] * waits
+    return answers
+
+
+def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
+    settings: Settings, client: httpx.Client, census: Subscription, emptied: None
+) -> None:
+    """Each holds a thread; a client that goes away is still noticed."""
+    assert check_middleware() == []
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    [warning] = check_middleware()
+    assert (warning.id, MIDDLEWARE in warning.msg) == ("pulljobs.W005", True)
+    with served() as base:
+        puller = Puller(client, base, census)
+        for answer in pulls_linger(puller):
+            assert answer.headers["X-Passed"] == "yes"
+        with puller.hung_up():
+            pass
+        wait_until(lambda: lingering() == 0)
+    settings.ASGI_APPLICATION = None
+    assert check_middleware() == []
+
+
+def test_where_requests_are_transactions(settings: Settings, puller: Puller) -> None:
+    """ATOMIC_REQUESTS leaves the views alone that wait."""
+    connection.settings_dict["ATOMIC_REQUESTS"] = True
+    try:
+        pulls_linger(puller, 1)
+        assert puller.statuses() == []
+    finally:
+        connection.settings_dict["ATOMIC_REQUESTS"] = False
+
+
+@pytest.fixture
+def by_wsgi(
+    live_server: LiveServer, client: httpx.Client, census: Subscription, emptied: None
+) -> Puller:
+    return Puller(client, live_server.url, census)
+
+
+def test_under_wsgi_pulls_linger_on_threads_up_to_a_limit(
+    by_wsgi: Puller, settings: Settings
+) -> None:
+    """Above it 429 with Retry-After; what does not linger is not counted."""
+    setattr(settings, SETTING, {"MAX_LINGERING_THREADS": 2})
+    threads = [by_wsgi.lingering(), by_wsgi.lingering()]
+    refused = by_wsgi.post("pull", Expires=LONG)
+    assert (refused.status_code, refused.json()["code"]) == (429, "max_lingering_threads")
+    assert refused.headers["Retry-After"] == "1"
+    assert by_wsgi.pull()["Status"]["Reason"] == "no_messages"
+    publish()
+    publish()
+    assert [len(thread.result().json()["Result"]) for thread in threads] == [1, 1]
+    pulls_linger(by_wsgi, 2)
+
+
+def test_the_checks_of_the_example_project_are_silent() -> None:
+    out = io.StringIO()
+    call_command("check", stdout=out, stderr=out)
+    assert "no issues" in out.getvalue()
