@@ -45,7 +45,7 @@ delivered AS (
     DELETE FROM pulljobs_job
     WHERE id = ANY(ARRAY(SELECT job_id FROM offered WHERE event = 'deliver'))
         AND state = 'INFLIGHT'
-        AND ((id, lease) IN (SELECT job_id, token FROM offered)) IS TRUE
+        AND ((id, lease) IN (SELECT job_id, token FROM offered WHERE event = 'deliver')) IS TRUE
     RETURNING
         id, message_id, consumer_id, retry_count, deliveries, lease, key AS freed_key,
         'DELIVERED' AS state, NULL AS reason, NULL AS error,

@@ -52,7 +52,7 @@ class Flusher:
         return self._limits.FLUSH_INTERVAL.total_seconds()
 
     def _flush(self) -> int:
-        batch = [self._said.popleft() for _ in range(min(len(self._said), self._limits.FLUSH_SIZE))]
+        batch = self._batch()
         if not batch:
             return 0
         try:
@@ -71,6 +71,15 @@ class Flusher:
             if _is_given_up(job, word, finished):
                 self._on_given_up(job)
         return len(batch)
+
+    def _batch(self) -> list[Said]:
+        """A job once: one that was lost and claimed again may have been done here both times."""
+        batch: dict[int, Said] = {}
+        while self._said and len(batch) < self._limits.FLUSH_SIZE:
+            if (job_id := self._said[0][0].held.job_id) in batch:
+                break
+            batch[job_id] = self._said.popleft()
+        return list(batch.values())
 
     def _renew(self) -> None:
         due = sorted(self._holdings.due(), key=attrgetter("lease"))

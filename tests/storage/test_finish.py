@@ -29,6 +29,14 @@ def claim_new(consumer: Consumer, count: int = 1) -> list[Held]:
     return claimed(consumer, count)
 
 
+def test_a_stale_word_lends_its_event_to_nobody() -> None:
+    """Not even in a batch with the word of who holds the job now."""
+    [held] = held_jobs(1)
+    stale = Held(held.job_id, uuid4())
+    jobs.finish(USING, [outcomes.deliver(stale), outcomes.retry(held, "again")])
+    assert states() == {held.job_id: State.QUEUED}
+
+
 def test_a_batch_settles_each_job_by_its_own_event() -> None:
     held = held_jobs(5)
     finished = jobs.finish(

@@ -8,12 +8,14 @@ from django.db import OperationalError, connections, transaction
 
 from pulljobs import jobs, operating, outcomes, pulling
 from pulljobs.handlers import ClaimedJob
-from pulljobs.models import Job, Lease
+from pulljobs.models import Consumer, Job, Lease
+from pulljobs.outcomes import Held
 from pulljobs.states import State
+from pulljobs.telemetry import LeasesLost, record_with
 from pulljobs.worker.executor import perform
 from tests.factories import ConsumerFactory
-from tests.sessions import pass_time, session
-from tests.worker.claiming import Desk, claim_of
+from tests.sessions import pass_time, query, session
+from tests.worker.claiming import Desk, claim_of, in_hand
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -99,6 +101,26 @@ def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
     assert not old.renew()
     assert list(Job.objects.values()) == before
     assert Lease.objects.get().token == claim.taken.token
+
+
+def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None:
+    """Both words wait for one flush; the first, whatever it says, is lost and told so."""
+    [first] = claim_of(print)
+    pass_time()
+    while pulling.reap() is not None:
+        pass
+    query("UPDATE pulljobs_job SET available_at = now()")
+    claim = pulling.Puller("default", Consumer.objects.get()).claim(1)
+    assert claim.taken
+    [(row, message)] = claim.jobs
+    again = in_hand(first.handler, row, message, Held(row.id, claim.taken.token))
+    desk, told = Desk([first, again]), list[object]()
+    end = record_with(told.append)
+    desk.said.append((first, outcomes.deliver(first.held)))
+    desk.write(again, outcomes.reject(again.held, "no"))
+    end()
+    assert jobs.get(first.id).state == State.DEAD
+    assert LeasesLost(1) in told
 
 
 def test_leases_that_are_due_are_renewed_in_one_pass_and_the_lost_are_told() -> None:

@@ -24,7 +24,12 @@ OTHERS_TOO: Final = (
     ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
     ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
 )
-WHATEVER_TOKEN: Final = (("AND ((id, lease) IN (SELECT job_id, token FROM offered)) IS TRUE", ""),)
+WHATEVER_TOKEN: Final = (
+    (
+        "AND ((id, lease) IN (SELECT job_id, token FROM offered WHERE event = 'deliver')) IS TRUE",
+        "",
+    ),
+)
 
 
 def install(what: str) -> None:
