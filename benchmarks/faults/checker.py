@@ -3,6 +3,7 @@
 Each rule takes the case and yields a sentence a fault; what it promises is its docstring.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,10 +25,11 @@ from benchmarks.faults.tenures import NEVER, Tenure, Tenures
 
 @dataclass(frozen=True)
 class Case:
-    """Lines by time, and the tables at the end."""
+    """Lines by time, and the tables at the end; `threads` run handlers in a process."""
 
     lines: Sequence[Line]
     tables: Tables
+    threads: int = 0
 
     @cached_property
     def tenures(self) -> Tenures:
@@ -137,20 +139,25 @@ def _was_taken(first: Tenure, second: Tenure) -> bool:
 
 
 def only_what_started_is_charged(case: Case) -> Iterator[str]:
-    """A retry is counted for a run that failed or was lost; never for a job that only waited."""
+    """A retry is counted for a run that failed or was lost; never for a job that only waited.
+
+    A process that is killed may have taken up jobs and not yet have said so: no more of them than
+    it had threads.
+    """
+    untold: Counter[int] = Counter()
     for job, every in case.tenures.by_job.items():
         for first, second in pairwise(every):
             charged = second.claim.retry_count - first.claim.retry_count
             unseen = second.claim.deliveries - first.claim.deliveries > 1
-            if charged > 1 and not unseen:
-                yield f"{job} was charged {charged} times for {first.token}"
-            elif charged == 1 and not (unseen or first.started or _was_over(first, second)):
-                yield f"{job} was charged for {first.token}, which had not started it"
-
-
-def _was_over(first: Tenure, second: Tenure) -> bool:
-    """Of a lease that ends nobody knows what it had started."""
-    return first.granted_until <= second.claim.at
+            if charged <= 0 or unseen:
+                continue
+            if first.killed_at < NEVER:
+                untold[first.claim.process] += not first.started
+            elif charged > 1 or not first.started:
+                yield f"{job} was charged {charged} for {first.token}, which had not started it"
+    for process, count in untold.items():
+        if count > case.threads:
+            yield f"{count} jobs were charged for {process}, which had not started them"
 
 
 def _every(case: Case) -> Iterator[Tenure]:

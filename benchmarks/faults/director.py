@@ -58,14 +58,16 @@ class Director:
             with Verifier(self.cast) as verifier:
                 self.break_things()
                 self.wait_for_the_rest()
-            self.complaints += verifier.complaints
             self.end_processes()
+            if not verifier.look():
+                self.complaints.append("verify could not look, though nothing was broken any more")
+            self.complaints += verifier.complaints
             with self.server.connect() as connection:
                 found = tables.read(connection)
         finally:
             self.cast.end()
         lines = [*history.read(self.cast.history), *self.cast.lines]
-        case = Case(sorted(lines, key=lambda line: line.at), found)
+        case = Case(sorted(lines, key=lambda line: line.at), found, self.plan.concurrency)
         return Outcome(case, self.stage, self.complaints, self.injected)
 
     def begin(self) -> None:

@@ -131,19 +131,23 @@ class Process:
         return self.popen.poll() is None
 
     def at_work(self) -> list[int]:
-        """The processes of the group that claimed or published something, and live."""
+        """Those that claimed or published something, and live; a supervisor does neither."""
         files = self.cast.history.glob(f"{self.role}-*")
-        return [pid for file in files if self._is_ours(pid := process_of(file))]
+        pids = [pid for file in files if self._is_ours(pid := process_of(file))]
+        return [pid for pid in pids if pid != self.popen.pid] or pids
 
     def pids(self) -> list[int]:
         return sorted({self.popen.pid, *self.at_work()})
 
     def kill(self, pids: Sequence[int]) -> None:
+        """One of them, or with the first process all."""
         since = time.monotonic()
         for pid in pids:
             self._send(pid, signal.SIGKILL)
         if self.popen.pid in pids:
-            self.kill_all()  # With what it has begun meanwhile.
+            begun = self.at_work()
+            self.kill_all()
+            pids = sorted({*pids, *begun, *self.at_work()})
         self.cast.note(KILLED, pids, since)
 
     def kill_all(self) -> None:

@@ -36,8 +36,7 @@ def broken(**changed: Any) -> dict[str, set[int]]:
 
 
 def one(state: State = State.QUEUED) -> MadeJob:
-    made: MadeJob = JobFactory(state=state)
-    return made
+    return JobFactory.create(state=state)
 
 
 def without_constraint(name: str, table: str = "pulljobs_job") -> None:

@@ -1,0 +1,273 @@
+"""The checker sees what is wrong, and nothing else. Histories here are of one job, number 1."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from benchmarks.faults.checker import RULES, Case, faults
+from benchmarks.faults.history import (
+    ANSWERED,
+    CLAIMED,
+    GIVING_BACK,
+    KILLED,
+    PUBLISHED,
+    RENEWED,
+    ROLLED_BACK,
+    SENT,
+    STARTED,
+    Line,
+)
+from benchmarks.faults.tables import Live, Settled, Tables
+
+A, B = 100, 200
+"""Processes."""
+PROCESS = {"a": A, "b": B, "c": 300, "d": 400}
+Lines = Sequence[Line]
+
+
+def say(event: str, token: str, since: float, at: float | None = None, **more: Any) -> Line:
+    process = more.pop("process", PROCESS.get(token, A))
+    return Line(event, 1, token, process, since, since if at is None else at, **more)
+
+
+def claim(token: str, since: float, at: float, seconds: float = 10, **more: Any) -> Line:
+    return say(CLAIMED, token, since, at, seconds=seconds, **more)
+
+
+def settle(token: str, since: float, at: float, said: str = "DELIVERED") -> list[Line]:
+    event = "retry" if said == "QUEUED" else "deliver"
+    return [say(SENT, token, since, said=event), say(ANSWERED, token, since, at, said=said)]
+
+
+def sent(token: str, since: float, event: str = "deliver") -> Line:
+    return say(SENT, token, since, said=event)
+
+
+def run(token: str, since: float) -> Line:
+    return say(STARTED, token, since)
+
+
+def renew(token: str, since: float, at: float) -> Line:
+    return say(RENEWED, token, since, at, seconds=10)
+
+
+def kill(process: int, since: float) -> Line:
+    return Line(KILLED, 0, "-", process, since, since)
+
+
+def give_back(process: int, since: float, but: str) -> Line:
+    return Line(GIVING_BACK, 0, "-", process, since, since, but)
+
+
+def by(*tokens: str, state: str = "DELIVERED") -> Tables:
+    return Tables(archived={1: [Settled(token, state, 0) for token in tokens]})
+
+
+GOOD: dict[str, tuple[Lines, Tables]] = {
+    "claimed and delivered": ([claim("a", 0, 1), *settle("a", 2, 3)], by("a")),
+    "taken over after the lease": (
+        [
+            claim("a", 0, 1),
+            run("a", 1),
+            claim("b", 11, 12),
+            run("b", 12),
+            *settle("a", 13, 14, "LOST"),
+            *settle("b", 13, 14),
+        ],
+        by("b"),
+    ),
+    "late, but nobody had taken it": ([claim("a", 0, 1), *settle("a", 30, 31)], by("a")),
+    "tried again by its holder": (
+        [
+            claim("a", 0, 1),
+            run("a", 1),
+            *settle("a", 2, 3, "QUEUED"),
+            claim("b", 2.5, 4, retry_count=1),
+            run("b", 4),
+            *settle("b", 5, 6),
+        ],
+        by("b"),
+    ),
+    "killed before the answer, and written": (
+        [claim("a", 0, 1), sent("a", 2), kill(A, 2.5)],
+        by("a"),
+    ),
+    "killed before the answer, and not written": (
+        [
+            claim("a", 0, 1),
+            run("a", 1),
+            sent("a", 2),
+            kill(A, 2),
+            claim("b", 2.5, 3),
+            run("b", 3),
+            *settle("b", 4, 5),
+        ],
+        by("b"),
+    ),
+    "killed while it ran, and charged": (
+        [
+            claim("a", 0, 1),
+            run("a", 1),
+            kill(A, 2),
+            claim("b", 2.5, 3, retry_count=1, deliveries=1),
+            *settle("b", 4, 5),
+        ],
+        by("b"),
+    ),
+    "claims that overlap but may have followed each other": (
+        [claim("a", 0, 5), claim("b", 1, 7), *settle("a", 6, 8, "QUEUED"), *settle("b", 9, 10)],
+        by("b"),
+    ),
+    "renewed, then lost": (
+        [claim("a", 0, 1), renew("a", 9, 10), claim("b", 20, 21), *settle("b", 22, 23)],
+        by("b"),
+    ),
+    "given back by one that had not heard the answer": (
+        [claim("a", 0, 1), give_back(A, 2, but="other"), claim("b", 2.5, 3), *settle("b", 4, 5)],
+        by("b"),
+    ),
+    "dead, and remembered": (
+        [claim("a", 0, 1), *settle("a", 2, 3, "DEAD")],
+        Tables({1: Live("DEAD", 0)}, {1: [Settled("a", "DEAD", 0)]}),
+    ),
+    "rolled back": ([say(ROLLED_BACK, "-", 0)], Tables()),
+}
+BAD: dict[str, tuple[Lines, Tables]] = {
+    "was acknowledged and is nowhere": ([say(PUBLISHED, "-", 0)], Tables()),
+    "was rolled back and is there": ([say(ROLLED_BACK, "-", 0)], by("a")),
+    "was delivered 2 times": (
+        [claim("a", 0, 1), *settle("a", 2, 3), claim("b", 2.5, 4), *settle("b", 5, 6)],
+        by("a", "b"),
+    ),
+    "was delivered 1 times, and is QUEUED now": (
+        [claim("a", 0, 1), *settle("a", 2, 3)],
+        Tables({1: Live("QUEUED", 0)}, by("a").archived),
+    ),
+    "is INFLIGHT at the end": ([claim("a", 0, 1)], Tables({1: Live("INFLIGHT", 0)})),
+    "is DEAD at the end": (
+        [claim("a", 0, 1), *settle("a", 2, 3, "DEAD")],
+        Tables({1: Live("DEAD", 0)}),
+    ),
+    "was settled DELIVERED, DELIVERED under a": (
+        [claim("a", 0, 1), *settle("a", 2, 3), *settle("a", 4, 5)],
+        by("a"),
+    ),
+    "was archived twice under one of a, a": ([claim("a", 0, 1), *settle("a", 2, 3)], by("a", "a")),
+    "was answered DELIVERED under a, not archived": (
+        [
+            claim("a", 0, 1),
+            run("a", 1),
+            *settle("a", 2, 3),
+            claim("b", 12, 13),
+            *settle("b", 14, 15),
+        ],
+        by("b"),
+    ),
+    "was archived under a, which never asked for it": (
+        [claim("a", 0, 1), claim("b", 12, 13), *settle("b", 14, 15, "LOST")],
+        by("a"),
+    ),
+    "was delivered under x, which nobody claimed": (
+        [claim("a", 0, 1), *settle("a", 2, 3, "LOST")],
+        by("x"),
+    ),
+    "was claimed under b while a held it": (
+        [claim("a", 0, 1), claim("b", 2, 3), *settle("b", 4, 5)],
+        by("b"),
+    ),
+    "was claimed under d while a held it": (
+        [claim("a", 0, 5), claim("d", 1, 6), *settle("a", 7, 8, "LOST"), *settle("d", 7, 8)],
+        by("d"),
+    ),
+    "was claimed under c while a held it": (
+        [claim("a", 0, 1), renew("a", 9, 9.5), claim("c", 17, 18), *settle("c", 30, 31)],
+        by("c"),
+    ),
+    "was claimed under b after it was delivered": (
+        [claim("a", 0, 1), *settle("a", 2, 3), claim("b", 4, 5), *settle("b", 6, 7, "LOST")],
+        by("a"),
+    ),
+    "was written under a after b took it": (
+        [
+            claim("a", 0, 1),
+            claim("b", 11, 12),
+            *settle("a", 13, 14),
+            *settle("b", 15, 16, "LOST"),
+        ],
+        by("a"),
+    ),
+    "was claimed under d, though a knew of it": (
+        [
+            claim("a", 0, 1),
+            give_back(A, 2, but="a"),
+            claim("d", 2.5, 3),
+            *settle("d", 4, 5),
+        ],
+        by("d"),
+    ),
+    "was claimed twice under a": (
+        [claim("a", 0, 1), claim("a", 20, 21), *settle("a", 22, 23)],
+        by("a"),
+    ),
+    "was sent under z, which never claimed it": (
+        [claim("a", 0, 1), *settle("a", 2, 3), *settle("z", 4, 5, "LOST")],
+        by("a"),
+    ),
+    "ran 2 times under a": (
+        [claim("a", 0, 1), run("a", 1), run("a", 2), *settle("a", 3, 4)],
+        by("a"),
+    ),
+    "ran under b, though a had run it in peace": (
+        [
+            claim("a", 0, 1),
+            run("a", 1),
+            sent("a", 2),
+            claim("b", 3, 4),
+            run("b", 4),
+            *settle("b", 5, 6),
+        ],
+        by("b"),
+    ),
+    "was charged 1 for a, which had not started it": (
+        [claim("a", 0, 1), claim("b", 12, 13, retry_count=1), *settle("b", 14, 15)],
+        by("b"),
+    ),
+    "was charged 2 for a": (
+        [claim("a", 0, 1), run("a", 1), claim("b", 12, 13, retry_count=2), *settle("b", 14, 15)],
+        by("b"),
+    ),
+}
+RENAMED = {"was claimed under d, though a knew of it": "was claimed under d while a held it"}
+
+
+def case(lines: Lines, tables: Tables) -> Case:
+    return Case(sorted(lines, key=lambda line: line.at), tables, threads=1)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_history_has_no_fault(name: str) -> None:
+    assert faults(case(*GOOD[name])) == {}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_history_is_seen(name: str) -> None:
+    said = [one for sentences in faults(case(*BAD[name])).values() for one in sentences]
+    assert any(RENAMED.get(name, name) in one for one in said), said
+
+
+def test_every_rule_is_broken_here() -> None:
+    found = {rule for lines, tables in BAD.values() for rule in faults(case(lines, tables))}
+    assert found == {rule.__name__ for rule in RULES}
+
+
+def test_killed_process_is_charged_for_no_more_than_its_threads_may_have_begun() -> None:
+    lines = [
+        line._replace(job=job)
+        for job in (1, 2)
+        for line in (claim("a", 0, 1), claim("b", 3, 4, retry_count=1), *settle("b", 5, 6))
+    ]
+    tables = Tables(archived={1: by("b").archived[1], 2: by("b").archived[1]})
+    told = sorted([*lines, kill(A, 2)], key=lambda line: line.at)
+    assert faults(Case(told, tables, threads=2)) == {}
+    assert faults(Case(told, tables, threads=1)).keys() == {"only_what_started_is_charged"}
