@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
+from rest_framework.authtoken.models import Token
 
 from example_project.state import BASE_DIR
 from tests.api.old_clients import OldConsumer, OldProducer
@@ -55,19 +56,18 @@ def serving(kind: str, log: Path) -> Iterator[str]:
 
 
 class Operator:
-    auth = ("boss", "secret")
-
     def __init__(self, http: httpx.Client) -> None:
-        User.objects.create_superuser(self.auth[0], password=self.auth[1])
+        boss = User.objects.create(username="boss", is_superuser=True)
+        self._headers = {"Authorization": f"Token {Token.objects.create(user=boss).key}"}
         self._http = http
 
     def get(self, path: str) -> httpx.Response:
-        return self._http.get(path, auth=self.auth)
+        return self._http.get(path, headers=self._headers)
 
     def put(self, path: str, **fields: str) -> Any:
         """As the other's integration client does: ChangedAt is Last-Modified."""
-        headers = {"If-Unmodified-Since": self.get(path).headers.get("Last-Modified", "")}
-        answer = self._http.put(path, data=fields, headers=headers, auth=self.auth)
+        seen = {"If-Unmodified-Since": self.get(path).headers.get("Last-Modified", "")}
+        answer = self._http.put(path, data=fields, headers=self._headers | seen)
         assert answer.status_code == 200, answer.text
         changed_at = parse_datetime(answer.json()["ChangedAt"])
         assert changed_at is not None

@@ -1,0 +1,86 @@
+"""The commands of the guide on the broker protocol, run as they stand."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django.fixtures import SettingsWrapper
+from pytest_django.live_server_helper import LiveServer
+
+from pulljobs.models import Channel, Job, Message, Producer
+from tests.api.test_guide import GUIDE
+from tests.requirements import require
+
+TEXT = (GUIDE.parent / "broker-protocol.md").read_text("utf-8")
+JSON = re.compile(r"^\{.*\}$", re.MULTILINE)
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+@pytest.mark.processes
+def test_the_commands_of_the_guide(
+    live_server: LiveServer, tmp_path: Path, settings: SettingsWrapper
+) -> None:
+    require("curl")
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a quick one
+    User.objects.create_superuser("boss", password="secret")
+    (tmp_path / "order.xml").write_text("<order id='17'/>")
+    (tmp_path / "logo.png").write_bytes(PNG)
+    commands = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    told = [_run(command, tmp_path, live_server.url) for command in commands[:3]]
+    channel, shop, billing = (json.loads(one) for one in told)
+    _like_the_guide(channel)
+    assert (shop["Name"], billing["Type"]) == ("The shop", "pull")
+    told = [
+        _run(command, tmp_path, live_server.url, CONSUMER_TOKEN=billing["Token"])
+        for command in commands[3:]
+    ]
+    changed, published, others, later, read, dead = told
+    assert _statuses(changed) == ["200"]
+    assert Channel.objects.get().has_token("channel-token")
+    assert _statuses(published) == ["201"]
+    assert "Location: /channel/orders/message/order-17" in published
+    assert _statuses(others) == ["201", "201"]
+    assert bytes(Message.objects.get(content_type="image/png").payload) == PNG
+    assert (_statuses(later), json.loads(JSON.findall(later)[-1])["messageId"]) == (
+        ["201"],
+        "wishes",
+    )
+    message, listed, _status = (json.loads(one) for one in JSON.findall(read))
+    assert message["Headers"] == {"Lang": "de"}
+    assert len(listed["Result"]) == Job.objects.count() == 3
+    assert _statuses(dead) == ["202"]
+    assert Producer.objects.get().has_token("shop-token")
+
+
+def _like_the_guide(channel: dict[str, str]) -> None:
+    shown = json.loads(re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)[0])
+    same = {key for key in shown if shown[key] == channel[key]}
+    assert list(shown) == list(channel)
+    assert same == set(shown) - {"Token", "ChangedAt"}
+    assert len(channel["Token"]) == len(shown["Token"])
+
+
+def _statuses(output: str) -> list[str]:
+    return re.findall(r"^HTTP/1.1 (\d+)", output, re.MULTILINE)
+
+
+def _run(command: str, place: Path, url: str, **variables: str) -> str:
+    """With a line's end behind every answer's body, which curl does not write."""
+    known = {"USER_NAME": "boss", "PASSWORD": "secret", "BROKER": url, **variables}
+    script = command.replace("BROKER=http://localhost:8000\n", "").replace(
+        "curl -s", "curl -s -w '\\n'"
+    )
+    done = subprocess.run(
+        ["bash", "-eu", "-c", script],
+        env=os.environ | known,
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
