@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from itertools import cycle
 from pathlib import Path
@@ -24,6 +24,7 @@ from benchmarks.report import percentiles, tell
 from pulljobs import ids
 from pulljobs.publishing import publish
 
+API: Final = "benchmarks.web_asgi:application"
 APPLICATION: Final = "pulljobs-lingering"
 GATHER_SECONDS: Final = 6.0
 LAST_SECONDS: Final = 3.0
@@ -116,21 +117,21 @@ def _sample(process: int, until: float) -> Sampled:
 
 
 @contextmanager
-def served() -> Iterator[tuple[int, int]]:
-    """The id of a process that serves the API, and its port."""
-    with closing(socket.socket()) as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(1000)
-        port = listening.getsockname()[1]
-        command = [
-            sys.executable, "-m", "uvicorn", "benchmarks.web_asgi:application", "--lifespan", "off",
-            "--fd", str(listening.fileno()), "--log-level", "warning", "--no-access-log",
-        ]  # fmt: skip
-        environment = os.environ | {
-            "DJANGO_SETTINGS_MODULE": "benchmarks.web_settings",
-            "PGAPPNAME": APPLICATION,
-        }
-        process = subprocess.Popen(command, env=environment, pass_fds=[listening.fileno()])
+def served(application: str = API) -> Iterator[tuple[int, int]]:
+    """The id of a process that serves it, and its port."""
+    with closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    # A socket given by --fd is one of Unix to uvicorn: each answer would wait for an ACK, 40 ms.
+    command = [
+        sys.executable, "-m", "uvicorn", application, "--lifespan", "off", "--backlog", "1000",
+        "--port", str(port), "--log-level", "warning", "--no-access-log",
+    ]  # fmt: skip
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "benchmarks.web_settings",
+        "PGAPPNAME": APPLICATION,
+    }
+    process = subprocess.Popen(command, env=environment)
     try:
         _wait_until_up(port)
         yield process.pid, port
@@ -141,7 +142,12 @@ def served() -> Iterator[tuple[int, int]]:
 
 
 def _wait_until_up(port: int) -> None:
-    """The socket takes connections already; the answer comes once somebody serves it."""
-    with closing(HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)) as client:
-        client.request("GET", "/")
-        client.getresponse().read()
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        client = HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
+        with suppress(ConnectionRefusedError), closing(client):
+            client.request("GET", "/")
+            client.getresponse().read()
+            return
+        time.sleep(SAMPLE_SECONDS)
+    raise SystemExit("The server does not answer.")
