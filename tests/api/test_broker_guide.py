@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django.fixtures import SettingsWrapper
+from django.test import override_settings
 from pytest_django.live_server_helper import LiveServer
 
 from pulljobs.models import Channel, Job, Message, Producer
@@ -21,11 +21,9 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 @pytest.mark.processes
-def test_the_commands_of_the_guide(
-    live_server: LiveServer, tmp_path: Path, settings: SettingsWrapper
-) -> None:
+@override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"])  # quick
+def test_the_commands_of_the_guide(live_server: LiveServer, tmp_path: Path) -> None:
     require("curl")
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a quick one
     User.objects.create_superuser("boss", password="secret")
     (tmp_path / "order.xml").write_text("<order id='17'/>")
     (tmp_path / "logo.png").write_bytes(PNG)

@@ -59,7 +59,8 @@ def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> Non
     """It is left behind by the floors; its jobs are in the first listing after its commit."""
     queue = Queue("default", consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
-    started, end = [], []
+    started: list[bool] = []
+    end: list[bool] = []
 
     def slow() -> None:
         with transaction.atomic():
