@@ -158,6 +158,46 @@ def test_what_a_dead_node_had_not_started_is_free_at_once() -> None:
     assert [held.job_id for held in claimed(consumer)] == [job_id]
 
 
+def blame() -> set[tuple[int, int, bool]]:
+    rows = query("SELECT retry_count, deliveries, suspect FROM pulljobs_job")
+    return set(rows)
+
+
+def test_jobs_of_a_worker_that_ran_at_its_last_renewal_are_charged_suspects() -> None:
+    """Those that did not are back at once; their deliveries count, or they might go on for ever."""
+    consumer = ConsumerFactory.create(retry_strategy="constant:60")
+    published(consumer, 3)
+    held = claimed(consumer, 3, node_id=uuid4())
+    running = held[0].job_id
+    jobs.renew(USING, held, running=[running])
+    pass_time()
+    assert jobs.reap(USING, 1)
+    assert blame() == {(1, 1, True), (0, 1, False)}
+    free = [one.job_id for one in claimed(consumer, 3)]
+    assert free == [one.job_id for one in held if one.job_id != running]
+
+
+def test_jobs_that_never_ran_are_dead_after_their_deliveries() -> None:
+    consumer = ConsumerFactory.create(max_deliveries=2)
+    published(consumer)
+    for _delivery in range(2):
+        assert claimed(consumer, node_id=uuid4())
+        pass_time()
+        assert jobs.reap(USING, 1)
+    assert [(job.state, job.reason) for job in Job.objects.all()] == [("DEAD", "max_deliveries")]
+
+
+def test_jobs_of_a_push_are_charged_and_no_suspects() -> None:
+    """A delivery runs no code of the project, so it can't have ended the process."""
+    consumer = ConsumerFactory.create(type="push", callback_url="https://example.org/")
+    published(consumer)
+    held = claimed(consumer, node_id=uuid4(), door=Lease.Door.PUSH)
+    jobs.renew(USING, held, running=[held[0].job_id])
+    pass_time()
+    assert jobs.reap(USING, 1)
+    assert blame() == {(1, 1, False)}
+
+
 def test_the_reaper_counts_what_it_gave_back() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 3)

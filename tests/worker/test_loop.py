@@ -144,3 +144,18 @@ def test_report_tells_when_the_last_pass_ended() -> None:
     end(runner)
     assert not runner.report()["alive"]
     assert not runner.is_sick(0), "it was asked to end"
+
+
+def test_e73_first_passes_of_many_are_spread() -> None:
+    """50 that are started together: over a third of the interval, never many in one instant."""
+    loops = [Ticks(pause=60) for _ in range(50)]
+    runners = [Runner("test", loop, spread=0.9) for loop in loops]
+    started = time.monotonic()
+    for runner in runners:
+        runner.start()
+    wait_until(lambda: all(loop.at for loop in loops))
+    after = sorted(loop.at[0] - started for loop in loops)
+    assert after[-1] - after[0] > 0.45
+    assert max(sum(at <= other < at + 0.05 for other in after) for at in after) <= 10 + 5
+    for runner in runners:
+        end(runner)

@@ -21,7 +21,7 @@ FLAGS = ("--graceful-timeout", str(TIMEOUT), "--concurrency", "4", "--max-fetch-
 def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number: int) -> None:
     """Some handlers end in their time and one doesn't; another worker does what was given back."""
     stage.consumer(lease=timedelta(seconds=3))
-    every = {*stage.publish(40, seconds=0.2), *stage.until_gate(), *stage.publish(60)}
+    every = {*stage.until_gate(), *stage.publish(50, seconds=0.2), *stage.publish(50)}
     stopped = stage.worker(*FLAGS, "--processes", "2")
     stage.wait_for("ended", 5 * (number % 8 + 1))
     wait_until(lambda: in_flight() > 8)
