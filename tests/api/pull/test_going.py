@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -79,10 +80,15 @@ def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
     """One job, a few claims: not one a pull."""
     claims = []
     claim = Line._claim
+
+    def counted(*args: Any) -> Any:
+        claims.append(args)
+        return claim(*args)
+
     with ExitStack() as clients, pytest.MonkeyPatch.context() as patch:
         for _ in range(CLIENTS):
             clients.enter_context(puller.hung_up())
-        patch.setattr(Line, "_claim", lambda *args: claims.append(1) or claim(*args))
+        patch.setattr(Line, "_claim", counted)
         publish()
         wait_until(lambda: lingering() == CLIENTS - 1)
         assert len(claims) <= 4

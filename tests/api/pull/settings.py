@@ -1,0 +1,8 @@
+"""Of the servers that tests start as processes: the example project over the test's database."""
+
+import os
+
+from example_project.settings import *  # noqa: F403
+from example_project.settings import DATABASES
+
+DATABASES["default"]["NAME"] = os.environ["SERVED_DATABASE"]
