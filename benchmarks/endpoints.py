@@ -1,4 +1,4 @@
-"""Endpoints of push consumers in one process: any address of 127/8, quick or slow by the payload."""
+"""Endpoints of push consumers, in one process: any address of 127/8, quick or slow by payload."""
 
 import asyncio
 import json

@@ -177,7 +177,7 @@ def _backend(*, spoil: bool) -> int:
     return int(pid)
 
 
-def test_E61_lost_job_is_cancelled_and_nothing_is_said_for_it(lane: Lane) -> None:
+def test_e61_lost_job_is_cancelled_and_nothing_is_said_for_it(lane: Lane) -> None:
     gate = Gate()
     [job] = lane.take(gate)
     wait_until(lambda: gate.running == 1)
@@ -203,7 +203,7 @@ def test_cancelled_job_goes_its_way(lane: Lane, why: Ended, event: Event) -> Non
     assert gate.cancelled == 1
 
 
-def test_E76_what_a_handler_said_before_it_was_cancelled_stands(lane: Lane) -> None:
+def test_e76_what_a_handler_said_before_it_was_cancelled_stands(lane: Lane) -> None:
     async def ack(job: ClaimedJob) -> None:
         job.ack({"n": 1})
         await asyncio.sleep(60)

@@ -1,18 +1,22 @@
 """What becomes of a job: every ack policy against everything a handler may do."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection
 from django.test import override_settings
 
 from pulljobs import jobs
 from pulljobs.errors import Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
+from pulljobs.models import Channel
 from pulljobs.storage.rows import JobView
 from pulljobs.worker.executor import perform
+from tests.factories import ChannelFactory
 from tests.worker.claiming import Desk, claim_of
 
 pytestmark = pytest.mark.django_db
@@ -108,6 +112,31 @@ def test_transactional_outcome_is_the_same(
     if acked and policy is AckPolicy.REJECT_ON_ERROR:
         state = "DEAD"
     assert outcome(function, ack_policy=policy, transactional=True).state == state
+
+
+@pytest.mark.parametrize(("function", "policy", "state"), CASES)
+def test_e88_e89_outcome_of_an_async_handler_is_the_same(
+    function: Callable[..., Any], policy: AckPolicy, state: str
+) -> None:
+    async def awaited(job: ClaimedJob) -> Any:
+        await asyncio.sleep(0)
+        return function(job)
+
+    view = outcome(awaited, ack_policy=policy)
+    assert view.state == state
+    assert view.retry_count == (1 if state == "QUEUED" else 0)
+
+
+def test_async_handler_uses_the_database_and_renews() -> None:
+    async def rename(job: ClaimedJob) -> str:
+        assert await job.arenew()
+        await Channel.objects.filter(name="old").aupdate(name="new")
+        with pytest.raises(SynchronousOnlyOperation):
+            job.renew()
+        return (await Channel.objects.aget(name="new")).name
+
+    ChannelFactory.create(name="old")
+    assert outcome(rename).result == "new"
 
 
 def test_result_is_kept_and_cleaned() -> None:

@@ -19,6 +19,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import sync_to_async
+from django.db import connection
+
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, handler
 from tests.worker.history import note
@@ -53,6 +56,21 @@ async def awaited(job: ClaimedJob) -> None:
         note("cancelled", job.id)
         raise
     note("ended", job.id)
+
+
+@handler(channel="stored", consumer="plain")
+async def stored(job: ClaimedJob) -> int:
+    """Holds its database connection for a while; says which it was."""
+    pid = await sync_to_async(_backend)()
+    await asyncio.sleep(0.05)
+    return pid
+
+
+def _backend() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid() FROM pg_sleep(0.05)")
+        [pid] = cursor.fetchone()
+    return int(pid)
 
 
 def _run(job: ClaimedJob, script: dict[str, Any]) -> None:

@@ -1,0 +1,122 @@
+"""Async handlers in a worker: beside threads, in crashes and in stops."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+import pytest
+
+from pulljobs import jobs
+from pulljobs.models import ArchivedJob, Channel, Consumer, Job
+from pulljobs.publishing import publish_many
+from tests.factories import ConsumerFactory
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, in_flight
+
+pytestmark = pytest.mark.processes
+
+
+def awaiting(name: str = "awaited", **fields: object) -> Consumer:
+    channel = Channel.objects.create(name=name)
+    return ConsumerFactory.create(channel=channel, name="plain", **fields)
+
+
+def publish(seconds: float, count: int = 1, channel: str = "awaited") -> list[int]:
+    receipts = publish_many(channel, [{"seconds": seconds}] * count)
+    return [receipt.job_ids[0] for receipt in receipts]
+
+
+def test_many_run_at_once_and_neither_they_nor_threads_hold_the_others_up(stage: Stage) -> None:
+    """The only thread is busy for good, and so are all but some seats of the loop."""
+    awaiting()
+    stage.consumer()
+    stuck = stage.until_gate()
+    stage.worker("--concurrency", "1", "--async-concurrency", "60")
+    stage.wait_for("started")
+    begun = time.monotonic()
+    every = publish(1, 40)
+    wait_until(lambda: ArchivedJob.objects.count() == 40)
+    assert time.monotonic() - begun < 10  # one after the other: 40
+    assert len(set(every)) == 40
+    publish(60, 50)
+    wait_until(lambda: len(stage.history("started")) == 91)
+    stage.open_gate()
+    wait_until(lambda: jobs.get(stuck[0]).state == "DELIVERED")
+
+
+def test_e64_async_jobs_are_never_held_beyond_the_limit(stage: Stage) -> None:
+    awaiting()
+    publish(0.05, 100)
+    worker = stage.worker("--burst", "--max-held", "8", "--async-concurrency", "30")
+    samples: set[int] = set()
+    while worker.process.poll() is None:
+        samples.add(in_flight())
+    assert worker.ended() == 0, worker.log
+    assert max(samples) <= 8
+    assert ArchivedJob.objects.count() == 100
+
+
+def test_database_connections_are_no_more_than_handlers_that_run(stage: Stage) -> None:
+    awaiting("stored")
+    publish_many("stored", [b""] * 40)
+    worker = stage.worker("--burst", "--async-concurrency", "5")
+    assert worker.ended() == 0, worker.log
+    used = set(ArchivedJob.objects.values_list("result", flat=True))
+    assert ArchivedJob.objects.filter(state="DELIVERED").count() == 40
+    assert 1 < len(used) <= 5
+
+
+def test_e90_stop_lets_async_handlers_end_and_gives_back_those_that_don_t(stage: Stage) -> None:
+    """Cancelled and released: nothing is charged, and nothing is left to a lease."""
+    awaiting()
+    [short], [long] = publish(1), publish(60)
+    worker = stage.worker("--graceful-timeout", "2", "--async-concurrency", "2")
+    stage.wait_for("started", 2)
+    waiting = publish(60, 3)
+    wait_until(lambda: in_flight() >= 3)
+    asked = worker.signal()
+    assert worker.ended() == 0
+    assert time.monotonic() - asked < 4
+    assert jobs.get(short).state == "DELIVERED"
+    for job in (long, *waiting):
+        view = jobs.get(job)
+        assert (view.state, view.retry_count, view.deliveries) == ("QUEUED", 0, 0)
+    assert [line.job for line in stage.history("cancelled")] == [long]
+    assert "lease" not in worker.log
+
+
+def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:
+    """As to those in threads: each of them may have been the one."""
+    awaiting(retry_strategy="constant:60")
+    [ran] = publish(60)
+    worker = stage.worker("--async-concurrency", "1")
+    stage.wait_for("started")
+    [waited] = publish(60)
+    wait_until(lambda: in_flight() == 2)
+    worker.ready()
+    os.kill(worker.child, signal.SIGKILL)
+    wait_until(lambda: jobs.get(ran).retry_count == 1)
+    assert Job.objects.get(id=ran).suspect
+    assert jobs.get(waited).retry_count == 0
+
+
+def test_e82_e83_failures_are_tried_again_or_dead_with_their_error(stage: Stage) -> None:
+    """The payload has no number of seconds: a KeyError, each time."""
+    awaiting(retry_strategy="constant:0.1", max_retries=2)
+    [receipt] = publish_many("awaited", [{"minutes": 1}])
+    stage.worker()
+    [job] = receipt.job_ids
+    wait_until(lambda: jobs.get(job).state == "DEAD")
+    view = jobs.get(job)
+    assert (view.retry_count, view.deliveries, view.reason) == (2, 3, "retries_exhausted")
+    assert (view.error or "").startswith("KeyError: 'seconds'")
+
+
+def test_lease_is_renewed_while_an_async_handler_waits(stage: Stage) -> None:
+    awaiting(lease=timedelta(seconds=1))
+    [job] = publish(3)
+    worker = stage.worker("--reap-interval", "0.2")
+    wait_until(lambda: jobs.get(job).state == "DELIVERED")
+    assert stage.runs() == {job: 1}
+    assert "Lost" not in worker.log
