@@ -58,12 +58,14 @@ made AS (
     INSERT INTO pulljobs_exclusive_key (consumer_id, key)
     SELECT DISTINCT %(consumer_id)s::bigint, key
     FROM seen
-    WHERE key IS NOT NULL
-        AND NOT EXISTS (
-            SELECT
-            FROM pulljobs_exclusive_key
-            WHERE consumer_id = %(consumer_id)s::bigint AND key = seen.key
-        )
+    LEFT JOIN LATERAL (
+        -- One by one: a join might scan the table.
+        SELECT consumer_id
+        FROM pulljobs_exclusive_key
+        WHERE consumer_id = %(consumer_id)s::bigint AND key = seen.key
+        LIMIT 1
+    ) AS known ON true
+    WHERE key IS NOT NULL AND known.consumer_id IS NULL
     ORDER BY key
     ON CONFLICT DO NOTHING
 )

@@ -23,14 +23,18 @@ BATCH = 100
 FILL = """
 INSERT INTO pulljobs_job
     (id, consumer_id, message_id, available_at, retry_count, deliveries, priority,
-    state, lease, reason)
+    state, lease, reason, key)
 SELECT n, n % 3, n,
     CASE WHEN n % 10 > 0 THEN now() + n * interval '0.1 s' - interval '1 hour' END,
     0, 0, n % 2,
     CASE n % 10 WHEN 0 THEN 'DEAD' WHEN 1 THEN 'INFLIGHT' ELSE 'QUEUED' END,
     CASE n % 10 WHEN 1 THEN lpad(to_hex(n / 100), 32, '0')::uuid END,
-    CASE n % 10 WHEN 0 THEN 'killed' END
+    CASE n % 10 WHEN 0 THEN 'killed' END,
+    CASE n % 3 WHEN 2 THEN 'key ' || n / 15 END
 FROM generate_series({first}, {last}) AS n;
+INSERT INTO pulljobs_exclusive_key (consumer_id, key)
+SELECT 2, 'key ' || n FROM generate_series({first} / 15, {last} / 15) AS n
+ON CONFLICT DO NOTHING;
 INSERT INTO pulljobs_lease (token, consumer_id, door, claimed_at, leased_until, hard_end, job_ids)
 SELECT lpad(to_hex(n / 100), 32, '0')::uuid, 1, 'worker', now(), now() + n * interval '1 s', now(),
     array_agg(n)
@@ -46,6 +50,7 @@ SELECT n, 1, now(), 0, '', '{{}}', '' FROM generate_series({first}, {last}) AS n
 """
 TABLES = (
     "pulljobs_job",
+    "pulljobs_exclusive_key",
     "pulljobs_lease",
     "pulljobs_archived_job_default",
     "pulljobs_message_default",
@@ -82,7 +87,8 @@ def filled(
             yield request.param
         finally:
             known.execute(
-                "TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message"
+                "TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message,"
+                " pulljobs_exclusive_key"
             )
             for table in TABLES:
                 known.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)")
@@ -105,6 +111,15 @@ def planner(request: pytest.FixtureRequest, filled: str) -> Iterator[Session]:
 IDS = list(range(1_001, 1_001 + 10 * BATCH, 10))
 TOKENS = [uuid4() for _claim in range(4)] * (BATCH // 4)
 NOW = datetime.now(UTC)
+KEYS = [f"key {number}" for number in range(1_001, 1_001 + BATCH)]
+ENTRY = {
+    "until": None,
+    "priorities": [1, 0],
+    "floor_ats": [NOW, NOW],
+    "floor_ids": [5_000, 5_000],
+    "gap_tops": [32_768, 1, 0],
+    "gap_bottoms": [1, 0, -32_769],
+}
 PARAMS: dict[str, dict[str, Any]] = {
     "claim": {
         "consumer_id": 1,
@@ -125,7 +140,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "take": {
         "consumer_id": 1,
         "job_id": 1_000,
-        "source": "DEAD",
+        "source": "QUEUED",
         "node_id": None,
         "door": "post",
         "lease": timedelta(seconds=30),
@@ -134,6 +149,33 @@ PARAMS: dict[str, dict[str, Any]] = {
         "guarded": True,
     },
     "room": {"consumer_id": 1},
+    "find_keyed": {"consumer_id": 2, "wanted": BATCH, **ENTRY},
+    "lock_keys_to_claim": {"consumer_id": 2, "keys": KEYS, "job_ids": IDS, "wanted": BATCH},
+    "claim_keyed": {
+        "consumer_id": 2,
+        "wanted": BATCH,
+        "job_ids": IDS,
+        "job_keys": KEYS,
+        "keys": KEYS,
+        "node_id": None,
+        "door": "worker",
+        "lease": None,
+        "max_lease": timedelta(minutes=15),
+        "request_id": None,
+        "guarded": False,
+    },
+    "lock_key_of_job": {"consumer_id": 2, "job_id": 1_001},
+    "lock_keys": {"consumer_ids": [2] * BATCH, "keys": KEYS},
+    "free_keys": {"consumer_ids": [2] * BATCH, "keys": KEYS, "job_ids": IDS},
+    "full_keys": {"channel": "orders", "key": "key 1"},
+    "lock_queued": {"job_ids": IDS},
+    "replace": {
+        "job_ids": IDS[:1],
+        "message_id": 1,
+        "priority": 0,
+        "delay": None,
+        "available_at": None,
+    },
     "requested": {"consumer_id": 1, "request_id": "again"},
     "renew": {"job_ids": IDS, "tokens": TOKENS, "lease": None, "running": IDS},
     "finish": {
@@ -147,7 +189,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         "started": [None] * BATCH,
     },
     "settled": {"job_ids": IDS, "tokens": TOKENS},
-    "kill": {"job_ids": IDS, "reason": "killed", "error": None},
+    "kill": {"job_ids": IDS, "states": ["QUEUED", "INFLIGHT"], "reason": "killed", "error": None},
     "redrive": {"job_ids": IDS},
     "delete": {"job_ids": IDS},
     "expired": {"leases": 20},
@@ -225,13 +267,20 @@ def test_a_claim_enters_the_index_at_the_floor(planner: Session) -> None:
 
 
 def test_points_are_written_by_the_primary_key(planner: Session) -> None:
-    for name in ("finish", "renew", "take", "kill", "redrive", "delete"):
-        used = {
-            node["Index Name"]
-            for node in plan(planner, name)
-            if node.get("Index Name", "").startswith("pulljobs_job_")
-        }
-        assert used == {"pulljobs_job_pkey"}, name
+    for name in ("finish", "renew", "kill", "redrive", "delete"):
+        assert indexes_of_jobs(planner, name) == {"pulljobs_job_pkey"}, name
+
+
+def test_keys_are_found_by_their_own_index(planner: Session) -> None:
+    """Jobs of other keys, parked or not, are never read."""
+    for name in ("take", "claim_keyed", "free_keys"):
+        used = indexes_of_jobs(planner, name)
+        assert used == {"pulljobs_job_pkey", "pulljobs_job_key"}, name
+
+
+def indexes_of_jobs(planner: Session, name: str) -> set[str]:
+    names = (node.get("Index Name", "") for node in plan(planner, name))
+    return {one for one in names if one.startswith("pulljobs_job_")}
 
 
 @pytest.mark.parametrize("name", ["claim", "finish"])

@@ -44,6 +44,7 @@ from tests.sessions import (
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
+KILL = {"states": ["QUEUED", "INFLIGHT"], "reason": "killed", "error": None}
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +205,7 @@ def test_of_many_revivers_one_gets_the_job() -> None:
 def test_a_kill_before_an_outcome_stands() -> None:
     job = JobFactory.create(state=State.INFLIGHT)
     with session() as other:
-        run(other, "kill", {"job_ids": [job.id], "reason": "killed", "error": None})
+        run(other, "kill", KILL | {"job_ids": [job.id]})
         finished = while_open(other, lambda: jobs.finish(USING, [outcomes.deliver(job.held)]))
     assert finished.lost == [job.id]
     assert [row.reason for row in ArchivedJob.objects.all()] == ["killed"]
