@@ -1,0 +1,210 @@
+"""The cases E02 to E10 of the broker's state machine, over HTTP; E01 is in test_registry.py."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from pulljobs import ids, outcomes, pulling
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.outcomes import Held
+from pulljobs.publishing import publish_many
+from pulljobs.states import State
+from tests.api.caller import Caller, Subscription, job_in, publish, subscription, taken_by_post
+from tests.api.management import Manager
+from tests.sessions import contents, pass_time
+
+BASE = timedelta(seconds=32.25)
+
+
+@pytest.fixture
+def orders(db: None) -> Subscription:
+    return subscription("orders", "census", retry_jitter=0.0)
+
+
+@pytest.fixture
+def consumer(orders: Subscription) -> Caller:
+    return Caller(orders)
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "shown"),
+    [(None, 200, 25), ("1000", 200, 100), ("-1", 400, 0), ("x", 400, 0), ("0", 200, 0)],
+)
+def test_e02_limits(limit: str | None, status: int, shown: int, consumer: Caller) -> None:
+    publish_many("orders", [b"x"] * 110)
+    answer: Any = consumer.queued() if limit is None else consumer.queued(limit=limit)
+    assert answer.status_code == status
+    if status == 200:
+        assert len(answer.json()["Result"]) == shown
+
+
+def test_e03_priority_first_then_the_oldest(consumer: Caller) -> None:
+    made = {name: publish(priority=priority) for name, priority in [("a", 1), ("b", 9), ("c", 5)]}
+    made["d"] = publish(priority=5)
+    answer: Any = consumer.queued()
+    listed = [job["ID"] for job in answer.json()["Result"]]
+    assert listed == [ids.encode(made[name]) for name in "bcda"]
+
+
+MOVES = {
+    ("QUEUED", "INFLIGHT"),
+    ("INFLIGHT", "DELIVERED"),
+    ("INFLIGHT", "DEAD"),
+    ("DEAD", "INFLIGHT"),
+}
+
+
+@pytest.mark.parametrize("source", list(State))
+@pytest.mark.parametrize("target", list(State))
+def test_e04_four_moves_and_no_other(
+    source: State, target: State, orders: Subscription, consumer: Caller
+) -> None:
+    job_id = job_in(source, orders)
+    before = contents()
+    status = consumer.move(job_id, target).status_code
+    assert status == (202 if source == target or (source, target) in MOVES else 400)
+    assert (contents() == before) == ((source, target) not in MOVES)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "timeout"),
+    [
+        ("INFLIGHT", "DELIVERED", 10),
+        ("INFLIGHT", "DEAD", 10),
+        ("INFLIGHT", "INFLIGHT", 10),
+        ("QUEUED", "INFLIGHT", -1),
+        ("QUEUED", "INFLIGHT", "10"),
+        ("QUEUED", "INFLIGHT", 1e12),
+        ("QUEUED", "INFLIGHT", 10**12),
+    ],
+)
+def test_e05_timeouts_that_are_refused(
+    source: State, target: State, timeout: Any, orders: Subscription, consumer: Caller
+) -> None:
+    job_id = job_in(State(source), orders)
+    before = contents()
+    answer = consumer.move(job_id, target, IncrementalTimeout=timeout)
+    assert (answer.status_code, contents()) == (400, before)
+
+
+def test_e06_a_longer_timeout_holds_once(orders: Subscription, consumer: Caller) -> None:
+    """Not before base + 10, then at once, with its retry count raised; the next is a plain one."""
+    job_id = publish()
+    assert consumer.move(job_id, "INFLIGHT", IncrementalTimeout=10).status_code == 202
+    pass_time(BASE + timedelta(seconds=9))
+    assert pulling.reap() is None
+    pass_time(timedelta(seconds=1))
+    assert pulling.reap() == 1
+    job = Job.objects.get()
+    assert (job.state, job.retry_count, job.incremental_timeout) == ("QUEUED", 1, None)
+    Job.objects.update(available_at=Now())
+    answer: Any = consumer.queued()
+    assert answer.json()["Result"][0]["IncrementalTimeout"] == 0
+    assert consumer.move(job_id, "INFLIGHT").status_code == 202
+    lease = Lease.objects.get()
+    assert lease.leased_until - lease.claimed_at == BASE
+
+
+def test_e07_a_dead_job_taken_again(orders: Subscription, consumer: Caller) -> None:
+    """Retry count + 1, without an end to it, and a fresh token."""
+    job_id, tokens = publish(), set()
+    for times in range(1, 8):
+        held = _taken(consumer, job_id)
+        tokens.add(held)
+        assert consumer.move(job_id, "DEAD", lease=held).status_code == 202
+        assert Job.objects.get().retry_count == times - 1
+    assert len(tokens) == 7
+    assert orders.consumer.max_retries == 5
+
+
+def _taken(consumer: Caller, job_id: int) -> str:
+    answer = consumer.move(job_id, "INFLIGHT")
+    assert answer.status_code == 202
+    return answer["X-Broker-Lease-Token"]
+
+
+def test_e08_after_the_last_retry_it_is_dead(orders: Subscription, consumer: Caller) -> None:
+    """Not QUEUED, and the archive has one row of it."""
+    Consumer.objects.update(max_retries=2)
+    job_id = publish()
+    for _ in range(3):
+        _taken(consumer, job_id)
+        assert not ArchivedJob.objects.exists()
+        pass_time()
+        assert pulling.reap() == 1
+        Job.objects.filter(state=State.QUEUED).update(available_at=Now())
+    job = Job.objects.get()
+    assert (job.state, job.reason, job.retry_count) == ("DEAD", "retries_exhausted", 2)
+    assert ArchivedJob.objects.filter(job_id=job_id).count() == 1
+    answer: Any = consumer.queued()
+    assert answer.json() == {"Result": []}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [
+        ("channel token", 403),
+        ("consumer token", 403),
+        ("push", 412),
+        ("another's job", 401),
+        ("JSON", 400),
+    ],
+)
+def test_e09_who_may_not(wrong: str, status: int, orders: Subscription, consumer: Caller) -> None:
+    """Another's job is 401, as the contract has it; nothing changes."""
+    job_id = publish()
+    if wrong == "another's job":
+        consumer = Caller(subscription("invoices", "census"))
+    elif wrong == "push":
+        Consumer.objects.update(type="push")
+    elif wrong != "JSON":
+        consumer.tokens[f"X-Broker-{wrong.split()[0].title()}-Token"] = "guessed"
+    before = contents()
+    answer = consumer.move(job_id, "INFLIGHT", body=b"{" if wrong == "JSON" else None)
+    assert (answer.status_code, contents()) == (status, before)
+
+
+def test_e10_from_push_to_pull(orders: Subscription, consumer: Caller, manager: Manager) -> None:
+    """What waits can be pulled from then on; what is being pushed ends as it would have."""
+    path = "/channel/orders/consumer/census"
+    fields = {"callbackUrl": "http://example.com", "token": orders.consumer_token}
+    manager.put(path, manager.get(path), type="push", **fields)
+    for _ in range(4):
+        publish()
+    claim = pulling.Puller("default", orders.consumer, door=Lease.Door.PUSH).claim(1)
+    assert claim.taken is not None
+    assert consumer.queued().status_code == 412
+    assert manager.put(path, manager.get(path), type="pull", **fields).status_code == 200
+    answer: Any = consumer.queued()
+    listed = [job["ID"] for job in answer.json()["Result"]]
+    assert len(listed) == 3
+    assert all(_taken(consumer, ids.decode(one)) for one in listed)
+    pushed = Held(claim.jobs[0][0].id, claim.taken.token)
+    assert pulling.finish([outcomes.deliver(pushed)]).states == {pushed.job_id: State.DELIVERED}
+
+
+def test_a_job_post_takes_nothing_above_max_in_flight(
+    orders: Subscription, consumer: Caller
+) -> None:
+    """409 with the reason, and nothing changed."""
+    Consumer.objects.update(max_in_flight=1)
+    taken_by_post(orders, publish())
+    job_id = publish()
+    before = contents()
+    answer = consumer.move(job_id, "INFLIGHT")
+    assert (answer.status_code, contents()) == (409, before)
+    assert b"as many jobs as it may" in answer.content
+
+
+def test_a_job_post_takes_nothing_of_a_busy_key(orders: Subscription, consumer: Caller) -> None:
+    Consumer.objects.update(exclusive_keys=True)
+    first, second = publish(key="k"), publish(key="k")
+    assert consumer.move(first, "INFLIGHT").status_code == 202
+    before = contents()
+    answer = consumer.move(second, "INFLIGHT")
+    assert (answer.status_code, b"key" in answer.content) == (409, True)
+    assert contents() == before
+    assert consumer.move(first, "DELIVERED").status_code == 202
+    assert consumer.move(second, "INFLIGHT").status_code == 202
