@@ -36,18 +36,23 @@ class Outcome:
     injected: list[str] = field(default_factory=list)
 
 
-def run(plan: Plan, state: Path | None = None) -> Outcome:
-    """Raise what keeps it from running at all; all else is in the outcome."""
+def run(plan: Plan, state: Path | None = None, keep: Path | None = None) -> Outcome:
+    """Raise what keeps it from running at all; all else is in the outcome.
+
+    The server stays in `state` and what the processes wrote in `keep`, if they are given.
+    """
     random.seed(plan.seed)
-    with server(state) as own, tempfile.TemporaryDirectory(prefix="pulljobs-faults-") as directory:
-        return Director(plan, own, Path(directory)).run()
+    with server(state) as own, tempfile.TemporaryDirectory(prefix="pulljobs-faults-") as temporary:
+        if keep is not None:
+            keep.mkdir()
+        return Director(plan, own, keep or Path(temporary)).run()
 
 
 class Director:
     def __init__(self, plan: Plan, own: Server, directory: Path) -> None:
         self.plan, self.server = plan, own
         self.cast = Cast(directory, own.directory, lease=plan.lease, broken=plan.broken)
-        self.stage = Stage(own, self.cast, plan.worker_flags, plan.lease, plan.hold)
+        self.stage = Stage(own, self.cast, plan)
         self.progress = Progress(self.cast.history)
         self.complaints: list[str] = []
         self.injected: list[str] = []

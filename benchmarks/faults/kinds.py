@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
+from benchmarks.faults.plan import Plan
 from benchmarks.faults.processes import Cast, Process
 from benchmarks.faults.roles import clock
 from benchmarks.faults.server import NAME, Server
@@ -41,19 +42,17 @@ class Start(NamedTuple):
 
 @dataclass
 class Stage:
-    """What faults work on; `hold` is how many seconds one lasts."""
+    """What faults work on."""
 
     server: Server
     cast: Cast
-    worker_flags: tuple[str, ...]
-    lease: float
-    hold: float
+    plan: Plan
     proxy: Process | None = None
     starts: list[Start] = field(default_factory=list)
     kills: int = 0
 
     def pause(self) -> None:
-        time.sleep(self.hold * random.uniform(0.5, 1.5))
+        time.sleep(self.plan.hold * random.uniform(0.5, 1.5))
 
     @contextmanager
     def superuser(self) -> Iterator[psycopg.Connection[Any]]:
@@ -73,7 +72,7 @@ def kill(stage: Stage) -> None:
 def stop(stage: Stage) -> None:
     """SIGSTOP of a worker, mostly for longer than its lease, then SIGCONT."""
     worker, pids = _victim(stage)
-    worker.stop(pids, stage.lease * random.uniform(0.5, 2.5))
+    worker.stop(pids, stage.plan.lease * (stage.plan.frozen or random.uniform(0.5, 2.5)))
 
 
 def restart(stage: Stage) -> None:
@@ -106,7 +105,7 @@ def exhaust(stage: Stage) -> None:
     """All connections of the server taken, and those of the workers terminated."""
     with ExitStack() as taken, stage.superuser() as connection:
         mine: set[int] = set()
-        until = time.monotonic() + stage.hold
+        until = time.monotonic() + stage.plan.hold
         while time.monotonic() < until:
             mine |= _take_all(stage, taken)
             connection.execute(
@@ -152,7 +151,7 @@ def cut(stage: Stage) -> None:
         raise LookupError("There is no proxy that could cut.")
     for _time in range(CUTS):
         stage.proxy.popen.send_signal(signal.SIGUSR1)
-        time.sleep(stage.hold * random.uniform(0, 1) / CUTS)
+        time.sleep(stage.plan.hold * random.uniform(0, 1) / CUTS)
 
 
 KINDS: Final[dict[str, Callable[[Stage], None]]] = {
@@ -188,7 +187,7 @@ def _victim(stage: Stage) -> tuple[Process, list[int]]:
 
 def _replace(stage: Stage, dead: Process) -> None:
     if dead.role == "worker":
-        stage.cast.worker(*stage.worker_flags)
+        stage.cast.worker(*stage.plan.worker_flags)
     else:
         stage.cast.claimer()
 

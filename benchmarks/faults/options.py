@@ -9,7 +9,6 @@ from benchmarks.faults.plan import Plan
 KINDS: Final = (
     "kill", "stop", "restart", "terminate", "readonly", "exhaust", "lock", "row", "clock", "cut"
 )  # fmt: skip
-BREAKS: Final = ("claim", "fence", "flush", "publish")
 
 
 def add_to(commands: Any) -> None:
@@ -28,16 +27,16 @@ def add_to(commands: Any) -> None:
     plan = Plan(faults=())
     parser.add_argument("--every", type=float, default=plan.every, help="seconds between faults")
     parser.add_argument("--hold", type=float, default=plan.hold, help="seconds that one lasts")
+    parser.add_argument("--frozen", type=float, help="leases that a stop lasts; 0.5 to 2.5 without")
     parser.add_argument("--workers", type=int, default=plan.workers)
     parser.add_argument("--concurrency", type=int, default=plan.concurrency)
     parser.add_argument("--claimers", type=int, default=plan.claimers, help="careless raw claimers")
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="that a job takes")
     parser.add_argument("--lease", type=float, default=plan.lease, help="seconds")
     parser.add_argument("--seed", type=int, help="of what is broken when")
-    parser.add_argument(
-        "--break", dest="broken", default="", choices=BREAKS, help=argparse.SUPPRESS
-    )
+    parser.add_argument("--break", dest="broken", default="", metavar="A,B", help=argparse.SUPPRESS)
     parser.add_argument("--state", type=Path, help="keep the server there for the next run")
+    parser.add_argument("--keep", type=Path, help="a new directory for histories and logs")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
 
 

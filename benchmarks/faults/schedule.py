@@ -21,10 +21,10 @@ def moments(plan: Plan, progress: Progress, is_over: Callable[[], bool]) -> Iter
     end = None if plan.minutes is None else time.monotonic() + plan.minutes * 60
     done = 0
     while done != plan.times and not is_over() and (end is None or time.monotonic() < end):
-        if progress.look():  # Not before everybody is at work.
+        if progress.look():  # Not before somebody is at work.
+            time.sleep(plan.every * random.uniform(0.7, 1.3))
             yield
             done += 1
-            time.sleep(plan.every * random.uniform(0.7, 1.3))
         else:
             time.sleep(LOOK)
 

@@ -51,13 +51,16 @@ class Server:
         """An empty database of ours."""
         self.start()
         with self.connect("pulljobs", autocommit=True) as connection:
-            if not connection.execute(
-                "SELECT 1 FROM pg_roles WHERE rolname = %s", [NAME]
-            ).fetchone():
-                connection.execute(f"CREATE ROLE {NAME} LOGIN")
-                connection.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS}")
+            is_known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [NAME])
+            if not is_known.fetchone():
+                self._adopt(connection)
+        with self.connect("pulljobs", autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {NAME} OWNER {NAME}")
+
+    def _adopt(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute(f"CREATE ROLE {NAME} LOGIN")
+        connection.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS}")
         self.stop(signal.SIGINT)
         self.start()
 

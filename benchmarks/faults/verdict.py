@@ -11,6 +11,7 @@ from benchmarks.faults.checker import faults
 from benchmarks.faults.director import Outcome
 from benchmarks.faults.figures import counts, recoveries
 from benchmarks.faults.options import plan_of
+from benchmarks.faults.plan import Plan
 
 SHOWN: Final = 5
 RECOVERED: Final = 0.95
@@ -18,15 +19,18 @@ RECOVERED: Final = 0.95
 
 def run(options: argparse.Namespace) -> None:
     """Exit code 1 for what must not be."""
-    outcome = director.run(plan_of(options), options.state)
-    told = verdict(outcome)
+    plan = plan_of(options)
+    outcome = director.run(plan, options.state, options.keep)
+    told = verdict(plan, outcome)
     print(json.dumps(told) if options.json else _text(told))
     sys.exit(0 if told["clean"] else 1)
 
 
-def verdict(outcome: Outcome) -> dict[str, Any]:
+def verdict(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     broken = faults(outcome.case)
     after = recoveries(outcome.case, outcome.stage.starts)
+    if plan.faults == ("restart",) and any(one["ratio"] < RECOVERED for one in after):
+        outcome.complaints.append("the rate of before was not reached again in 15 s")
     return {
         "clean": not broken and not outcome.complaints,
         "broken": {rule: [len(said), *said[:SHOWN]] for rule, said in broken.items()},

@@ -8,6 +8,7 @@ publish says committed, and rolls back
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, LiteralString
 
 from django.db import connections
@@ -20,6 +21,7 @@ from pulljobs.storage import jobs, statements
 from pulljobs.storage.rows import Finished
 
 SHARE: Final = 0.02
+SHARE_OF_PUBLISHES: Final = 0.2
 OTHERS_TOO: Final = (
     ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
     ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
@@ -32,10 +34,10 @@ WHATEVER_TOKEN: Final = (
 )
 
 
-def install(what: str) -> None:
-    """Nothing for an empty name."""
-    if what:
-        BREAKS[what]()
+def install(names: str) -> None:
+    """Those that are named, between commas."""
+    for name in filter(None, names.split(",")):
+        BREAKS[name]()
 
 
 def _change(name: str, *changes: tuple[str, str]) -> None:
@@ -55,9 +57,13 @@ def _forget_flushes() -> None:
     genuine = jobs.finish
 
     def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
-        if random.random() > SHARE or {one.event for one in settlements} != {Event.DELIVER}:
-            return genuine(using, settlements)
-        return Finished({one.held.job_id: State.DELIVERED for one in settlements}, [], {})
+        forgotten = {
+            one.held.job_id: State.DELIVERED
+            for one in settlements
+            if one.event is Event.DELIVER and random.random() < SHARE
+        }
+        finished = genuine(using, [one for one in settlements if one.held.job_id not in forgotten])
+        return replace(finished, states=finished.states | forgotten)
 
     _replace(jobs, "finish", finish)
 
@@ -67,7 +73,7 @@ def _forget_publishes() -> None:
 
     def publish_many(*args: Any, **kwargs: Any) -> Any:
         receipts = genuine(*args, **kwargs)
-        if random.random() < SHARE:
+        if random.random() < SHARE_OF_PUBLISHES:
             with connections["default"].cursor() as cursor:
                 cursor.execute("DELETE FROM pulljobs_job WHERE id = %s", [receipts[0].job_ids[0]])
         return receipts

@@ -26,7 +26,7 @@ from pulljobs.outcomes import Held, Settlement  # noqa: E402
 from pulljobs.pulling import Puller  # noqa: E402
 
 BATCH: Final = 40
-FORGOTTEN, LATE, KEPT, RETRIED = 0.02, 0.02, 0.02, 0.05
+FORGOTTEN, LATE, KEPT, RETRIED = 0.02, 0.15, 0.05, 0.05
 IDLE: Final = 0.02
 AFTER_ERROR: Final = 0.1
 
