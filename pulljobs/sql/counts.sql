@@ -47,6 +47,20 @@ queued AS (
                 LIMIT %(cap)s::int
             ) AS job
             WHERE found.consumer_id = consumer.id
+            UNION ALL
+            SELECT
+            FROM found
+            CROSS JOIN LATERAL (
+                -- What waits behind its key, beside what is dead; no more of both is read.
+                SELECT state
+                FROM pulljobs_job
+                WHERE consumer_id = consumer.id
+                    AND priority = found.priority
+                    AND available_at IS NULL
+                ORDER BY id
+                LIMIT %(cap)s::int
+            ) AS parked
+            WHERE found.consumer_id = consumer.id AND parked.state = 'QUEUED'
             LIMIT %(cap)s::int
         ) AS job
     ) AS counted

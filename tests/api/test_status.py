@@ -5,10 +5,11 @@ import re
 
 import pytest
 
+from pulljobs import pulling
 from pulljobs.models import Producer
 from pulljobs.states import State
 from pulljobs.storage import counts
-from tests.api.caller import Subscription, job_in, subscription
+from tests.api.caller import Subscription, job_in, publish, subscription
 from tests.api.management import Manager, user
 
 PAGES = ["/_status", "/job-status", "/dlq-status", "/metrics"]
@@ -66,6 +67,16 @@ def test_counts_are_capped(
     [rows] = manager.get("/job-status").json()["orders"].values()
     [delivered] = [row for row in rows if row["status"] == 1003]
     assert (delivered["count"], delivered["Capped"]) == (2, True)  # of the newest three
+
+
+def test_what_waits_behind_its_key_is_queued(orders: Subscription, manager: Manager) -> None:
+    orders.consumer.exclusive_keys = True
+    orders.consumer.save()
+    for _ in range(3):
+        publish(key="k")
+    assert len(pulling.Puller("default", orders.consumer).claim(3).jobs) == 1
+    [rows] = manager.get("/job-status").json()["orders"].values()
+    assert {row["status"]: row["count"] for row in rows} == {1001: 2, 1002: 1}
 
 
 def test_the_app(every: Subscription, manager: Manager) -> None:
