@@ -23,9 +23,13 @@ def register(
     )
 
 
-def beat(using: str, node_id: UUID, report: dict[str, Any] | None = None) -> None:
+def beat(
+    using: str, node_id: UUID, report: dict[str, Any] | None = None, *, address: str | None = None
+) -> None:
     """With what the process says of itself; None: nothing new."""
-    told = {} if report is None else {"report": report}
+    told: dict[str, Any] = {} if report is None else {"report": report}
+    if address is not None:
+        told["address"] = address[:2000]
     Node.objects.using(using).filter(id=node_id).update(heartbeat_at=Now(), **told)
 
 

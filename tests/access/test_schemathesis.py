@@ -44,7 +44,7 @@ def test_an_operation_answers_as_told(operation: str, api: OpenApiSchema, world:
 
     @FUZZED
     @given(st.sampled_from(GenerationMode).flatmap(told.as_strategy))
-    def answers_as_told(case: Case) -> None:
+    def answers_as_told(case: Case[Any]) -> None:
         world.answer(case)
 
     answers_as_told()
@@ -54,10 +54,10 @@ def test_what_one_operation_answers_another_takes(api: OpenApiSchema, world: Wor
     """Along the document's links: list, take, deliver; pull and ack."""
 
     class Walk(api.as_state_machine()):  # type: ignore[misc]  # made of the document
-        def get_call_kwargs(self, case: Case) -> dict[str, Any]:
+        def get_call_kwargs(self, case: Case[Any]) -> dict[str, Any]:
             return {"headers": world.headers}
 
-        def validate_response(self, response: Any, case: Case, **options: Any) -> None:
+        def validate_response(self, response: Any, case: Case[Any], **options: Any) -> None:
             case.validate_response(response, excluded_checks=[*EXCLUDED, use_after_free])
 
     run_state_machine_as_test(Walk, settings=settings(FUZZED, stateful_step_count=STEPS))

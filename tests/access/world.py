@@ -72,7 +72,7 @@ class World(NamedTuple):
         }
         return cls(orders, jobs_of(orders), headers)
 
-    def answer(self, case: Case) -> Any:
+    def answer(self, case: Case[Any]) -> Any:
         """The answer, which is as the document tells."""
         state = (case.path_parameters or {}).get("job")
         if isinstance(state, str):

@@ -36,11 +36,11 @@ T = TypeVar("T")
 class WaitingRoom:
     """Requests come from any thread and event loop; the lines live on the room's own."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self) -> None:
         self.node_id: UUID = uuid4()
         self.ticked = time.monotonic()
         """When it last looked after its rows, on the monotonic clock."""
-        self._address = address
+        self._address = self._told_address = settings().ADDRESS
         self._using = settings().DATABASE
         self._threads = DatabaseThreads()
         self._lines: dict[int, Line] = {}
@@ -57,6 +57,10 @@ class WaitingRoom:
     def lingering(self) -> int:
         """Pulls that wait."""
         return sum(line.lingering for line in list(self._lines.values()))
+
+    def reached_at(self, address: str) -> None:
+        """The base URL that a caller used whose tokens are right: others are sent there, too."""
+        self._address = self._address or address
 
     def join(self, pull: Pull) -> None:
         self._loop.call_soon_threadsafe(self._join, pull)
@@ -170,16 +174,21 @@ class WaitingRoom:
         self._lines = {id: line for id, line in self._lines.items() if not line.is_idle}
 
     async def _beat(self) -> None:
+        address = self._address
         if not self._registered:
             name = f"{socket.gethostname()}:{os.getpid()}"
-            how = {"kind": Node.Kind.API, "address": self._address}
+            how = {"kind": Node.Kind.API, "address": address}
             await self.run(partial(nodes.register, self._using, self.node_id, name, **how))
             self._registered = True
-        elif time.monotonic() - self._beat_at >= settings().HEARTBEAT_INTERVAL.total_seconds():
-            await self.run(partial(nodes.beat, self._using, self.node_id))
+        elif address != self._told_address or self._is_due:
+            await self.run(partial(nodes.beat, self._using, self.node_id, address=address))
         else:
             return
-        self._beat_at = time.monotonic()
+        self._beat_at, self._told_address = time.monotonic(), address
+
+    @property
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._beat_at >= settings().HEARTBEAT_INTERVAL.total_seconds()
 
     async def _end_gone(self) -> None:
         """End the wait for consumers that were deleted, or turned to push."""
@@ -203,12 +212,12 @@ _room: WaitingRoom | None = None
 _making = threading.Lock()
 
 
-def waiting_room(address: str = "") -> WaitingRoom:
-    """The one of this process; `address` is the base URL at which its first caller reached it."""
+def waiting_room() -> WaitingRoom:
+    """The one of this process."""
     global _room
     with _making:
         if _room is None:
-            _room = WaitingRoom(settings().ADDRESS or address)
+            _room = WaitingRoom()
             stopping.before_the_end(_room.stop)
         return _room
 

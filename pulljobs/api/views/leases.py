@@ -43,7 +43,7 @@ class LeaseView(View, Generic[T]):
     async def post(self, request: HttpRequest, **names: str) -> HttpResponse:
         """For `View`, which looks at it to see that the view is asynchronous."""
         body = read(request, self.largest_body)
-        self.room = waiting_room(base_of(request))
+        self.room = waiting_room()
         consumer, begun = await self.room.run(partial(self._begin, request, names, body))
         return JsonResponse(await self.finish(consumer, begun))
 
@@ -59,6 +59,7 @@ class LeaseView(View, Generic[T]):
         self, request: HttpRequest, names: dict[str, str], body: bytes
     ) -> tuple[Consumer, T]:
         consumer = _caller(request, names)
+        self.room.reached_at(base_of(request))  # A stranger is not to say where others shall go.
         return consumer, self.begin(consumer, body)
 
     async def dispatch(self, request: HttpRequest, *args: Any, **names: str) -> HttpResponse:  # type: ignore[override]  # Django awaits it

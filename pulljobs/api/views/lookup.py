@@ -29,7 +29,7 @@ class Lookup(ProblemsTold, ProtocolView):
     def get(self, request: Request) -> Response:
         channel = request.auth
         here = request.build_absolute_uri(request.path.removesuffix("/lookup") or "/")
-        waiting_room(here)  # So that this process is found, from its first heartbeat on.
+        waiting_room().reached_at(here)  # So that this process is found, too.
         addresses = sorted({settings().ADDRESS or here, *_addresses()})
         return Response(
             {

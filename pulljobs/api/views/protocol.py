@@ -51,6 +51,7 @@ class ProtocolView(APIView):
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         final = super().finalize_response(request, response, *args, **kwargs)
         final[request_ids.HEADER] = request_ids.of(request._request)
+        final.headers.setdefault("Cache-Control", "no-store")  # Tokens and payloads are in many.
         return final
 
     def get_authenticate_header(self, request: Request) -> str:

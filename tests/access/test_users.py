@@ -1,0 +1,187 @@
+"""Managing and reading need a user with the permission, or a setting that says otherwise."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission, User
+from django.core.checks import run_checks
+from django.test import Client, modify_settings, override_settings
+from rest_framework.authtoken.models import Token
+
+from pulljobs.api.authentication import users
+from tests.api.caller import Subscription, subscription
+
+FORM = "application/x-www-form-urlencoded"
+CHANNEL, CONSUMER = "/channel/orders", "/channel/orders/consumer/census"
+READ = {
+    "/channels": "view_channel",
+    CHANNEL: "view_channel",
+    "/producers": "view_producer",
+    f"{CHANNEL}/consumers": "view_consumer",
+    CONSUMER: "view_consumer",
+    f"{CHANNEL}/messages": "view_message",
+    f"{CHANNEL}/messages-status": "view_message",
+    f"{CHANNEL}/scheduled-messages": "view_scheduledmessage",
+    f"{CONSUMER}/dlq": "view_job",
+    "/job-status": "view_job",
+    "/dlq-status": "view_job",
+    "/metrics": "view_job",
+}
+WRITTEN = [
+    ("PUT", CHANNEL, ["add_channel", "change_channel"]),
+    ("PUT", "/producer/shop", ["add_producer", "change_producer"]),
+    ("PUT", CONSUMER, ["add_consumer", "change_consumer"]),
+    ("DELETE", CONSUMER, ["delete_consumer"]),
+    ("POST", f"{CONSUMER}/pause", ["change_consumer"]),
+    ("DELETE", f"{CONSUMER}/queued-jobs", ["change_consumer", "delete_job"]),
+]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def orders() -> Subscription:
+    return subscription("orders", "census")
+
+
+def who_may(*permissions: str) -> User:
+    user = get_user_model().objects.create_user("somebody")
+    for one in permissions:
+        user.user_permissions.add(
+            Permission.objects.get(codename=one, content_type__app_label="pulljobs")
+        )
+    return user
+
+
+def by_token(user: User) -> Client:
+    return Client(headers={"Authorization": f"Token {Token.objects.create(user=user).key}"})
+
+
+def write(client: Client, method: str, url: str, **headers: str) -> Any:
+    return client.generic(
+        method, url, b"name=New" if method == "PUT" else b"", FORM, headers=headers
+    )
+
+
+@pytest.mark.parametrize(("url", "permission"), READ.items())
+def test_reading_needs_a_login_and_that_permission(
+    url: str, permission: str, orders: Subscription
+) -> None:
+    stranger = Client().get(url)
+    assert (stranger.status_code, stranger["WWW-Authenticate"]) == (401, 'Basic realm="api"')
+    others = {one for one in READ.values() if one != permission}
+    user = who_may(*others, "change_channel", "change_consumer")
+    client = by_token(user)
+    assert client.get(url).status_code == 403
+    user.user_permissions.add(Permission.objects.get(codename=permission))
+    assert client.get(url).status_code == 200
+
+
+@pytest.mark.parametrize(("method", "url", "permissions"), WRITTEN)
+def test_managing_needs_a_login_and_those_permissions(
+    method: str, url: str, permissions: list[str], orders: Subscription
+) -> None:
+    assert write(Client(), method, url).status_code == 401
+    user = who_may(*set(READ.values()))
+    client = by_token(user)
+    assert write(client, method, url).status_code == 403
+    for one in permissions[:-1]:
+        user.user_permissions.add(Permission.objects.get(codename=one))
+        assert write(client, method, url).status_code == 403
+    user.user_permissions.add(Permission.objects.get(codename=permissions[-1]))
+    assert write(client, method, url).status_code not in (401, 403)
+
+
+def test_tokens_are_shown_to_who_may_change_and_never_kept_by_a_cache(orders: Subscription) -> None:
+    reader = by_token(who_may("view_channel")).get(CHANNEL)
+    assert "Token" not in reader.json()
+    root = get_user_model().objects.create_superuser("root")
+    shown = by_token(root).get(CHANNEL)
+    assert shown.json()["Token"] == orders.channel_token
+    assert shown["Cache-Control"] == "no-store"
+
+
+def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
+    """As DRF has it: reading needs none, and a login by a header neither."""
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(get_user_model().objects.create_superuser("root"))
+    assert client.get(CHANNEL).status_code == 200
+    for method, url, _permissions in WRITTEN:
+        assert write(client, method, url).status_code == 403
+    client.get("/admin/")
+    client.cookies["csrftoken"] = token = "a" * 32
+    answer = write(client, "POST", f"{CONSUMER}/pause", **{"X-CSRFToken": token})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("scheme", ["Token nonsense", "Basic bm9ib2R5Om5vbmU=", "Basic ?", "Token"])
+def test_a_login_that_is_wrong_is_401_even_where_all_is_open(
+    scheme: str, orders: Subscription
+) -> None:
+    with override_settings(PULLJOBS={"API_ACCESS": "open"}):
+        answer = Client().get(CHANNEL, headers={"Authorization": scheme})
+    assert answer.status_code == 401
+    assert answer["Content-Type"].startswith("text/plain")
+
+
+def test_read_only_lets_anybody_read_but_no_tokens_and_nothing_else(orders: Subscription) -> None:
+    with override_settings(PULLJOBS={"API_ACCESS": "read-only"}):
+        for url in READ:
+            assert Client().get(url).status_code == 200
+        assert "Token" not in Client().get(CHANNEL).json()
+        for method, url, _permissions in WRITTEN:
+            assert write(Client(), method, url).status_code == 401
+
+
+def test_open_lets_anybody_do_all(orders: Subscription) -> None:
+    with override_settings(PULLJOBS={"API_ACCESS": "open"}):
+        made = write(Client(), "PUT", "/channel/invoices")
+        assert (made.status_code, Client().get("/channel/invoices").status_code) == (200, 200)
+        assert Client().get(f"{CONSUMER}/queued-jobs").status_code == 403
+
+
+def test_without_required_tokens_consumers_are_who_they_say(orders: Subscription) -> None:
+    with override_settings(PULLJOBS={"TOKENS_REQUIRED": False}):
+        assert Client().get(f"{CONSUMER}/queued-jobs").status_code == 200
+        assert Client().get("/channel/orders/consumer/nobody/queued-jobs").status_code == 401
+        assert write(Client(), "PUT", CHANNEL).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("given", "warned"),
+    [
+        ({}, 0),
+        ({"API_ACCESS": "read-only"}, 1),
+        ({"API_ACCESS": "open", "TOKENS_REQUIRED": False}, 2),
+    ],
+)
+def test_open_doors_are_told_by_a_deploy_check(given: dict[str, Any], warned: int) -> None:
+    with override_settings(PULLJOBS=given):
+        told = [one.id for one in run_checks(include_deployment_checks=True)]
+    assert told.count("pulljobs.W003") == warned
+
+
+def test_an_access_that_is_none_is_an_error() -> None:
+    with override_settings(PULLJOBS={"API_ACCESS": "readonly"}):
+        assert "pulljobs.E009" in [one.id for one in run_checks()]
+
+
+def test_without_the_app_of_tokens_the_other_logins_work(orders: Subscription) -> None:
+    with modify_settings(INSTALLED_APPS={"remove": ["rest_framework.authtoken"]}):
+        assert [type(one).__name__ for one in users()] == [
+            "SessionAuthentication",
+            "BasicAuthentication",
+        ]
+        assert Client().get(CHANNEL, headers={"Authorization": "Token x"}).status_code == 401
+        assert "pulljobs.W002" not in [one.id for one in run_checks()]
+        named = {"API_AUTHENTICATION": ["rest_framework.authentication.TokenAuthentication"]}
+        with override_settings(PULLJOBS=named):
+            assert "pulljobs.W002" in [one.id for one in run_checks()]
+
+
+def test_other_classes_can_take_the_place_of_ours(orders: Subscription) -> None:
+    named = {"API_AUTHENTICATION": ["rest_framework.authentication.SessionAuthentication"]}
+    client = by_token(get_user_model().objects.create_superuser("root"))
+    with override_settings(PULLJOBS=named):
+        assert client.get(CHANNEL).status_code == 403
