@@ -132,7 +132,7 @@ def delete_consumer(
         if found is None:
             return None
         has = jobs.stats(using, found.pk)
-        if any((has.ready, has.delayed, has.in_flight, has.dead)):
+        if any((has.ready, has.delayed, has.parked, has.in_flight, has.dead)):
             return has
         Consumer.objects.using(using).filter(pk=found.pk).update(deleted_at=Now())
         return None

@@ -144,6 +144,8 @@ class Stats(NamedTuple):
     in_flight: int
     dead: int
     oldest_ready_seconds: float | None
+    parked: int
+    """Behind their keys."""
 
 
 class JobView(NamedTuple):

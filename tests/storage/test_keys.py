@@ -238,6 +238,15 @@ HOLDING = {
 }
 
 
+def test_parked_jobs_are_counted_apart() -> None:
+    consumer = exclusive()
+    queued(consumer, "aaab")
+    claim(consumer, 1)
+    claim(consumer, 1)
+    stats = operating.stats(consumer)
+    assert (stats.ready, stats.in_flight, stats.parked) == (0, 2, 2)
+
+
 class TestFreeing:
     @pytest.mark.parametrize("event", FREEING)
     def test_the_next_of_the_key_may_be_claimed(self, event: str) -> None:

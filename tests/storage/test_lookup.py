@@ -115,7 +115,7 @@ def test_counts_of_a_consumer() -> None:
     stats = operating.stats(consumer)
     assert stats[:4] == (4, 1, 3, 1)
     assert stats.oldest_ready_seconds == pytest.approx(90, abs=20)
-    assert operating.stats(ConsumerFactory.create()) == (0, 0, 0, 0, None)
+    assert operating.stats(ConsumerFactory.create()) == (0, 0, 0, 0, None, 0)
 
 
 def test_counts_stop_at_their_cap_and_do_not_hide_one_another() -> None:
