@@ -4,8 +4,8 @@
 
 `mutations*.toml` of a folder of tests lists `[[mutation]]`s: the case, the file, `old` text that is
 there once, `new` text in its place, the test that must fail then, and what was `seen`. Each is
-tried in a copy of the working tree. What was only ever done by hand has `what` instead of texts, and
-stands in the table. `--tables` only writes the `MUTATIONS.md` beside each list.
+tried in a copy of the working tree. What was only ever done by hand has `what` instead of texts.
+`--tables` only writes the `MUTATIONS.md` beside each list.
 """
 
 import argparse

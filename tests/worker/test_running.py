@@ -98,9 +98,10 @@ def test_every_flag_is_in_the_guide() -> None:
 
 def test_no_handler_is_a_clear_error() -> None:
     with registry_of_its_own(), pytest.raises(CommandError, match=r"register one with @pulljobs"):
-        call_command("runpullworker")
+        call_command("runpullworker", push=False)
 
 
+@pytest.mark.django_db
 def test_unknown_name_is_a_clear_error() -> None:
     with registry_of_its_own():
         handler(channel="orders", consumer="invoicing")(print)
