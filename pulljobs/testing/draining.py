@@ -19,7 +19,7 @@ from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, JobView, StoredMessage, Taken
-from pulljobs.testing.recording import Recorded
+from pulljobs.testing.recording import recording
 from pulljobs.worker import executor
 from pulljobs.worker.fetcher import renew_one
 
@@ -100,7 +100,7 @@ def _hurry(consumer: Consumer) -> None:
 def _run(
     consumer: Consumer, handler: Handler, taken: Taken, row: HeldJob, message: StoredMessage
 ) -> Ran:
-    recorded = Recorded(handler)
+    recorded = recording(handler)
     job = ClaimedJob(
         replace(handler, function=recorded),
         row,

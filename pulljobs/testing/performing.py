@@ -19,7 +19,7 @@ from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import Payload, encoded
 from pulljobs.states import Event
 from pulljobs.storage.rows import HeldJob, StoredMessage
-from pulljobs.testing.recording import Recorded
+from pulljobs.testing.recording import Recorded, recording
 from pulljobs.worker import executor
 
 
@@ -55,7 +55,7 @@ def perform(
     transaction, rolled back where its worker would. With `lost`, somebody else has the job.
     """
     handler = _registration(function)
-    recorded = Recorded(handler)
+    recorded = recording(handler)
     body, content_type = encoded(payload)
     job = ClaimedJob(
         replace(_without_rows(handler), function=recorded),

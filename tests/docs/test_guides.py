@@ -41,6 +41,7 @@ def test_a_team_goes_through_its_handlers(
     assert [one.codename for one in team.permissions.all()] == ["view_group"]
     assert (ran["size"].job.state, ran["size"].job.error) == (State.QUEUED, "nobody has joined yet")
     assert ran["greeting"].job.state == State.DELIVERED
+    assert ran["announcement"].job.result == {"announced": "red"}
     assert capsys.readouterr().out == f"Welcome, {team.pk}\n"
 
 
