@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pulljobs import conf
 from pulljobs.states import TRANSITIONS, State
+from pulljobs.storage.promises import PASSING, PROMISES
 
 DOCS = Path(__file__).parent
 SQL = DOCS.parent / "pulljobs" / "sql"
@@ -47,9 +48,18 @@ def statements() -> str:
     return "\n".join(sections)
 
 
+def promises() -> str:
+    rows = [
+        f"| `{name}` | {says}{' Looked at twice.' if name in PASSING else ''} |"
+        for name, says in PROMISES.items()
+    ]
+    return "\n".join(["| promise | what holds |", "|---|---|", *rows])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "states": states,
     "settings": settings,
+    "promises": promises,
     "statements": statements,
 }
 
