@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db import (
     DatabaseError,
     InterfaceError,
+    InternalError,
     OperationalError,
     ProgrammingError,
     connections,
@@ -166,8 +167,8 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
         return Finished({}, [], {})
     try:
         finished = retrying(using, lambda: _finish_apart(using, settlements))
-    except (OperationalError, InterfaceError, ProgrammingError):
-        raise  # no row is at fault
+    except (OperationalError, InterfaceError, ProgrammingError, InternalError):
+        raise  # no row is at fault; the last is what a read-only database says
     except (DatabaseError, ValueError, TypeError) as error:
         if len(settlements) == 1:
             # The first line only: details may quote what was to be written.

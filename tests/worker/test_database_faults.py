@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from django.db import connection
 
 from example_project.state import BASE_DIR
 from pulljobs.models import ArchivedJob, Job
@@ -55,6 +56,31 @@ def test_terminated_connections_cost_nothing(stage: Stage) -> None:
     assert set(ArchivedJob.objects.values_list("state", "retry_count")) == {("DELIVERED", 0)}
     assert "goes on in" in worker.log
     assert worker.stop() == 0
+
+
+def make_read_only(is_read_only: bool) -> None:
+    """For sessions to come; those there are, but ours, are ended."""
+    name = connection.settings_dict["NAME"]
+    said = "SET default_transaction_read_only = on" if is_read_only else "RESET ALL"
+    query(f'ALTER DATABASE "{name}" {said}')
+    terminate_all_others()
+
+
+def test_a_read_only_period_costs_nothing(stage: Stage) -> None:
+    """As before a planned switch to another server: outcomes wait until they can be written."""
+    stage.consumer()
+    every = stage.publish(COUNT // 2, seconds=0.02)
+    worker = stage.worker("--concurrency", "4", "--burst")
+    stage.wait_for("ended", COUNT // 10)
+    make_read_only(True)
+    try:
+        wait_until(lambda: "flusher failed" in worker.log and "read-only" in worker.log)
+    finally:
+        make_read_only(False)
+    wait_until(lambda: not Job.objects.exists(), 60)
+    assert stage.runs() == dict.fromkeys(every, 1)
+    assert set(ArchivedJob.objects.values_list("state", "retry_count")) == {("DELIVERED", 0)}
+    assert worker.ended() == 0
 
 
 class ServerOfItsOwn:
