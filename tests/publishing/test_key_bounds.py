@@ -17,7 +17,7 @@ from pulljobs.storage import listen
 from pulljobs.storage.rows import Refusal
 from tests.factories import USING, ConsumerFactory, claimed
 from tests.keyed import claim, deliver, ids, stuck, take
-from tests.sessions import Thread, at_once, counts, query, wait_until
+from tests.sessions import Thread, at_once, blocked_by, counts, query, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LATER = timedelta(hours=1)
@@ -245,6 +245,20 @@ class TestDropOldest:
         at_once(6, lambda number: [send(consumer, str(number)) for _time in range(5)])
         assert len(waiting(consumer)) == 3
         assert ArchivedJob.objects.count() == 27
+
+    @pytest.mark.parametrize("overflow", ["drop_oldest", "replace"])
+    def test_what_a_claim_takes_at_the_same_moment_gives_no_way(self, overflow: str) -> None:
+        consumer = bounded(1, overflow, exclusive_keys=False)
+        [first] = send(consumer, "a").job_ids
+        with session() as other:
+            other.execute("UPDATE pulljobs_job SET state = 'INFLIGHT', lease = gen_random_uuid()")
+            sending = Thread(lambda: send(consumer, "b"))
+            wait_until(lambda: blocked_by(other))
+            other.commit()
+            receipt = sending.result()
+        assert receipt.replaced == ()
+        assert Job.objects.get(state=State.INFLIGHT).pk == first
+        assert waiting(consumer) == ["b"]
 
 
 class TestReplace:

@@ -104,6 +104,14 @@ class TestInFlight:
         third = puller.claim(10)
         assert (len(third.jobs), third.refusal) == (1, Refusal.MAX_IN_FLIGHT)
 
+    def test_a_finish_of_one_of_a_claim_makes_room(self) -> None:
+        """Though its id stays in the lease of the others."""
+        consumer = ConsumerFactory.create(max_in_flight=2)
+        published(consumer, 4)
+        one, _other = held(Puller(USING, consumer).claim(2))
+        pulling.finish([outcomes.retry(one, "later", after=MINUTE)])
+        assert len(Puller(USING, consumer).claim(2).jobs) == 1
+
     def test_a_claim_that_finds_all_there_is_was_not_bounded(self) -> None:
         consumer = ConsumerFactory.create(max_in_flight=3)
         published(consumer, 2)
