@@ -3,7 +3,7 @@
 Each rule takes the case and yields a sentence a fault; what it promises is its docstring.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,6 +122,21 @@ def _conflict(first: Tenure, second: Tenure) -> str:
     return f"{first.job} was written under {first.token} after {second.token} took it"
 
 
+def keys_run_one_at_a_time(case: Case) -> Iterator[str]:
+    """Of an exclusive key one job at most is held at a time."""
+    by_key: dict[str, list[Tenure]] = defaultdict(list)
+    for tenure in _every(case):
+        if (key := case.tables.keys.get(tenure.job)) is not None:
+            by_key[key].append(tenure)
+    for key, every in by_key.items():
+        latest: Tenure | None = None
+        for tenure in sorted(every, key=lambda one: one.claim.at):
+            if latest and tenure.claim.at < latest.surely_until:
+                yield f"{tenure.job} was claimed while {latest.job} held their key {key}"
+            if latest is None or tenure.surely_until > latest.surely_until:
+                latest = tenure
+
+
 def nothing_runs_twice_without_cause(case: Case) -> Iterator[str]:
     """A job runs again only if its holder wished it, was killed, or had lost the lease by then."""
     for job, every in case.tenures.by_job.items():
@@ -172,6 +187,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     claims_settle_once,
     answers_are_true,
     leases_do_not_overlap,
+    keys_run_one_at_a_time,
     nothing_runs_twice_without_cause,
     only_what_started_is_charged,
 )

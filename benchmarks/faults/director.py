@@ -76,14 +76,14 @@ class Director:
         return Outcome(case, self.stage, self.complaints, self.injected)
 
     def begin(self) -> None:
-        self.cast.prepare()
+        self.cast.prepare(exclusive=bool(self.plan.keys))
         if "cut" in self.plan.faults:
             self.stage.proxy = self.cast.proxy(self.server.directory)
         for _worker in range(self.plan.workers):
             self.cast.worker(*self.plan.worker_flags)
         for _claimer in range(self.plan.claimers):
             self.cast.claimer()
-        self.cast.publisher(jobs=self.plan.jobs, seconds=self.plan.seconds)
+        self.cast.publisher(jobs=self.plan.jobs, seconds=self.plan.seconds, keys=self.plan.keys)
 
     def break_things(self) -> None:
         names, breaking = in_turn(self.plan.faults), []

@@ -32,6 +32,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--concurrency", type=int, default=plan.concurrency)
     parser.add_argument("--claimers", type=int, default=plan.claimers, help="careless raw claimers")
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="that a job takes")
+    parser.add_argument("--keys", type=int, default=plan.keys, help="exclusive ones; 0: none")
     parser.add_argument("--lease", type=float, default=plan.lease, help="seconds")
     parser.add_argument("--seed", type=int, help="of what is broken when")
     parser.add_argument("--break", dest="broken", default="", metavar="A,B", help=argparse.SUPPRESS)

@@ -22,6 +22,8 @@ class Plan:
     lease: float = 2.0
     hold: float = 1.5
     """Seconds that a fault lasts, about."""
+    keys: int = 0
+    """Of an exclusive consumer; 0: jobs have none."""
     frozen: float | None = None
     """Leases that a stop lasts; None: 0.5 to 2.5."""
     broken: str = ""

@@ -42,8 +42,9 @@ class Cast:
             "FAULTS_BREAK": broken,
         }
 
-    def prepare(self) -> None:
-        done = self.to_its_end(f"{ROLES}.prepare", str(self.lease))
+    def prepare(self, *, exclusive: bool) -> None:
+        how = {"lease": self.lease, "exclusive": exclusive}
+        done = self.to_its_end(f"{ROLES}.prepare", json.dumps(how))
         if done.returncode:
             raise RuntimeError(f"The database could not be prepared: {done.stderr}")
 

@@ -27,6 +27,7 @@ def moments(plan: Plan, progress: Progress, is_over: Callable[[], bool]) -> Iter
             done += 1
         else:
             time.sleep(LOOK)
+    time.sleep(plan.every)  # The last one, too, is seen to be over.
 
 
 def _by_progress(jobs: int, times: int, progress: Progress) -> Iterator[None]:

@@ -23,6 +23,8 @@ class Tables:
     live: dict[int, Live] = field(default_factory=dict)
     archived: dict[int, list[Settled]] = field(default_factory=dict)
     """Settlements in their order."""
+    keys: dict[int, str] = field(default_factory=dict)
+    """Of jobs that have one."""
 
     def __contains__(self, job: int) -> bool:
         return job in self.live or job in self.archived
@@ -40,4 +42,9 @@ def read(connection: psycopg.Connection[Any]) -> Tables:
     archived = defaultdict(list)
     for job, *row in rows:
         archived[job].append(Settled(*row))
-    return Tables({job: Live(*row) for job, *row in live}, archived)
+    keys = connection.execute(
+        "SELECT job_id, key FROM pulljobs_archived_job AS archived"
+        " JOIN pulljobs_message AS message ON message.id = archived.message_id"
+        " WHERE key IS NOT NULL"
+    ).fetchall()
+    return Tables({job: Live(*row) for job, *row in live}, archived, dict(keys))

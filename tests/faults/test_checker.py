@@ -238,6 +238,18 @@ BAD: dict[str, tuple[Lines, Tables]] = {
         by("b"),
     ),
 }
+BAD["was claimed while 1 held their key k"] = (
+    [
+        claim("a", 0, 1),
+        claim("b", 2, 3)._replace(job=2),
+        *settle("a", 4, 5),
+        *(line._replace(job=2) for line in settle("b", 4, 5)),
+    ],
+    Tables(
+        archived={1: by("a").archived[1], 2: by("b").archived[1]},
+        keys={1: "k", 2: "k"},
+    ),
+)
 RENAMED = {"was claimed under d, though a knew of it": "was claimed under d while a held it"}
 
 

@@ -1,8 +1,9 @@
 """Makes tables, partitions and one consumer.
 
-python -m benchmarks.faults.roles.prepare LEASE_SECONDS
+python -m benchmarks.faults.roles.prepare '{"lease": SECONDS, "exclusive": BOOLEAN}'
 """
 
+import json
 import sys
 from datetime import timedelta
 from typing import Final
@@ -20,7 +21,7 @@ WITHOUT_END: Final = 10_000
 """Of retries and deliveries: in these runs no job is to die of what is done to its worker."""
 
 
-def main(lease: float) -> None:
+def main(*, lease: float, exclusive: bool) -> None:
     call_command("migrate", verbosity=0)
     operating.maintain()
     Consumer.objects.create(
@@ -30,8 +31,9 @@ def main(lease: float) -> None:
         retry_strategy="constant:0.1",
         max_retries=WITHOUT_END,
         max_deliveries=WITHOUT_END,
+        exclusive_keys=exclusive,
     )
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]))
+    main(**json.loads(sys.argv[1]))

@@ -2,8 +2,8 @@
 
     python -m benchmarks.faults.roles.publisher SCRIPT
 
-SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists) and the `seconds` that each
-runs, on average.
+SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists), the `seconds` that each
+runs on average, and of how many `keys` they are (0: none).
 """
 
 import json
@@ -43,7 +43,7 @@ class Unwanted(Exception):
 class Publisher:
     def __init__(self, script: dict[str, Any]) -> None:
         self.left: float = float("inf") if script["jobs"] is None else script["jobs"]
-        self.seconds = script["seconds"]
+        self.seconds, self.keys = script["seconds"], script["keys"]
         self.until = Path(script["until"])
 
     def run(self) -> None:
@@ -81,6 +81,7 @@ class Publisher:
         end = "fail" if chance < FAILING else "discard" if chance < FAILING + DISCARDED else "well"
         return Draft(
             payload={"seconds": random.uniform(0.5, 1.5) * self.seconds, "end": end},
+            key=str(random.randrange(self.keys)) if self.keys else None,
             priority=random.choice(PRIORITIES),
             delay=DELAY if random.random() < DELAYED else None,
         )

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from time import monotonic
+from types import ModuleType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from django.db import transaction
@@ -26,7 +27,7 @@ from benchmarks.faults.history import (
 )
 from benchmarks.faults.roles.surroundings import LEASE
 from pulljobs.outcomes import Held, Settlement
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, keys
 from pulljobs.storage.rows import Finished
 
 P = ParamSpec("P")
@@ -35,8 +36,9 @@ _inside = threading.local()
 
 
 def install(pen: Pen) -> None:
-    for name, wrap in WRAPPERS.items():
-        setattr(jobs, name, _once(getattr(jobs, name), wrap(pen, getattr(jobs, name))))
+    for module, name, wrap in WRAPPERS:
+        genuine = getattr(module, name)
+        setattr(module, name, _once(genuine, wrap(pen, genuine)))
 
 
 def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
@@ -116,9 +118,12 @@ def _when_written(using: str, note: Callable[[], None]) -> None:
     transaction.on_commit(note, using=using)
 
 
-WRAPPERS: Final[dict[str, Callable[[Pen, Callable[..., Any]], Callable[..., Any]]]] = {
-    "claim": _claim,
-    "renew": _renew,
-    "finish": _finish,
-    "abandon": _abandon,
-}
+Wrap = Callable[[Pen, Callable[..., Any]], Callable[..., Any]]
+
+WRAPPERS: Final[tuple[tuple[ModuleType, str, Wrap], ...]] = (
+    (jobs, "claim", _claim),
+    (keys, "claim", _claim),
+    (jobs, "renew", _renew),
+    (jobs, "finish", _finish),
+    (jobs, "abandon", _abandon),
+)
