@@ -127,7 +127,8 @@ def delete_consumer(
     using = settings().DATABASE
     with transaction.atomic(using=using):
         rows = Consumer.objects.using(using).select_for_update()
-        found = rows.filter(channel=channel, name=name, deleted_at=None).first()
+        mine = rows.filter(channel=channel, name=name, deleted_at=None)
+        found = None if NUL in name else mine.first()
         check(found)
         if found is None:
             return None
