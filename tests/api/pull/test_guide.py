@@ -1,0 +1,62 @@
+"""The guide's commands, word for word, in one shell."""
+
+import os
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from example_project.state import BASE_DIR
+from pulljobs.models import ArchivedJob, Job, Message
+from tests.requirements import require
+
+GUIDE = BASE_DIR / "docs" / "guides" / "pulling-over-http.md"
+SERVED_AT = "http://localhost:8000"
+MARK = "=== "
+
+
+@pytest.mark.processes
+def test_the_commands_of_the_guide(base: str, emptied: None, tmp_path: Path) -> None:
+    """Publish, pull, keep, settle, look and purge by curl alone; the admin shows what was done."""
+    require("curl")
+    User.objects.create_superuser("demo", password="demo")
+    blocks = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    script = f"\necho; echo '{MARK}'\n".join(blocks).replace(SERVED_AT, base)
+    told = _run(script, tmp_path).split(MARK)
+    (_, _, _, batch, pulled, renewed, acked, _, stands, shown, operated) = told
+    files = len(list((BASE_DIR / "example_project").glob("[a-z]*.py")))
+    assert Message.objects.count() == files + 6
+    types = Counter(Message.objects.values_list("content_type", flat=True))
+    assert types["image/png"] == types["application/xml"] == 1
+    assert types["text/x-python"] == files
+    assert sum(name.startswith("multipart/form-data") for name in types) == 1
+    assert batch.count("accepted") == 2
+    assert '"Priority": 9' in pulled
+    assert '"Status": "ok"' in renewed
+    assert all(text in acked for text in ('"Status": "ok"', '"Result": [{', "not_found"))
+    assert '"NumInFlight":2' in stands
+    assert base in stands
+    assert shown.count("DELIVERED") == 2, shown
+    assert all(text in operated for text in ("2999-12-31", '"paused"', '"PauseUntil":null'))
+    purged = ArchivedJob.objects.filter(reason="purged").count()
+    assert f'"Purged":{purged}' in operated
+    states = Counter(Job.objects.values_list("state", flat=True))
+    assert states == {"INFLIGHT": 2, "DEAD": purged}
+    assert ArchivedJob.objects.filter(state="DELIVERED").count() == 2
+
+
+def _run(script: str, directory: Path) -> str:
+    known = {"USER_NAME": "demo", "PASSWORD": "demo", "PROJECT": str(BASE_DIR)}
+    done = subprocess.run(
+        ["bash", "-eu", "-c", script],
+        cwd=directory,
+        env=os.environ | known,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
