@@ -1,4 +1,4 @@
-"""The sealed copies of tokens, kept under the newest key."""
+"""The sealed copies of tokens and signing secrets, kept under the newest key."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -20,21 +20,39 @@ class Rotation(NamedTuple):
     without_copy: int
 
 
+class Copy(NamedTuple):
+    party: Party
+    column: str
+    text: str | None
+    """None: no key opens it."""
+
+    @property
+    def sealed(self) -> str:
+        return str(getattr(self.party, self.column))
+
+
 def rotate() -> Rotation:
     """Seal every copy with the newest key; whoever is given a new token meanwhile keeps it."""
     resealed, kept, without_copy = 0, 0, 0
     unreadable: list[str] = []
-    for party in _parties():
-        token = party.shown_token()
-        if not party.token_sealed:
+    for copy in _copies():
+        if not copy.sealed:
             without_copy += 1
-        elif token is None:
-            unreadable.append(_words(party))
-        elif sealing.is_newest(party.token_sealed):
+        elif copy.text is None:
+            unreadable.append(_words(copy.party))
+        elif sealing.is_newest(copy.sealed):
             kept += 1
         else:
-            resealed += _reseal(party, token)
+            resealed += _reseal(copy, copy.text)
     return Rotation(resealed, kept, unreadable, without_copy)
+
+
+def _copies() -> Iterator[Copy]:
+    """Of all tokens, and of the secrets by which deliveries are signed, where there are some."""
+    for party in _parties():
+        yield Copy(party, "token_sealed", party.shown_token())
+        if isinstance(party, Consumer) and (secrets := party.signing_secrets_sealed):
+            yield Copy(party, "signing_secrets_sealed", sealing.unseal(secrets))
 
 
 def _parties() -> Iterator[Party]:
@@ -45,14 +63,11 @@ def _parties() -> Iterator[Party]:
     yield from consumers.order_by("pk").iterator(chunk_size=STEP)
 
 
-def _reseal(party: Party, token: str) -> int:
-    """Only the copy that was read, and nothing else of the row, not even when it changed."""
-    same = (
-        type(party)
-        ._default_manager.using(settings().DATABASE)
-        .filter(pk=party.pk, token_sealed=party.token_sealed)
-    )
-    return same.update(token_sealed=sealing.seal(token))
+def _reseal(copy: Copy, text: str) -> int:
+    """Only what was read, and nothing else of the row, not even when it changed."""
+    rows = type(copy.party)._default_manager.using(settings().DATABASE)
+    same = rows.filter(pk=copy.party.pk, **{copy.column: copy.sealed})
+    return same.update(**{copy.column: sealing.seal(text)})
 
 
 def _words(party: Party) -> str:

@@ -45,6 +45,19 @@ def test_all_are_resealed_once_and_keep_their_tokens(capsys: pytest.CaptureFixtu
         assert [party.shown_token() for party in made] == shown
 
 
+def test_signing_secrets_are_resealed_too() -> None:
+    old, new = new_key(), new_key()
+    with sealed_by(old):
+        *_others, billing = parties()
+        assert isinstance(billing, Consumer)
+        secret = billing.set_signing_secret()
+        billing.save()
+    with sealed_by(new, old):
+        assert tokens.rotate().resealed == 4
+    with sealed_by(new):
+        assert Consumer.objects.get().signing_secrets() == [secret]
+
+
 def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixture[str]) -> None:
     with sealed_by(new_key()):
         *_others, billing = parties()
