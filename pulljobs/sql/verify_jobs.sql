@@ -70,7 +70,8 @@ broken (promise, id) AS (
                 AND id <> page.id
         )
     UNION ALL
-    -- Nobody holds its key, and nothing that may be claimed would ever free it.
+    -- It is the next of its key, nobody holds that, and nothing that may be claimed would ever free it. (Those behind it may
+    -- wait through many moments in which their key passes from one job to the next.)
     SELECT 'parked_behind_something', id
     FROM page
     WHERE state = 'QUEUED'
@@ -82,7 +83,7 @@ broken (promise, id) AS (
                 AND consumer_id = page.consumer_id
                 AND key = page.key
                 AND reason IS NULL
-                AND (state = 'INFLIGHT' OR available_at IS NOT NULL)
+                AND (state = 'INFLIGHT' OR available_at IS NOT NULL OR id < page.id)
         )
     UNION ALL
     -- Later ones of its priority were claimed long after it could have been.
