@@ -33,7 +33,9 @@ class ModelPermission(BasePermission):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         needs: Needs = getattr(view, "needs", {})
-        return may(request, *needs[request.method or ""])
+        wanted = needs[request.method or ""]
+        self.message = f"It takes the permission {' and '.join(wanted)}: ask for it."
+        return may(request, *wanted)
 
 
 def may(request: Request, *permissions: str) -> bool:
