@@ -19,12 +19,13 @@ from tests.factories import USING, ConsumerFactory, claimed
 from tests.keyed import claim, deliver, ids, stuck, take
 from tests.sessions import Thread, at_once, blocked_by, counts, query, session, wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
 LATER = timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_stuck() -> Iterator[None]:
+def nothing_is_stuck(db: None) -> Iterator[None]:
     yield
     assert stuck() == []
 
@@ -68,6 +69,7 @@ class TestReject:
         with pytest.raises(KeyFull):
             send(consumer)
 
+    @committed
     def test_many_publishers_at_once_fill_it_exactly(self) -> None:
         """E52: of 50 parallel publishers exactly 10 are accepted."""
         consumer = bounded(10)
@@ -185,6 +187,7 @@ def accepted(consumer: Consumer) -> bool:
         return False
 
 
+@committed
 class TestDropOldest:
     def test_the_oldest_is_dead_and_archived(self) -> None:
         consumer = bounded(2, "drop_oldest")
@@ -231,6 +234,7 @@ class TestDropOldest:
         assert waiting(consumer) == ["b"]
         assert len(claim(consumer)) == 1
 
+    @committed
     def test_a_rollback_drops_nothing(self) -> None:
         consumer = bounded(1, "drop_oldest")
         send(consumer, "a")
@@ -240,12 +244,14 @@ class TestDropOldest:
         assert waiting(consumer) == ["a"]
         assert len(claim(consumer)) == 1
 
+    @committed
     def test_many_publishers_at_once_leave_as_many_as_may_wait(self) -> None:
         consumer = bounded(3, "drop_oldest")
         at_once(6, lambda number: [send(consumer, str(number)) for _time in range(5)])
         assert len(waiting(consumer)) == 3
         assert ArchivedJob.objects.count() == 27
 
+    @committed
     @pytest.mark.parametrize("overflow", ["drop_oldest", "replace"])
     def test_what_a_claim_takes_at_the_same_moment_gives_no_way(self, overflow: str) -> None:
         consumer = bounded(1, overflow, exclusive_keys=False)
@@ -315,6 +321,7 @@ class TestReplace:
         assert second.replaced == (first.job_ids[0],)
         assert waiting(other) == ["a", "b"]
 
+    @committed
     def test_its_key_goes_on_when_it_was_freed_meanwhile(self) -> None:
         """A parked job that is locked by a publisher can't be unparked: the publisher does it."""
         consumer = bounded(1, "replace")
@@ -349,6 +356,7 @@ def replace_and_wait(consumer: Consumer) -> None:
 
 
 class TestOpenPublishers:
+    @committed
     @pytest.mark.parametrize("overflow", ["reject", "drop_oldest", "replace"])
     def test_one_whose_transaction_stays_open_stops_no_claim_of_the_key(
         self, overflow: str
@@ -374,6 +382,7 @@ class TestOpenPublishers:
             OPEN.clear()
         publishing.result()
 
+    @committed
     def test_one_that_drops_a_job_stops_no_claim_of_the_others(self) -> None:
         consumer = bounded(3, "drop_oldest")
         made = [send(consumer, payload).job_ids[0] for payload in "abc"]
@@ -385,6 +394,7 @@ class TestOpenPublishers:
             OPEN.clear()
         publishing.result()
 
+    @committed
     def test_a_second_publisher_of_the_key_waits_and_of_others_does_not(self) -> None:
         consumer = bounded(1)
         publishing = Thread(lambda: replace_and_wait(consumer))

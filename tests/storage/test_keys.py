@@ -1,7 +1,9 @@
 """Exclusive keys: one job of a key at a time, the first one first, and nobody else waits for it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.db import transaction
@@ -12,19 +14,22 @@ from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import Reason
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, listen
+from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import Refusal
+from pulljobs.storage.statements import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
 from tests.keyed import claim, deliver, exclusive, ids, parked, queued, stuck, take
 from tests.sessions import Thread, blocked_by, pass_time, query, run, session, wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
 SOON = timedelta(milliseconds=50)
 LATER = timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_stuck() -> Iterator[None]:
+def nothing_is_stuck(db: None) -> Iterator[None]:
     """After every test: no parked job whose key is free."""
     yield
     assert stuck() == []
@@ -92,6 +97,7 @@ class TestClaim:
         query("UPDATE pulljobs_job SET available_at = clock_timestamp()")
         assert ids(claim(consumer)) == [later]
 
+    @committed
     def test_a_key_that_another_claim_has_locked_is_passed_without_waiting(self) -> None:
         consumer = exclusive()
         _a, b = queued(consumer, "ab")
@@ -103,6 +109,7 @@ class TestClaim:
             assert found.next_due < timedelta(seconds=1)
         assert len(claim(consumer)) == 1
 
+    @committed
     def test_one_puller_finds_what_it_had_to_pass(self) -> None:
         """Its floor stays before it."""
         consumer = exclusive()
@@ -114,6 +121,7 @@ class TestClaim:
             assert puller.claim(10).jobs == []
         assert [job.id for job, _message in puller.claim(10).jobs] == [a]
 
+    @committed
     def test_a_publisher_whose_transaction_stays_open_stops_nobody(self) -> None:
         consumer = exclusive()
         first, second = queued(consumer, "aa")
@@ -131,6 +139,7 @@ class TestClaim:
         assert done == [first, second]
         assert ids(claim(consumer)) == [a, b]
 
+    @committed
     def test_first_in_first_out_counts_by_id_among_committed_jobs(self) -> None:
         consumer = exclusive()
         publishing = Thread(lambda: publish_and_wait(consumer, "a"))
@@ -148,6 +157,7 @@ class TestClaim:
             assert ids(held) == [expected]
             deliver(*held)
 
+    @committed
     def test_a_rollback_of_a_claim_leaves_everything_as_it_was(self) -> None:
         consumer = exclusive()
         first, *_rest = queued(consumer, "aa")
@@ -331,13 +341,25 @@ class TestFreeing:
         assert ids(claim(consumer)) == [first]
 
     def test_a_dead_worker_gives_its_keys_back(self) -> None:
-        from uuid import uuid4
-
         consumer, node = exclusive(), uuid4()
         first, *_rest = queued(consumer, "aa")
         assert Puller(USING, consumer, node_id=node).claim(5).jobs
         pulling.abandon(node, frozenset())
         assert ids(claim(consumer)) == [first]
+
+    @committed
+    @pytest.mark.parametrize("event", ["deliver", "kill"])
+    def test_who_waits_for_the_next_of_the_key_is_woken(self, event: str) -> None:
+        """E58"""
+        if behind_pooler(USING):
+            pytest.skip("LISTEN needs a connection of its own")
+        consumer = exclusive()
+        queued(consumer, "aa")
+        [held] = claim(consumer)
+        with closing(Listener(USING)) as listener:
+            listen.wait(USING, [consumer.pk], uuid4(), LATER)
+            FREEING[event](held)
+            assert listener.heard(timedelta(seconds=20)) == {consumer.pk}
 
     def test_a_key_without_jobs_is_forgotten(self) -> None:
         consumer = exclusive()
@@ -346,6 +368,7 @@ class TestFreeing:
             deliver(*held)
         assert not ExclusiveKey.objects.exists()
 
+    @committed
     def test_freeing_waits_for_a_claim_that_parks(self) -> None:
         """Or it would not see what was parked behind its job a moment before."""
         consumer = exclusive()
@@ -361,6 +384,7 @@ class TestFreeing:
             finishing.result()
         assert ids(claim(consumer)) == [second]
 
+    @committed
     def test_a_job_claimed_again_before_its_key_was_freed_keeps_it(self) -> None:
         consumer = exclusive(hold_key_on_retry=False)
         queued(consumer, "aa")
@@ -393,6 +417,7 @@ class TestSweep:
         assert set(ExclusiveKey.objects.values_list("key", flat=True)) == {"a", "b"}
         assert parked() == before
 
+    @committed
     def test_it_waits_for_nobody(self) -> None:
         consumer = exclusive()
         queued(consumer, "a")
@@ -449,6 +474,7 @@ class TestTake:
         claim(consumer)
         assert take(consumer, first) is None
 
+    @committed
     def test_of_many_who_take_and_claim_one_gets_the_key(self) -> None:
         consumer = exclusive()
         first, _second = queued(consumer, "aa")

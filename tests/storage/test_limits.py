@@ -22,7 +22,8 @@ from pulljobs.storage.statements import behind_pooler
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import Thread, at_once, blocked_by, contents, query, run, session, wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
 MINUTE = timedelta(minutes=1)
 LONG = timedelta(seconds=20)
 
@@ -74,6 +75,7 @@ class TestPause:
         operating.pause(job.consumer, timezone.now() + MINUTE)
         assert pulling.take(job.consumer, job.id, State.QUEUED) is Refusal.PAUSED
 
+    @committed
     def test_its_end_wakes_who_waits(self, listener: Listener) -> None:
         consumer = ConsumerFactory.create()
         listen.wait(USING, [consumer.pk], uuid4(), MINUTE)
@@ -135,6 +137,7 @@ class TestInFlight:
         assert pulling.take(consumer, second, State.QUEUED) is Refusal.MAX_IN_FLIGHT
         assert Job.objects.get(id=second).deliveries == 0
 
+    @committed
     def test_a_bound_set_later_is_obeyed_at_once(self) -> None:
         consumer = ConsumerFactory.create()
         published(consumer, 10)
@@ -145,6 +148,7 @@ class TestInFlight:
         Consumer.objects.update(max_in_flight=None)
         assert len(puller.claim(10).jobs) == 7
 
+    @committed
     def test_many_claimers_never_hold_more(self) -> None:
         consumer = ConsumerFactory.create(max_in_flight=5)
         made = published(consumer, 200)
@@ -165,6 +169,7 @@ class TestInFlight:
         assert sorted(done) == sorted(made)
         assert max(seen) == 5
 
+    @committed
     def test_a_claim_waits_for_one_that_counts(self) -> None:
         consumer = ConsumerFactory.create(max_in_flight=1)
         published(consumer, 2)
@@ -175,6 +180,7 @@ class TestInFlight:
             other.commit()
             assert len(claiming.result().jobs) == 1
 
+    @committed
     def test_a_finish_that_makes_room_wakes_who_waits(self, listener: Listener) -> None:
         bounded, free = ConsumerFactory.create(max_in_flight=1), ConsumerFactory.create()
         for consumer in (bounded, free):
@@ -198,6 +204,7 @@ def sized(consumer: Consumer, *sizes: int) -> list[int]:
 
 
 class TestBytes:
+    @committed
     def test_what_fits_is_claimed_and_the_next_is_untouched(self) -> None:
         """E18"""
         consumer = ConsumerFactory.create()
@@ -211,6 +218,7 @@ class TestBytes:
         assert len(set(left) & set(before["pulljobs_job"])) == 1
         assert [job.id for job, _message in puller.claim(10).jobs] == made[2:]
 
+    @committed
     def test_a_first_job_that_is_too_large_stays_as_it_was(self) -> None:
         """E18"""
         consumer = ConsumerFactory.create()
@@ -271,6 +279,7 @@ class TestRequests:
             published(consumer)
             assert Puller(USING, consumer).claim(1, request_id="r").jobs
 
+    @committed
     def test_repeats_at_the_same_moment_get_one_claim(self) -> None:
         consumer = ConsumerFactory.create()
         published(consumer, 20)
@@ -278,6 +287,7 @@ class TestRequests:
         assert len({tuple(held(claim)) for claim in claims}) == 1
         assert Job.objects.filter(state="INFLIGHT").count() == 2
 
+    @committed
     def test_a_repeat_waits_for_the_first_and_skips_none(self) -> None:
         """What it found while it waited stays for the next claim, floors or not."""
         consumer = ConsumerFactory.create()
