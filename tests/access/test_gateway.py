@@ -102,6 +102,7 @@ def test_what_is_no_signature_is_401(signed: str | None) -> None:
         f"t={int(time.time())},v1=",
         f"t={int(time.time())},v1=\u00e4",
     ],
+    ids=["another body", "another secret", "empty", "no digits"],
 )
 def test_a_wrong_signature_is_403(signed: str) -> None:
     assert call(signed).status_code == 403
