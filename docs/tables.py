@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from pulljobs import conf
+from pulljobs.api.schema.page import page as http
 from pulljobs.states import TRANSITIONS, State
 from pulljobs.storage.promises import PASSING, PROMISES
 
@@ -57,6 +58,7 @@ def promises() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "http": http,
     "states": states,
     "settings": settings,
     "promises": promises,

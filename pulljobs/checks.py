@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import timedelta
+from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,7 +18,17 @@ from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
 from pulljobs import sealing
-from pulljobs.conf import OF_DRF, SETTING, Access, Settings, load, mistyped, settings, unknown
+from pulljobs.conf import (
+    OF_DRF,
+    SCOPES,
+    SETTING,
+    Access,
+    Settings,
+    load,
+    mistyped,
+    settings,
+    unknown,
+)
 from pulljobs.errors import ConfigurationError
 
 REQUEST_IDS = "pulljobs.api.middleware.request_id"
@@ -111,6 +122,12 @@ def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
     if settings.API_ACCESS not in list(Access):
         words = ", ".join(Access)
         yield Error(f"{SETTING}['API_ACCESS'] must be one of: {words}.", id="pulljobs.E009")
+    for scope in settings.THROTTLES.keys() - SCOPES:
+        nearest = "".join(get_close_matches(str(scope), SCOPES, 1, 0))
+        yield Error(
+            f"{SETTING}['THROTTLES'][{scope!r}] is no route; did you mean {nearest!r}?",
+            id="pulljobs.E013",
+        )
     for scope, rate in settings.THROTTLES.items():
         if not (isinstance(rate, str) and RATE.fullmatch(rate)):
             yield Error(

@@ -25,6 +25,15 @@ OF_DRF = tuple(
 )
 
 
+SCOPES = frozenset({
+    "ack", "app-status", "broadcast", "broadcast-batch", "channel", "channels", "consumer",
+    "consumers", "dlq", "dlq-status", "info", "job", "job-status", "lookup", "message", "messages",
+    "messages-status", "metrics", "openapi", "pause", "producer", "producers", "pull",
+    "queued-jobs", "renew", "requeue-dead-job", "scheduled-message", "scheduled-messages",
+})  # fmt: skip
+"""The routes of the API, by whose names calls are throttled."""
+
+
 class Access(StrEnum):
     """Who may manage and read over HTTP."""
 

@@ -8,7 +8,9 @@ from django.core.cache import cache
 from django.core.checks import run_checks
 from django.test import override_settings
 
+from pulljobs.api.schema.document import routes
 from pulljobs.api.throttling import seconds_to_wait
+from pulljobs.conf import SCOPES
 from tests.api.caller import Caller, subscription
 
 
@@ -70,3 +72,14 @@ def test_a_rate_that_is_none_is_told_by_a_check(rate: object) -> None:
     with override_settings(PULLJOBS={"THROTTLES": {"pull": rate}}):
         [problem] = [one for one in run_checks() if str(one.id).startswith("pulljobs")]
     assert problem.id == "pulljobs.E010"
+
+
+def test_a_scope_that_is_no_route_is_told_by_a_check() -> None:
+    """It would limit nothing."""
+    with override_settings(PULLJOBS={"THROTTLES": {"queued-job": "1/s"}}):
+        [problem] = [one for one in run_checks() if str(one.id).startswith("pulljobs")]
+    assert (problem.id, "did you mean 'queued-jobs'" in str(problem)) == ("pulljobs.E013", True)
+
+
+def test_scopes_are_the_routes_but_those_of_health() -> None:
+    assert {route.name for route in routes()} - {"livez", "readyz"} == SCOPES
