@@ -11,11 +11,11 @@ from django.contrib.auth.models import User
 from django.test import override_settings
 from pytest_django.live_server_helper import LiveServer
 
+from example_project.state import BASE_DIR
 from pulljobs.models import Channel, Job, Message, Producer
-from tests.api.test_guide import GUIDE
 from tests.requirements import require
 
-TEXT = (GUIDE.parent / "broker-protocol.md").read_text("utf-8")
+TEXT = (BASE_DIR / "docs" / "guides" / "broker-protocol.md").read_text("utf-8")
 JSON = re.compile(r"^\{.*\}$", re.MULTILINE)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
