@@ -385,10 +385,14 @@ class TestOpenPublishers:
     @committed
     def test_one_that_drops_a_job_stops_no_claim_of_the_others(self) -> None:
         consumer = bounded(3, "drop_oldest")
+        send(consumer, "first")
+        held = claim(consumer)
         made = [send(consumer, payload).job_ids[0] for payload in "abc"]
+        assert claim(consumer) == []
         publishing = Thread(lambda: replace_and_wait(consumer))
         try:
             wait_until(lambda: OPEN == [True])
+            deliver(*held)
             assert ids(claim(consumer)) == [made[1]]
         finally:
             OPEN.clear()

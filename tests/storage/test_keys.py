@@ -53,6 +53,17 @@ class TestClaim:
             deliver(*held)
         assert order == made
 
+    def test_what_is_published_while_its_key_is_busy_waits(self) -> None:
+        """E54"""
+        consumer = exclusive()
+        queued(consumer, "a")
+        held = claim(consumer)
+        [second] = queued(consumer, "a")
+        assert claim(consumer) == []
+        assert parked() == {second}
+        deliver(*held)
+        assert ids(claim(consumer)) == [second]
+
     def test_free_keys_do_not_wait_behind_a_busy_one(self) -> None:
         consumer = exclusive()
         busy, *rest = queued(consumer, "a" * 20 + "bcd")
