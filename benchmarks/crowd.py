@@ -24,11 +24,9 @@ class Place(NamedTuple):
 
 @dataclass
 class Crowd:
-    """What they got; `at` are Unix times of the last byte, by message."""
+    """`at` are Unix times of the last byte, by message."""
 
     at: dict[str, float]
-    waiting: int = 0
-    refused: int = 0
 
 
 def make_consumers(count: int) -> list[str]:
@@ -68,7 +66,7 @@ async def _linger(crowd: Crowd, places: Sequence[Place], until: float) -> None:
 async def _client(crowd: Crowd, place: Place) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
     try:
-        pull = {"Expires": EXPIRES}
+        pull: dict[str, Any] = {"Expires": EXPIRES}
         path, body = "pull", pull
         while True:
             answer = await _post(reader, writer, place, path, body)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from itertools import cycle
@@ -35,6 +35,8 @@ START_SECONDS: Final = 60.0
 class Sampled(NamedTuple):
     threads: int
     connections: int
+    cpu_seconds: float
+    """While messages were published."""
 
 
 def run(options: argparse.Namespace) -> None:
@@ -56,18 +58,22 @@ def measure(clients: int, consumers: int, rate: float, seconds: float) -> dict[s
     with served() as (process, port):
         begin = time.time() + GATHER_SECONDS
         end = begin + seconds
-        gathered, committed, sampled = in_processes(
-            [
-                lambda: crowd.linger(port, names, clients, end + LAST_SECONDS),
-                lambda: _publish(names, rate, begin, end),
-                lambda: _sample(process, end + LAST_SECONDS),
-            ]
-        )
-    return _row(clients, consumers, gathered, committed, sampled)
+        works: list[Callable[[], Any]] = [
+            lambda: crowd.linger(port, names, clients, end + LAST_SECONDS),
+            lambda: _publish(names, rate, begin, end),
+            lambda: _sample(process, begin, end),
+        ]
+        gathered, committed, sampled = in_processes(works)
+    return _row(clients, consumers, seconds, gathered, committed, sampled)
 
 
 def _row(
-    clients: int, consumers: int, gathered: Crowd, committed: dict[str, float], sampled: Sampled
+    clients: int,
+    consumers: int,
+    seconds: float,
+    gathered: Crowd,
+    committed: dict[str, float],
+    sampled: Sampled,
 ) -> dict[str, Any]:
     took = [gathered.at[id] - at for id, at in committed.items() if id in gathered.at]
     p50, p99 = percentiles(took)
@@ -75,22 +81,24 @@ def _row(
         "pulls": clients,
         "consumers": consumers,
         "messages": len(committed),
+        "messages/s": len(committed) / seconds,
         "lost": len(committed) - len(took),
         "p50 ms": p50,
         "p99 ms": p99,
         "longest ms": max(took, default=0.0) * 1000,
+        "cpu ms": sampled.cpu_seconds * 1000 / max(len(committed), 1),
         "most threads": sampled.threads,
         "most connections": sampled.connections,
     }
 
 
 def _publish(names: list[str], rate: float, begin: float, end: float) -> dict[str, float]:
-    """When each was committed, by message id; at an even pace."""
+    """When each was committed, by message id; at an even pace, or slower if it can't be kept."""
     committed: dict[str, float] = {}
     due = begin
     for name in cycle(names):
         time.sleep(max(0.0, due - time.time()))
-        if due >= end:
+        if time.time() >= end:
             return committed
         with transaction.atomic():
             at: list[float] = []
@@ -101,19 +109,24 @@ def _publish(names: list[str], rate: float, begin: float, end: float) -> dict[st
     return committed
 
 
-def _sample(process: int, until: float) -> Sampled:
-    """The most that the process has at any look."""
+def _sample(process: int, begin: float, end: float) -> Sampled:
+    """The most that the process has at any look, and what it takes of a processor."""
     threads = connections = 0
-    while time.time() < until:
-        status = Path(f"/proc/{process}/status").read_text()
-        [line] = [line for line in status.splitlines() if line.startswith("Threads:")]
-        threads = max(threads, int(line.split()[1]))
+    time.sleep(max(0.0, begin - time.time()))
+    used = _cpu_seconds(process)
+    while time.time() < end:
+        threads = max(threads, len(list(Path(f"/proc/{process}/task").iterdir())))
         rows = query(
             f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{APPLICATION}'"
         )
         connections = max(connections, int(str(rows[0][0])))
         time.sleep(SAMPLE_SECONDS)
-    return Sampled(threads, connections)
+    return Sampled(threads, connections, _cpu_seconds(process) - used)
+
+
+def _cpu_seconds(process: int) -> float:
+    user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

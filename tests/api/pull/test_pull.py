@@ -11,9 +11,9 @@ from django.db.models.functions import Now
 from pulljobs import ids, operating, pulling
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
-from tests.api.caller import Subscription, kill, publish, subscription
-from tests.api.pull.serving import LONG, Puller, in_flight, lingering, said, waiting
-from tests.sessions import at_once, contents, pass_time, wait_until
+from tests.api.caller import Subscription, publish, subscription
+from tests.api.pull.serving import LONG, Puller, lingering, said, waiting
+from tests.sessions import contents, pass_time, wait_until
 
 REFUSED = [
     (b'{"Batch": 101}', 409, "exceeded_max_Batch", "100"),
@@ -338,52 +338,6 @@ def test_a_job_that_was_released_goes_to_who_waits(puller: Puller) -> None:
     puller.ack(said(held, "RELEASE"))
     [again] = lingering.result().json()["Result"]
     assert (again["ID"], again["Deliveries"]) == (held["ID"], 1)
-
-
-def test_a_repeated_request_gets_the_same_claim(puller: Puller) -> None:
-    publish()
-    publish()
-    first = puller.taken(Batch=1, RequestID="r")
-    assert puller.taken(Batch=1, RequestID="r") == first
-    assert puller.taken(Batch=5, RequestID="r", Expires=LONG) == first
-    assert in_flight() == 1
-    assert len(puller.taken(Batch=5, RequestID="s")) == 1
-
-
-def test_a_repeat_gets_what_is_still_held(puller: Puller) -> None:
-    for _ in range(3):
-        publish()
-    first, second, third = puller.taken(Batch=3, RequestID="r")
-    puller.ack(said(first, "DELIVERED"))
-    kill(ids.decode(third["ID"]))
-    assert puller.taken(Batch=3, RequestID="r") == [second]
-
-
-def test_a_repeat_beside_the_first_gets_the_same(puller: Puller) -> None:
-    for _ in range(8):
-        publish()
-    taken = at_once(4, lambda n: puller.taken(Batch=2, RequestID="r"))
-    assert taken == [taken[0]] * 4
-    assert in_flight() == 2
-
-
-def test_a_request_that_lingered_is_repeated(puller: Puller) -> None:
-    """Its answer was lost: the same jobs come again."""
-    lingering = puller.lingering(RequestID="r")
-    publish()
-    taken = lingering.result().json()["Result"]
-    assert puller.taken(RequestID="r", Expires=LONG) == taken
-
-
-def test_after_the_lease_a_request_claims_anew(puller: Puller) -> None:
-    Consumer.objects.update(retry_delays=[0.0])
-    publish()
-    [before] = puller.taken(RequestID="r")
-    pass_time()
-    pulling.reap()
-    [after] = puller.taken(RequestID="r", Expires=LONG)
-    assert (after["ID"], after["RetryCount"]) == (before["ID"], 1)
-    assert after["LeaseToken"] != before["LeaseToken"]
 
 
 def test_incremental_timeout_makes_the_lease_longer(puller: Puller) -> None:

@@ -1,0 +1,53 @@
+"""RequestID: a repeat gets the same claim, so an answer that was lost costs nothing."""
+
+from pulljobs import ids, pulling
+from pulljobs.models import Consumer
+from tests.api.caller import kill, publish
+from tests.api.pull.serving import LONG, Puller, in_flight, said
+from tests.sessions import at_once, pass_time
+
+
+def test_a_repeated_request_gets_the_same_claim(puller: Puller) -> None:
+    publish()
+    publish()
+    first = puller.taken(Batch=1, RequestID="r")
+    assert puller.taken(Batch=1, RequestID="r") == first
+    assert puller.taken(Batch=5, RequestID="r", Expires=LONG) == first
+    assert in_flight() == 1
+    assert len(puller.taken(Batch=5, RequestID="s")) == 1
+
+
+def test_a_repeat_gets_what_is_still_held(puller: Puller) -> None:
+    for _ in range(3):
+        publish()
+    first, second, third = puller.taken(Batch=3, RequestID="r")
+    puller.ack(said(first, "DELIVERED"))
+    kill(ids.decode(third["ID"]))
+    assert puller.taken(Batch=3, RequestID="r") == [second]
+
+
+def test_a_repeat_beside_the_first_gets_the_same(puller: Puller) -> None:
+    for _ in range(8):
+        publish()
+    taken = at_once(4, lambda n: puller.taken(Batch=2, RequestID="r"))
+    assert taken == [taken[0]] * 4
+    assert in_flight() == 2
+
+
+def test_a_request_that_lingered_is_repeated(puller: Puller) -> None:
+    """Its answer was lost: the same jobs come again."""
+    lingering = puller.lingering(RequestID="r")
+    publish()
+    taken = lingering.result().json()["Result"]
+    assert puller.taken(RequestID="r", Expires=LONG) == taken
+
+
+def test_after_the_lease_a_request_claims_anew(puller: Puller) -> None:
+    Consumer.objects.update(retry_delays=[0.0])
+    publish()
+    [before] = puller.taken(RequestID="r")
+    pass_time()
+    pulling.reap()
+    [after] = puller.taken(RequestID="r", Expires=LONG)
+    assert (after["ID"], after["RetryCount"]) == (before["ID"], 1)
+    assert after["LeaseToken"] != before["LeaseToken"]
