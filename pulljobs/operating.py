@@ -113,11 +113,13 @@ def maintain() -> Upkeep:
     """Make partitions ahead; drop what is older than the retention, if one is set."""
     using, now = settings().DATABASE, settings()
     made = partitions.make_ahead(using, now.PARTITIONS_AHEAD)
+    nodes.forget_waits(using)
     if now.RETENTION is None:
         return Upkeep(made, [])
     dropped = partitions.drop_before(using, now.RETENTION)
     partitions.forget_publications(using, now.RETENTION)
     scheduled.forget(using, now.RETENTION)
+    nodes.forget(using, now.RETENTION)
     return Upkeep(made, dropped)
 
 

@@ -1,13 +1,15 @@
 """Rows of processes: registered at boot, kept alive by heartbeats, marked when they stop."""
 
-from datetime import datetime
-from typing import Any, cast
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
 from uuid import UUID
 
 from django.db import connections
 from django.db.models.functions import Now
 
-from pulljobs.models import Node, PullWaiter
+from pulljobs.models import Lease, Node, PullWaiter
+
+WAITS_KEPT: Final = timedelta(hours=1)
 
 
 def register(
@@ -37,6 +39,18 @@ def stop(using: str, node_id: UUID) -> None:
     """The process waits for nothing any more; its row stays, for the archive names it."""
     PullWaiter.objects.using(using).filter(node_id=node_id).delete()
     Node.objects.using(using).filter(id=node_id).update(stopped_at=Now())
+
+
+def forget(using: str, age: timedelta) -> None:
+    """Those that have not been heard of for so long, and hold nothing."""
+    held = Lease.objects.using(using).exclude(node_id=None).values("node_id")
+    old = Node.objects.using(using).filter(heartbeat_at__lt=Now() - age)
+    old.exclude(id__in=held).delete()
+
+
+def forget_waits(using: str) -> None:
+    """Of processes that ended without a word."""
+    PullWaiter.objects.using(using).filter(waiting_until__lt=Now() - WAITS_KEPT).delete()
 
 
 def clock(using: str) -> datetime:

@@ -1,0 +1,71 @@
+"""Processes that claim or serve, and what they said of themselves with their last heartbeat."""
+
+import json
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from pulljobs.admin import looks
+from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.conf import settings
+from pulljobs.models import Node
+
+MISSED_BEATS = 2
+
+
+@admin.register(Node)
+class NodeAdmin(ReadOnlyAdmin):
+    ordering = ("-heartbeat_at",)
+    list_display = ("name", "kind", "stands", "started", "heard", "held_back")
+    list_filter = ("kind",)
+    list_per_page = 50
+    fieldsets = (
+        (None, {"fields": ("name", "kind", "address", "stands", "started", "heard")}),
+        ("Its report", {"fields": ("said",)}),
+    )
+    readonly_fields = ("stands", "started", "heard", "said")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.annotate(now=Now())
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return ChangeList
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        return lookup == "kind__exact"
+
+    @admin.display(description="stands")
+    def stands(self, node: Any) -> str:
+        """By its heartbeats; what a silent one holds stays held until its leases end."""
+        if node.stopped_at is not None:
+            return "stopped"
+        silence = node.now - node.heartbeat_at
+        if silence > MISSED_BEATS * settings().HEARTBEAT_INTERVAL:
+            return f"silent for {silence.total_seconds():.0f} s"
+        dead = [name for name, loop in node.report.get("loops", {}).items() if not loop["alive"]]
+        return f"not well: {', '.join(dead)}" if dead else "alive"
+
+    @admin.display(description="holds back")
+    def held_back(self, node: Node) -> str:
+        """Consumers whose jobs fail in a row."""
+        circuits = node.report.get("circuits", {})
+        shown = [f"{place} (level {circuit['level']})" for place, circuit in circuits.items()]
+        return ", ".join(shown) or looks.NOTHING
+
+    @admin.display(description="started at")
+    def started(self, node: Node) -> str:
+        return looks.moment(node.started_at)
+
+    @admin.display(description="last heartbeat")
+    def heard(self, node: Node) -> str:
+        return looks.moment(node.heartbeat_at)
+
+    @admin.display(description="report")
+    def said(self, node: Node) -> SafeString | str:
+        return looks.preformatted(json.dumps(node.report, indent=2)) if node.report else "none"

@@ -1,0 +1,57 @@
+"""The list of processes shows which of them live, and what they hold back."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from pulljobs import operating
+from pulljobs.models import Node, PullWaiter
+from pulljobs.storage import listen, nodes
+from tests.factories import USING, ConsumerFactory, claimed, published
+
+pytestmark = pytest.mark.django_db
+
+
+def test_e80_silent_node_is_shown_as_such_after_two_heartbeats(reader: Client) -> None:
+    alive, silent, stopped = uuid4(), uuid4(), uuid4()
+    for name, node in {"a": alive, "b": silent, "c": stopped}.items():
+        nodes.register(USING, node, f"host-{name}:1")
+    Node.objects.filter(pk=silent).update(heartbeat_at=Now() - timedelta(seconds=25))
+    nodes.stop(USING, stopped)
+    circuits = {"orders/invoicing": {"state": "open", "level": 3, "seconds": 8}}
+    nodes.beat(USING, alive, {"circuits": circuits, "loops": {"fetcher": {"alive": True}}})
+    page = reader.get(reverse("admin:pulljobs_node_changelist")).content.decode()
+    assert "silent for 25 s" in page
+    assert ">alive<" in page
+    assert ">stopped<" in page
+    assert "orders/invoicing (level 3)" in page
+
+
+def test_page_of_a_node_shows_its_report_and_changes_nothing(reader: Client) -> None:
+    node = uuid4()
+    nodes.register(USING, node, "host:1")
+    nodes.beat(USING, node, {"loops": {"fetcher": {"alive": False}}, "held": 7})
+    page = reader.get(reverse("admin:pulljobs_node_change", args=[node])).content.decode()
+    assert "not well: fetcher" in page
+    assert "&quot;held&quot;: 7" in page
+    assert 'type="submit" value="Save"' not in page
+
+
+@override_settings(PULLJOBS={"RETENTION": timedelta(days=1)})
+def test_maintenance_forgets_old_nodes_that_hold_nothing_and_old_waits() -> None:
+    old, holding, young = uuid4(), uuid4(), uuid4()
+    for node in (old, holding, young):
+        nodes.register(USING, node, "host:1")
+    Node.objects.exclude(pk=young).update(heartbeat_at=Now() - timedelta(days=2))
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    claimed(consumer, node_id=holding)
+    for node, patience in ((old, timedelta(days=-1)), (young, timedelta(days=1))):
+        listen.wait(USING, [consumer.pk], node, patience)
+    operating.maintain()
+    assert set(Node.objects.values_list("pk", flat=True)) == {holding, young}
+    assert set(PullWaiter.objects.values_list("node_id", flat=True)) == {young}
