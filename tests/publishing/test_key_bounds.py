@@ -26,6 +26,7 @@ LATER = timedelta(hours=1)
 
 @pytest.fixture(autouse=True)
 def nothing_is_stuck(db: None) -> Iterator[None]:
+    query("SET lock_timeout = '15s'")
     yield
     assert stuck() == []
 

@@ -30,7 +30,8 @@ LATER = timedelta(hours=1)
 
 @pytest.fixture(autouse=True)
 def nothing_is_stuck(db: None) -> Iterator[None]:
-    """After every test: no parked job whose key is free."""
+    """After every test: no parked job whose key is free. And whatever waits for a lock fails."""
+    query("SET lock_timeout = '15s'")
     yield
     assert stuck() == []
 
