@@ -71,13 +71,11 @@ def dead(using: str, consumer: Consumer, cut: Cut) -> list[Standing]:
 
 def standings(using: str, message_id: int) -> list[Standing]:
     """One a consumer whose job was not deleted, in the order of the consumers' rows."""
-    archive = ArchivedJob.objects.using(using).filter(state=State.DELIVERED)
-    found = _standings(
-        using,
-        list(Job.objects.using(using).filter(message_id=message_id)),
-        list(archive.filter(message_id=message_id)),
-    )
-    return sorted(found, key=lambda one: one.consumer.pk)
+    live = list(Job.objects.using(using).filter(message_id=message_id))
+    # Read after them, so that one that is delivered meanwhile is in either.
+    archive = ArchivedJob.objects.using(using).exclude(job_id__in=[job.id for job in live])
+    delivered = archive.filter(message_id=message_id, state=State.DELIVERED)
+    return sorted(_standings(using, live, list(delivered)), key=lambda one: one.consumer.pk)
 
 
 def standing(using: str, job_id: int) -> Standing | None:
