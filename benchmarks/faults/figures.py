@@ -14,7 +14,7 @@ from benchmarks.faults.history import (
     RENEWED,
     Line,
 )
-from benchmarks.faults.kinds import Start
+from benchmarks.faults.server import Start
 from benchmarks.faults.tenures import NEVER, Tenure
 
 BEFORE: Final = 5.0

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -14,7 +14,7 @@ from psycopg import sql
 from benchmarks.faults.plan import Plan
 from benchmarks.faults.processes import Cast, Process
 from benchmarks.faults.roles import clock
-from benchmarks.faults.server import NAME, Server
+from benchmarks.faults.server import NAME, Server, Start
 
 CLOCK_SECONDS: Final = 600.0
 CUTS: Final = 3
@@ -33,11 +33,6 @@ UNLUCKY: Final = "faults_row"
 ALL_LUCKY: Final = f"ALTER TABLE pulljobs_archived_job DROP CONSTRAINT IF EXISTS {UNLUCKY}"
 WRITABLE: Final = "RESET default_transaction_read_only"
 MINE: Final = f"datname = current_database() AND usename = '{NAME}'"
-
-
-class Start(NamedTuple):
-    stopped_at: float
-    started_at: float
 
 
 @dataclass
@@ -77,10 +72,7 @@ def stop(stage: Stage) -> None:
 
 def restart(stage: Stage) -> None:
     """`immediate` stop and start of PostgreSQL."""
-    stopped = time.monotonic()
-    stage.server.stop(signal.SIGQUIT)
-    stage.server.start()
-    stage.starts.append(Start(stopped, time.monotonic()))
+    stage.starts.append(stage.server.restart())
 
 
 def terminate(stage: Stage) -> None:

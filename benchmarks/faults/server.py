@@ -3,11 +3,12 @@
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
@@ -31,18 +32,31 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
+class Start(NamedTuple):
+    stopped_at: float
+    started_at: float
+
+
 class Server:
     """In a state directory of its own; up while this process lives, unless it is stopped."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
+        self._restarting = threading.Lock()
+
+    def restart(self) -> Start:
+        """Stopped `immediate`: nothing is written back, the next start recovers."""
+        with self._restarting:
+            stopped = time.monotonic()
+            self.stop(signal.SIGQUIT)
+            self.start()
+            return Start(stopped, time.monotonic())
 
     def start(self) -> None:
         with _environment(STATE, str(self.state)):
             launcher.ensure_running()
 
-    def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
-        """SIGQUIT is PostgreSQL's `immediate`: nothing is written back, the next start recovers."""
+    def stop(self, how: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.kill(int(self.place.pid_file.read_text().splitlines()[0]), how)
         wait_for(self._is_down, "the server's end")

@@ -18,8 +18,7 @@ django.setup()
 
 from django.db import DatabaseError, InterfaceError, connection  # noqa: E402  Django first
 
-from benchmarks.faults.history import STARTED, Entry  # noqa: E402
-from benchmarks.faults.roles.surroundings import LEASE, pen  # noqa: E402
+from benchmarks.faults.roles.surroundings import LEASE  # noqa: E402
 from pulljobs import outcomes, pulling  # noqa: E402
 from pulljobs.models import Consumer  # noqa: E402
 from pulljobs.outcomes import Held, Settlement  # noqa: E402
@@ -69,9 +68,7 @@ class Claimer:
         claim = puller.claim(random.randint(1, BATCH))
         if claim.taken is None:
             return []
-        held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
-        pen().write(STARTED, [Entry(*one) for one in held])
-        return held
+        return [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
 
     def settle_due(self) -> None:
         now = time.monotonic()

@@ -22,10 +22,11 @@ from benchmarks.faults.history import (
     REFUSED,
     RENEWED,
     SENT,
+    STARTED,
     Entry,
     Pen,
 )
-from benchmarks.faults.roles.surroundings import LEASE
+from benchmarks.faults.roles.surroundings import LEASE, ROLE
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.storage import jobs, keys
 from pulljobs.storage.rows import Finished
@@ -67,6 +68,8 @@ def _claim(pen: Pen, genuine: Callable[..., Any]) -> Callable[..., Any]:
                 Entry(job.id, token, "-", job.retry_count, job.deliveries) for job in claimed.jobs
             ]
             _when_written(using, partial(pen.write, CLAIMED, entries, since=since, seconds=LEASE))
+            if ROLE == "claimer":  # Of its leases nobody knows more: all that it claims is charged.
+                _when_written(using, partial(pen.write, STARTED, entries))
         return claimed
 
     return claim
