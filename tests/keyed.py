@@ -3,12 +3,12 @@
 from typing import Any
 
 from pulljobs import outcomes, pulling
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, ExclusiveKey
 from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
 from pulljobs.storage.rows import Refusal, Taken
 from tests.factories import USING, ConsumerFactory, published
-from tests.sessions import query
+from tests.sessions import Session, query, run
 
 STUCK = """
 SELECT job.id
@@ -64,3 +64,9 @@ def parked() -> set[int]:
 
 def stuck() -> list[int]:
     return [id for (id,) in query(STUCK)]
+
+
+def lock_key(other: Session, consumer: Consumer, key: str) -> None:
+    """In that session."""
+    ExclusiveKey.objects.get_or_create(consumer_id=consumer.pk, key=key)
+    run(other, "lock_keys", {"consumer_ids": [consumer.pk], "keys": [key]})

@@ -9,17 +9,16 @@ import pytest
 from django.db import transaction
 
 from pulljobs import operating, outcomes, pulling
-from pulljobs.models import Consumer, ExclusiveKey, Job
+from pulljobs.models import Consumer, ExclusiveKey
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
-from pulljobs.states import Reason
-from pulljobs.storage import jobs, listen
+from pulljobs.storage import listen
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import Refusal
 from pulljobs.storage.statements import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
-from tests.keyed import claim, deliver, exclusive, ids, parked, queued, stuck, take
+from tests.keyed import claim, deliver, exclusive, ids, lock_key, parked, queued, stuck
 from tests.sessions import Thread, blocked_by, pass_time, query, run, session, wait_until
 
 pytestmark = pytest.mark.django_db
@@ -225,11 +224,6 @@ OPEN: list[bool] = []
 """While a publisher's transaction stays open."""
 
 
-def lock_key(other: object, consumer: Consumer, key: str) -> None:
-    ExclusiveKey.objects.get_or_create(consumer_id=consumer.pk, key=key)
-    run(other, "lock_keys", {"consumer_ids": [consumer.pk], "keys": [key]})  # type: ignore[arg-type]  # a session
-
-
 def kill(held: Held) -> None:
     assert operating.kill([held.job_id], by="test").done
 
@@ -405,96 +399,4 @@ class TestFreeing:
         with session() as other:
             run(other, "free_keys", params)
             other.commit()
-        assert claim(consumer) == []
-
-
-class TestSweep:
-    def test_keys_of_jobs_that_ended_with_who_was_about_to_free_them(self) -> None:
-        consumer = exclusive()
-        _first, second = queued(consumer, "aa")
-        [held] = claim(consumer)
-        query("DELETE FROM pulljobs_job WHERE id = %s", [held.job_id])
-        assert stuck() == [second]
-        pulling.sweep_keys()
-        assert ids(claim(consumer)) == [second]
-
-    def test_idle_keys_are_forgotten_and_others_left_alone(self) -> None:
-        consumer = exclusive()
-        queued(consumer, "aabb")
-        claim(consumer, 1)
-        ExclusiveKey.objects.create(consumer_id=consumer.pk, key="idle")
-        query("UPDATE pulljobs_exclusive_key SET holder = NULL WHERE key = 'b'")
-        before = parked()
-        pulling.sweep_keys()
-        assert set(ExclusiveKey.objects.values_list("key", flat=True)) == {"a", "b"}
-        assert parked() == before
-
-    @committed
-    def test_it_waits_for_nobody(self) -> None:
-        consumer = exclusive()
-        queued(consumer, "a")
-        with session() as other:
-            lock_key(other, consumer, "a")
-            query("UPDATE pulljobs_job SET available_at = now() + interval '1 h'")
-            pulling.sweep_keys()
-
-
-class TestTake:
-    def test_the_first_of_a_free_key_is_given_and_holds_it(self) -> None:
-        consumer = exclusive()
-        first, second = queued(consumer, "aa")
-        held = take(consumer, first)
-        assert isinstance(held, Held)
-        assert claim(consumer) == []
-        deliver(held)
-        assert ids(claim(consumer)) == [second]
-
-    def test_one_behind_another_is_not(self) -> None:
-        consumer = exclusive()
-        _first, second = queued(consumer, "aa")
-        assert take(consumer, second) is Refusal.BUSY_KEY
-        assert Job.objects.get(id=second).deliveries == 0
-
-    def test_none_of_a_busy_key(self) -> None:
-        consumer = exclusive()
-        _first, second = queued(consumer, "aa")
-        [held] = claim(consumer)
-        assert take(consumer, second) is Refusal.BUSY_KEY
-        deliver(held)
-        assert isinstance(take(consumer, second), Held)
-
-    def test_a_dead_job_of_a_busy_key_is_not_revived(self) -> None:
-        consumer = exclusive()
-        first, _second = queued(consumer, "aa")
-        jobs.kill(USING, [first], reason=Reason.KILLED)
-        [held] = claim(consumer)
-        assert take(consumer, first, "DEAD") is Refusal.BUSY_KEY
-        deliver(held)
-        assert isinstance(take(consumer, first, "DEAD"), Held)
-        assert claim(consumer) == []
-
-    def test_what_waits_for_its_retry_may_be_taken_by_its_id(self) -> None:
-        consumer = exclusive()
-        first, _second = queued(consumer, "aa")
-        pulling.finish([outcomes.retry(claim(consumer)[0], "later", after=LATER)])
-        assert isinstance(take(consumer, first), Held)
-
-    def test_a_job_that_runs_is_not_refused_for_its_key(self) -> None:
-        """It is in another state: that is the answer."""
-        consumer = exclusive()
-        first, _second = queued(consumer, "aa")
-        claim(consumer)
-        assert take(consumer, first) is None
-
-    @committed
-    def test_of_many_who_take_and_claim_one_gets_the_key(self) -> None:
-        consumer = exclusive()
-        first, _second = queued(consumer, "aa")
-        with session() as other:
-            lock_key(other, consumer, "a")
-            taking = Thread(lambda: take(consumer, first))
-            wait_until(lambda: blocked_by(other))
-            assert claim(consumer) == []
-            other.commit()
-        assert isinstance(taking.result(), Held)
         assert claim(consumer) == []
