@@ -31,8 +31,8 @@ class NodeAdmin(ReadOnlyAdmin):
     readonly_fields = ("stands", "started", "heard", "said")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.annotate(now=Now())
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=Now())
+        return rows
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return ChangeList

@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 import time
+from contextlib import suppress
 from multiprocessing.context import SpawnContext
 from typing import Final
 from uuid import uuid4
@@ -87,5 +88,6 @@ class ChildProcess:
         self._pipe.close()
 
     def _signal(self, number: int) -> None:
-        if self.pid and self.exit_code is None:
-            os.kill(self.pid, number)
+        with suppress(ProcessLookupError):  # It may end between the two.
+            if self.pid and self.exit_code is None:
+                os.kill(self.pid, number)

@@ -43,6 +43,7 @@ def test_a_waiter_is_woken(listener: Listener) -> None:
 
 
 def test_only_after_the_commit(listener: Listener) -> None:
+    """E93."""
     consumer = waiting()
     with transaction.atomic():
         publish(consumer.channel.name, b"x")

@@ -36,6 +36,7 @@ STRATEGIES = st.one_of(
     ],
 )
 def test_delays_of_a_strategy(text: str, delays: list[float]) -> None:
+    """E87."""
     expanded = expand(text)
     assert [expanded.before(retry) for retry in range(1, len(delays) + 1)] == delays
 
@@ -52,6 +53,7 @@ def test_delays_of_a_strategy(text: str, delays: list[float]) -> None:
     ],
 )
 def test_the_2000th_delay(text: str, delay: float) -> None:
+    """E87."""
     assert expand(text).before(2000) == delay
 
 

