@@ -14,9 +14,10 @@ BACKLOG: Final = 2000
 
 class Arrival(NamedTuple):
     kind: str
-    published: float
-    """Just before, on the monotonic clock that processes share."""
+    number: int
+    """Of the message."""
     at: float
+    """On the monotonic clock that processes share."""
 
 
 def serve(pipe: Connection, seconds: float) -> None:
@@ -47,5 +48,5 @@ async def _serve(pipe: Connection, seconds: float) -> None:
 async def _arrival(reader: asyncio.StreamReader) -> Arrival:
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-    kind, published = json.loads(await reader.readexactly(length))
-    return Arrival(kind, published, time.monotonic())
+    kind, number = json.loads(await reader.readexactly(length))
+    return Arrival(kind, number, time.monotonic())

@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from math import inf
+from typing import Any, Final, NamedTuple
 
 from django.db import connections
 
@@ -21,8 +22,9 @@ from pulljobs.publishing import publish, publish_many
 
 RATE: Final = 50.0
 """Messages a second, to the quick ones together."""
-WARM_UP: Final = 5.0
-START_SECONDS: Final = 60
+START_SECONDS: Final = 120
+ROUNDS_OF_WARM_UP: Final = 20
+LOOK: Final = 0.5
 SETTINGS: Final = {"PUSH_ALLOWED_NETWORKS": ["127.0.0.0/8"]}
 
 
@@ -36,48 +38,64 @@ def run(options: argparse.Namespace) -> None:
     tell(tables, {"delay_p99_ms": round(delay, 1)}, as_json=options.json)
 
 
-def _row(name: str, arrivals: list[Arrival]) -> dict[str, Any]:
-    late = [one.at - one.published for one in arrivals if one.kind == QUICK]
-    p50, p99 = percentiles(late)
-    slow = sum(one.kind == SLOW for one in arrivals)
+class Measured(NamedTuple):
+    late: list[float]
+    """Seconds from the commit to the arrival; infinite: it did not arrive while we waited."""
+    slow: int
+
+
+def _row(name: str, measured: Measured) -> dict[str, Any]:
+    p50, p99 = percentiles(measured.late)
     return {
         "quick ones": name,
-        "deliveries": len(late),
+        "messages": len(measured.late),
         "p50 ms": p50,
         "p99 ms": p99,
-        "longest ms": max(late) * 1000,
-        "slow deliveries": slow,
+        "longest ms": max(measured.late) * 1000,
+        "slow deliveries": measured.slow,
     }
 
 
-def _measure(slow: int, quick: int, options: argparse.Namespace) -> list[Arrival]:
+def _measure(slow: int, quick: int, options: argparse.Namespace) -> Measured:
     """What arrived while all slow ones had more to do than they could."""
     _empty()
     with _endpoints(options.seconds_each) as (port, arrived), _worker():
         names = _consumers(SLOW, slow, port), _consumers(QUICK, quick, port)
         connections.close_all()
-        rounds = int((WARM_UP + options.seconds) / options.seconds_each) + 2
+        rounds = ROUNDS_OF_WARM_UP + int(options.seconds / options.seconds_each)
         for channel in names[0]:
-            publish_many(channel, [_payload(SLOW)] * rounds)
-        time.sleep(WARM_UP)
-        begun = time.monotonic()
-        _publish(names[1], begun + options.seconds)
+            publish_many(channel, [json.dumps([SLOW, 0])] * rounds)
+        for channel in names[1]:
+            publish(channel, json.dumps([QUICK, 0]))
+        _wait(lambda: len(arrived()) >= 2 * slow + quick)
+        committed = _publish(names[1], time.monotonic() + options.seconds)
         time.sleep(options.seconds_each)
         arrivals = arrived()
-    return [one for one in arrivals if one.published >= begun or one.kind == SLOW]
+    times = {one.number: one.at for one in arrivals if one.kind == QUICK}
+    late = [max(0.0, times.get(number, inf) - at) for number, at in committed.items()]
+    return Measured(late, sum(one.kind == SLOW for one in arrivals))
 
 
-def _publish(channels: list[str], end: float) -> None:
-    """To each in turn, at an even pace."""
-    due, turn = time.monotonic(), 0
+def _wait(condition: Callable[[], bool]) -> None:
+    """Until all are at it."""
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"It was not under way in {START_SECONDS} s.")
+        time.sleep(LOOK)
+
+
+def _publish(channels: list[str], end: float) -> dict[int, float]:
+    """To each in turn, at an even pace; when each was committed, by its number from 1."""
+    committed: dict[int, float] = {}
+    due = time.monotonic()
     while due < end:
         time.sleep(max(0.0, due - time.monotonic()))
-        publish(channels[turn % len(channels)], _payload(QUICK))
-        due, turn = due + 1 / RATE, turn + 1
-
-
-def _payload(kind: str) -> str:
-    return json.dumps([kind, time.monotonic()])
+        number = len(committed) + 1
+        publish(channels[number % len(channels)], json.dumps([QUICK, number]))
+        committed[number] = time.monotonic()
+        due += 1 / RATE
+    return committed
 
 
 def _consumers(kind: str, count: int, port: int) -> list[str]:

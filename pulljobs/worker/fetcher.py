@@ -91,6 +91,8 @@ class Fetcher:
         self._quarantine.turn()
         for source in self._due():
             self._look(source)
+            if self._register():  # Many claims may take longer than it lasts.
+                self._look_at_all()
         return self._pause()
 
     def places(self) -> list[str]:

@@ -103,15 +103,16 @@ class PushLane:
 
     def __init__(self, pushing: Pushing) -> None:
         self._pushing = pushing
-        self._mine = self._host = Tally()
+        self.tally = self.host = Tally()
+        self.everybody = pushing.all
 
     def serve(self, consumer: Consumer) -> None:
         try:
             endpoint = endpoint_of(consumer)
         except NoEndpoint as error:
-            self._host, deliver = Tally(), _refusal(str(error))
+            self.host, deliver = Tally(), _refusal(str(error))
         else:
-            self._host = self._pushing.hosts[endpoint.origin]
+            self.host = self._pushing.hosts[endpoint.origin]
             deliver = _delivery(self._pushing, endpoint)
         self.handler = Handler(
             channel=consumer.channel.name, consumer=consumer.name, function=deliver
@@ -120,13 +121,13 @@ class PushLane:
     def room(self) -> int:
         """Claims are bounded by it, so what a slow consumer can't take yet stays in the queue."""
         pushing, limits = self._pushing, self._pushing.limits
-        shared = limits.PUSH_CONCURRENCY - len(pushing.lanes) - pushing.all.now
-        of_host = limits.PUSH_PER_HOST - self._host.now
-        room = min(limits.PUSH_PER_CONSUMER - self._mine.now, shared, of_host)
-        return max(room, 0 if self._mine.now else 1)
+        shared = limits.PUSH_CONCURRENCY - len(pushing.lanes) - self.everybody.now
+        of_host = limits.PUSH_PER_HOST - self.host.now
+        room = min(limits.PUSH_PER_CONSUMER - self.tally.now, shared, of_host)
+        return max(room, 0 if self.tally.now else 1)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        tallies = (self._mine, self._host, self._pushing.all)
+        tallies = (self.tally, self.host, self.everybody)
         for tally in tallies:
             tally.begun += len(jobs)
 
