@@ -186,7 +186,7 @@ class Line:
     async def _deal(self, party: list[Pull], claim: Claim) -> None:
         """What was meant for those who have left meanwhile goes back as if never taken."""
         rest = claim.jobs
-        short = REFUSALS.get(claim.refusal, Why.OK) if claim.refusal else Why.OK
+        short = _why(claim, Why.OK)
         for pull in party:
             share, beyond = rest[: pull.asked.batch], rest[pull.asked.batch :]
             why = Why.OK if len(share) == pull.asked.batch else short
@@ -205,8 +205,7 @@ class Line:
 
     def _tell(self, asking: list[Pull], claim: Claim) -> None:
         for pull in self._leave(asking):
-            why = pull.otherwise if claim.refusal is None else REFUSALS[claim.refusal]
-            pull.answer(Answer(why))
+            pull.answer(Answer(_why(claim, pull.otherwise)))
 
     async def keep_count(self) -> None:
         """Renew our row, have it say how many wait here, or drop it when nobody does."""
@@ -265,6 +264,10 @@ class Line:
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await self._room.run(work, claiming_for=self.consumer.pk)
+
+
+def _why(claim: Claim, otherwise: Why) -> Why:
+    return otherwise if claim.refusal is None else REFUSALS.get(claim.refusal, otherwise)
 
 
 def lease_of(pull: Pull) -> timedelta:

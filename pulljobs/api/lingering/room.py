@@ -218,7 +218,7 @@ def waiting_room() -> WaitingRoom:
     with _making:
         if _room is None:
             _room = WaitingRoom()
-            stopping.before_the_end(_room.stop)
+        stopping.before_the_end(_room.stop)
         return _room
 
 

@@ -13,18 +13,18 @@ _before: dict[int, Any] = {}
 
 
 def before_the_end(stop: Callable[[], None]) -> None:
-    """Call it at the first signal to end, ahead of the server's own handler.
+    """Call it at a signal to end, ahead of the server's own handler; once is enough to ask for.
 
     A server such as uvicorn tells applications of the end only when all requests are over, and a
     pull that lingers would keep it waiting. Only the main thread can ask for signals: where the
-    first pull comes on another one, as under WSGI, pulls end with their time.
+    pulls come on others, as under WSGI, they end with their time.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
         stop()
         _pass_on(number, frame)
 
-    if threading.current_thread() is threading.main_thread():
+    if not _before and threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             _before[number] = signal.signal(number, handle)
 

@@ -1,7 +1,9 @@
 from collections.abc import Iterator
+from datetime import timedelta
 
 import httpx
 import pytest
+from pytest_django import Settings
 
 from pulljobs.api.lingering import room
 from tests.api.caller import Subscription
@@ -24,7 +26,9 @@ def base() -> Iterator[str]:
 
 
 @pytest.fixture
-def emptied(transactional_db: None) -> Iterator[None]:
+def emptied(transactional_db: None, settings: Settings) -> Iterator[None]:
+    """Nobody waits in this process before and after; polls are so rare that only wake-ups wake."""
+    settings.PULLJOBS = {"MAX_FETCH_INTERVAL": timedelta(minutes=1)}
     yield
     room.close()
 

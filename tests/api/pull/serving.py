@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,10 +25,9 @@ LONG = 20.0
 
 
 @contextmanager
-def served() -> Iterator[str]:
+def served(wrap: Callable[[Any], Any] = with_pulls) -> Iterator[str]:
     """The base URL, while it is served on a thread, by the middleware of the moment."""
-    application = with_pulls(get_asgi_application())
-    config = uvicorn.Config(application, port=0, lifespan="off", log_level="error")
+    config = uvicorn.Config(wrap(get_asgi_application()), port=0, lifespan="off", log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
     thread.start()

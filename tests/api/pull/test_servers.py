@@ -1,7 +1,9 @@
 """The ways in which a project may serve pulls."""
 
 import io
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -59,6 +61,18 @@ def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
         wait_until(lambda: lingering() == 0)
     settings.ASGI_APPLICATION = None
     assert check_middleware() == []
+
+
+def test_a_site_that_is_not_wrapped_gets_its_threads_back(
+    client: httpx.Client, census: Subscription, emptied: None
+) -> None:
+    """Django has one for every request; those that wait do not need theirs."""
+    with served(wrap=lambda application: application) as base, ExitStack() as clients:
+        puller = Puller(client, base, census)
+        before = threading.active_count()
+        for _ in range(20):
+            clients.enter_context(puller.hung_up())
+        wait_until(lambda: threading.active_count() - before <= 10)
 
 
 def test_where_requests_are_transactions(settings: Settings, puller: Puller) -> None:
