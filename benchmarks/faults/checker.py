@@ -97,13 +97,13 @@ def answers_are_true(case: Case) -> Iterator[str]:
 
 
 def leases_do_not_overlap(case: Case) -> Iterator[str]:
-    """A job has at most one live lease, and none after it was delivered."""
+    """A job has at most one live lease, and none once it is DELIVERED or DEAD."""
     yield from case.tenures.strange
     for job, every in case.tenures.by_job.items():
-        delivered = [line for one in every for line in one.accepted if line.said == DELIVERED]
+        ends = [line for one in every for line in one.accepted if line.said in (DELIVERED, DEAD)]
         for tenure in every:
-            if any(line.at < tenure.claim.since for line in delivered):
-                yield f"{job} was claimed under {tenure.token} after it was delivered"
+            if any(line.at < tenure.claim.since for line in ends):
+                yield f"{job} was claimed under {tenure.token} after its end"
         for one, other in combinations(every, 2):
             if not _may_follow(one, other) and not _may_follow(other, one):
                 yield _conflict(one, other)

@@ -16,7 +16,6 @@ class Verifier:
 
     def __init__(self, cast: Cast) -> None:
         self.complaints: list[str] = []
-        self.looks = 0
         self._cast, self._over = cast, threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
@@ -39,7 +38,6 @@ class Verifier:
         told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
         for name, broken in told.get("broken", {}).items():
             self.complaints.append(f"verify: {broken['count']} break {name}: {broken['ids'][:3]}")
-        self.looks += bool(told)
         return bool(told)
 
     def _watch(self) -> None:

@@ -184,9 +184,13 @@ BAD: dict[str, tuple[Lines, Tables]] = {
         [claim("a", 0, 1), renew("a", 9, 9.5), claim("c", 17, 18), *settle("c", 30, 31)],
         by("c"),
     ),
-    "was claimed under b after it was delivered": (
+    "was claimed under b after its end": (
         [claim("a", 0, 1), *settle("a", 2, 3), claim("b", 4, 5), *settle("b", 6, 7, "LOST")],
         by("a"),
+    ),
+    "was claimed under c after its end": (
+        [claim("a", 0, 1), *settle("a", 2, 3, "DEAD"), claim("c", 4, 5)],
+        Tables({1: Live("INFLIGHT", 0)}, by("a", state="DEAD").archived),
     ),
     "was written under a after b took it": (
         [
