@@ -133,7 +133,7 @@ def delete_consumer(
         if found is None:
             return None
         has = jobs.stats(using, found.pk)
-        if any((has.ready, has.delayed, has.parked, has.in_flight, has.dead)):
+        if has.jobs:
             return has
         Consumer.objects.using(using).filter(pk=found.pk).update(deleted_at=Now())
         return None

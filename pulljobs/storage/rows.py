@@ -147,6 +147,10 @@ class Stats(NamedTuple):
     parked: int
     """Behind their keys."""
 
+    @property
+    def jobs(self) -> int:
+        return self.ready + self.delayed + self.in_flight + self.dead + self.parked
+
 
 class JobView(NamedTuple):
     """A job, live or archived, as a look-up finds it."""

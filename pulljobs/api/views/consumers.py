@@ -53,5 +53,5 @@ class ConsumerView(registry.PartyView):
 
         has = registering.delete_consumer(channel_of(names), names["consumer"], check)
         if has is not None:
-            raise exceptions.has_jobs(resources.words(sum(has[:4])))
+            raise exceptions.has_jobs(resources.words(has.jobs))
         return Response(status=204)
