@@ -12,6 +12,7 @@ from django.db.models import Q
 
 from pulljobs import handlers
 from pulljobs.conf import Settings, settings
+from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.models import Consumer, Lease
 from pulljobs.pulling import Puller
@@ -87,6 +88,10 @@ class Roster:
         self._sources: Sequence[Source] = ()
         self._warned: set[int] = set()
         self._read_at = float("-inf")
+        if not limits.PUSH and all(map(_is_pushed, self._consumers())):
+            raise ConfigurationError(
+                "Every consumer that a handler is for is deleted or of type push."
+            )
 
     def sources(self) -> Sequence[Source]:
         """Another list when it has changed."""
