@@ -31,7 +31,6 @@ PRIORITIES: Final = range(-32_768, 32_768)
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
-DUPLICATE: Final = Published(None, [], [])
 
 Payload = Any
 """bytes, str, or what `json.dumps` takes, with Django's encoder for dates and the like."""
@@ -145,7 +144,7 @@ def _publish_batch(
     repeated = [
         message.client_message_id
         for message, made in zip(batch, published, strict=True)
-        if made == DUPLICATE and message.client_message_id is not None
+        if made.message_id is None and made.full is None and message.client_message_id is not None
     ]
     first = _first(using, channel, repeated) if repeated else {}
     _tell(using, channel, published)

@@ -3,8 +3,8 @@
 -- Parameters: channel text, producer_id bigint, dedupe_window interval, and arrays of one length:
 --   payloads bytea[], content_types text[], headers jsonb[], keys text[], priorities smallint[],
 --   client_message_ids text[], delays interval[], available_ats timestamptz[] (NULL where not given).
--- Returns: ordinal (from 1), bounded, message_id, job_ids, consumer_ids; message_id NULL: a duplicate, or bounded: nothing was
---   written, for some have a key that must be looked at first (then publish_one.sql does all). No row: no such channel.
+-- Returns, in order: message_id, job_ids, consumer_ids, bounded; message_id NULL: a duplicate, or bounded: nothing was written,
+--   for some have a key that must be looked at first (then publish_one.sql does all). No row: no such channel.
 -- Locks: the publication rows of the client ids, in order of the id. Index: channel name, publication key.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (floors.py).
@@ -106,11 +106,10 @@ fanned_out AS (
     GROUP BY message_id
 )
 SELECT
-    offered.ordinal,
-    offered.bounded,
     accepted.id AS message_id,
     coalesce(fanned_out.job_ids, '{}') AS job_ids,
-    coalesce(fanned_out.consumer_ids, '{}') AS consumer_ids
+    coalesce(fanned_out.consumer_ids, '{}') AS consumer_ids,
+    offered.bounded
 FROM offered
 LEFT JOIN accepted ON accepted.ordinal = offered.ordinal
 LEFT JOIN fanned_out ON fanned_out.message_id = accepted.id

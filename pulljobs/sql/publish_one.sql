@@ -3,7 +3,7 @@
 -- Parameters: channel text, producer_id bigint, dedupe_window interval, payload bytea, content_type text, headers jsonb,
 --   key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given),
 --   replacing bigint[] (consumers that get no new job, for one they have takes the message; NULL: nobody looked for bounds).
--- Returns: bounded, message_id, job_ids, consumer_ids; message_id NULL: a duplicate, or bounded: nothing was written, for the
+-- Returns: message_id, job_ids, consumer_ids, bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
 --   key must be looked at first. No row: no such channel.
 -- Locks: the publication row of the client id. Index: channel name, publication key.
 WITH transaction AS MATERIALIZED (
@@ -83,8 +83,8 @@ job AS (
     RETURNING id, consumer_id
 )
 SELECT
-    offered.bounded,
     (SELECT id FROM accepted) AS message_id,
     ARRAY(SELECT id FROM job ORDER BY consumer_id) AS job_ids,
-    ARRAY(SELECT consumer_id FROM job ORDER BY consumer_id) AS consumer_ids
+    ARRAY(SELECT consumer_id FROM job ORDER BY consumer_id) AS consumer_ids,
+    offered.bounded
 FROM offered

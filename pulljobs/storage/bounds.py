@@ -50,7 +50,7 @@ def publish(using: str, message: Mapping[str, Any]) -> Published:
         replacing = [one for one in full if one.overflow == REPLACE and not one.takes_none]
         params = {**message, "replacing": [one.consumer_id for one in replacing]}
         [row] = run(using, "publish_one", params)
-        published = Published(*row[1:])
+        published = Published(*row[:3])
         refusing = next((one for one in full if one.takes_none), None)
         if published.message_id is None:
             return published

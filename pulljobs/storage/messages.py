@@ -26,10 +26,10 @@ def publish(
         rows = run(using, "publish_one", one, always_prepare=True)
     else:
         many = {**common, **_many(messages)}
-        rows = [row[1:] for row in run(using, "publish", many, always_prepare=True)]
-    if rows and rows[0][0]:
+        rows = run(using, "publish", many, always_prepare=True)
+    if rows and rows[0][-1]:
         return [bounds.publish(using, {**common, **_one(message)}) for message in messages]
-    return [Published(*row[1:]) for row in rows] or None
+    return [Published(*row[:3]) for row in rows] or None
 
 
 def _one(message: NewMessage) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def publish_in(other: Session, consumer: Consumer) -> int:
         "available_ats": [None],
     }
     [row] = run(other, "publish", params)
-    return int(row[3][0])
+    return int(row[1][0])
 
 
 def claim_until(puller: Puller, job_id: int) -> None:
