@@ -126,7 +126,9 @@ def keys_run_one_at_a_time(case: Case) -> Iterator[str]:
     """Of an exclusive key one job at most is held at a time."""
     by_key: dict[str, list[Tenure]] = defaultdict(list)
     for tenure in _every(case):
-        if (key := case.tables.keys.get(tenure.job)) is not None:
+        key = case.tables.keys.get(tenure.job)
+        # One that was frozen over the answer may have held it only before it heard so.
+        if key is not None and tenure.claim.at < tenure.surely_until:
             by_key[key].append(tenure)
     for key, every in by_key.items():
         latest: Tenure | None = None

@@ -133,6 +133,15 @@ GOOD: dict[str, tuple[Lines, Tables]] = {
     ),
     "rolled back": ([say(ROLLED_BACK, "-", 0)], Tables()),
 }
+GOOD["one of a key after the other, though the first was frozen over its answer"] = (
+    [
+        claim("a", 0, 20),
+        claim("b", 11, 12)._replace(job=2),
+        *settle("a", 20, 21),
+        *(line._replace(job=2) for line in settle("b", 21, 22)),
+    ],
+    Tables(archived={1: by("a").archived[1], 2: by("b").archived[1]}, keys={1: "k", 2: "k"}),
+)
 BAD: dict[str, tuple[Lines, Tables]] = {
     "was acknowledged and is nowhere": ([say(PUBLISHED, "-", 0)], Tables()),
     "was rolled back and is there": ([say(ROLLED_BACK, "-", 0)], by("a")),
