@@ -1,6 +1,7 @@
 """What a fuzzer meets: a channel with jobs in every state, and credentials that open every door."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -8,7 +9,7 @@ from uuid import uuid4
 from django.contrib.auth import get_user_model
 from django.core.wsgi import get_wsgi_application
 from rest_framework.authtoken.models import Token
-from schemathesis import Case, openapi
+from schemathesis import Case, openapi, serializer
 from schemathesis.specs.openapi.checks import (
     ignored_auth,
     negative_data_rejection,
@@ -17,35 +18,38 @@ from schemathesis.specs.openapi.checks import (
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from pulljobs import ids
-from pulljobs.models import Producer
+from pulljobs.api.times import http_date
+from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.publishing import publish_many
+from pulljobs.scheduling import schedule
 from pulljobs.states import State
 from tests.api.caller import Subscription, claimed_by_worker, job_in, publish, subscription
 
 PLACES = {
     "channel": ["orders"],
-    "consumer": ["census", "hook"],
+    "consumer": ["census", "census", "census", "hook"],
     "producer": ["shop"],
     "job": [*State, "WORKER"],
     "message": ["first"],
 }
-"""What a path may name beside anything: names that are there, or states to find a job by."""
+"""What a path may name: those that are there, or the state to find a job by."""
 
 EXCLUDED = [positive_data_acceptance, negative_data_rejection, ignored_auth]
 """A precondition can be in the way of a good body, and any path and header is text in the end; what
 is refused, and to whom, is shown elsewhere."""
 
 
+@serializer("application/x-ndjson")
+def lines(context: Any, value: Any) -> bytes:
+    """Twice, for a batch."""
+    line = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return line + b"\n" + line
+
+
 def in_this_process(document: Path) -> OpenApiSchema:
-    """The API that the document tells of, with what is there among what a path may name."""
-    made: dict[str, Any] = json.loads(document.read_text("utf-8"))
-    made["servers"] = [{"url": "/"}]
-    for operation in (one for item in made["paths"].values() for one in item.values()):
-        for parameter in operation.get("parameters", []):
-            if parameter["in"] == "path":
-                there = {"enum": PLACES[parameter["name"]]}
-                parameter["schema"] = {"anyOf": [there, {"type": "string", "minLength": 1}]}
-    schema = openapi.from_dict(made)
+    """The API that the document tells of."""
+    told: dict[str, Any] = json.loads(document.read_text("utf-8"))
+    schema = openapi.from_dict(told | {"servers": [{"url": "/"}]})
     schema.app = get_wsgi_application()
     return schema
 
@@ -54,11 +58,16 @@ class World(NamedTuple):
     orders: Subscription
     jobs: dict[str, str]
     headers: dict[str, str]
+    last_modified: str
+    """Of all that can be PUT."""
 
     @classmethod
     def made(cls) -> "World":
         orders = subscription("orders", "census", lease="1:00:00")
-        subscription("orders", "hook", type="push", callback_url="https://example.com/")
+        url = "https://example.com/"
+        hook = subscription("orders", "hook", type="push", callback_url=url).consumer
+        hook.set_token(orders.consumer_token)
+        hook.save()
         producer = Producer(name="shop")
         producer.set_token("shop-token")
         producer.save()
@@ -70,13 +79,27 @@ class World(NamedTuple):
             "X-Broker-Producer-ID": "shop",
             "X-Broker-Producer-Token": "shop-token",
         }
-        return cls(orders, jobs_of(orders), headers)
+        in_an_hour = datetime.now(UTC) + timedelta(hours=1)
+        schedule(orders.channel, b"later", in_an_hour, message_id="first", producer=producer)
+        changed_at = Channel.objects.get().changed_at
+        for model in (Consumer, Producer):
+            model.objects.update(changed_at=changed_at)
+        return cls(orders, jobs_of(orders), headers, http_date(changed_at))
 
-    def answer(self, case: Case[Any]) -> Any:
-        """The answer, which is as the document tells."""
-        state = (case.path_parameters or {}).get("job")
-        if isinstance(state, str):
-            case.path_parameters["job"] = self.jobs.get(state, state)
+    def answer(self, case: Case[Any], named: int) -> Any:
+        """The answer, which is as the document tells.
+
+        `named` 0 leaves the path as it came, which is nobody's; others pick of what is there.
+        """
+        for name in (case.path_parameters or {}) if named else ():
+            there = PLACES[name][named % len(PLACES[name])]
+            case.path_parameters[name] = self.jobs[there] if name == "job" else there
+        if named and "channel" in (case.query or {}):
+            case.query["channel"] = "orders"
+        if named % 2 and isinstance(case.body, dict) and "requeue" in case.body:
+            case.body["requeue"] = self.orders.consumer_token
+        if named % 2 and "If-Unmodified-Since" in (case.headers or {}):
+            case.headers["If-Unmodified-Since"] = self.last_modified
         return case.call_and_validate(headers=self.headers, excluded_checks=EXCLUDED)
 
 
