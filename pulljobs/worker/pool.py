@@ -100,8 +100,8 @@ class Pool:
         if self._closing or job.lost:
             self._outbox.release(job)
             return
-        self._slots[slot] = job.held.job_id
         run = self._outbox.runs.begin(job, slot, self._on_cancel)
+        self._slots[slot] = job.held.job_id  # From here on it is to blame if the process ends.
         settlement = perform(job)
         self._slots[slot] = IDLE
         self.done += 1

@@ -1,6 +1,7 @@
 """The supervisor and its children: how many, for how long, and how they say that they are well."""
 
 import os
+import re
 import signal
 import urllib.error
 import urllib.request
@@ -40,10 +41,9 @@ def test_poison_dies_of_its_deliveries_and_costs_the_good_ones_nothing_that_had_
     assert stage.runs()[poison] == 3
     delivered = ArchivedJob.objects.filter(state="DELIVERED")
     assert sorted(delivered.values_list("job_id", flat=True)) == sorted(good)
-    runs = stage.runs()
-    retries = dict(delivered.values_list("job_id", "retry_count"))
-    assert {job: count for job, count in retries.items() if count > runs[job] - 1} == {}
-    assert sum(retries.values()) <= 3 * 8, "only what ran beside it was charged"
+    charged = sum(delivered.values_list("retry_count", flat=True))
+    beside = sum(int(count) - 1 for count in re.findall(r"while running (\d+) jobs", worker.log))
+    assert charged <= beside <= 7, "what ran beside it the first time, and nothing that waited"
     assert worker.stop() == 0
 
 
