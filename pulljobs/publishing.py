@@ -192,7 +192,7 @@ def _receipt(published: Published, client_id: str | None, first: dict[str, int])
         return Receipt(published.full.message_id, [], key_full=True)
     if published.message_id is None:
         return Receipt(first[client_id or ""], [], duplicate=True)
-    return Receipt(published.message_id, published.job_ids, replaced=published.replaced)
+    return Receipt(published.message_id, published.job_ids, False, False, published.replaced)
 
 
 def _draft(one: Draft | Payload) -> Draft:

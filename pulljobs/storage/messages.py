@@ -56,6 +56,8 @@ def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
     """The messages by id."""
     params = {"ids": array(ids), "lowest": min(ids), "highest": max(ids)}
     return {
-        id: StoredMessage(payload, content_type, headers or {}, *rest)
-        for id, payload, content_type, headers, *rest in run(using, "messages", params)
+        id: StoredMessage(payload, content_type, headers or {}, published_at, client_id, key)
+        for id, payload, content_type, headers, published_at, client_id, key in run(
+            using, "messages", params
+        )
     }
