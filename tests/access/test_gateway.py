@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 
-from pulljobs.api import exceptions
+from pulljobs.api import DOCUMENT, exceptions
 from pulljobs.api.gateway import guarded
 
 SECRET = base64.b64encode(b"shared by both sides").decode()
@@ -128,6 +129,19 @@ def test_async_views_are_behind_it_too() -> None:
     assert (passed.status_code, passed.content) == (200, BODY)
     refused = post("/echo-async", BODY, "text/plain")
     assert (refused.status_code, refused["Content-Type"]) == (401, "application/problem+json")
+
+
+@pytest.mark.django_db
+def test_every_route_is_behind_it_but_those_that_are_exempt() -> None:
+    passed = set()
+    with override_settings(ROOT_URLCONF="pulljobs.api.urls"):
+        for path_, item in json.loads(DOCUMENT.read_text("utf-8"))["paths"].items():
+            for method in item:
+                url = path_.replace("{", "").replace("}", "")
+                answer = Client().generic(method.upper(), url)
+                if answer.status_code != 401 or b"X-Broker-Signature" not in answer.content:
+                    passed.add(path_)
+    assert passed == {"/_status", "/metrics", "/livez", "/readyz"}
 
 
 def test_without_a_secret_there_is_no_gateway() -> None:
