@@ -131,7 +131,7 @@ def asked(worker: Worker, path: str) -> int:
 def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
     stage: Stage, tmp_path: Path, how: str
 ) -> None:
-    stage.consumer()
+    stage.consumer(lease=timedelta(minutes=5))  # what it held must not wait for that
     stage.publish(3)
     stage.environment |= {"WORKER_APPS": "tests.worker.sabotage"}
     worker = stage.worker(
