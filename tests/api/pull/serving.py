@@ -20,7 +20,7 @@ from pulljobs.models import Job, PullWaiter
 from tests.api.caller import Subscription
 from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
 
-LONG = 20.0
+LONG = 50.0
 """Seconds that a pull lingers which is to end for another reason."""
 
 
