@@ -1,11 +1,14 @@
 """The lane of async handlers."""
 
+import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from typing import Any, Final
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from django.db import close_old_connections
 
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import Settlement
@@ -16,6 +19,8 @@ from pulljobs.worker.lanes import Pace
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.pool import Connections
 from pulljobs.worker.running import Ended
+
+TIDY: Final = 5.0
 
 
 class Seat:
@@ -30,15 +35,32 @@ class Seat:
         self._calls = ThreadSensitiveContext()
         self._context.run(SyncToAsync.thread_sensitive_context.set, self._calls)
         self._connections: Connections | None = None
+        self._is_tidy = False
 
     def context(self) -> Context:
         """A new one for each handler: what one sets there, the next does not see."""
         return self._context.copy()
 
+    @property
+    def has_thread(self) -> bool:
+        """Whether a synchronous call was made here before."""
+        return self._calls in SyncToAsync.context_to_thread_executor
+
     async def check(self) -> None:
         """Before a handler: no broken connection in that thread, and now and then no old one."""
-        if self._calls in SyncToAsync.context_to_thread_executor:
+        self._is_tidy = False
+        if self.has_thread:
             await sync_to_async(self._check)()
+
+    def needs_tidying(self) -> bool:
+        """Whether it was used since the last time."""
+        was_used = self.has_thread and not self._is_tidy
+        self._is_tidy = True
+        return was_used
+
+    async def tidy(self) -> None:
+        """Nobody may sit here for long: no connection is kept beyond its age."""
+        await sync_to_async(close_old_connections)()
 
     def _check(self) -> None:
         if self._connections is None:
@@ -70,6 +92,8 @@ class AsyncPool:
         self._pace = Pace(concurrency)
         self._low_water = 0
         self._closing = False
+        self._tidying: set[asyncio.Task[Any]] = set()
+        loop.call(self._tidy)
 
     def room(self) -> int:
         ahead = self._pace.ahead(self.done)
@@ -100,6 +124,14 @@ class AsyncPool:
                 self._start(job, heapq.heappop(self._free))
         if len(self._waiting) <= self._low_water:
             self._on_low()
+
+    def _tidy(self) -> None:
+        for number in self._free:
+            seat = self._seats[number]
+            if seat.needs_tidying():
+                self._tidying.add(task := self._loop.spawn(seat.tidy(), seat.context()))
+                task.add_done_callback(self._tidying.discard)
+        self._loop.later(TIDY, self._tidy)
 
     def _start(self, job: ClaimedJob, number: int) -> None:
         seat, slot = self._seats[number], self._first_slot + number

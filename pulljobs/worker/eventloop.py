@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pulljobs import outcomes
 from pulljobs.handlers import ClaimedJob
@@ -14,6 +14,7 @@ from pulljobs.worker.executor import word_for
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.running import Ended, Run
 
+T = TypeVar("T")
 Work = Coroutine[Any, Any, Settlement | None]
 
 BEAT: Final = 1.0
@@ -50,7 +51,9 @@ class EventLoop:
         """On the loop only."""
         self._loop.call_later(seconds, function, *args)
 
-    def spawn(self, work: Work, context: Context | None = None) -> asyncio.Task[Settlement | None]:
+    def spawn(
+        self, work: Coroutine[Any, Any, T], context: Context | None = None
+    ) -> asyncio.Task[T]:
         """On the loop only."""
         return self._loop.create_task(work, context=context)
 

@@ -15,13 +15,14 @@ from pulljobs import outcomes
 from pulljobs.errors import ConfigurationError, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler, handler
 from pulljobs.states import Event
-from pulljobs.worker import eventloop
+from pulljobs.worker import asyncpool, eventloop
 from pulljobs.worker.asyncpool import AsyncPool
 from pulljobs.worker.board import IDLE
 from pulljobs.worker.eventloop import EventLoop
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.running import Ended
 from tests.handling import registry_of_its_own
+from tests.sessions import query as rows_of
 from tests.sessions import wait_until
 from tests.worker.claiming import unclaimed
 
@@ -166,6 +167,26 @@ def test_broken_connection_is_not_the_next_handler_s(lane: Lane) -> None:
 
     lane.take(close)
     lane.said(3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_connection_of_a_seat_that_nobody_needs_is_closed_when_its_age_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As at the end of a request; a burst must not leave its connections behind."""
+    monkeypatch.setattr(asyncpool, "TIDY", 0.05)
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)
+    lane, pids = Lane(), list[int]()
+
+    async def query(job: ClaimedJob) -> None:
+        pids.append(await sync_to_async(_backend)(spoil=False))
+
+    lane.take(*[query] * 3)
+    assert lane.events(3) == [Event.DELIVER] * 3
+    wait_until(
+        lambda: not set(pids) & {pid for (pid,) in rows_of("SELECT pid FROM pg_stat_activity")}
+    )
+    lane.loop.stop()
 
 
 def _backend(*, spoil: bool) -> int:
