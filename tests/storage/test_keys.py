@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from pulljobs import operating, outcomes, pulling
+from pulljobs import floors, operating, outcomes, pulling
 from pulljobs.models import Consumer, ExclusiveKey
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import publish
@@ -121,16 +121,19 @@ class TestClaim:
         assert len(claim(consumer)) == 1
 
     @committed
-    def test_one_puller_finds_what_it_had_to_pass(self) -> None:
-        """Its floor stays before it."""
+    def test_one_puller_finds_what_it_had_to_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its floor stays before it, however long it was locked."""
+        monkeypatch.setattr(floors, "PATIENCE", timedelta())
+        monkeypatch.setattr(floors, "MARK_SPACING", timedelta())
         consumer = exclusive()
-        a, b, c = queued(consumer, "abc")
+        first, passed = queued(consumer, "ya")
         puller = Puller(USING, consumer)
+        assert [job.id for job, _message in puller.claim(1).jobs] == [first]
         with session() as other:
             lock_key(other, consumer, "a")
-            assert [job.id for job, _message in puller.claim(10).jobs] == [b, c]
-            assert puller.claim(10).jobs == []
-        assert [job.id for job, _message in puller.claim(10).jobs] == [a]
+            for key in "bcd":
+                assert len(queued(consumer, key)) == len(puller.claim(10).jobs)
+        assert [job.id for job, _message in puller.claim(10).jobs] == [passed]
 
     @committed
     def test_a_publisher_whose_transaction_stays_open_stops_nobody(self) -> None:

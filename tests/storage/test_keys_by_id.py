@@ -116,14 +116,19 @@ class TestTake:
         assert take(consumer, first) is None
 
     @committed
-    def test_of_many_who_take_and_claim_one_gets_the_key(self) -> None:
+    def test_a_revival_waits_for_a_claim_of_its_key_and_is_refused(self) -> None:
         consumer = exclusive()
-        first, _second = queued(consumer, "aa")
+        first, second = queued(consumer, "aa")
+        jobs.kill(USING, [first], reason=Reason.KILLED)
         with session() as other:
             lock_key(other, consumer, "a")
-            taking = Thread(lambda: take(consumer, first))
+            taking = Thread(lambda: take(consumer, first, "DEAD"))
             wait_until(lambda: blocked_by(other))
-            assert claim(consumer) == []
+            other.execute(
+                "UPDATE pulljobs_job SET state = 'INFLIGHT', lease = gen_random_uuid()"
+                " WHERE id = %s",
+                [second],
+            )
+            other.execute("UPDATE pulljobs_exclusive_key SET holder = %s", [second])
             other.commit()
-        assert isinstance(taking.result(), Held)
-        assert claim(consumer) == []
+        assert taking.result() is Refusal.BUSY_KEY

@@ -19,7 +19,14 @@ from pulljobs.storage import listen
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import Refusal
 from pulljobs.storage.statements import behind_pooler
-from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
+from tests.factories import (
+    USING,
+    ConsumerFactory,
+    JobFactory,
+    claim_from_head,
+    claimed,
+    published,
+)
 from tests.sessions import Thread, at_once, blocked_by, contents, query, run, session, wait_until
 
 pytestmark = pytest.mark.django_db
@@ -260,6 +267,15 @@ class TestRequests:
         assert held(Puller(USING, consumer).claim(3, request_id="r")) == jobs[1:]
         pulling.renew(jobs[2:])
         assert held(Puller(USING, consumer).claim(3, request_id="r")) == jobs[1:]
+
+    def test_a_claim_under_a_taken_id_took_nothing_and_learned_nothing(self) -> None:
+        """Or the floor would pass what it saw."""
+        consumer = ConsumerFactory.create()
+        published(consumer, 4)
+        assert claim_from_head(consumer, 2, request_id="r").taken
+        claimed = claim_from_head(consumer, 2, request_id="r")
+        assert claimed.refusal is Refusal.REPEATED
+        assert (claimed.taken, claimed.jobs, claimed.reached) == (None, [], {})
 
     def test_after_its_lease_the_id_is_free(self) -> None:
         consumer = ConsumerFactory.create()
