@@ -73,7 +73,7 @@ def _content(found: Found) -> dict[str, Any]:
 
 
 def _lines(found: Found) -> list[str]:
-    more = dict.fromkeys(found.unseen, ", there are more")
+    more = dict.fromkeys(found.unseen, ", there may be more")
     lines = [
         f"{table}: looked at {count:,}{more.get(table, '')}"
         for table, count in found.looked_at.items()
