@@ -61,8 +61,7 @@ class Queue:
         self._floors.learn(
             started_at=listed.started_at,
             snapshot=listed.snapshot,
-            # Whatever has a later id began to write after this.
-            xid=listed.snapshot.ceiling - 1,
+            xid=listed.next_xid - 1,
             reached=reached,
         )
         cleared = bool(reached) and not self._floors.floors

@@ -2,9 +2,9 @@
 -- Event: none.
 -- Parameters: consumer_id bigint, wanted int; where to enter the index (floors.py), by falling priority: priorities int[],
 --   floor_ats timestamptz[], floor_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
--- Returns one row: server_started_at, started_at, snapshot, the jobs as arrays in their order (job_ids, message_ids,
---   job_priorities, available_ats, timeouts), and how far each walked priority holds none that waits (walked,
---   reached_ats, reached_ids).
+-- Returns one row: server_started_at, started_at, snapshot, next_after_3 (the next transaction id, less 3), the jobs as
+--   arrays in their order (job_ids, message_ids, job_priorities, available_ats, timeouts), and how far each walked
+--   priority holds none that waits (walked, reached_ats, reached_ids).
 -- Locks: none. Index: pulljobs_job_claim, entered once a priority, so that neither what waits behind the page nor what is
 --   due later is read; what is in flight behind the floors is passed over.
 WITH RECURSIVE clock AS MATERIALIZED (
@@ -80,6 +80,8 @@ SELECT
     pg_postmaster_start_time() AS server_started_at,
     now() AS started_at,
     pg_current_snapshot()::text AS snapshot,
+    -- So many ids after the third: the next to be given out. (The snapshot ends at the last that was completed.)
+    age('3'::xid) AS next_after_3,
     ARRAY(SELECT id FROM due) AS job_ids,
     ARRAY(SELECT message_id FROM due) AS message_ids,
     ARRAY(SELECT priority FROM due) AS job_priorities,

@@ -53,6 +53,8 @@ class Listed(NamedTuple):
     server_started_at: datetime
     started_at: datetime
     snapshot: Snapshot
+    next_xid: int
+    """Whoever gets that id or a later one began to write after this started."""
     jobs: list[QueuedJob]
     reached: dict[int, Position]
 
@@ -63,15 +65,22 @@ def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
     del where["until"]
     params = {"consumer_id": consumer_id, "wanted": wanted, **where}
     [row] = run(using, "queued", params)
-    server_started_at, started_at, snapshot, *arrays = row
+    server_started_at, started_at, text, next_after_3, *arrays = row
     *jobs, walked, ats, ids = arrays
+    snapshot = Snapshot.parse(text)
     return Listed(
         server_started_at,
         started_at,
-        Snapshot.parse(snapshot),
+        snapshot,
+        _next_xid(snapshot.ceiling, next_after_3),
         list(map(QueuedJob, *jobs)),
         dict(zip(walked, map(Position, ats, ids), strict=True)),
     )
+
+
+def _next_xid(ceiling: int, after_3: int) -> int:
+    """In 64 bits: it is told in 32, and not below the snapshot's end."""
+    return ceiling + (after_3 + 3 - ceiling) % 2**32
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:

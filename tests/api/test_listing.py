@@ -1,6 +1,7 @@
 """A listing shows all that waits, though it starts where the one before ended."""
 
 import random
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -9,7 +10,7 @@ import pytest
 from django.db import transaction
 
 from pulljobs import listing, outcomes, pulling
-from pulljobs.floors import PATIENCE, Entry
+from pulljobs.floors import MARK_SPACING, PATIENCE, Entry
 from pulljobs.listing import Queue
 from pulljobs.models import Consumer, Job
 from pulljobs.outcomes import Held
@@ -18,7 +19,7 @@ from pulljobs.sql import statement
 from pulljobs.storage import protocol
 from pulljobs.storage.protocol import Listed, Place
 from tests.factories import ConsumerFactory
-from tests.sessions import Thread, at_once, query, session, wait_until
+from tests.sessions import PATIENCE_SECONDS, Thread, at_once, query, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -79,6 +80,29 @@ def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> Non
     slowly.result()
     assert len(waiting(consumer)) == 1
     assert listed(queue) == waiting(consumer)
+
+
+def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
+    """Floors stay below what is still being written, however often the queue is listed."""
+    queue = Queue("default", consumer.pk)
+    publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
+    listed(queue)
+    written, end = threading.Event(), threading.Event()
+
+    def publish_slowly() -> None:
+        with transaction.atomic():
+            publish(consumer.channel.name, b"x")
+            written.set()
+            end.wait(PATIENCE_SECONDS)
+
+    slowly = Thread(publish_slowly)
+    assert written.wait(PATIENCE_SECONDS)
+    for _ in range(4):
+        time.sleep(MARK_SPACING.total_seconds())  # as listings do that are marked one by one
+        assert listed(queue) == []
+    end.set()
+    slowly.result()
+    assert len(listed(queue)) == 1
 
 
 def test_what_comes_back_is_seen(consumer: Consumer) -> None:
