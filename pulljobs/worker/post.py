@@ -69,7 +69,9 @@ class Post:
             # What it could not even give back.
             self._owe(Debt(child.order.node_id, frozenset()))
         is_done = code == 0 and (self._limits.BURST or self._limits.ONCE) and not child.is_stopping
-        if is_done or code == boot.MISCONFIGURED:
+        if stop_by is not None and code != boot.MISCONFIGURED:
+            self.exit_code = 0
+        elif is_done or code == boot.MISCONFIGURED:
             self.exit_code = code
         elif code != boot.RETIRED:
             self._pause(child)

@@ -61,7 +61,8 @@ class Supervisor:
             post.tick(self._stop_by)
         if any(post.exit_code == boot.MISCONFIGURED for post in self._posts):
             self._stop()
-        wait([child.sentinel for child in self._children()], LOOK)
+        if any(post.exit_code is None for post in self._posts):
+            wait([child.sentinel for child in self._children()], LOOK)
 
     def _children(self) -> list[ChildProcess]:
         return [post.child for post in self._posts if post.child is not None]
