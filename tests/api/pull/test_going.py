@@ -73,7 +73,7 @@ def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:
             " AND pid <> pg_backend_pid()"
         )
         assert connections <= 10
-        assert waiting() == 3 * CLIENTS
+        wait_until(lambda: waiting() == 3 * CLIENTS)
     wait_until(lambda: waiting() == 0)
 
 
