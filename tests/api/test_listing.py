@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def consumer() -> Consumer:
-    return ConsumerFactory()
+    return ConsumerFactory.create()
 
 
 def waiting(consumer: Consumer) -> list[int]:

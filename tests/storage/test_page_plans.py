@@ -53,7 +53,7 @@ SMALL = {"pulljobs_consumer", "pulljobs_channel", "pulljobs_producer", "pulljobs
 
 @pytest.fixture(params=["analyzed", "never analyzed"])
 def consumer(request: pytest.FixtureRequest) -> Consumer:
-    made = ConsumerFactory()
+    made = ConsumerFactory.create()
     with connection.cursor() as cursor:
         cursor.execute(FILL, {"consumer": made.pk})
         if request.param == "analyzed":
