@@ -261,7 +261,7 @@ class Child:
         self._wake()  # There is room again, too.
 
     def _hear_of_room(self, lane: "PushLane") -> None:
-        self._claims.hear([lane.handler.place])
+        self._claims.hear_of_room(lane)
         self._wake()
 
     def _hear(self, consumers: Collection[int] | None = None) -> None:

@@ -21,6 +21,7 @@ from pulljobs.states import Event
 from pulljobs.storage import listen, statements
 from pulljobs.worker.breaker import Breakers
 from pulljobs.worker.held import Holdings
+from pulljobs.worker.lanes import Lane
 from pulljobs.worker.loop import JITTER
 from pulljobs.worker.outbox import Outbox, Said
 from pulljobs.worker.quarantine import Quarantine
@@ -28,6 +29,9 @@ from pulljobs.worker.roster import Roster, Source
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001
+LONGEST_PASS: Final = 0.5
+URGENT_SHARE: Final = 3
+"""Of so many looks one is for those that wait their turn."""
 BACK: Final = frozenset({Event.RETRY, Event.RELEASE})
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
@@ -52,12 +56,16 @@ class Fetcher:
         self._roster, self._limits = roster, limits
         self._sources: Sequence[Source] = ()
         self._known: Mapping[object, Source] = {}
-        """By the ids and by the places of their consumers."""
+        """By the ids and places of their consumers, and by lanes of their own."""
         self._node_id, self._holdings = node_id, holdings
         self._outbox, self._breakers = outbox, breakers
         self._quarantine = Quarantine(holdings, outbox)
         self._stopping, self._on_drained = stopping, on_drained
         self._heard: deque[object] = deque()
+        self._freed: deque[object] = deque()
+        self._urgent: deque[Source] = deque()
+        """Those for which there is something new."""
+        self._turns = 0
         self._looked: set[Source] = set()
         self._registered_until = 0.0
         self._unanswered = False
@@ -74,6 +82,10 @@ class Fetcher:
         known = [one for one in consumers if one in self._known]
         self._heard.extend(known)
         return bool(known)
+
+    def hear_of_room(self, lane: Lane) -> None:
+        """It was full; from any thread."""
+        self._freed.append(lane)
 
     def hear_of(self, said: Collection[Said]) -> None:
         """These are written: what goes back to the queue may be claimed again, or another job."""
@@ -106,28 +118,37 @@ class Fetcher:
     def _serve(self, sources: Sequence[Source]) -> None:
         if sources is not self._sources:
             known: dict[object, Source] = {one.puller.consumer.pk: one for one in sources}
-            self._known = known | {one.handler.place: one for one in sources}
+            known |= {one.handler.place: one for one in sources}
+            self._known = known | {one.lane: one for one in sources if one.lane.calls_back}
             self._sources, self._registered_until = sources, 0.0
 
     def _due(self) -> Iterator[Source]:
-        """Those with room; what is heard meanwhile comes before what is only polled."""
-        self._heed()
+        """Those with room. A pass comes to an end, however much is heard in it."""
         now = time.monotonic()
+        self._take_in(now)
         waiting = deque(sorted((one for one in self._sources if one.look_at <= now), key=_turn))
-        while waiting:
-            waiting.extendleft(self._heed())
-            source = waiting.popleft()
+        while (source := self._next(waiting)) is not None and time.monotonic() < now + LONGEST_PASS:
             if self._room(source) > 0:
                 yield source
             elif source.lane.calls_back and source.lane.room() <= 0:
-                source.look_at = now + self._poll()
+                source.look_at = time.monotonic() + self._poll()
+            waiting.extend(self._take_in(time.monotonic()))
 
-    def _heed(self) -> list[Source]:
-        if not self._heard:
-            return []
-        now = time.monotonic()
-        heard = {self._heard.popleft() for _ in range(len(self._heard))}
-        found = [source for one in heard if (source := self._known.get(one)) is not None]
+    def _next(self, waiting: deque[Source]) -> Source | None:
+        """What is new does not wait for those with a backlog, nor they for ever for that."""
+        self._turns += 1
+        if self._urgent and (self._turns % URGENT_SHARE or not waiting):
+            return self._urgent.popleft()
+        return waiting.popleft() if waiting else None
+
+    def _take_in(self, now: float) -> list[Source]:
+        """What other threads said: the urgent are kept, those whose lane has room again follow."""
+        self._urgent.extend(self._of(self._heard, now))
+        return self._of(self._freed, now)
+
+    def _of(self, told: deque[object], now: float) -> list[Source]:
+        keys = {told.popleft() for _ in range(len(told))}
+        found = [source for key in keys if (source := self._known.get(key)) is not None]
         for source in found:
             source.look_at = min(source.look_at, now)
         return found
