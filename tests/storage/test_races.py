@@ -151,7 +151,7 @@ def test_an_outcome_after_the_reaper_is_lost() -> None:
 def test_of_two_outcomes_of_one_lease_the_first_stands(first: Event, second: Event) -> None:
     job = JobFactory.create(state=State.INFLIGHT)
     with session() as other:
-        [(_id, state, _roomier)] = settle_in(other, job.held, first)
+        [(_id, state, *_freed)] = settle_in(other, job.held, first)
         finished = while_open(
             other, lambda: jobs.finish(USING, [Settlement(job.held, second, error="x")])
         )
