@@ -1,8 +1,8 @@
 """What waits for a consumer, listed without taking it, however much was taken before.
 
 A listing enters the index where the one before found the first job that waits: its floors are like
-those of claims (floors.py), each process its own. Where something may have turned up below, it looks
-again before it answers, so nothing that was committed is left out.
+those of claims (floors.py), each process its own. Where something may have turned up below, it
+looks again before it answers, so nothing that was committed is left out.
 """
 
 import threading

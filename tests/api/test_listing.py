@@ -193,13 +193,15 @@ def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list
     fresh = _blocks(consumer, entries[-1])
     for _ in range(10):
         settle(consumer, 400)
-    for _ in range(3):
-        queue.list(25, None)
-        settle(consumer, 1)
-    assert [job.id for job in queue.list(25, None)] == waiting(consumer)[:25]
-    assert Job.objects.count() < 2_000
-    from_the_head = _blocks(consumer, entries[0])
-    assert _blocks(consumer, entries[-1]) < 2 * fresh < from_the_head
+    assert Job.objects.count() == 2_000
+    assert 2 * fresh < _blocks(consumer, entries[0])
+
+    def is_quick_again() -> bool:
+        """Whatever others have open on the server holds the floors down for a second."""
+        assert [job.id for job in queue.list(25, None)] == waiting(consumer)[:25]
+        return _blocks(consumer, entries[-1]) < 2 * fresh
+
+    wait_until(is_quick_again)
 
 
 def _blocks(consumer: Consumer, entry: Entry) -> int:
