@@ -17,8 +17,8 @@ from pulljobs.worker.post import Post
 from pulljobs.worker.probes import Health, Probes
 
 LOOK: Final = 0.2
-LAST_PAYMENT: Final = 0.1
-"""Seconds for what killed children held, inside those that a stop may take."""
+LAST_PAYMENT: Final = 1.0
+"""Seconds at the most for what killed children held; it takes a few hundredths where all is well."""
 KILLED_BY_HAND: Final = 1
 
 
