@@ -13,7 +13,8 @@ from pulljobs.telemetry import LoopFailed, emit
 
 JITTER: Final = 0.3
 FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
+LONGEST_PAUSE: Final = 1.0
+"""Shorter than leases: outcomes of an outage are written before others get the jobs."""
 QUIET: Final = 1.0
 
 
