@@ -18,7 +18,7 @@ from pulljobs.worker.probes import Health, Probes
 
 LOOK: Final = 0.2
 LAST_PAYMENT: Final = 1.0
-"""Seconds at the most for what killed children held; it takes a few hundredths where all is well."""
+"""Seconds at the most for what killed children held; a few hundredths, where all is well."""
 KILLED_BY_HAND: Final = 1
 
 
