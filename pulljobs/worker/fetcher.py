@@ -127,7 +127,7 @@ class Fetcher:
         now = time.monotonic()
         self._take_in(now)
         waiting = deque(sorted((one for one in self._sources if one.look_at <= now), key=_turn))
-        while (source := self._next(waiting)) is not None and time.monotonic() < now + LONGEST_PASS:
+        while time.monotonic() < now + LONGEST_PASS and (source := self._next(waiting)):
             if self._room(source) > 0:
                 yield source
             elif source.lane.calls_back and source.lane.room() <= 0:
