@@ -1,5 +1,6 @@
 """Jobs a second after another session has held a snapshot for minutes, with jobs going through."""
 
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -14,6 +15,8 @@ from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import start_order, working
 
 REST_SECONDS: Final = 20.0
+SLACK: Final = 1.25
+"""Who can't publish at the pace within so much more than its time is cut short."""
 LOOK_SECONDS: Final = 0.1
 
 Prepared = tuple[Peer, Environment]
@@ -50,10 +53,19 @@ def _churn(group: Sequence[Prepared], names: dict[str, str], sizes: Sizes) -> No
             stack.enter_context(working(peer, environment, name))
             words = ("pace", sizes.held_rate, sizes.held_seconds)
             paces.append(start_order(peer, environment, name, *words))
+        deadline = time.monotonic() + sizes.held_seconds * SLACK
         for pace in paces:
-            pace.wait()
+            _end(pace, deadline)
         for peer, _environment in group:
             _await_rest(peer, names[peer.name])
+
+
+def _end(pace: subprocess.Popen[bytes], deadline: float) -> None:
+    try:
+        pace.wait(max(deadline - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        pace.kill()
+        pace.wait()
 
 
 def _await_rest(peer: Peer, name: str) -> None:

@@ -153,10 +153,13 @@ def _held(ready: Sequence[Prepared], record: Record, sizes: Sizes, rounds: int) 
 
     missing = [one for one in ready if not record.rounds(one[0].name, "held")]
     for start in range(0, len(missing), TOGETHER):
+        group = missing[start : start + TOGETHER]
         try:
-            held(missing[start : start + TOGETHER], sizes, rounds, note)
+            held(group, sizes, rounds, note)
         except FAILURES as error:
-            _tell(f"snapshot held: {error}")
+            for peer, _environment in group:
+                if not record.rounds(peer.name, "held"):
+                    note(peer, f"one of {', '.join(one.name for one, _ in group)} failed: {error}")
 
 
 def _brief(figures: Figures) -> str:
