@@ -201,7 +201,7 @@ class Child:
 
     def _make_fetcher(self) -> Fetcher:
         return Fetcher(
-            self._make_roster(),
+            self._make_roster().sources,
             self._limits,
             self._holdings,
             self._outbox,

@@ -25,7 +25,7 @@ from pulljobs.worker.lanes import Lane
 from pulljobs.worker.loop import JITTER
 from pulljobs.worker.outbox import Outbox, Said
 from pulljobs.worker.quarantine import Quarantine
-from pulljobs.worker.roster import Roster, Source
+from pulljobs.worker.roster import Source
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001
@@ -43,7 +43,7 @@ class Fetcher:
 
     def __init__(
         self,
-        roster: Roster,
+        sources: Callable[[], Sequence[Source]],
         limits: Settings,
         holdings: Holdings,
         outbox: Outbox,
@@ -53,7 +53,8 @@ class Fetcher:
         stopping: Callable[[], bool],
         on_drained: Callable[[], None] | None = None,
     ) -> None:
-        self._roster, self._limits = roster, limits
+        """`sources` says whom to serve: another list whenever that has changed."""
+        self._whom, self._limits = sources, limits
         self._sources: Sequence[Source] = ()
         self._known: Mapping[object, Source] = {}
         """By the ids and places of their consumers, and by lanes of their own."""
@@ -99,7 +100,7 @@ class Fetcher:
 
     def tick(self) -> float:
         self._give_back_unanswered()
-        self._serve(self._roster.sources())
+        self._serve(self._whom())
         self._quarantine.turn()
         for source in self._due():
             self._look(source)

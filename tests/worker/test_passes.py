@@ -1,0 +1,100 @@
+"""One pass of the fetcher over consumers whose lanes have room again as soon as they are full."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.models import Consumer, Job, Lease
+from pulljobs.pulling import Puller
+from pulljobs.worker.breaker import Breakers
+from pulljobs.worker.fetcher import LONGEST_PASS, Fetcher
+from pulljobs.worker.held import Holdings
+from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.roster import Source
+from tests.factories import USING, ConsumerFactory, published
+from tests.worker.claiming import limits
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Lane:
+    """Takes one job at a time and has done it at once."""
+
+    calls_back = True
+
+    def __init__(self, on_room: Callable[["Lane"], None]) -> None:
+        self._on_room = on_room
+        self.taken: list[tuple[float, int]] = []
+
+    def room(self) -> int:
+        return 1
+
+    def take(self, jobs: Sequence[ClaimedJob]) -> None:
+        self.taken += [(time.monotonic(), job.id) for job in jobs]
+        self._on_room(self)
+
+
+class Stand:
+    """A fetcher with consumers of push; those who are read first are as many as at the start."""
+
+    def __init__(self) -> None:
+        settings = limits(MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60))
+        self.found: list[Source] = []
+        self.fetcher = Fetcher(
+            lambda: self.found,
+            settings,
+            Holdings(settings.MAX_HELD),
+            Outbox(),
+            Breakers(settings),
+            node_id=UUID(int=1),
+            stopping=lambda: False,
+        )
+
+    def add(self, jobs: int) -> tuple[Consumer, Lane]:
+        consumer = ConsumerFactory.create(type=Consumer.Type.PUSH, callback_url="http://a/")
+        if jobs:
+            published(consumer, jobs)
+        lane = Lane(self.fetcher.hear_of_room)
+        handler = Handler(
+            channel=consumer.channel.name, consumer=consumer.name, function=lambda job: None
+        )
+        puller = Puller(USING, consumer, door=Lease.Door.PUSH, node_id=UUID(int=1))
+        self.found = [*self.found, Source(puller, handler, lane)]
+        return consumer, lane
+
+
+@pytest.fixture
+def stand() -> Stand:
+    return Stand()
+
+
+def test_a_pass_ends_though_there_is_always_more(stand: Stand) -> None:
+    """So consumers that are made meanwhile are seen, and registrations kept."""
+    for _consumer in range(2):
+        stand.add(2000)
+    begun = time.monotonic()
+    assert stand.fetcher.tick() == 0
+    assert time.monotonic() - begun < LONGEST_PASS + 5
+    assert Job.objects.filter(state="QUEUED").exists()
+    _new, lane = stand.add(1)
+    stand.fetcher.tick()
+    assert len(lane.taken) == 1
+
+
+def test_what_is_new_comes_before_backlogs_and_they_go_on(stand: Stand) -> None:
+    lanes = [stand.add(300)[1] for _consumer in range(20)]
+    consumer, quick = stand.add(0)
+    stand.fetcher.tick()
+    before = sum(len(lane.taken) for lane in lanes)
+    published(consumer, 1)
+    assert stand.fetcher.hear([consumer.pk])
+    stand.fetcher.tick()
+    assert len(quick.taken) == 1
+    [(at, _job)] = quick.taken
+    since = [taken for lane in lanes for taken, _job in lane.taken[:] if taken < at]
+    assert len(since) - before <= 2
+    assert sum(len(lane.taken) for lane in lanes) > before + 2
