@@ -157,9 +157,15 @@ def _held(ready: Sequence[Prepared], record: Record, sizes: Sizes, rounds: int) 
         try:
             held(group, sizes, rounds, note)
         except FAILURES as error:
-            for peer, _environment in group:
-                if not record.rounds(peer.name, "held"):
-                    note(peer, f"one of {', '.join(one.name for one, _ in group)} failed: {error}")
+            _blame_all([peer for peer, _environment in group], record, error)
+
+
+def _blame_all(peers: Sequence[Peer], record: Record, error: Exception) -> None:
+    text = f"{', '.join(peer.name for peer in peers)}, of which one failed: {error}"
+    _tell(f"snapshot held: {text}")
+    for peer in peers:
+        if not record.rounds(peer.name, "held"):
+            record.give_up(peer.name, "held", text)
 
 
 def _brief(figures: Figures) -> str:
