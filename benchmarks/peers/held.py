@@ -65,8 +65,9 @@ def _end(pace: subprocess.Popen[bytes], deadline: float) -> None:
         pace.wait(max(deadline - time.monotonic(), 0))
     except subprocess.TimeoutExpired:
         # Those from npm run in a child of it.
-        for process in (*psutil.Process(pace.pid).children(recursive=True), pace):
-            process.kill()
+        for child in psutil.Process(pace.pid).children(recursive=True):
+            child.kill()
+        pace.kill()
         pace.wait()
 
 
