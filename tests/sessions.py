@@ -31,6 +31,14 @@ def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS)
         time.sleep(0.005)
 
 
+FORGET = """
+TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message,
+    pulljobs_publication, pulljobs_exclusive_key, pulljobs_scheduled_message;
+DELETE FROM pg_statistic WHERE starelid::regclass::text LIKE 'pulljobs%'
+"""
+"""Plans depend on what the planner was told, in tests before, of rows that are gone."""
+
+
 @contextmanager
 def session() -> Iterator[Session]:
     """A transaction in a session of its own, rolled back at the end unless committed."""

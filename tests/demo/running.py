@@ -20,7 +20,7 @@ from psycopg import sql
 
 from example_project.state import BASE_DIR
 
-PATIENCE_SECONDS = 50
+PATIENCE_SECONDS = 180
 Session = psycopg.Connection[Any]
 
 

@@ -12,7 +12,7 @@ from pulljobs.models import Consumer
 from pulljobs.sql import statement
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from tests.factories import ConsumerFactory
-from tests.sessions import Session, session
+from tests.sessions import FORGET, Session, session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -40,6 +40,7 @@ SELECT %s, n, clock_timestamp(), 0, 0, 0, 'QUEUED' FROM generate_series(1, %s) A
 def test_a_claim_does_not_read_the_queue_behind_it(entry: Entry) -> None:
     consumer = ConsumerFactory.create()
     with session() as asking:
+        asking.execute(FORGET)
         asking.execute(QUEUE, [consumer.pk, WAITING])
         asking.execute(PLAN_FOR_QUEUES)
         assert blocks_read(asking, consumer, entry) < BLOCKS

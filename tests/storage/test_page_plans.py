@@ -11,7 +11,7 @@ from pulljobs.models import Consumer
 from pulljobs.storage import dead, published, scheduled
 from pulljobs.storage.pages import Cut
 from tests.factories import ConsumerFactory
-from tests.sessions import query
+from tests.sessions import FORGET, query
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +55,7 @@ SMALL = {"pulljobs_consumer", "pulljobs_channel", "pulljobs_producer", "pulljobs
 def consumer(request: pytest.FixtureRequest) -> Consumer:
     made = ConsumerFactory.create()
     with connection.cursor() as cursor:
+        cursor.execute(FORGET.replace("%", "%%"), [])
         cursor.execute(FILL, {"consumer": made.pk})
         if request.param == "analyzed":
             cursor.execute("ANALYZE pulljobs_job, pulljobs_message, pulljobs_archived_job")

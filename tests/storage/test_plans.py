@@ -14,7 +14,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from pulljobs.sql import statement
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
-from tests.sessions import Session, session
+from tests.sessions import FORGET, Session, session
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +73,7 @@ def filled(
         known.autocommit = True
         for table in TABLES:
             known.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        known.execute(FORGET)
         try:
             if request.param == "analyzed when small":
                 fill(known, 1, 20)

@@ -92,7 +92,7 @@ def test_swallowed_database_error_is_a_failure_not_a_lost_lease() -> None:
 
     [job] = claim_of(function, transactional=True)
     Desk([job]).write(job, perform(job))
-    assert "can't be written" in (jobs.get(job.id).error or "")
+    assert "current transaction is aborted" in (jobs.get(job.id).error or "")
     assert jobs.get(job.id).state == State.QUEUED
 
 
