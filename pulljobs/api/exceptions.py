@@ -200,10 +200,6 @@ def unreadable_schedule() -> Refusal:
     return Refusal(400, "X-Broker-Scheduled-For must be a time such as 2030-01-31T12:00:00Z.")
 
 
-def too_soon(seconds: float) -> Refusal:
-    return Refusal(412, f"X-Broker-Scheduled-For must be {seconds:g} seconds ahead or more.")
-
-
 def empty_payload() -> Refusal:
     return Refusal(400, "The body is empty: send the message's payload.")
 

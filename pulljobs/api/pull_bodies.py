@@ -97,7 +97,7 @@ def pulled(asked: Asked, answer: Answer, lease: timedelta = timedelta()) -> dict
     """The answer to a pull."""
     jobs = answer.claim.jobs if answer.claim else []
     taken = answer.claim.taken if answer.claim else None
-    sent = sum(size(message) for _job, message in jobs)
+    sent = sum(message.size for _job, message in jobs)
     return {
         "Result": [_job(job, message, taken, lease) for job, message in jobs if taken],
         "Status": {
@@ -107,12 +107,6 @@ def pulled(asked: Asked, answer: Answer, lease: timedelta = timedelta()) -> dict
             "PendingBytes": max((asked.max_bytes or sent) - sent, 0),
         },
     }
-
-
-def size(message: StoredMessage) -> int:
-    """Of the payload and the headers: what MaxBytes counts."""
-    headers = message.headers.items()
-    return len(message.payload) + sum(len(f"{name}{value}".encode()) for name, value in headers)
 
 
 def _job(
