@@ -1,0 +1,10 @@
+from django.db import migrations
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('pulljobs', '0003_lake'),
+    ]
+
+    operations = []
