@@ -1,0 +1,59 @@
+"""A real Chromium, Debian's, looks at the example project: the demo's data, its worker, its admin.
+
+`visitor.open("pulljobs/job/", size=NARROW, theme="dark")` gives a page that is logged in.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.pages import Site, Visitor
+from tests.demo.running import Project, own_database
+from tests.requirements import require
+
+HERE = Path(__file__).parent
+FILES = 100
+LOGIN = r"(http://\S+) +user (\S+) +password (\S+)"
+# Root has no sandbox; /dev/shm is small in containers.
+FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.processes)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    return require("chromium")
+
+
+@pytest.fixture(scope="session")
+def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One for all tests of a process, for the demo takes a while."""
+    with ExitStack() as stack:
+        url, session = stack.enter_context(own_database())
+        project = Project(url, session, history=tmp_path_factory.mktemp("demo") / "history")
+        stack.callback(project.end)
+        demo = project.demo(f"--limit={FILES}", "--serve", "--port=0")
+        address, user, password = demo.says(LOGIN).groups()
+        yield Site(address, user, password, project)
+
+
+@pytest.fixture
+def browser(chromium: Path) -> Iterator[Browser]:
+    """One a test: while playwright runs, an event loop does, in which Django refuses its ORM."""
+    with sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def visitor(site: Site, browser: Browser) -> Visitor:
+    return Visitor(site, browser)
