@@ -1,13 +1,18 @@
 """The tables. Rows of jobs, leases, messages and archive are written by `pulljobs.storage` only."""
 
-from pulljobs.models.jobs import ArchivedJob, BoundedKey, ExclusiveKey, Job, Lease
+from pulljobs.models.audit import AuditedBatch, AuditEntry
+from pulljobs.models.jobs import ArchivedJob, Attempt, BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import Node, PullWaiter
 from pulljobs.models.registry import Channel, Consumer, Producer
 from pulljobs.models.rollups import ErrorFingerprint, HotKey, NodeCost, Rollup, RollupRun
+from pulljobs.models.streams import Stream, StreamBatch
 
 __all__ = [
     "ArchivedJob",
+    "Attempt",
+    "AuditEntry",
+    "AuditedBatch",
     "BoundedKey",
     "Channel",
     "Consumer",
@@ -25,4 +30,6 @@ __all__ = [
     "Rollup",
     "RollupRun",
     "ScheduledMessage",
+    "Stream",
+    "StreamBatch",
 ]

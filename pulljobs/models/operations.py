@@ -11,6 +11,7 @@ class Node(models.Model):
     class Kind(models.TextChoices):
         WORKER = "worker"
         API = "api"
+        SPARK = "spark"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     name = models.CharField(max_length=255, help_text="host:pid")
