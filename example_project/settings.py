@@ -4,7 +4,7 @@ from typing import Any
 
 import environ
 
-from example_project.state import BASE_DIR, secret_key
+from example_project.state import BASE_DIR, secret_key, state_directory
 
 env = environ.Env()
 
@@ -67,6 +67,8 @@ DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED"
 # So that several test runs can share a server.
 DATABASES["default"]["TEST"] = {"NAME": env.str("TEST_DATABASE", default="") or None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+PULLJOBS = {"LAKE": env.str("LAKE", default="") or str(state_directory() / "lake")}
 
 LOGGING = {
     "version": 1,

@@ -167,6 +167,11 @@ class Settings:
     GATEWAY_EXEMPT: Sequence[str] = ("/_status", "/metrics", "/debug/pprof/", "/livez", "/readyz")
     """Paths that begin so need no signature."""
 
+    LAKE: str = ""
+    """The directory, or the URL of one, that history is exported to; empty: there is no lake."""
+    SPARK: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Properties of Spark sessions, such as `{"spark.master": "local[4]"}`."""
+
 
 def load(given: Mapping[str, Any]) -> Settings:
     """Raise ConfigurationError for an unknown key or a value of the wrong type."""

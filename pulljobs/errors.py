@@ -14,6 +14,7 @@
     |-- UnknownJob
     |-- InvalidTransition       the job's state does not allow what was asked
     |-- LeaseLost               the lease that a write was made under holds the job no more
+    |-- LakeError               a run over the lake or in Spark that can't go on
     `-- HandlerSignal           how a handler speaks; never logged as an error
         |-- Retry
         `-- Discard
@@ -108,6 +109,10 @@ class LeaseLost(PulljobsError):
     def __init__(self, job: int) -> None:
         super().__init__(f"The lease of job {job} is lost: stop working on it.")
         self.job = job
+
+
+class LakeError(PulljobsError):
+    pass
 
 
 class HandlerSignal(PulljobsError):

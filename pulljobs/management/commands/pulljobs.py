@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from pulljobs.errors import ConfigurationError
+from pulljobs.errors import PulljobsError
 from pulljobs.management import subcommands
 
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         module = import_module(f"{subcommands.__name__}.{options['action']}")
         try:
             answer = module.handle(**options)
-        except ConfigurationError as error:
+        except PulljobsError as error:
             raise CommandError(str(error)) from error
         shown = [json.dumps(answer.content, default=str)] if options["json"] else answer.lines
         for line in shown:

@@ -1,0 +1,50 @@
+"""The data pipeline on Spark: history and messages to the lake, and back.
+
+Verbs are the modules of `pulljobs.management.lake`.
+"""
+
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from pulljobs.management import lake
+from pulljobs.management.subcommands import Answer
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for found in iter_modules(lake.__path__):
+        module = import_module(f"{lake.__name__}.{found.name}")
+        verb = verbs.add_parser(found.name, help=(module.__doc__ or "").strip().partition("\n")[0])
+        _add_common(verb)
+        if hasattr(module, "add_arguments"):
+            module.add_arguments(verb)
+
+
+def handle(**options: Any) -> Answer:
+    answer: Answer = import_module(f"{lake.__name__}.{options['verb']}").handle(**options)
+    return answer
+
+
+def _add_common(verb: ArgumentParser) -> None:
+    verb.add_argument("--json", action="store_true", default=SUPPRESS, help="one line of JSON")
+    verb.add_argument(
+        "--master",
+        help="where Spark runs, such as local[4] or spark://host:7077 (PULLJOBS['SPARK'])",
+    )
+    verb.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="a property of Spark's, may be repeated",
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

@@ -1,0 +1,41 @@
+"""What failed in Spark, in one line: nobody reads a trace of the JVM to find a wrong option."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pulljobs.errors import LakeError, PulljobsError
+
+OURS: Final = re.compile(r"^pulljobs\.errors\.\w+: (?P<text>.+)$", re.MULTILINE)
+OF_PYTHON: Final = re.compile(r"^(?P<text>[A-Za-z_][\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
+LONGEST: Final = 500
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Raise what comes out of Spark as a LakeError; everything else as it is."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PulljobsError:
+        raise
+    except (PySparkException, Py4JError) as error:
+        raise LakeError(line_of(error)) from error
+    except RuntimeError as error:
+        if "Java gateway" not in str(error):
+            raise
+        raise LakeError(f"Spark did not start: {error}") from error
+
+
+def line_of(error: BaseException) -> str:
+    """The last thing that Python raised in a task or a source, else the first line of Spark's."""
+    text = str(error)
+    if ours := OURS.findall(text):
+        return str(ours[-1])[:LONGEST]
+    if raised := OF_PYTHON.findall(text):
+        return f"Spark: {raised[-1]}"[:LONGEST]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"Spark: {lines[0] if lines else type(error).__name__}"[:LONGEST]

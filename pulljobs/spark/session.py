@@ -1,0 +1,141 @@
+"""A Spark session whose parts have what they need: Java, this Python, the password, our source."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError
+from pulljobs.spark import failures, java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK: Final = (4, 3)
+NEEDED: Final = ("pyspark", "pyarrow", "pandas", "adbc-driver-postgresql")
+INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,java]'"
+DEFAULTS: Final = {
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+LOCAL: Final = ("local", "local[")
+"""Masters that need nothing but this machine; for others the driver must be reachable."""
+
+
+@contextmanager
+def opened(
+    name: str, *, master: str | None = None, conf: Iterable[tuple[str, str]] = (), **_: Any
+) -> Iterator["SparkSession"]:
+    """A session, stopped at the end unless there was one before; takes the options of a verb.
+
+    Properties are ours, then PULLJOBS['SPARK'], then `conf`, then `master`. What fails inside, in
+    Spark, is raised as a LakeError of one line.
+    """
+    require()
+    from pyspark.sql import SparkSession
+
+    if (running := SparkSession.getActiveSession()) is not None:
+        with failures.told():
+            yield running
+        return
+    with failures.told():
+        session = _started(name, properties(master, conf))
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def require() -> None:
+    """Raise ConfigurationError unless the right Spark is installed, with all it needs."""
+    missing = [name for name in NEEDED if _version(name) is None]
+    if missing:
+        raise ConfigurationError(f"Not installed: {', '.join(missing)}. {INSTALL}")
+    found = _version("pyspark") or ""
+    if tuple(found.split(".")[:2]) != tuple(map(str, SPARK)):
+        wanted = ".".join(map(str, SPARK))
+        raise ConfigurationError(f"Spark {wanted} is needed, {found} is installed. {INSTALL}")
+
+
+def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """What the session is configured with, the password of executors among it."""
+    given = {**DEFAULTS, **settings().SPARK, **dict(conf)}
+    if master:
+        given["spark.master"] = master
+    if not given["spark.master"].startswith(LOCAL):
+        given = {name: value for name, value in given.items() if not _only_local(name, value)}
+    if password := _parameters().get("password"):
+        given["spark.executorEnv.PGPASSWORD"] = str(password)
+    return given
+
+
+def dsn() -> str:
+    """Where the jobs are, for options of the source: without the password."""
+    known = conninfo_keywords()
+    return make_conninfo(
+        "",
+        **{
+            name: value
+            for name, value in _parameters().items()
+            if name in known and name != "password" and value not in (None, "")
+        },
+    )
+
+
+def conninfo_keywords() -> frozenset[str]:
+    """What libpq understands; Django passes psycopg's own parameters along with them."""
+    from psycopg import pq
+
+    return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
+
+
+def _started(name: str, given: Mapping[str, str]) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    from pyspark_pulljobs import DefaultSource
+
+    java.use(os.environ)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if password := _parameters().get("password"):
+        os.environ["PGPASSWORD"] = str(password)
+    builder = SparkSession.builder.appName(f"pulljobs {name}")
+    for key, value in given.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(DefaultSource)
+    return session
+
+
+def _parameters() -> dict[str, Any]:
+    parameters = connections[settings().DATABASE].get_connection_params()
+    # A DSN in the place of the name, as DATABASES may have it.
+    dbname = str(parameters.get("dbname") or "")
+    if "=" in dbname or "://" in dbname:
+        parameters = {**parameters, **conninfo_to_dict(dbname)}
+    return dict(parameters)
+
+
+def _only_local(name: str, value: str) -> bool:
+    return name.startswith("spark.driver.") and DEFAULTS.get(name) == value
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,77 @@
+"""Connections from options: the DSN says where, the environment says the password.
+
+Spark shows options in plans and logs and keeps them in checkpoints, so a DSN with a password is
+refused: libpq finds it in PGPASSWORD or in the file that PGPASSFILE names. `pulljobs.spark` puts
+PGPASSWORD where drivers and executors look; those who start Spark themselves set
+`spark.executorEnv.PGPASSWORD`, a name that Spark redacts.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import psycopg
+from adbc_driver_postgresql import dbapi
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pulljobs.errors import ConfigurationError
+
+CONNECT_SECONDS: Final = 10
+NAME: Final = "pulljobs on Spark"
+SESSION: Final = {
+    # As readers expect them, whatever the role is set to; poolers let these pass.
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+}
+
+
+def dsn_of(options: Mapping[str, str]) -> str:
+    """The option `dsn`, checked and completed; ConfigurationError tells what is wrong with it."""
+    if not (given := options.get("dsn", "").strip()):
+        raise ConfigurationError(
+            'Option "dsn" is missing: give it as "host=... dbname=... user=...", without password.'
+        )
+    try:
+        parts: dict[str, Any] = conninfo_to_dict(given)
+    except psycopg.ProgrammingError:
+        # Neither the text nor what libpq says of it: they may hold a password.
+        raise ConfigurationError(
+            'Option "dsn" is no connection string of PostgreSQL: give it as "host=... dbname=...".'
+        ) from None
+    if "password" in parts:
+        raise ConfigurationError(
+            'Option "dsn" must hold no password, for Spark shows options: set PGPASSWORD or '
+            "PGPASSFILE instead, for executors as spark.executorEnv.PGPASSWORD."
+        )
+    parts.setdefault("connect_timeout", CONNECT_SECONDS)
+    parts.setdefault("application_name", NAME)
+    return make_conninfo("", **parts)
+
+
+def connect(dsn: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
+    """A session in UTC. ConfigurationError, in one line, when there is none to be had."""
+    try:
+        return psycopg.connect(_in_session(dsn), autocommit=autocommit, prepare_threshold=None)
+    except psycopg.OperationalError as error:
+        raise ConfigurationError(_refused(dsn, error)) from None
+
+
+def connect_arrow(dsn: str) -> dbapi.Connection:
+    """The same by ADBC: results come as Arrow batches."""
+    try:
+        return dbapi.connect(_in_session(dsn), autocommit=True)
+    except dbapi.Error as error:
+        raise ConfigurationError(_refused(dsn, error)) from None
+
+
+def _in_session(dsn: str) -> str:
+    parts: dict[str, Any] = conninfo_to_dict(dsn)
+    options = [parts.pop("options", ""), *(f"-c {name}={value}" for name, value in SESSION.items())]
+    return make_conninfo("", **parts, options=" ".join(filter(None, options)))
+
+
+def _refused(dsn: str, error: Exception) -> str:
+    parts = conninfo_to_dict(dsn)
+    where = f"{parts.get('dbname', '')!r} at {parts.get('host') or 'the local socket'}"
+    reason = str(error).strip().splitlines()[-1].strip()
+    return f"No connection to database {where}: {reason}"
