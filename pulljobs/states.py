@@ -27,6 +27,7 @@ class Event(StrEnum):
     REVIVE = "revive"
     REDRIVE = "redrive"
     KILL = "kill"
+    RESCHEDULE = "reschedule"
     DELETE = "delete"
 
 
@@ -64,11 +65,12 @@ TRANSITIONS: Final = MappingProxyType(
         Event.DELIVER: _transition("INFLIGHT", State.DELIVERED, "holder"),
         Event.REJECT: _transition("INFLIGHT", State.DEAD, "holder"),
         Event.RETRY: _transition("INFLIGHT", State.QUEUED, "holder", exhausted=State.DEAD),
-        Event.RELEASE: _transition("INFLIGHT", State.QUEUED, "holder, on stop"),
+        Event.RELEASE: _transition("INFLIGHT", State.QUEUED, "holder, on stop; operator"),
         Event.EXPIRE: _transition("INFLIGHT", State.QUEUED, "reaper", exhausted=State.DEAD),
         Event.REVIVE: _transition("DEAD", State.INFLIGHT, "consumer, by job id"),
         Event.REDRIVE: _transition("DEAD", State.QUEUED, "operator"),
         Event.KILL: _transition("QUEUED INFLIGHT", State.DEAD, "operator"),
+        Event.RESCHEDULE: _transition("QUEUED", State.QUEUED, "operator"),
         Event.DELETE: _transition("DEAD", None, "operator, protocol"),
     }
 )

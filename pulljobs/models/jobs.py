@@ -50,6 +50,12 @@ class Job(models.Model):
     """It ran in a process that died: it runs alone the next time."""
 
     class Meta:
+        permissions = [
+            ("redrive_job", "Can queue dead jobs again"),
+            ("requeue_job", "Can take jobs from who holds them"),
+            ("kill_job", "Can end jobs that wait or run"),
+            ("reschedule_job", "Can change when jobs are due"),
+        ]
         indexes = [
             models.Index(
                 fields=["consumer", "-priority", "available_at", "id"], name="pulljobs_job_claim"
@@ -156,6 +162,7 @@ class Lease(models.Model):
     running_ids = ArrayField(models.BigIntegerField(), null=True)
     """The jobs that ran at the last renewal: suspects, if their host is lost."""
     request_id = models.CharField(max_length=255, null=True)  # noqa: DJ001  few claims have one
+    renewals = models.IntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [
@@ -168,6 +175,31 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class Attempt(models.Model):
+    """A claim that did not settle its job, or was renewed: what the archive can't tell of it."""
+
+    id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
+    job_id = models.BigIntegerField()
+    lease_token = models.UUIDField()
+    node_id = models.UUIDField(null=True)
+    door = models.CharField(max_length=8, choices=Lease.Door.choices)
+    claimed_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+    leased_until = models.DateTimeField()
+    """Its deadline in the end."""
+    renewals = models.IntegerField()
+    event = models.CharField(max_length=10)
+    """Of `states.Event`, by which it ended."""
+    error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
+
+    class Meta:
+        default_permissions = ()
+        indexes = [models.Index(fields=["job_id", "id"], name="pulljobs_attempt_job")]
+
+    def __str__(self) -> str:
+        return f"{ids.encode(self.job_id)}: {self.event}"
 
 
 class ArchivedJob(models.Model):

@@ -71,6 +71,10 @@ class Channel(Party):
     paused_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        permissions = [
+            ("pause_channel", "Can pause channels and have them go on"),
+            ("rotate_channel", "Can give channels a new token"),
+        ]
         constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_channel_name")]
 
 
@@ -78,6 +82,7 @@ class Producer(Party):
     """A party that may publish."""
 
     class Meta:
+        permissions = [("rotate_producer", "Can give producers a new token")]
         constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_producer_name")]
 
 
@@ -178,6 +183,10 @@ class Consumer(Party):
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
+        permissions = [
+            ("pause_consumer", "Can pause consumers and have them go on"),
+            ("rotate_consumer", "Can give consumers a new token"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["channel", "name"], name="pulljobs_consumer_name"),
             models.CheckConstraint(

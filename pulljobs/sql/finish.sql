@@ -31,7 +31,7 @@ offered AS MATERIALIZED (
     ORDER BY job_id
 ),
 lease AS MATERIALIZED (
-    SELECT DISTINCT ON (token) token, claimed_at, node_id
+    SELECT DISTINCT ON (token) token, claimed_at, node_id, max(renewals) OVER (PARTITION BY token) AS renewals
     FROM pulljobs_lease
     WHERE token = ANY(%(tokens)s::uuid[])
 ),
@@ -155,6 +155,25 @@ archived AS (
     FROM settled
     LEFT JOIN lease ON lease.token = settled.lease
     WHERE settled.state <> 'QUEUED'
+),
+attempted AS (
+    -- What the archive won't tell: claims that settled nothing, and renewals. Jobs at first go pay nothing for it.
+    INSERT INTO pulljobs_attempt (
+        job_id, lease_token, node_id, door, claimed_at, ended_at, leased_until, renewals, event, error
+    )
+    SELECT
+        settled.id, settled.lease, held.node_id, held.door, held.claimed_at, clock_timestamp(), held.leased_until,
+        held.renewals, offered.event, offered.error
+    FROM lease
+    JOIN settled ON settled.lease = lease.token
+    JOIN offered ON offered.job_id = settled.id
+    CROSS JOIN LATERAL (
+        SELECT *
+        FROM pulljobs_lease
+        WHERE token = lease.token AND settled.id = ANY(job_ids)
+        LIMIT 1
+    ) AS held
+    WHERE settled.state = 'QUEUED' OR (lease.renewals > 0 AND held.renewals > 0)
 ),
 ended AS (
     DELETE FROM pulljobs_lease

@@ -4,7 +4,7 @@
 -- Returns: job_id of those killed, held (whether somebody had it, who is to be told), consumer_id, key (NULL: none that counts).
 -- Locks: the jobs, in order of id. Index: primary key.
 WITH victim AS MATERIALIZED (
-    SELECT id, lease IS NOT NULL AS held
+    SELECT id, lease, lease IS NOT NULL AS held
     FROM pulljobs_job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND state = ANY(%(states)s::text[])
     ORDER BY id
@@ -21,7 +21,7 @@ killed AS (
         error = %(error)s::text
     FROM victim
     WHERE job.id = victim.id AND job.state = ANY(%(states)s::text[])
-    RETURNING job.*, victim.held
+    RETURNING job.*, victim.held, victim.lease AS taken_from
 ),
 archived AS (
     INSERT INTO pulljobs_archived_job (
@@ -41,6 +41,21 @@ archived AS (
         reason,
         error
     FROM killed
+),
+attempted AS (
+    INSERT INTO pulljobs_attempt (
+        job_id, lease_token, node_id, door, claimed_at, ended_at, leased_until, renewals, event, error
+    )
+    SELECT
+        killed.id, held.token, held.node_id, held.door, held.claimed_at, clock_timestamp(), held.leased_until,
+        held.renewals, 'kill', killed.error
+    FROM killed
+    CROSS JOIN LATERAL (
+        SELECT *
+        FROM pulljobs_lease
+        WHERE token = killed.taken_from AND killed.id = ANY(job_ids)
+        LIMIT 1
+    ) AS held
 )
 SELECT id AS job_id, held, consumer_id, key
 FROM killed

@@ -61,6 +61,7 @@ together AS (
     UPDATE pulljobs_lease AS lease
     SET
         leased_until = renewed.leased_until,
+        renewals = lease.renewals + 1,
         job_ids = renewed.renewed,
         running_ids = coalesce(renewed.running, lease.running_ids)
     FROM renewed
@@ -74,11 +75,13 @@ left_behind AS (
 ),
 apart AS (
     INSERT INTO pulljobs_lease (
-        token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids, running_ids
+        token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids, running_ids,
+        renewals
     )
     SELECT
         lease.token, lease.consumer_id, lease.node_id, lease.door, lease.claimed_at,
-        renewed.leased_until, lease.hard_end, renewed.renewed, coalesce(renewed.running, lease.running_ids)
+        renewed.leased_until, lease.hard_end, renewed.renewed, coalesce(renewed.running, lease.running_ids),
+        lease.renewals + 1
     FROM renewed
     JOIN lease ON lease.id = renewed.lease_id
     WHERE renewed.rest IS NOT NULL

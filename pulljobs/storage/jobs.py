@@ -320,6 +320,12 @@ def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
     return dict(rows)
 
 
+def reschedule(using: str, job_ids: Sequence[int], *, at: datetime | None) -> dict[int, int]:
+    """Consumer ids by job id, of those that are QUEUED for that time now; None: for now."""
+    params = {"job_ids": list(job_ids), "at": at}
+    return dict(retrying(using, lambda: run(using, "reschedule", params)))
+
+
 def delete(using: str, job_ids: Sequence[int]) -> list[int]:
     """The ids of those that were DEAD and are gone now."""
     return column(retrying(using, lambda: run(using, "delete", {"job_ids": list(job_ids)})))

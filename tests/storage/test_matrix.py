@@ -50,6 +50,7 @@ DO: dict[Event, Callable[[MadeJob], object]] = {
     Event.EXPIRE: reap,
     Event.KILL: lambda job: jobs.kill(USING, [job.id], reason=Reason.KILLED),
     Event.REDRIVE: lambda job: jobs.redrive(USING, [job.id]),
+    Event.RESCHEDULE: lambda job: jobs.reschedule(USING, [job.id], at=None),
     Event.DELETE: lambda job: jobs.delete(USING, [job.id]),
 }
 CASES = list(product(Event, State))

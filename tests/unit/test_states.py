@@ -13,6 +13,7 @@ expire  | INFLIGHT        | QUEUED    | DEAD
 revive  | DEAD            | INFLIGHT
 redrive | DEAD            | QUEUED
 kill    | QUEUED INFLIGHT | DEAD
+reschedule | QUEUED        | QUEUED
 delete  | DEAD            | gone
 """
 
