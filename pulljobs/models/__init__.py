@@ -1,6 +1,7 @@
 """The tables. Rows of jobs, leases, messages and archive are written by `pulljobs.storage` only."""
 
 from pulljobs.models.audit import AuditedBatch, AuditEntry
+from pulljobs.models.dashboard import Dashboard
 from pulljobs.models.jobs import ArchivedJob, Attempt, BoundedKey, ExclusiveKey, Job, Lease
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import Node, PullWaiter
@@ -16,6 +17,7 @@ __all__ = [
     "BoundedKey",
     "Channel",
     "Consumer",
+    "Dashboard",
     "ErrorFingerprint",
     "ExclusiveKey",
     "HotKey",
