@@ -1,0 +1,85 @@
+"""How the tables are: sizes, dead rows and partitions, from the catalog and PostgreSQL's counters.
+
+For pages, on no path that jobs take. None of it reads a row of the tables.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from django.db import connections
+
+from pulljobs.storage.partitions import Partition
+
+HOT: Final = (
+    "pulljobs_job",
+    "pulljobs_lease",
+    "pulljobs_exclusive_key",
+    "pulljobs_bounded_key",
+    "pulljobs_publication",
+    "pulljobs_scheduled_message",
+    "pulljobs_node",
+    "pulljobs_pull_waiter",
+)
+"""Tables whose rows are changed, so that dead ones are left behind."""
+
+
+class TableHealth(NamedTuple):
+    """Rows as PostgreSQL counted along, not exact; bytes with indexes and TOAST."""
+
+    name: str
+    live_rows: int
+    dead_rows: int
+    bytes: int
+    vacuumed_at: datetime | None
+
+    @property
+    def dead_share(self) -> float:
+        return self.dead_rows / max(1, self.live_rows + self.dead_rows)
+
+
+class PartitionSize(NamedTuple):
+    partition: Partition
+    rows: int
+    """About."""
+    bytes: int
+
+
+_TABLES: Final = """
+SELECT
+    relname,
+    pg_stat_get_live_tuples(oid),
+    pg_stat_get_dead_tuples(oid),
+    pg_total_relation_size(oid),
+    greatest(pg_stat_get_last_autovacuum_time(oid), pg_stat_get_last_vacuum_time(oid))
+FROM pg_class
+WHERE relname = ANY(%s) AND relkind = 'r' AND pg_table_is_visible(oid)
+"""
+
+_PARTITIONS: Final = """
+SELECT pg_stat_get_live_tuples(oid), pg_total_relation_size(oid)
+FROM unnest(%s) WITH ORDINALITY AS wanted (name, place)
+LEFT JOIN pg_class ON oid = to_regclass(name)
+ORDER BY place
+"""
+
+
+def tables(using: str) -> list[TableHealth]:
+    """Those of HOT, in that order."""
+    found = {row[0]: TableHealth(*row) for row in _rows(using, _TABLES, [list(HOT)])}
+    return [found[name] for name in HOT if name in found]
+
+
+def sizes(using: str, partitions: Sequence[Partition]) -> list[PartitionSize]:
+    """Of partitions that are there; what is dropped meanwhile counts as empty."""
+    rows = _rows(using, _PARTITIONS, [[one.name for one in partitions]])
+    return [
+        PartitionSize(partition, rows or 0, size or 0)
+        for partition, (rows, size) in zip(partitions, rows, strict=True)
+    ]
+
+
+def _rows(using: str, text: str, params: Any = None) -> list[tuple[Any, ...]]:
+    with connections[using].cursor() as cursor:
+        cursor.execute(text, params)
+        return list(cursor.fetchall())
