@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 SPARK: Final = (4, 3)
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "adbc-driver-postgresql")
 INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,java]'"
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -46,18 +48,16 @@ def opened(
     Spark, is raised as a LakeError of one line.
     """
     require()
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
-    if (running := SparkSession.getActiveSession()) is not None:
-        with failures.told():
-            yield running
-        return
     with failures.told():
+        ours = SparkContext._active_spark_context is None
         session = _started(name, properties(master, conf))
         try:
             yield session
         finally:
-            session.stop()
+            if ours:
+                session.stop()
 
 
 def require() -> None:
@@ -109,6 +109,8 @@ def _started(name: str, given: Mapping[str, str]) -> "SparkSession":
     from pyspark_pulljobs import DefaultSource
 
     java.use(os.environ)
+    if given["spark.master"].startswith(LOCAL):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of the host's name
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if password := _parameters().get("password"):

