@@ -16,7 +16,7 @@ from pulljobs.conf import settings
 from pulljobs.outcomes import Held, deliver
 from pulljobs.sql import statement
 from pulljobs.storage import statements
-from pulljobs.storage.arrays import array
+from pulljobs.arrays import array
 
 RAW: Final = Path(__file__).parent / "raw"
 DESIGNS: Final = ("hot", "hot_lease", "array_lease", "state_index")

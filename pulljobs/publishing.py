@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -11,43 +10,36 @@ from asgiref.sync import sync_to_async
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
+from pulljobs import drafts
 from pulljobs.conf import Settings, settings
-from pulljobs.errors import (
-    DuplicateMessage,
-    InvalidMessage,
-    KeyFull,
-    PayloadTooLarge,
-    UnknownChannel,
+from pulljobs.drafts import (
+    BYTES,
+    JSON,
+    TEXT,
+    Draft,
+    NewMessage,
+    Payload,
+    Published,
+    encodable,
 )
+from pulljobs.errors import DuplicateMessage, InvalidMessage, KeyFull, UnknownChannel
 from pulljobs.models import Channel, Producer, Publication
 from pulljobs.storage import listen, messages
-from pulljobs.storage.rows import NewMessage, Published
 from pulljobs.telemetry import JobsPublished, emit
 
+__all__ = [
+    "JSON",
+    "Draft",
+    "Payload",
+    "Receipt",
+    "apublish",
+    "checked",
+    "encoded",
+    "publish",
+    "publish_many",
+]
+
 BATCH: Final = 1000
-MAX_KEY_CHARS: Final = 255
-LONGEST_DELAY: Final = timedelta(days=36_500)
-PRIORITIES: Final = range(-32_768, 32_768)
-BYTES: Final = "application/octet-stream"
-TEXT: Final = "text/plain; charset=utf-8"
-JSON: Final = "application/json"
-
-Payload = Any
-"""bytes, str, or what `json.dumps` takes, with Django's encoder for dates and the like."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """One message of `publish_many`; the fields are the arguments of `publish`."""
-
-    payload: Payload
-    key: str | None = None
-    priority: int = 0
-    message_id: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    content_type: str | None = None
-    delay: timedelta | None = None
-    available_at: datetime | None = None
 
 
 class Receipt(NamedTuple):
@@ -157,7 +149,7 @@ def _publish_batch(
 def _store(
     channel: str, batch: list[NewMessage], producer: Producer | None, using: str
 ) -> list[Published]:
-    if isinstance(channel, str) and not _encodable(channel):
+    if isinstance(channel, str) and not encodable(channel):
         raise UnknownChannel(channel)
     published = messages.publish(
         using,
@@ -201,24 +193,7 @@ def _draft(one: Draft | Payload) -> Draft:
 
 def checked(draft: Draft, limits: Settings) -> NewMessage:
     """The message to store; raise for whatever is out of its bounds."""
-    payload, content_type = encoded(draft.payload)
-    if len(payload) > limits.MAX_PAYLOAD_BYTES:
-        raise PayloadTooLarge(
-            f"The payload has {len(payload)} bytes, the limit is {limits.MAX_PAYLOAD_BYTES}: "
-            "publish a reference to it, or raise PULLJOBS['MAX_PAYLOAD_BYTES']."
-        )
-    _check_priority(draft.priority)
-    _check_times(draft)
-    return NewMessage(
-        payload,
-        _content_type(draft.content_type or content_type),
-        _headers(draft.headers, limits),
-        None if draft.key is None else _text("key", draft.key),
-        int(draft.priority),
-        None if draft.message_id is None else _text("message_id", draft.message_id),
-        draft.delay,
-        draft.available_at,
-    )
+    return drafts.checked(draft, *encoded(draft.payload), limits)
 
 
 def encoded(payload: Payload) -> tuple[bytes, str]:
@@ -233,69 +208,6 @@ def encoded(payload: Payload) -> tuple[bytes, str]:
         raise InvalidMessage(
             f"The payload can't be encoded ({error}): give bytes, text or plain values."
         ) from error
-
-
-def _content_type(text: str) -> str:
-    """It is sent on as a header."""
-    if not _text("content_type", text).isprintable():
-        raise InvalidMessage(f"content_type must be one line of printable text, not {text!r}.")
-    return text
-
-
-def _text(name: str, value: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS:
-        raise InvalidMessage(f"{name} must be text of 1 to {MAX_KEY_CHARS} characters.")
-    if not _encodable(value):
-        raise InvalidMessage(f"{name} has a NUL character or half a surrogate pair: leave it out.")
-    return value
-
-
-def _encodable(text: str) -> bool:
-    """Whether PostgreSQL takes it: no NUL, and nothing that UTF-8 has no bytes for."""
-    try:
-        return b"\x00" not in text.encode()
-    except UnicodeEncodeError:
-        return False
-
-
-def _headers(headers: Mapping[str, str], limits: Settings) -> dict[str, str]:
-    if not isinstance(headers, Mapping):
-        raise InvalidMessage(f"headers must be a mapping, not {type(headers).__name__}.")
-    plain = dict(headers)
-    if any(
-        not (isinstance(item, str) and _encodable(item)) for item in chain(plain, plain.values())
-    ):
-        raise InvalidMessage("Names and values of headers must be text without NUL characters.")
-    size = sum(len(item.encode()) for item in chain(*plain.items()))
-    if len(plain) > limits.MAX_HEADERS or size > limits.MAX_HEADER_BYTES:
-        raise InvalidMessage(
-            f"{len(plain)} headers of {size} bytes are above the limits of {limits.MAX_HEADERS} "
-            f"and {limits.MAX_HEADER_BYTES} bytes."
-        )
-    return plain
-
-
-def _check_priority(priority: object) -> None:
-    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in PRIORITIES:
-        raise InvalidMessage(
-            f"priority must be a whole number from -32768 to 32767, not {priority!r}."
-        )
-
-
-def _check_times(draft: Draft) -> None:
-    delay, at = draft.delay, draft.available_at
-    if delay is not None and not (
-        isinstance(delay, timedelta) and timedelta() <= delay <= LONGEST_DELAY
-    ):
-        raise InvalidMessage(f"delay must be a timedelta from 0 to 100 years, not {delay!r}.")
-    if at is None:
-        return
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise InvalidMessage(
-            f"available_at must be an aware datetime, not {at!r}: give it a time zone."
-        )
-    if at - datetime.now(UTC) > LONGEST_DELAY:
-        raise InvalidMessage(f"available_at must be within 100 years, not {at!r}.")
 
 
 def _batches(ready: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:

@@ -1,6 +1,6 @@
 -- Find the consumers of a channel for which a key is full.
 -- Event: none; under the locks of lock_bounded_keys.sql.
--- Parameters: channel text, key text.
+-- Parameters: channel text, key text, only_consumer_id bigint (NULL: each).
 -- Returns: consumer_id, name, overflow text, surplus int (jobs above the bound, were one more published), queued bigint[] (ids,
 --   the oldest first), last_message_id (of the newest job).
 -- Locks: none. Index: channel name, consumer name, pulljobs_job_key; of a bounded key there are not many jobs.
@@ -27,5 +27,6 @@ CROSS JOIN LATERAL (
 WHERE channel.name = %(channel)s::text
     AND consumer.deleted_at IS NULL
     AND consumer.max_queued_per_key > 0
+    AND (consumer.id = %(only_consumer_id)s::bigint) IS NOT FALSE
     AND counted.jobs >= consumer.max_queued_per_key
 ORDER BY consumer.id

@@ -1,6 +1,7 @@
--- Publish messages on a channel: one job for each of its consumers.
+-- Publish messages on a channel: one job for each of its consumers, or for one of them only.
 -- Event: publish. In the caller's transaction.
--- Parameters: channel text, producer_id bigint, dedupe_window interval, and arrays of one length:
+-- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), and arrays of one
+--   length:
 --   payloads bytea[], content_types text[], headers jsonb[], keys text[], priorities smallint[],
 --   client_message_ids text[], delays interval[], available_ats timestamptz[] (NULL where not given).
 -- Returns, in order: message_id, job_ids, consumer_ids, bounded; message_id NULL: a duplicate, or bounded: nothing was written,
@@ -24,7 +25,10 @@ channel AS MATERIALIZED (
             ELSE EXISTS (
                 SELECT
                 FROM pulljobs_consumer
-                WHERE channel_id = channel.id AND max_queued_per_key > 0 AND deleted_at IS NULL
+                WHERE channel_id = channel.id
+                    AND max_queued_per_key > 0
+                    AND deleted_at IS NULL
+                    AND (id = %(only_consumer_id)s::bigint) IS NOT FALSE
             )
         END AS bounded
     FROM pulljobs_channel AS channel
@@ -93,7 +97,7 @@ job AS (
         0
     FROM accepted
     JOIN pulljobs_consumer AS consumer ON consumer.channel_id = accepted.channel_id
-    WHERE consumer.deleted_at IS NULL
+    WHERE consumer.deleted_at IS NULL AND (consumer.id = %(only_consumer_id)s::bigint) IS NOT FALSE
     ORDER BY accepted.ordinal, consumer.id
     RETURNING id, message_id, consumer_id
 ),

@@ -1,7 +1,7 @@
--- Publish one message on a channel: one job for each of its consumers. What publish.sql does, without arrays.
+-- Publish one message on a channel: one job for each of its consumers, or for one of them only. What publish.sql does, without arrays.
 -- Event: publish. In the caller's transaction.
--- Parameters: channel text, producer_id bigint, dedupe_window interval, payload bytea, content_type text, headers jsonb,
---   key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given),
+-- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), payload bytea,
+--   content_type text, headers jsonb, key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given),
 --   replacing bigint[] (consumers that get no new job, for one they have takes the message; NULL: nobody looked for bounds).
 -- Returns: message_id, job_ids, consumer_ids, bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
 --   key must be looked at first. No row: no such channel.
@@ -23,7 +23,10 @@ offered AS MATERIALIZED (
             ELSE EXISTS (
                 SELECT
                 FROM pulljobs_consumer
-                WHERE channel_id = channel.id AND max_queued_per_key > 0 AND deleted_at IS NULL
+                WHERE channel_id = channel.id
+                    AND max_queued_per_key > 0
+                    AND deleted_at IS NULL
+                    AND (id = %(only_consumer_id)s::bigint) IS NOT FALSE
             )
         END AS bounded,
         coalesce(dedupe_window, %(dedupe_window)s::interval) AS dedupe_window,
@@ -78,7 +81,9 @@ job AS (
         0
     FROM accepted
     JOIN pulljobs_consumer AS consumer ON consumer.channel_id = accepted.channel_id
-    WHERE consumer.deleted_at IS NULL AND (consumer.id = ANY(%(replacing)s::bigint[])) IS NOT TRUE
+    WHERE consumer.deleted_at IS NULL
+        AND (consumer.id = ANY(%(replacing)s::bigint[])) IS NOT TRUE
+        AND (consumer.id = %(only_consumer_id)s::bigint) IS NOT FALSE
     ORDER BY consumer.id
     RETURNING id, consumer_id
 )

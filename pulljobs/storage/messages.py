@@ -1,14 +1,13 @@
 """Publishing messages and reading them."""
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
+from pulljobs.arrays import array
+from pulljobs.drafts import NewMessage, Published, parameters
 from pulljobs.storage import bounds
-from pulljobs.storage.arrays import array, byte_array
-from pulljobs.storage.rows import NewMessage, Published, StoredMessage
-from pulljobs.storage.statements import Params, run
+from pulljobs.storage.rows import StoredMessage
+from pulljobs.storage.statements import run
 
 
 def publish(
@@ -20,36 +19,21 @@ def publish(
     dedupe_window: timedelta,
 ) -> list[Published] | None:
     """One entry a message, in order; None: there is no such channel."""
-    common = {"channel": channel, "producer_id": producer_id, "dedupe_window": dedupe_window}
+    common = {
+        "channel": channel,
+        "producer_id": producer_id,
+        "dedupe_window": dedupe_window,
+        "only_consumer_id": None,
+    }
     if len(messages) == 1:
-        one = {**common, **_one(messages[0])}
+        one = {**common, **messages[0].parameters()}
         rows = run(using, "publish_one", one, always_prepare=True)
     else:
-        many = {**common, **_many(messages)}
+        many = {**common, **parameters(messages)}
         rows = run(using, "publish", many, always_prepare=True)
     if rows and rows[0][-1]:
-        return [bounds.publish(using, {**common, **_one(message)}) for message in messages]
+        return [bounds.publish(using, {**common, **message.parameters()}) for message in messages]
     return [Published(*row[:3]) for row in rows] or None
-
-
-def _one(message: NewMessage) -> dict[str, Any]:
-    return {**message._asdict(), "headers": json.dumps(message.headers), "replacing": None}
-
-
-def _many(messages: Sequence[NewMessage]) -> Params:
-    payloads, content_types, headers, keys, priorities, client_ids, delays, ats = zip(
-        *messages, strict=True
-    )
-    return {
-        "payloads": byte_array(payloads),
-        "content_types": array(content_types),
-        "headers": array(map(json.dumps, headers)),
-        "keys": array(keys),
-        "priorities": array(priorities),
-        "client_message_ids": array(client_ids),
-        "delays": array(delays),
-        "available_ats": array(ats),
-    }
 
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:

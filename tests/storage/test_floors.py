@@ -60,7 +60,7 @@ def poll(puller: Puller) -> list[int]:
 
 
 def floor_of(puller: Puller) -> datetime:
-    known = puller._floors.floors.get(0)
+    known = puller._claimer.floors.floors.get(0)
     return known.available_at if known else floors._BEGINNING
 
 
@@ -69,6 +69,7 @@ def publish_in(other: Session, consumer: Consumer) -> int:
         "channel": consumer.channel.name,
         "producer_id": None,
         "dedupe_window": timedelta(0),
+        "only_consumer_id": None,
         "payloads": [b"late"],
         "content_types": ["text/plain"],
         "headers": ["{}"],
@@ -151,7 +152,7 @@ def test_a_look_below_the_floor_takes_nothing_before_its_time(
     late = publish_in(other, consumer)
     work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
     other.commit()
-    puller._floors.slice = timedelta(minutes=1)
+    puller._claimer.floors.slice = timedelta(minutes=1)
     claim_until(puller, late)
     assert delayed not in ids(puller)
     assert query("SELECT state FROM pulljobs_job WHERE id = %s", [delayed]) == [("QUEUED",)]
@@ -208,7 +209,7 @@ def test_a_claim_of_another_process_that_fails_gives_its_jobs_to_us(
 ) -> None:
     made = published(consumer, 5)
     claim = Puller("default", consumer)
-    entry = claim._floors.entry_above()
+    entry = claim._claimer.floors.entry_above()
     run(
         other,
         "claim",

@@ -168,7 +168,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "lock_key_of_job": {"consumer_id": 2, "job_id": 1_001},
     "lock_keys": {"consumer_ids": [2] * BATCH, "keys": KEYS},
     "free_keys": {"consumer_ids": [2] * BATCH, "keys": KEYS, "job_ids": IDS},
-    "full_keys": {"channel": "orders", "key": "key 1"},
+    "full_keys": {"channel": "orders", "key": "key 1", "only_consumer_id": None},
     "lock_queued": {"job_ids": IDS},
     "replace": {
         "job_ids": IDS[:1],

@@ -1,0 +1,192 @@
+"""Messages before they are stored, what is demanded of them, and what became of them.
+
+Whoever publishes checks by `checked`: the functions of `pulljobs.publishing`, the API, and the
+tasks of Spark, where there is no Django.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any, Final, NamedTuple, Protocol
+
+from pulljobs.arrays import array, byte_array
+from pulljobs.errors import InvalidMessage, PayloadTooLarge
+
+MAX_KEY_CHARS: Final = 255
+LONGEST_DELAY: Final = timedelta(days=36_500)
+PRIORITIES: Final = range(-32_768, 32_768)
+BYTES: Final = "application/octet-stream"
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+
+Payload = Any
+"""bytes, str, or what `json.dumps` takes, with Django's encoder for dates and the like."""
+
+
+class Limits(Protocol):
+    """Of the settings those that bound a message."""
+
+    @property
+    def MAX_PAYLOAD_BYTES(self) -> int: ...
+
+    @property
+    def MAX_HEADERS(self) -> int: ...
+
+    @property
+    def MAX_HEADER_BYTES(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """One message of `publish_many`; the fields are the arguments of `publish`."""
+
+    payload: Payload
+    key: str | None = None
+    priority: int = 0
+    message_id: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+    delay: timedelta | None = None
+    available_at: datetime | None = None
+
+
+class NewMessage(NamedTuple):
+    """A message to publish, checked already."""
+
+    payload: bytes
+    content_type: str
+    headers: dict[str, str]
+    key: str | None = None
+    priority: int = 0
+    client_message_id: str | None = None
+    delay: timedelta | None = None
+    available_at: datetime | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Of publish_one.sql."""
+        return {**self._asdict(), "headers": json.dumps(self.headers), "replacing": None}
+
+
+class FullKey(NamedTuple):
+    """A key that takes no more jobs."""
+
+    consumer: str
+    message_id: int
+    """Of the newest job in the way."""
+
+
+class Published(NamedTuple):
+    """`message_id` None: nothing was written, as the client message id is taken or the key full."""
+
+    message_id: int | None
+    job_ids: list[int]
+    consumer_ids: list[int]
+    replaced: tuple[int, ...] = ()
+    """Those of the jobs that were there before, with another message."""
+    full: FullKey | None = None
+
+
+def parameters(messages: Iterable[NewMessage]) -> dict[str, str]:
+    """The arrays of publish.sql; there must be a message."""
+    payloads, content_types, headers, keys, priorities, client_ids, delays, ats = zip(
+        *messages, strict=True
+    )
+    return {
+        "payloads": byte_array(payloads),
+        "content_types": array(content_types),
+        "headers": array(map(json.dumps, headers)),
+        "keys": array(keys),
+        "priorities": array(priorities),
+        "client_message_ids": array(client_ids),
+        "delays": array(delays),
+        "available_ats": array(ats),
+    }
+
+
+def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> NewMessage:
+    """The message to store of an encoded payload; raise for whatever is out of its bounds.
+
+    The content type is that of the encoding: the draft's own goes before it.
+    """
+    if len(payload) > limits.MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge(
+            f"The payload has {len(payload)} bytes, the limit is {limits.MAX_PAYLOAD_BYTES}: "
+            "publish a reference to it, or raise PULLJOBS['MAX_PAYLOAD_BYTES']."
+        )
+    _check_priority(draft.priority)
+    _check_times(draft)
+    return NewMessage(
+        payload,
+        _content_type(draft.content_type or content_type),
+        _headers(draft.headers, limits),
+        None if draft.key is None else _text("key", draft.key),
+        int(draft.priority),
+        None if draft.message_id is None else _text("message_id", draft.message_id),
+        draft.delay,
+        draft.available_at,
+    )
+
+
+def encodable(text: str) -> bool:
+    """Whether PostgreSQL takes it: no NUL, and nothing that UTF-8 has no bytes for."""
+    try:
+        return b"\x00" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _content_type(text: str) -> str:
+    """It is sent on as a header."""
+    if not _text("content_type", text).isprintable():
+        raise InvalidMessage(f"content_type must be one line of printable text, not {text!r}.")
+    return text
+
+
+def _text(name: str, value: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS:
+        raise InvalidMessage(f"{name} must be text of 1 to {MAX_KEY_CHARS} characters.")
+    if not encodable(value):
+        raise InvalidMessage(f"{name} has a NUL character or half a surrogate pair: leave it out.")
+    return value
+
+
+def _headers(headers: Mapping[str, str], limits: Limits) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise InvalidMessage(f"headers must be a mapping, not {type(headers).__name__}.")
+    plain = dict(headers)
+    if any(
+        not (isinstance(item, str) and encodable(item)) for item in chain(plain, plain.values())
+    ):
+        raise InvalidMessage("Names and values of headers must be text without NUL characters.")
+    size = sum(len(item.encode()) for item in chain(*plain.items()))
+    if len(plain) > limits.MAX_HEADERS or size > limits.MAX_HEADER_BYTES:
+        raise InvalidMessage(
+            f"{len(plain)} headers of {size} bytes are above the limits of {limits.MAX_HEADERS} "
+            f"and {limits.MAX_HEADER_BYTES} bytes."
+        )
+    return plain
+
+
+def _check_priority(priority: object) -> None:
+    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in PRIORITIES:
+        raise InvalidMessage(
+            f"priority must be a whole number from -32768 to 32767, not {priority!r}."
+        )
+
+
+def _check_times(draft: Draft) -> None:
+    delay, at = draft.delay, draft.available_at
+    if delay is not None and not (
+        isinstance(delay, timedelta) and timedelta() <= delay <= LONGEST_DELAY
+    ):
+        raise InvalidMessage(f"delay must be a timedelta from 0 to 100 years, not {delay!r}.")
+    if at is None:
+        return
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise InvalidMessage(
+            f"available_at must be an aware datetime, not {at!r}: give it a time zone."
+        )
+    if at - datetime.now(UTC) > LONGEST_DELAY:
+        raise InvalidMessage(f"available_at must be within 100 years, not {at!r}.")

@@ -1,0 +1,98 @@
+"""Publishing to consumers that bound how many jobs of a key there may be.
+
+Publishers of one key take turns at a row of their own until their transactions end, so the bound is
+exact. Claims, finishes and kills never look at that row. The statements are run by whoever calls,
+on Django's connections or in a task of Spark.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pulljobs.arrays import array
+from pulljobs.drafts import FullKey, Published
+from pulljobs.states import Reason, State
+
+REPLACE: Final = "replace"
+DROP_OLDEST: Final = "drop_oldest"
+DROPPED: Final = "A newer message of its key was published, and there was no room for both."
+
+Run = Callable[[str, Mapping[str, Any]], Sequence[tuple[Any, ...]]]
+"""Runs a statement of `pulljobs.sql` by its name, in the transaction of the publish."""
+Key = tuple[int, str]
+"""A consumer and a key."""
+
+
+class _Full(NamedTuple):
+    """A consumer for which the key is full."""
+
+    consumer_id: int
+    name: str
+    overflow: str
+    surplus: int
+    queued: list[int]
+    last_message_id: int
+
+    @property
+    def giving_way(self) -> list[int]:
+        """The queued jobs that make room; fewer than the surplus: there is none to be had."""
+        if self.overflow == REPLACE:
+            return self.queued[-1:]  # The last one, for nothing may overtake.
+        return self.queued[: self.surplus] if self.overflow == DROP_OLDEST else []
+
+    @property
+    def takes_none(self) -> bool:
+        return len(self.giving_way) < (1 if self.overflow == REPLACE else self.surplus)
+
+
+def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
+    """One message, by the parameters of publish_one.sql, in a transaction or savepoint of its own.
+
+    Where a key is `full` the caller rolls that back. The keys lost a job: they are to be freed
+    after the commit, for until then their rows would be locked for claims.
+    """
+    full = _locked(run, message) if message["key"] is not None else []
+    replacing = [one for one in full if one.overflow == REPLACE and not one.takes_none]
+    params = {**message, "replacing": [one.consumer_id for one in replacing]}
+    [row] = run("publish_one", params)
+    published = Published(*row[:3])
+    refusing = next((one for one in full if one.takes_none), None)
+    if published.message_id is None:
+        return published, set()
+    if refusing is not None:
+        return Published(None, [], [], (), FullKey(refusing.name, refusing.last_message_id)), set()
+    dropping = [one for one in full if one.overflow == DROP_OLDEST]
+    _drop(run, dropping)
+    freed = {(one.consumer_id, message["key"]) for one in dropping}
+    return _replaced(run, message, published, replacing), freed
+
+
+def _locked(run: Run, message: Mapping[str, Any]) -> list[_Full]:
+    """Where the key is full, with what gives way locked; what a claim took first made room."""
+    run("lock_bounded_keys", message)
+    while True:
+        full = [_Full(*row) for row in run("full_keys", message)]
+        giving_way = [job_id for one in full for job_id in one.giving_way]
+        if len(run("lock_queued", {"job_ids": array(giving_way)})) == len(giving_way):
+            return full
+
+
+def _drop(run: Run, full: Sequence[_Full]) -> None:
+    giving_way = [job_id for one in full for job_id in one.giving_way]
+    if giving_way:
+        params = {"job_ids": giving_way, "states": [State.QUEUED], "error": DROPPED}
+        run("kill", {**params, "reason": Reason.KEY_OVERFLOW})
+
+
+def _replaced(
+    run: Run, message: Mapping[str, Any], published: Published, replacing: Sequence[_Full]
+) -> Published:
+    """The jobs that took the message count among those that were made."""
+    if not replacing:
+        return published
+    giving_way = [job_id for one in replacing for job_id in one.giving_way]
+    params = {**message, "message_id": published.message_id, "job_ids": array(giving_way)}
+    rows = run("replace", params)
+    made = dict(zip(published.consumer_ids, published.job_ids, strict=True))
+    every = dict(sorted((made | {consumer_id: job_id for job_id, consumer_id in rows}).items()))
+    replaced = tuple(job_id for job_id, _consumer_id in rows)
+    return Published(published.message_id, [*every.values()], [*every], replaced)
