@@ -1,26 +1,27 @@
 """Taking jobs under leases and settling them: the one way in for every door."""
 
 import threading
-import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connections
 
+from pulljobs.claiming.claimer import Claimer
+from pulljobs.claiming.rows import Terms
 from pulljobs.conf import settings
 from pulljobs.floors import Entry, Floors
 from pulljobs.models import Consumer, Lease
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
-from pulljobs.storage.limits import Guards
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
+from pulljobs.storage.statements import AliasSession
 from pulljobs.telemetry import JobRefused, JobsClaimed, JobsExpired, JobsFinished, LeasesLost, emit
 
 REAPED_LEASES = 20
@@ -59,10 +60,12 @@ class Puller:
     node_id: UUID | None = None
     timeout: timedelta = timedelta()
     """Of the handler; leases can be renewed so long at least."""
-    _floors: Floors = field(default_factory=Floors)
     _session: weakref.ref[object] | None = None
-    _guards: Guards = field(default_factory=Guards)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _claimer: Claimer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._claimer = Claimer(self.consumer.pk)
 
     def claim(
         self,
@@ -98,7 +101,9 @@ class Puller:
 
     def _told(self, claimed: Claimed, wanted: int) -> Claim:
         if claimed.taken is None:
-            more = claimed.refusal is None and (claimed.more or self._floors.below is not None)
+            more = claimed.refusal is None and (
+                claimed.more or self._claimer.floors.below is not None
+            )
             return Claim(None, [], more, claimed.next_due, claimed.refusal)
         emit(JobsClaimed(self.consumer.name, len(claimed.jobs)))
         together = _with_messages(self.using, claimed.jobs)
@@ -106,69 +111,30 @@ class Puller:
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
 
     def _claim(self, wish: Wish) -> Claimed:
+        look = partial(self._run, wish)
         if connections[self.using].in_atomic_block:
             # What a transaction claims it may give back by a rollback: nothing to remember.
-            return self._run(FROM_THE_HEAD, wish)
+            return look(FROM_THE_HEAD)
         session = statements.session(self.using)
         if self._session is None or self._session() is not session:
-            self._floors.forget()
+            self._claimer.floors.forget()
             self._session = weakref.ref(session)
-        if self._floors.below is not None:
-            claimed = self._claim_below(wish)
-            if claimed.taken is not None:
-                return claimed
-        claimed = self._run(self._floors.entry_above(), wish)
-        self._floors.learn(
-            started_at=claimed.started_at,
-            snapshot=claimed.snapshot,
-            xid=claimed.xid,
-            reached=claimed.reached,
-        )
-        return claimed
-
-    def _claim_below(self, wish: Wish) -> Claimed:
-        started = time.monotonic()
-        claimed = self._run(self._floors.entry_below(), wish)
-        took = timedelta(seconds=time.monotonic() - started)
-        self._floors.learn_below(
-            started_at=claimed.started_at,
-            full=claimed.refusal is not None or len(claimed.jobs) == wish.wanted,
-            passed=claimed.passed,
-            took=took,
-        )
-        return claimed
+        return self._claimer.walk(wish.wanted, look)
 
     @property
     def max_lease(self) -> timedelta:
         return max(settings().MAX_LEASE, self.timeout)
 
-    def _run(self, entry: Entry, wish: Wish) -> Claimed:
-        terms = {
-            "entry": entry,
-            "node_id": self.node_id,
-            "door": self.door,
-            "lease": wish.lease,
-            "max_lease": self.max_lease,
-            "request_id": wish.request_id,
-        }
-        claim = partial(self._run_guarded, terms)
+    def _run(self, wish: Wish, entry: Entry) -> Claimed:
+        terms = Terms(self.door, self.max_lease, self.node_id, wish.lease, wish.request_id)
+        session = AliasSession(self.using)
+
+        def claim(wanted: int) -> Claimed:
+            return self._claimer.claim(session, wanted, terms, entry)
+
         if wish.max_bytes is None:
             return claim(wish.wanted)
         return limits.fitting(self.using, wish.wanted, wish.max_bytes, claim)
-
-    def _run_guarded(self, terms: dict[str, Any], wanted: int) -> Claimed:
-        """What claims have to mind is seen by trying, for it may change at any time."""
-        using, consumer_id = self.using, self.consumer.pk
-        while True:
-            way: Callable[..., Claimed] = keys.claim if self._guards.exclusive else jobs.claim
-            claim = partial(way, using, consumer_id, **terms)
-            if self._guards.bounded:
-                claimed = limits.claim(using, consumer_id, wanted, partial(claim, guarded=True))
-            else:
-                claimed = claim(wanted)
-            if claimed is not None and claimed.refusal is not Refusal.UNGUARDED:
-                return claimed
-            self._guards = limits.guards(using, consumer_id)
 
 
 def _with_messages(using: str, held: list[HeldJob]) -> list[tuple[HeldJob, StoredMessage]]:

@@ -16,12 +16,14 @@ from django.db import (
     transaction,
 )
 
-from pulljobs.floors import Entry, Position, Snapshot
+from pulljobs.arrays import array
+from pulljobs.claiming import plain
+from pulljobs.claiming.rows import Terms
+from pulljobs.floors import Entry
 from pulljobs.models import Job, Lease
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
-from pulljobs.storage.arrays import array
 from pulljobs.storage.rows import (
     Claimed,
     Finished,
@@ -31,7 +33,7 @@ from pulljobs.storage.rows import (
     Stats,
     Taken,
 )
-from pulljobs.storage.statements import column, retrying, run
+from pulljobs.storage.statements import AliasSession, column, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -56,38 +58,8 @@ def claim(
     guarded: bool = False,
 ) -> Claimed:
     """Put up to `wanted` jobs under one new lease."""
-    [row] = run(
-        using,
-        "claim",
-        {
-            "consumer_id": consumer_id,
-            "wanted": wanted,
-            "node_id": node_id,
-            "door": door,
-            "lease": lease,
-            "max_lease": max_lease,
-            "request_id": request_id,
-            "guarded": guarded,
-            **entry._asdict(),
-        },
-    )
-    started_at, snapshot, xid, token, leased_until, *arrays, passed, next_due, refusal = row
-    *jobs, walked, ats, ids = arrays
-    claimed = Claimed(
-        started_at,
-        Snapshot.parse(snapshot),
-        xid,
-        Taken(token, leased_until) if token else None,
-        list(map(HeldJob, *jobs)),
-        {
-            priority: Position(at, id) if at else None
-            for priority, at, id in zip(walked, ats, ids, strict=True)
-        },
-        passed,
-        None if next_due is None else timedelta(seconds=next_due),
-        None if refusal is None else Refusal(refusal),
-    )
-    return claimed.without_jobs(Refusal.REPEATED) if refusal == Refusal.REPEATED else claimed
+    terms = Terms(door, max_lease, node_id, lease, request_id, guarded)
+    return plain.claim(AliasSession(using), consumer_id, wanted, terms, entry)
 
 
 def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:

@@ -1,57 +1,23 @@
-"""Claims within bounds: of jobs in flight, and of bytes.
-
-Claims of a consumer that bounds its jobs in flight take turns: each locks the consumer's row before
-it counts, so the bound is exact. Consumers without a bound never come here.
-"""
+"""Claims of one job by its id within its consumer's bounds, and claims within a number of bytes."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import Q
 
-from pulljobs.models import Consumer
+from pulljobs.claiming import guarded
 from pulljobs.storage import keys, messages
 from pulljobs.storage.rows import Claimed, HeldJob, Refusal, Taken
-from pulljobs.storage.statements import run
+from pulljobs.storage.statements import AliasSession
 
 Work = Callable[[int], Claimed]
 """Claims as many as it is told to."""
 Take = Callable[[], Taken | Refusal | None]
 
 
-class Guards(NamedTuple):
-    """What claims of a consumer must mind; read without a lock, for each claim looks again."""
-
-    exclusive: bool = False
-    """Its keys."""
-    bounded: bool = False
-    """How many of its jobs are in flight."""
-
-
-def guards(using: str, consumer_id: int) -> Guards:
-    rows = Consumer.objects.using(using).filter(id=consumer_id)
-    bounded = Q(max_in_flight__isnull=False)
-    row = rows.annotate(bounded=bounded).values_list("exclusive_keys", "bounded").first()
-    return Guards(*row) if row else Guards()
-
-
-def claim(using: str, consumer_id: int, wanted: int, work: Work) -> Claimed | None:
-    """As much of `wanted` as there is room for; None: there is no bound any more."""
-    with transaction.atomic(using=using):
-        room = _room(using, consumer_id)
-        if room is None:
-            return None
-        claimed = work(min(room, wanted))
-    if room < wanted and claimed.refusal is None and len(claimed.jobs) == room:
-        return claimed._replace(refusal=Refusal.MAX_IN_FLIGHT, more=False)
-    return claimed
-
-
 def take(using: str, consumer_id: int, job_id: int, work: Take) -> Taken | Refusal | None:
     """What `work` takes, if there is room for one, under the lock of its key."""
     with transaction.atomic(using=using):
-        if _room(using, consumer_id) == 0:
+        if guarded.room(AliasSession(using), consumer_id) == 0:
             return Refusal.MAX_IN_FLIGHT
         return keys.take(using, consumer_id, job_id, work)
 
@@ -84,10 +50,3 @@ def _fitting(using: str, jobs: list[HeldJob], max_bytes: int) -> int:
         if left < 0:
             return fitting
     return len(jobs)
-
-
-def _room(using: str, consumer_id: int) -> int | None:
-    """How many more may be claimed until the transaction ends; None: any number."""
-    run(using, "lock_consumer", {"consumer_id": consumer_id})
-    rows = run(using, "room", {"consumer_id": consumer_id})
-    return rows[0][0] if rows else None

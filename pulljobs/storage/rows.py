@@ -2,45 +2,24 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pulljobs.floors import Position, Snapshot
+from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken
 from pulljobs.states import State
 
-
-class NewMessage(NamedTuple):
-    """A message to publish, checked already."""
-
-    payload: bytes
-    content_type: str
-    headers: dict[str, str]
-    key: str | None = None
-    priority: int = 0
-    client_message_id: str | None = None
-    delay: timedelta | None = None
-    available_at: datetime | None = None
-
-
-class FullKey(NamedTuple):
-    """A key that takes no more jobs."""
-
-    consumer: str
-    message_id: int
-    """Of the newest job in the way."""
-
-
-class Published(NamedTuple):
-    """`message_id` None: nothing was written, as the client message id is taken or the key full."""
-
-    message_id: int | None
-    job_ids: list[int]
-    consumer_ids: list[int]
-    replaced: tuple[int, ...] = ()
-    """Those of the jobs that were there before, with another message."""
-    full: FullKey | None = None
+__all__ = [
+    "Claimed",
+    "Finished",
+    "HeldJob",
+    "JobView",
+    "ReachedLease",
+    "Refusal",
+    "Stats",
+    "StoredMessage",
+    "Taken",
+]
 
 
 class StoredMessage(NamedTuple):
@@ -56,61 +35,6 @@ class StoredMessage(NamedTuple):
         """Bytes of payload and headers."""
         headers = sum(len(text.encode()) for item in self.headers.items() for text in item)
         return len(self.payload) + headers
-
-
-class HeldJob(NamedTuple):
-    """A job as its claim found it; `deliveries` counts that claim."""
-
-    id: int
-    message_id: int
-    priority: int
-    retry_count: int
-    deliveries: int
-    suspect: bool = False
-    """It ran in a process that died."""
-
-
-class Taken(NamedTuple):
-    token: UUID
-    leased_until: datetime
-
-
-class Refusal(StrEnum):
-    """Why a claim gave nothing, or less than there was."""
-
-    DELETED = "deleted"
-    """The consumer is."""
-    PAUSED = "paused"
-    """The consumer or its channel is."""
-    MAX_IN_FLIGHT = "max_in_flight"
-    MAX_BYTES = "max_bytes"
-    """The next job is larger than what was left of the claim's size."""
-    BUSY_KEY = "busy_key"
-    """A job of its key is in flight, or comes before it."""
-    UNGUARDED = "unguarded"
-    """Claims of this consumer have to be guarded; callers of `pulling` never see it."""
-    REPEATED = "repeated"
-    """There is a claim under that request id; they don't see this either."""
-
-
-class Claimed(NamedTuple):
-    """What a claim took, and what it saw (for `Floors.learn`)."""
-
-    started_at: datetime
-    snapshot: Snapshot
-    xid: int | None
-    taken: Taken | None
-    jobs: list[HeldJob]
-    reached: dict[int, Position | None]
-    passed: bool
-    next_due: timedelta | None
-    refusal: Refusal | None
-    more: bool = False
-    """It looked at less than there is, and what it saw is out of the way now."""
-
-    def without_jobs(self, refusal: Refusal | None) -> "Claimed":
-        """The same where the jobs were not taken after all: nothing is to be learned from it."""
-        return self._replace(taken=None, jobs=[], reached={}, refusal=refusal)
 
 
 class ReachedLease(NamedTuple):

@@ -12,11 +12,13 @@ prepared at all.
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 from weakref import WeakSet
 
 import psycopg
-from django.db import OperationalError, connections
+from django.db import OperationalError, connections, transaction
 
 from pulljobs.sql import statement
 
@@ -77,6 +79,19 @@ def run(using: str, name: str, params: Params, *, always_prepare: bool = False) 
     prepare = dedicated or (always_prepare and not pooled)
     with connection.wrap_database_errors:
         return _execute(raw, name, params, prepare=prepare)
+
+
+@dataclass(frozen=True, slots=True)
+class AliasSession:
+    """A database of Django's, for what knows nothing of Django."""
+
+    using: str
+
+    def run(self, name: str, params: Params) -> list[Row]:
+        return run(self.using, name, params)
+
+    def atomic(self) -> AbstractContextManager[object]:
+        return transaction.atomic(using=self.using)
 
 
 def _execute(

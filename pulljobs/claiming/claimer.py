@@ -1,0 +1,59 @@
+"""What a process remembers of a consumer between its claims."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pulljobs.claiming import guarded
+from pulljobs.claiming.guarded import Guards
+from pulljobs.claiming.rows import Claimed, Terms
+from pulljobs.claiming.session import Session
+from pulljobs.floors import Entry, Floors
+
+Look = Callable[[Entry], Claimed]
+"""Claims from there on."""
+
+
+@dataclass(slots=True)
+class Claimer:
+    """Where the last claim of a consumer ended, and what to mind; not for more than one thread."""
+
+    consumer_id: int
+    floors: Floors = field(default_factory=Floors)
+    guards: Guards = field(default_factory=Guards)
+
+    def claim(self, session: Session, wanted: int, terms: Terms, entry: Entry) -> Claimed:
+        """What claims have to mind is seen by trying, for it may change at any time."""
+        while True:
+            claimed = guarded.claim(session, self.consumer_id, wanted, terms, entry, self.guards)
+            if claimed is not None:
+                return claimed
+            self.guards = guarded.guards(session, self.consumer_id)
+
+    def walk(self, wanted: int, look: Look) -> Claimed:
+        """A claim that goes on where the last one ended, after what turned up behind it."""
+        if self.floors.below is not None:
+            claimed = self._below(wanted, look)
+            if claimed.taken is not None:
+                return claimed
+        claimed = look(self.floors.entry_above())
+        self.floors.learn(
+            started_at=claimed.started_at,
+            snapshot=claimed.snapshot,
+            xid=claimed.xid,
+            reached=claimed.reached,
+        )
+        return claimed
+
+    def _below(self, wanted: int, look: Look) -> Claimed:
+        started = time.monotonic()
+        claimed = look(self.floors.entry_below())
+        took = timedelta(seconds=time.monotonic() - started)
+        self.floors.learn_below(
+            started_at=claimed.started_at,
+            full=claimed.refusal is not None or len(claimed.jobs) == wanted,
+            passed=claimed.passed,
+            took=took,
+        )
+        return claimed

@@ -1,0 +1,76 @@
+"""What claims take and give."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from pulljobs.floors import Position, Snapshot
+
+
+class HeldJob(NamedTuple):
+    """A job as its claim found it; `deliveries` counts that claim."""
+
+    id: int
+    message_id: int
+    priority: int
+    retry_count: int
+    deliveries: int
+    suspect: bool = False
+    """It ran in a process that died."""
+
+
+class Taken(NamedTuple):
+    token: UUID
+    leased_until: datetime
+
+
+class Refusal(StrEnum):
+    """Why a claim gave nothing, or less than there was."""
+
+    DELETED = "deleted"
+    """The consumer is."""
+    PAUSED = "paused"
+    """The consumer or its channel is."""
+    MAX_IN_FLIGHT = "max_in_flight"
+    MAX_BYTES = "max_bytes"
+    """The next job is larger than what was left of the claim's size."""
+    BUSY_KEY = "busy_key"
+    """A job of its key is in flight, or comes before it."""
+    UNGUARDED = "unguarded"
+    """Claims of this consumer have to be guarded; callers of `pulling` never see it."""
+    REPEATED = "repeated"
+    """There is a claim under that request id; they don't see this either."""
+
+
+class Terms(NamedTuple):
+    """On what terms jobs are claimed."""
+
+    door: str
+    max_lease: timedelta
+    node_id: UUID | None = None
+    lease: timedelta | None = None
+    """None: of the consumer's length."""
+    request_id: str | None = None
+    guarded: bool = False
+    """max_in_flight was seen to."""
+
+
+class Claimed(NamedTuple):
+    """What a claim took, and what it saw (for `Floors.learn`)."""
+
+    started_at: datetime
+    snapshot: Snapshot
+    xid: int | None
+    taken: Taken | None
+    jobs: list[HeldJob]
+    reached: dict[int, Position | None]
+    passed: bool
+    next_due: timedelta | None
+    refusal: Refusal | None
+    more: bool = False
+    """It looked at less than there is, and what it saw is out of the way now."""
+
+    def without_jobs(self, refusal: Refusal | None) -> "Claimed":
+        """The same where the jobs were not taken after all: nothing is to be learned from it."""
+        return self._replace(taken=None, jobs=[], reached={}, refusal=refusal)
