@@ -1,8 +1,10 @@
 """The tables. Rows of jobs, leases, messages and archive are written by `pulljobs.storage` only."""
 
 from pulljobs.models.audit import AuditedBatch, AuditEntry
+from pulljobs.models.bulk import BulkPublish, PublishedPart, RejectedRow, ReplayedJob
 from pulljobs.models.dashboard import Dashboard
 from pulljobs.models.jobs import ArchivedJob, Attempt, BoundedKey, ExclusiveKey, Job, Lease
+from pulljobs.models.lake import LakeDay, LakeRun
 from pulljobs.models.messages import Message, Publication, ScheduledMessage
 from pulljobs.models.operations import Node, PullWaiter
 from pulljobs.models.registry import Channel, Consumer, Producer
@@ -15,6 +17,7 @@ __all__ = [
     "AuditEntry",
     "AuditedBatch",
     "BoundedKey",
+    "BulkPublish",
     "Channel",
     "Consumer",
     "Dashboard",
@@ -22,13 +25,18 @@ __all__ = [
     "ExclusiveKey",
     "HotKey",
     "Job",
+    "LakeDay",
+    "LakeRun",
     "Lease",
     "Message",
     "Node",
     "NodeCost",
     "Producer",
     "Publication",
+    "PublishedPart",
     "PullWaiter",
+    "RejectedRow",
+    "ReplayedJob",
     "Rollup",
     "RollupRun",
     "ScheduledMessage",
