@@ -33,6 +33,13 @@ class CurrentTransaction(models.Func):
     output_field = Xid8Field()
 
 
+class TransactionNumber(models.Func):
+    """The same as a plain number, of which there are block range indexes."""
+
+    template = "pg_current_xact_id()::text::bigint"
+    output_field = models.BigIntegerField()
+
+
 class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
     """When the row was saved last, in a second of its own: HTTP tells versions apart by seconds."""
 
