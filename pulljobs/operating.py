@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pulljobs import ids
+from pulljobs import ids, outcomes
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Job
+from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
 from pulljobs.storage import dead, jobs, listen, nodes, partitions, scheduled
 from pulljobs.storage.partitions import Partition
@@ -52,6 +53,35 @@ def redrive(job_ids: Iterable[int]) -> Outcome:
     redriven = jobs.redrive(using, asked)
     listen.wake_on_commit(using, redriven.values())
     return _outcome(asked, redriven)
+
+
+def requeue(job_ids: Iterable[int]) -> Outcome:
+    """Take jobs from who holds them, and queue them as if nobody had; their worker is told at once.
+
+    A handler that is running one can't be ended, but what it says is lost.
+    """
+    using = settings().DATABASE
+    asked = sorted(set(job_ids))
+    held = Job.objects.using(using).filter(id__in=asked, state=State.INFLIGHT)
+    taken = [Held(*one) for one in held.values_list("id", "lease")]
+    finished = jobs.finish(using, [outcomes.release(one) for one in taken])
+    listen.tell_lost_on_commit(using, list(finished.states))
+    listen.wake_on_commit(using, jobs.consumers_of(using, finished.states))
+    return _outcome(asked, finished.states)
+
+
+def reschedule(job_ids: Iterable[int], *, at: datetime | None) -> Outcome:
+    """Have jobs that wait be due then; None, or a time that is past: now.
+
+    ValueError for a datetime without a time zone.
+    """
+    if at is not None and at.utcoffset() is None:
+        raise ValueError(f"at must be an aware datetime, not {at!r}: give it a time zone.")
+    using = settings().DATABASE
+    asked = sorted(set(job_ids))
+    rescheduled = jobs.reschedule(using, asked, at=at)
+    listen.wake_on_commit(using, rescheduled.values())
+    return _outcome(asked, rescheduled)
 
 
 def delete(job_ids: Iterable[int]) -> Outcome:

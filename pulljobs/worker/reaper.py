@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from pulljobs import operating, pulling, scheduling
+from pulljobs import auditing, operating, pulling, scheduling
 from pulljobs.conf import Settings
 from pulljobs.storage import nodes
+
+ACTING_SECONDS: Final = 1.0
+"""Of one pass, for what operators asked to be done to many jobs."""
 
 
 class Reaper:
@@ -32,6 +35,8 @@ class Reaper:
         pulling.sweep_keys()
         scheduling.dispatch()
         self._maintain()
+        if auditing.proceed(ACTING_SECONDS):
+            return 0.0
         return self._limits.REAP_INTERVAL.total_seconds()
 
     def _beat(self) -> None:

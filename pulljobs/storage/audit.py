@@ -1,0 +1,47 @@
+"""What operators did, row by row; written in the transactions that did it."""
+
+from collections.abc import Mapping, Sequence
+
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from pulljobs.models import AuditedBatch, AuditEntry
+
+
+def locked(using: str, entry_id: int | None = None) -> AuditEntry | None:
+    """One that has not come to its end, unless another process is at it; the oldest by default."""
+    rows = AuditEntry.objects.using(using).filter(finished_at=None)
+    if entry_id is not None:
+        rows = rows.filter(pk=entry_id)
+    return rows.select_for_update(skip_locked=True).order_by("pk").first()
+
+
+def advance(
+    using: str,
+    entry: AuditEntry,
+    done: Sequence[int],
+    refused: Mapping[int, str],
+    beyond: int | None,
+) -> None:
+    """Write a batch, and from where to go on; None: it has come to its end."""
+    if done or refused:
+        why = {str(id): text for id, text in refused.items()}
+        AuditedBatch.objects.using(using).create(entry=entry, done=list(done), refused=why)
+    AuditEntry.objects.using(using).filter(pk=entry.pk).update(
+        cursor=entry.last if beyond is None else beyond,
+        done=F("done") + len(done),
+        refused=F("refused") + len(refused),
+        finished_at=Now() if beyond is None else None,
+    )
+
+
+def stop(using: str, entry_id: int, by: str) -> bool:
+    """Whether it had not come to its end; the batch that is under way is waited for."""
+    rows = AuditEntry.objects.using(using).filter(pk=entry_id, finished_at=None)
+    return bool(rows.update(finished_at=Now(), stopped_by=by))
+
+
+def upon(using: str, job_id: int) -> list[AuditedBatch]:
+    """The last batches that changed a job, with what they are of."""
+    rows = AuditedBatch.objects.using(using).filter(Q(done__contains=[job_id]))
+    return list(rows.select_related("entry").defer("done", "refused").order_by("-at")[:20])

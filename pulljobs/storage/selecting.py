@@ -1,0 +1,131 @@
+"""Which live jobs somebody means, found by the index that serves it best, a window at a time."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import OuterRef, QuerySet
+from django.db.models.functions import JSONObject
+
+from pulljobs.models import Consumer, Job, Lease
+from pulljobs.states import LIVE, State
+from pulljobs.storage.windows import LARGEST_ID, Run, Span, Window, merged
+
+COLUMNS: Final = ("id", "consumer_id", "state", "reason", "key")
+ALL_STATES: Final = tuple(sorted(LIVE))
+Row = Mapping[str, Any]
+
+
+class Selection(NamedTuple):
+    """Jobs of which all of this is so."""
+
+    states: tuple[str, ...] = ALL_STATES
+    consumer_ids: tuple[int, ...] | None = None
+    """None: of all consumers."""
+    reason: str | None = None
+    key: str | None = None
+    """As their consumer uses it: see `Job.key`."""
+    first: int = 0
+    last: int = LARGEST_ID
+    """Ids tell the time, so these are ages."""
+    among: tuple[int, ...] | None = None
+    """These and no others; then nothing else counts, not even whether they are live."""
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> "Selection":
+        """What `_asdict` gave, from JSON."""
+        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()})
+
+    def fits(self, row: Row) -> bool:
+        return (
+            row["state"] in self.states
+            and (self.consumer_ids is None or row["consumer_id"] in self.consumer_ids)
+            and self.reason in (None, row["reason"])
+            and self.key in (None, row["key"])
+            and self.first <= row["id"] <= self.last
+        )
+
+
+def window(using: str, selection: Selection, span: Span) -> Window:
+    """The next that are meant. First as many rows are read as jobs are wanted, then the full scan."""
+    if selection.among is not None:
+        return merged([_among(selection.among, span)], span)
+    span = _within(selection, span)
+    found = merged(list(_runs(using, selection, span.narrow(span.wanted + 1))), span)
+    if found.beyond is None or len(found.ids) >= span.wanted:
+        return found
+    return merged(list(_runs(using, selection, span)), span)
+
+
+def _among(ids: Iterable[int], span: Span) -> Run:
+    return Run([id for id in ids if span.leads_to(id)], None)
+
+
+def _within(selection: Selection, span: Span) -> Span:
+    """Begin where the first may be."""
+    if span.upwards:
+        return span._replace(beyond=max(span.beyond, selection.first - 1))
+    return span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
+
+
+def _runs(using: str, selection: Selection, span: Span) -> Iterator[Run]:
+    """By as few indexes as tell all of the states that are meant."""
+    states = set(selection.states)
+    if selection.reason is not None:
+        states &= {State.DEAD.value}
+    live = states - {State.DEAD.value}
+    if live and selection.key is None and live != {State.INFLIGHT}:
+        yield _run(_rows(using).order_by(span.order), selection, span)
+        return
+    if State.DEAD in states:
+        yield from _by_consumer(using, selection, span, {"reason__isnull": False})
+    if live and selection.key is not None:
+        own = {"reason__isnull": True, "key": selection.key}
+        yield from _by_consumer(using, selection, span, own)
+    elif live:
+        yield _held(using, selection, span)
+
+
+def _run(rows: QuerySet[Any, Row], selection: Selection, span: Span) -> Run:
+    return _looked_at(list(rows.filter(**span.lookup)[: span.scanned]), selection, span)
+
+
+def _looked_at(rows: list[Row], selection: Selection, span: Span) -> Run:
+    """Nothing is left to see beyond the ids that are meant."""
+    ids = [row["id"] for row in rows if selection.fits(row)]
+    if len(rows) < span.scanned:
+        return Run(ids, None)
+    end = rows[-1]["id"]
+    return Run(ids, None if end > selection.last and span.upwards or end < selection.first else end)
+
+
+def _by_consumer(
+    using: str, selection: Selection, span: Span, own: Mapping[str, Any]
+) -> Iterator[Run]:
+    """From an index that has the ids in order for each consumer."""
+    consumers = Consumer.objects.using(using)
+    if selection.consumer_ids is not None:
+        consumers = consumers.filter(pk__in=selection.consumer_ids)
+    count = max(1, consumers.count())
+    share = span.narrow(min(span.scanned, max(span.wanted + 1, span.scanned // count)))
+    mine = Job.objects.filter(consumer_id=OuterRef("pk"), **own, **span.lookup)
+    found = mine.order_by(span.order).values(found=JSONObject(**{name: name for name in COLUMNS}))
+    arrays = consumers.values_list(ArraySubquery(found[: share.scanned]), flat=True)
+    for rows in arrays:
+        yield _looked_at(rows, selection, share)
+
+
+def _held(using: str, selection: Selection, span: Span) -> Run:
+    """Leases name what is in flight."""
+    leases = Lease.objects.using(using)
+    if selection.consumer_ids is not None:
+        leases = leases.filter(consumer_id__in=selection.consumer_ids)
+    held = {id for ids in leases.values_list("job_ids", flat=True) for id in ids}
+    first = sorted(filter(span.leads_to, held), reverse=not span.upwards)[: span.scanned]
+    rows = list(_rows(using).filter(id__in=first))
+    ids = [row["id"] for row in rows if selection.fits(row)]
+    return Run(ids, first[-1] if len(first) == span.scanned else None)
+
+
+def _rows(using: str) -> QuerySet[Any, Row]:
+    return Job.objects.using(using).values(*COLUMNS)

@@ -1,0 +1,131 @@
+"""What operators do to many jobs is done once to each, written down, and outlives who was at it."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from pulljobs import auditing
+from pulljobs.models import AuditedBatch, AuditEntry, Consumer, Job
+from pulljobs.states import LIVE, TRANSITIONS, Event, State
+from pulljobs.storage.selecting import Selection
+from tests.factories import ConsumerFactory, JobFactory, published
+
+pytestmark = pytest.mark.django_db
+
+
+def made(consumer: Consumer, **counts: int) -> dict[str, set[int]]:
+    return {
+        state: {JobFactory.create(consumer=consumer, state=state).id for _ in range(count)}
+        for state, count in counts.items()
+    }
+
+
+def asked(event: Event, selection: Selection) -> AuditEntry:
+    return auditing.begin(event, selection, by="olga", upon="a test")
+
+
+def batches(entry: AuditEntry) -> Counter[int]:
+    """How often each job is in the entry's batches."""
+    rows = AuditedBatch.objects.filter(entry=entry).values_list("done", flat=True)
+    return Counter(id for done in rows for id in done)
+
+
+@pytest.mark.parametrize("event", auditing.ACTS)
+def test_only_jobs_in_a_state_for_it_are_meant(event: Event) -> None:
+    jobs = made(ConsumerFactory.create(), **dict.fromkeys(LIVE, 2))
+    meant = {id for state, ids in jobs.items() if state in TRANSITIONS[event].sources for id in ids}
+    assert auditing.preview(event, Selection()).jobs == len(meant)
+    entry = asked(event, Selection())
+    assert not auditing.proceed(60)
+    entry.refresh_from_db()
+    assert (set(batches(entry)), entry.done, entry.refused) == (meant, len(meant), 0)
+    assert entry.finished_at is not None
+    for id in meant:
+        now = Job.objects.filter(id=id).values_list("state", flat=True).first()
+        assert now == TRANSITIONS[event].target
+
+
+def test_batches_add_up_and_no_job_is_met_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not one that dies again while it goes on."""
+    monkeypatch.setattr(auditing, "BATCH", 3)
+    consumer, other = ConsumerFactory.create(), ConsumerFactory.create()
+    jobs = made(consumer, DEAD=5)["DEAD"] | made(other, DEAD=5)["DEAD"]
+    entry = asked(Event.REDRIVE, Selection())
+    while auditing._proceed(entry.pk):
+        for id in Job.objects.filter(state=State.QUEUED).values_list("id", flat=True):
+            auditing.operating.kill([id], by="a test")
+    entry.refresh_from_db()
+    assert batches(entry) == Counter(jobs)
+    assert (entry.done, entry.batches.count()) == (10, 4)
+
+
+def test_a_batch_that_is_not_committed_never_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "BATCH", 2)
+    jobs = made(ConsumerFactory.create(), DEAD=5)["DEAD"]
+    entry = asked(Event.REDRIVE, Selection())
+    assert auditing._proceed(entry.pk)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        assert auditing._proceed(entry.pk)
+        raise ZeroDivisionError
+    entry.refresh_from_db()
+    assert (entry.done, Job.objects.filter(state=State.QUEUED).count()) == (2, 2)
+    assert not auditing.proceed(60)
+    assert batches(entry) == Counter(jobs)
+
+
+def test_jobs_that_are_made_later_are_none_of_its_business() -> None:
+    consumer = ConsumerFactory.create()
+    entry = asked(Event.KILL, Selection())
+    AuditEntry.objects.update(last=0)
+    later = published(consumer)
+    assert not auditing.proceed(60)
+    entry.refresh_from_db()
+    assert (entry.done, Job.objects.get().id) == (0, later[0])
+    assert Job.objects.get().state == State.QUEUED
+
+
+def test_chosen_jobs_are_told_of_one_by_one() -> None:
+    jobs = made(ConsumerFactory.create(), DEAD=1, QUEUED=1, INFLIGHT=1)
+    [dead], [queued], [held] = (jobs[state] for state in ("DEAD", "QUEUED", "INFLIGHT"))
+    entry = auditing.act(Event.REDRIVE, [dead, queued, held, 17], by="olga")
+    [batch] = entry.batches.all()
+    assert (batch.done, entry.done, entry.refused) == ([dead], 1, 3)
+    assert batch.refused == {
+        str(queued): "it is QUEUED, and redrive is for DEAD",
+        str(held): "it is INFLIGHT, and redrive is for DEAD",
+        "17": "it is no live job any more (delivered or deleted)",
+    }
+
+
+def test_what_is_stopped_leaves_the_rest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "BATCH", 2)
+    made(ConsumerFactory.create(), DEAD=5)
+    entry = asked(Event.REDRIVE, Selection())
+    assert auditing._proceed(entry.pk)
+    assert auditing.stop(entry, by="oleg")
+    assert not auditing.proceed(60)
+    assert not auditing.stop(entry, by="olga")
+    entry.refresh_from_db()
+    assert (entry.done, entry.stopped_by) == (2, "oleg")
+
+
+def test_a_requeued_job_is_not_charged_and_its_holder_has_lost_it() -> None:
+    job = JobFactory.create(state=State.INFLIGHT)
+    assert auditing.act(Event.RELEASE, [job.id], by="olga").done == 1
+    now = Job.objects.get()
+    assert (now.state, now.retry_count, now.deliveries) == (State.QUEUED, 0, 0)
+    assert auditing.operating.jobs.renew("default", [job.held]) == {}
+
+
+def test_rescheduled_jobs_are_due_then_and_those_behind_a_key_stay() -> None:
+    consumer = ConsumerFactory.create(exclusive_keys=True)
+    free, parked = published(consumer, 2, key="a")
+    Job.objects.filter(id=parked).update(available_at=None)
+    at = Job.objects.get(id=free).available_at + timedelta(hours=1)
+    entry = auditing.act(Event.RESCHEDULE, [free, parked], by="olga", at=at)
+    assert Job.objects.get(id=free).available_at == at
+    assert entry.batches.get().refused == {str(parked): "it waits behind its key"}
+    with pytest.raises(ValueError, match="time zone"):
+        auditing.operating.reschedule([free], at=at.replace(tzinfo=None))

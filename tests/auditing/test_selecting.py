@@ -1,0 +1,82 @@
+"""Windows over jobs: whatever is meant is found once, in order, however it is cut up."""
+
+import json
+from itertools import product
+from typing import Any
+
+import pytest
+
+from pulljobs.models import Consumer, Job
+from pulljobs.states import LIVE, State
+from pulljobs.storage.selecting import Selection, window
+from pulljobs.storage.windows import downwards, upwards
+from tests.factories import ConsumerFactory, JobFactory, published
+
+pytestmark = pytest.mark.django_db
+MEANT: list[dict[str, Any]] = [
+    {},
+    {"reason": "rejected"},
+    {"reason": "killed"},
+    {"key": "red"},
+    {"key": "red", "states": ("DEAD",)},
+    {"key": "red", "states": ("QUEUED",)},
+    *({"states": (state.value,)} for state in sorted(LIVE)),
+    {"states": ("INFLIGHT", "QUEUED")},
+    {"consumer": True},
+    {"consumer": True, "states": ("DEAD",)},
+    {"consumer": True, "states": ("INFLIGHT",)},
+    {"consumer": True, "key": "red"},
+    {"first": 5},
+    {"last": 5},
+    {"first": 3, "last": 8, "states": ("DEAD",)},
+]
+
+
+@pytest.fixture
+def jobs() -> list[dict[str, Any]]:
+    """Of two consumers, in every state, some with a key."""
+    consumers = ConsumerFactory.create(), ConsumerFactory.create()
+    for consumer, state in list(product(consumers, sorted(LIVE))) * 2:
+        JobFactory.create(consumer=consumer, state=state)
+    Consumer.objects.filter(pk=consumers[0].pk).update(exclusive_keys=True)
+    published(consumers[0], 2, key="red")
+    [dead] = published(consumers[0], key="red")
+    Job.objects.filter(id=dead).update(state="DEAD", reason="killed", available_at=None)
+    return list(Job.objects.order_by("id").values("id", "consumer_id", "state", "reason", "key"))
+
+
+def test_windows_find_each_job_that_is_meant_once(jobs: list[dict[str, Any]]) -> None:
+    """One test for all, for the jobs take longer to make than to find."""
+    for meant, scanned, upward in product(MEANT, [2, 7, 1000], [True, False]):
+        selection = selected(meant, jobs)
+        ids = [job["id"] for job in jobs if selection.fits(job)]
+        assert found(selection, scanned, upward) == (ids if upward else ids[::-1]), meant
+        assert ids
+
+
+def selected(meant: dict[str, Any], jobs: list[dict[str, Any]]) -> Selection:
+    meant = dict(meant)
+    if meant.pop("consumer", False):
+        meant["consumer_ids"] = (jobs[0]["consumer_id"],)
+    for bound in {"first", "last"} & meant.keys():
+        meant[bound] = jobs[meant[bound]]["id"]
+    return Selection(**meant)
+
+
+def found(selection: Selection, scanned: int, upward: bool) -> list[int]:
+    """Window by window."""
+    ids: list[int] = []
+    beyond: int | None = 0 if upward else None
+    while True:
+        span = upwards(beyond or 0, 3, scanned) if upward else downwards(beyond, 3, scanned)
+        seen = window("default", selection, span)
+        assert len(seen.ids) <= 3
+        ids += seen.ids
+        beyond = seen.beyond
+        if beyond is None:
+            return ids
+
+
+def test_a_selection_survives_json() -> None:
+    selection = Selection(states=(State.DEAD.value,), consumer_ids=(1, 2), key="k", first=3)
+    assert Selection.parse(json.loads(json.dumps(selection._asdict()))) == selection
