@@ -1,0 +1,28 @@
+"""Statements of `pulljobs.sql` on a plain connection, for what runs where there is no Django."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import psycopg
+
+from pulljobs.sql import statement
+
+Row = tuple[Any, ...]
+
+
+class Session:
+    """What the claims of `pulljobs.claiming` and the bounds of keys are run on here."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def run(self, name: str, params: Mapping[str, Any]) -> list[Row]:
+        """The rows of a statement, bound on the server, in the transaction there is, if any."""
+        with psycopg.Cursor(self.connection) as cursor:
+            cursor.execute(statement(name), params, binary=True)
+            return cursor.fetchall() if cursor.description else []
+
+    def atomic(self) -> AbstractContextManager[psycopg.Transaction]:
+        """A transaction, or a savepoint within one; `psycopg.Rollback` undoes it quietly."""
+        return self.connection.transaction()
