@@ -86,7 +86,7 @@ def test_tables_of_another_owner_are_an_error() -> None:
     try:
         query("GRANT ALL ON ALL TABLES IN SCHEMA public TO pulljobs_app_of_test")
         query("SET ROLE pulljobs_app_of_test")
-        assert "pulljobs_message" in findings()["not_owner"]["text"]
+        assert "pulljobs_archived_job" in findings()["not_owner"]["text"]
     finally:
         query("RESET ROLE")
         query("DROP OWNED BY pulljobs_app_of_test")

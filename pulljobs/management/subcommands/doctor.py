@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from pulljobs.management.diagnosis.doctor import examine
+from pulljobs.diagnosis.doctor import examine
 from pulljobs.management.subcommands import Answer
 
 

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
-
-from django.db.models import Q
-from django.db.models.functions import Now
 
 from pulljobs import ids
 from pulljobs.conf import settings
+from pulljobs.diagnosis import serving
 from pulljobs.errors import ConfigurationError
-from pulljobs.management.diagnosis import serving
 from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Node
 from pulljobs.states import State
-from pulljobs.storage import nodes
+from pulljobs.storage import jobs, nodes
 
 POSITION_CAP: Final = 10_000
 
@@ -45,12 +43,14 @@ def position(job: Job) -> int | None:
     """How many of its consumer come before it, up to POSITION_CAP; None: it can't be claimed."""
     if job.state != State.QUEUED or job.available_at is None:
         return None
-    before = Q(priority__gt=job.priority, available_at__lte=Now()) | Q(
-        priority=job.priority, available_at__lt=job.available_at
-    )
-    before |= Q(priority=job.priority, available_at=job.available_at, id__lt=job.pk)
-    rows = _rows(Job).filter(before, consumer_id=job.consumer_id, state=State.QUEUED)
-    return int(rows.values("id")[:POSITION_CAP].count())
+    rows = _rows(Job).filter(consumer_id=job.consumer_id, priority__gte=job.priority)
+    # In the order of the index, and no more of it than the cap, taken or due later as it may be.
+    order = rows.order_by("-priority", "available_at", "id")
+    head = list(order.values_list("id", "state", "available_at")[:POSITION_CAP])
+    before = takewhile(lambda one: one[0] != job.pk, head)
+    now = nodes.clock(settings().DATABASE)
+    count = sum(state == State.QUEUED and at is not None and at <= now for _, state, at in before)
+    return count if job.pk in {id for id, *_ in head} else POSITION_CAP
 
 
 def _in_flight(job: Job) -> Reason:
@@ -90,8 +90,7 @@ def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[Reason]:
 def _no_room(job: Job, consumer: Consumer) -> Iterator[Reason]:
     if consumer.max_in_flight is None:
         return
-    held = _rows(Job).filter(consumer=consumer, state=State.INFLIGHT)
-    count = held.values("id")[: consumer.max_in_flight].count()
+    count = jobs.stats(settings().DATABASE, consumer.pk, consumer.max_in_flight).in_flight
     if count >= consumer.max_in_flight:
         yield Reason("max_in_flight", f"{count} jobs are in flight, as many as max_in_flight lets.")
 

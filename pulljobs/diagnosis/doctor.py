@@ -8,7 +8,7 @@ from django.db.models import Count, Min, Q
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
-from pulljobs.management.diagnosis import serving
+from pulljobs.diagnosis import serving
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage import blockers, nodes, partitions
