@@ -38,6 +38,7 @@ class Migration(migrations.Migration):
             name='PublishedPart',
             fields=[
                 ('pk', models.CompositePrimaryKey('publish_id', 'partition', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('publish', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='parts', to='pulljobs.bulkpublish')),
                 ('partition', models.IntegerField()),
                 ('checksum', models.BigIntegerField()),
                 ('rows', models.BigIntegerField()),
@@ -87,11 +88,6 @@ class Migration(migrations.Migration):
             model_name='bulkpublish',
             name='only_consumer',
             field=models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='pulljobs.consumer'),
-        ),
-        migrations.AddField(
-            model_name='publishedpart',
-            name='publish',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='parts', to='pulljobs.bulkpublish'),
         ),
         migrations.AddField(
             model_name='rejectedrow',
