@@ -31,7 +31,10 @@ offered AS MATERIALIZED (
     ORDER BY job_id
 ),
 lease AS MATERIALIZED (
-    SELECT DISTINCT ON (token) token, claimed_at, node_id, max(renewals) OVER (PARTITION BY token) AS renewals
+    SELECT DISTINCT ON (token)
+        token, claimed_at, node_id, door, leased_until,
+        max(renewals) OVER (PARTITION BY token) AS renewals,
+        count(*) OVER (PARTITION BY token) AS parts
     FROM pulljobs_lease
     WHERE token = ANY(%(tokens)s::uuid[])
 ),
@@ -49,7 +52,8 @@ delivered AS (
     RETURNING
         id, message_id, consumer_id, retry_count, deliveries, lease, key AS freed_key,
         'DELIVERED' AS state, NULL AS reason, NULL AS error,
-        (SELECT by_job FROM result) -> id::text AS result
+        (SELECT by_job FROM result) -> id::text AS result,
+        'deliver' AS event, NULL AS said
 ),
 failed AS MATERIALIZED (
     SELECT
@@ -125,7 +129,8 @@ returned AS (
     RETURNING
         job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, failed.token AS lease,
         CASE WHEN lets_go OR job.state = 'DEAD' THEN job.key END AS freed_key,
-        job.state, job.reason, job.error, failed.result
+        job.state, job.reason, job.error, failed.result,
+        failed.event, failed.error AS said
 ),
 settled AS MATERIALIZED (
     SELECT * FROM delivered
@@ -156,32 +161,44 @@ archived AS (
     LEFT JOIN lease ON lease.token = settled.lease
     WHERE settled.state <> 'QUEUED'
 ),
-attempted AS (
+untold AS MATERIALIZED (
     -- What the archive won't tell: claims that settled nothing, and renewals. Jobs at first go pay nothing for it.
+    SELECT settled.id, settled.state, settled.event, settled.said, lease.*
+    FROM settled
+    JOIN lease ON lease.token = settled.lease
+    WHERE settled.state = 'QUEUED' OR lease.renewals > 0
+),
+attempted AS (
     INSERT INTO pulljobs_attempt (
         job_id, lease_token, node_id, door, claimed_at, ended_at, leased_until, renewals, event, error
     )
     SELECT
-        settled.id, settled.lease, held.node_id, held.door, held.claimed_at, clock_timestamp(), held.leased_until,
-        held.renewals, offered.event, offered.error
-    FROM lease
-    JOIN settled ON settled.lease = lease.token
-    JOIN offered ON offered.job_id = settled.id
-    CROSS JOIN LATERAL (
-        SELECT *
+        untold.id, untold.token, untold.node_id, untold.door, untold.claimed_at, clock_timestamp(),
+        coalesce(part.leased_until, untold.leased_until), coalesce(part.renewals, untold.renewals),
+        untold.event, untold.said
+    FROM untold
+    LEFT JOIN LATERAL (
+        -- Only where renewals parted its claim: to look through the ids for every job takes their square.
+        SELECT leased_until, renewals
         FROM pulljobs_lease
-        WHERE token = lease.token AND settled.id = ANY(job_ids)
+        WHERE untold.parts > 1 AND token = untold.token AND untold.id = ANY(job_ids)
         LIMIT 1
-    ) AS held
-    WHERE settled.state = 'QUEUED' OR (lease.renewals > 0 AND held.renewals > 0)
+    ) AS part ON true
+    WHERE untold.state = 'QUEUED' OR coalesce(part.renewals, untold.renewals) > 0
 ),
 ended AS (
     DELETE FROM pulljobs_lease
     WHERE id IN (
-        -- The array, unlike a join with what is settled, may be evaluated again for a row that changed.
+        -- The array, unlike a join with what is settled, may be evaluated again for a row that changed; it is
+        -- looked up in a hash, for arrays compare each with each.
         SELECT id
         FROM pulljobs_lease
-        WHERE token = ANY(%(tokens)s::uuid[]) AND job_ids <@ ARRAY(SELECT id FROM settled)
+        WHERE token = ANY(%(tokens)s::uuid[])
+            AND NOT EXISTS (
+                SELECT
+                FROM unnest(job_ids) AS member (id)
+                WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM settled)))
+            )
         FOR UPDATE SKIP LOCKED
     )
 )
