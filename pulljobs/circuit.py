@@ -10,6 +10,7 @@ ticket, and a result counts under the ticket that is valid. Time is seconds on a
 caller. Not for more than one thread at a time.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,6 +35,8 @@ class Circuit:
     initial: float
     longest: float
     after: int
+    strategy: Callable[[float], float] = float
+    """What is waited of the seconds of a level: all of them, unless jitter takes some off."""
     level: int = 0
     blocked_until: float = 0.0
     _failures: int = 0
@@ -86,5 +89,5 @@ class Circuit:
     def _change(self, level: int, now: float) -> bool:
         self.level, self._failures = level, 0
         self._ticket += 1
-        self.blocked_until = now + self.seconds(level) if level else 0.0
+        self.blocked_until = now + self.strategy(self.seconds(level)) if level else 0.0
         return True

@@ -1,13 +1,16 @@
 """Bodies as they come: read before any parser touches them."""
 
+import zlib
+
 from django.core.exceptions import TooManyFieldsSent
-from django.http import QueryDict
+from django.http import HttpRequest, QueryDict
 from rest_framework.request import Request
 
-from pulljobs.api import exceptions
+from pulljobs.api import exceptions, problems
 
 FORM = "application/x-www-form-urlencoded"
 LARGEST_FORM = 16 * 1024
+GZIP = 16 + zlib.MAX_WBITS
 
 
 def read(request: Request, largest: int, advice: str) -> bytes:
@@ -16,6 +19,31 @@ def read(request: Request, largest: int, advice: str) -> bytes:
     if len(body) > largest:
         raise exceptions.too_large(largest, advice)
     return body
+
+
+def decoded(request: HttpRequest, largest: int) -> bytes:
+    """A body of part B, decompressed if it was sent so; 413 if it is larger, either way."""
+    body: bytes = request.read(largest + 1)
+    coding = request.headers.get("Content-Encoding", "identity").lower()
+    if coding not in ("gzip", "identity"):
+        raise problems.bad_body("Content-Encoding must be gzip or left out")
+    if coding == "gzip" and len(body) <= largest:
+        body = _gunzipped(body, largest)
+    if len(body) > largest:
+        raise problems.body_too_large(largest)
+    return body
+
+
+def _gunzipped(body: bytes, largest: int) -> bytes:
+    """No more than a byte above the largest, however much it would be."""
+    unpacking = zlib.decompressobj(GZIP)
+    try:
+        unpacked = unpacking.decompress(body, largest + 1)
+    except zlib.error as error:
+        raise problems.bad_body("The body is not gzip") from error
+    if len(unpacked) <= largest and not unpacking.eof:
+        raise problems.bad_body("The body is cut short")
+    return unpacked
 
 
 def form(request: Request) -> QueryDict:

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import ids
-from pulljobs.api import problems, serializers
+from pulljobs.api import bodies, problems, serializers
 from pulljobs.api.authentication import ProducerTokens, publisher
 from pulljobs.api.views.protocol import ProblemsTold, ProtocolView
 from pulljobs.conf import settings
@@ -40,7 +40,7 @@ class BroadcastBatch(ProblemsTold, ProtocolView):
 
     def post(self, request: Request, **names: str) -> Response:
         to = publisher(request)
-        lines = list(_lines(_body(request)))
+        lines = list(_lines(bodies.decoded(request._request, settings().MAX_BATCH_BYTES)))
         drafts = [line.draft for line in lines if line.draft is not None]
         receipts = iter(publish_many(to.channel.name, drafts, producer=to.producer))
         told = [
@@ -48,14 +48,6 @@ class BroadcastBatch(ProblemsTold, ProtocolView):
             for line in lines
         ]
         return Response({"Results": told})
-
-
-def _body(request: Request) -> bytes:
-    limit = settings().MAX_BATCH_BYTES
-    body: bytes = request._request.read(limit + 1)
-    if len(body) > limit:
-        raise problems.body_too_large(limit)
-    return body
 
 
 def _lines(body: bytes) -> Iterator[Line]:

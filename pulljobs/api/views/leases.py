@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views import View
 from rest_framework.exceptions import Throttled
 
-from pulljobs.api import exceptions, problems, request_ids, throttling
+from pulljobs.api import bodies, exceptions, problems, request_ids, throttling
 from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import known
 from pulljobs.api.lingering.room import waiting_room
@@ -42,7 +42,7 @@ class LeaseView(View, Generic[T]):
 
     async def post(self, request: HttpRequest, **names: str) -> HttpResponse:
         """For `View`, which looks at it to see that the view is asynchronous."""
-        body = read(request, self.largest_body)
+        body = bodies.decoded(request, self.largest_body)
         self.room = waiting_room()
         consumer, begun = await self.room.run(partial(self._begin, request, names, body))
         return JsonResponse(await self.finish(consumer, begun))
@@ -88,13 +88,6 @@ class LeaseView(View, Generic[T]):
     @property
     def _allow(self) -> str:
         return ", ".join(name.upper() for name in self.http_method_names)
-
-
-def read(request: HttpRequest, largest: int) -> bytes:
-    body: bytes = request.read(largest + 1)
-    if len(body) > largest:
-        raise problems.body_too_large(largest)
-    return body
 
 
 def base_of(request: HttpRequest) -> str:

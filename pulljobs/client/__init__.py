@@ -1,0 +1,58 @@
+"""Pulling and publishing over HTTP, where there is no Django: `pip install "pulljobs[client]"`.
+
+`Consumer` runs a handler for each message; `PullConsumer` fetches by hand; `Producer` publishes;
+the latter two also as `AsyncPullConsumer` and `AsyncProducer`. `python -m pulljobs.client` does the
+same from a shell.
+"""
+
+from pulljobs.client.bodies import Draft, Limits, Receipt
+from pulljobs.client.connecting import Connection, Subscription
+from pulljobs.client.consumer import Consumer
+from pulljobs.client.errors import (
+    BadRequest,
+    ClientError,
+    LeaseLost,
+    NotAllowed,
+    NotFound,
+    NotPublished,
+    NotPullable,
+    Refused,
+    Unreachable,
+)
+from pulljobs.client.messages import AsyncMessage, Message
+from pulljobs.client.publishing import AsyncProducer, Producer
+from pulljobs.client.pulling import AsyncPullConsumer, PullConsumer
+from pulljobs.client.strategies import Backoff, Delay, exponential, full_jitter, linear, up_to
+from pulljobs.errors import Discard, Retry
+
+__all__ = [
+    "AsyncMessage",
+    "AsyncProducer",
+    "AsyncPullConsumer",
+    "Backoff",
+    "BadRequest",
+    "ClientError",
+    "Connection",
+    "Consumer",
+    "Delay",
+    "Discard",
+    "Draft",
+    "LeaseLost",
+    "Limits",
+    "Message",
+    "NotAllowed",
+    "NotFound",
+    "NotPublished",
+    "NotPullable",
+    "Producer",
+    "PullConsumer",
+    "Receipt",
+    "Refused",
+    "Retry",
+    "Subscription",
+    "Unreachable",
+    "exponential",
+    "full_jitter",
+    "linear",
+    "up_to",
+]

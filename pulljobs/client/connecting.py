@@ -1,0 +1,99 @@
+"""How brokers are reached: shared by the synchronous and the asynchronous side."""
+
+import platform
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+from uuid import uuid4
+
+from pulljobs import __version__
+from pulljobs.errors import ConfigurationError
+
+try:
+    import httpx as httpx  # for all of the client
+except ModuleNotFoundError as missing:
+    sentence = "The client needs httpx: python -m pip install 'pulljobs[client]'."
+    raise ModuleNotFoundError(sentence, name="httpx") from missing
+
+CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
+CONSUMER_TOKEN: Final = "X-Broker-Consumer-Token"
+PRODUCER: Final = "X-Broker-Producer-ID"
+PRODUCER_TOKEN: Final = "X-Broker-Producer-Token"
+USER_AGENT: Final = f"pulljobs/{__version__} python/{platform.python_version()}"
+GZIP_FROM: Final = 16 * 1024
+CONNECT_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """TLS, identity and transport; what is left out is as it should be."""
+
+    ca_file: str | None = None
+    """Certificates to trust instead of the usual ones."""
+    certificate: tuple[str, str] | None = None
+    """Files of the client's certificate and of its key."""
+    verify: bool = True
+    gzip_from: int | None = GZIP_FROM
+    """Bodies of so many bytes are sent compressed; None: never."""
+    worker_id: str = field(default_factory=lambda: uuid4().hex)
+    transport: Any = None
+    """Of httpx, instead of the network's: its BaseTransport, AsyncBaseTransport, or both."""
+
+    def options(self, base_url: str, tokens: Mapping[str, str]) -> dict[str, Any]:
+        """Of an httpx client that speaks to this broker."""
+        return {
+            "base_url": base_of(base_url),
+            "headers": {**tokens, **self.identity()},
+            "timeout": httpx.Timeout(None, connect=CONNECT_SECONDS),
+            "transport": self.transport,
+            "verify": self._tls(base_url),
+            "limits": httpx.Limits(max_connections=None, keepalive_expiry=60.0),
+        }
+
+    def identity(self) -> dict[str, str]:
+        return {
+            "User-Agent": USER_AGENT,
+            "Accept-Encoding": "gzip",
+            "X-Worker-Id": self.worker_id,
+            "X-Worker-Host": socket.gethostname(),
+        }
+
+    def _tls(self, base_url: str) -> ssl.SSLContext | bool:
+        """False where nothing is to verify: reading certificates takes its time."""
+        if self.transport is not None or urlsplit(base_url).scheme != "https":
+            return False
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if not self.verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if self.certificate is not None:
+            context.load_cert_chain(*self.certificate)
+        return context
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Whose jobs to pull: a consumer of a channel, with both tokens."""
+
+    channel: str
+    consumer: str
+    channel_token: str = field(repr=False)
+    consumer_token: str = field(repr=False)
+
+    @property
+    def path(self) -> str:
+        return f"channel/{quote(self.channel, safe='')}/consumer/{quote(self.consumer, safe='')}"
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        return {CHANNEL_TOKEN: self.channel_token, CONSUMER_TOKEN: self.consumer_token}
+
+
+def base_of(url: str) -> str:
+    """The URL below which a broker's API is mounted, told apart from what is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigurationError(f"{url!r} is no URL of a broker: http://localhost:8000 is one.")
+    return url.rstrip("/")

@@ -1,0 +1,145 @@
+"""A loop that pulls messages and calls a handler for each, until it is told to stop."""
+
+import asyncio
+import signal
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+from pulljobs.client.connecting import Connection, Subscription, base_of
+from pulljobs.client.handling import Handler, Handling
+from pulljobs.client.session import Session, Terms
+from pulljobs.client.strategies import RECONNECT, REQUEUE, Backoff, Delay
+from pulljobs.errors import ConfigurationError
+
+
+class Consumer:
+    """Calls the handler with each message: a `Message`, or an `AsyncMessage` if it is async.
+
+    What it returns acknowledges the message; an exception requeues it, `Retry` and `Discard` say
+    how; so does what the handler says of the message itself. Runs once.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        base_urls: str | Sequence[str] = (),
+        *,
+        subscription: Subscription,
+        max_in_flight: int = 1,
+        concurrency: int = 1,
+        max_attempts: int = 6,
+        on_giving_up: Handler | None = None,
+        on_stop: Handler | None = None,
+        requeue_delay: Delay | None = REQUEUE,
+        backoff: Backoff | None = None,
+        reconnect: Delay = RECONNECT,
+        auto_renew: bool = False,
+        lookup_urls: Sequence[str] = (),
+        lookup_interval: float = 60.0,
+        flush_interval: float = 0.1,
+        graceful_timeout: float = 15.0,
+        sample_rate: float = 1.0,
+        shared: bool = True,
+        connection: Connection | None = None,
+    ) -> None:
+        """Times are in seconds. The arguments are explained in the guide, one by one."""
+        urls = [base_urls] if isinstance(base_urls, str) else list(base_urls)
+        _check(urls, lookup_urls, max_in_flight, concurrency, sample_rate, shared)
+        handling = Handling(handler, max_attempts, on_giving_up, requeue_delay, sample_rate)
+        self._terms = Terms(
+            handling=handling,
+            base_urls=list(map(base_of, urls)),
+            subscription=subscription,
+            concurrency=concurrency,
+            on_stop=on_stop,
+            requeue_delay=requeue_delay,
+            backoff=backoff or Backoff(),
+            reconnect=reconnect,
+            auto_renew=auto_renew,
+            lookup_urls=list(map(base_of, lookup_urls)),
+            lookup_interval=lookup_interval,
+            flush_interval=flush_interval,
+            graceful_timeout=graceful_timeout,
+            connection=connection or Connection(),
+        )
+        self._max_in_flight = max_in_flight
+        self._session: Session | None = None
+        self._stopped = False
+        self.counts: Counter[str] = Counter()
+        """Messages received, and how they ended."""
+
+    def run(self) -> None:
+        """Until `stop`, SIGTERM or SIGINT; a second signal ends the process at once.
+
+        Raises what makes going on pointless: NotAllowed, BadRequest, NotFound, NotPullable.
+        """
+        asyncio.run(self._run())
+
+    async def serve(self) -> None:
+        """The same on an event loop of yours, without a look at signals."""
+        session = self._session = Session(self._terms, self._max_in_flight, self.counts, self)
+        if self._stopped:
+            session.stop()
+        await session.run()
+
+    def stop(self) -> None:
+        """Pull no more, end what runs, give back what waits. From any thread or signal handler."""
+        self._stopped = True
+        if self._session is not None:
+            self._session.call(self._session.stop)
+
+    def set_max_in_flight(self, limit: int) -> None:
+        """From now on; 0 pauses. From any thread."""
+        if limit < 0:
+            raise ValueError("max_in_flight must be 0 or more.")
+        self._max_in_flight = limit
+        if self._session is not None:
+            self._session.call(self._session.room.resize, limit)
+
+    @property
+    def max_in_flight(self) -> int:
+        return self._max_in_flight
+
+    @property
+    def held(self) -> int:
+        """Messages that were pulled and whose end no broker has confirmed."""
+        return self._session.room.held if self._session else 0
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether 85 % of what some broker has granted is with handlers: a batch had better end."""
+        return self._session is not None and self._session.is_starved
+
+    async def _run(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._signalled, number)
+        await self.serve()
+
+    def _signalled(self, number: int) -> None:
+        if self._stopped:
+            raise SystemExit(128 + number)
+        self.stop()
+
+
+def _check(
+    urls: Sequence[str],
+    lookup_urls: Sequence[str],
+    max_in_flight: int,
+    concurrency: int,
+    sample_rate: float,
+    shared: bool,
+) -> None:
+    if not urls and not lookup_urls:
+        raise ConfigurationError("Say where to pull: give base_urls or lookup_urls.")
+    if max_in_flight < 0 or concurrency < 1:
+        raise ConfigurationError("max_in_flight must be 0 or more, concurrency 1 or more.")
+    if not 0 < sample_rate <= 1:
+        raise ConfigurationError("sample_rate must be above 0 and at most 1.")
+    if sample_rate < 1 and shared:
+        raise ConfigurationError(
+            "sample_rate would drop messages that others of this consumer wait for: make a "
+            "consumer for the sample, which gets a copy of each message, and give shared=False."
+        )

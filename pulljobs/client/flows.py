@@ -1,0 +1,158 @@
+"""What a client does, each once, for the synchronous and the asynchronous side."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Final, NamedTuple
+from urllib.parse import quote
+from uuid import uuid4
+
+from pulljobs.client import bodies
+from pulljobs.client.bodies import Draft, Job, Limits, Pulled, Receipt, Status, Word, now
+from pulljobs.client.calls import Answer, Call, Flow, Pause, checked
+from pulljobs.client.errors import LeaseLost, NotFound, Unreachable
+from pulljobs.client.strategies import Delay, exponential, full_jitter
+
+MARGIN: Final = 0.1
+"""Seconds by which a pull that lingers ends before the caller's patience."""
+GRACE: Final = 5.0
+"""Seconds for which an answer is waited longer than it should take."""
+AGAIN: Final[Delay] = full_jitter(exponential(0.2, 5.0), least=0.05)
+MOST_WORDS: Final = 100
+MOST_LINES: Final = 100
+MOST_BYTES: Final = 4 * 1024 * 1024
+SHUTS_DOWN: Final = "server_shutdown"
+
+
+class Told(NamedTuple):
+    answer: Answer
+    repeated: bool
+    """An earlier request may have been done already, and its answer lost."""
+
+
+def insist(call: Call, until: float, again: Delay = AGAIN) -> Flow[Told]:
+    """Repeat until there is an answer; a last time when the time is over, then Unreachable."""
+    repeated = False
+    for attempt in count(1):
+        try:
+            answer = yield call
+            assert answer is not None
+            return Told(checked(answer), repeated)
+        except Unreachable as error:
+            left = until - now()
+            if left <= 0:
+                raise
+            repeated = repeated or error.was_sent
+            yield Pause(min(max(again(attempt), error.retry_after), left))
+    raise AssertionError("not reached")
+
+
+def info(path: str, until: float) -> Flow[Answer]:
+    return (yield from insist(Call("GET", f"{path}/info"), until)).answer
+
+
+def limits(path: str, until: float) -> Flow[Limits]:
+    """The usual ones of a broker that does not tell."""
+    sent_at = now()
+    try:
+        return bodies.limits((yield from info(path, until)), sent_at)
+    except NotFound:
+        return Limits()
+
+
+def pull(path: str, limits: Limits, batch: int, until: float, expires: float = 0.0) -> Flow[Pulled]:
+    """One claim: when its answer is lost, the repeat brings the same jobs under the same token."""
+    body = bodies.pull(batch, uuid4().hex, expires=expires)
+    call = Call("POST", f"{path}/pull", body, expires + GRACE)
+    told = yield from insist(call, until)
+    return bodies.pulled(told.answer, limits)
+
+
+def fetch(path: str, limits: Limits, wanted: int, timeout: float) -> Flow[list[Job]]:
+    """What is there, without waiting; if that is nothing, what comes within the timeout."""
+    until = now() + timeout
+    jobs = yield from _what_is_there(path, limits, wanted, until)
+    batch = min(wanted, limits.max_batch)
+    while not jobs and (left := until - now() - MARGIN) > 0:
+        expires = min(left, limits.max_expires)
+        jobs, reason = yield from pull(path, limits, batch, until, expires)
+        if reason == SHUTS_DOWN:
+            yield Pause(min(AGAIN(3), left))
+    return jobs
+
+
+def _what_is_there(path: str, limits: Limits, wanted: int, until: float) -> Flow[list[Job]]:
+    jobs: list[Job] = []
+    while len(jobs) < wanted:
+        batch = min(wanted - len(jobs), limits.max_batch)
+        try:
+            more = (yield from pull(path, limits, batch, until)).jobs
+        except Unreachable:
+            if jobs:
+                return jobs
+            raise
+        jobs += more
+        if len(more) < batch:
+            break
+    return jobs
+
+
+def settle(path: str, word: Word, until: float) -> Flow[None]:
+    """LeaseLost if it can't be said any more."""
+    [is_done] = yield from settle_all(path, [word], until)
+    if not is_done:
+        raise LeaseLost(word.job.id)
+
+
+def settle_all(path: str, words: Sequence[Word], until: float) -> Flow[list[bool]]:
+    """Whether each was done; of what can't be repeated it is believed, if an answer was lost."""
+    done: list[bool] = []
+    for start in range(0, len(words), MOST_WORDS):
+        some = words[start : start + MOST_WORDS]
+        told = yield from insist(Call("POST", f"{path}/ack", bodies.ack(some)), until)
+        done += [
+            status is Status.OK or (told.repeated and not word.can_be_repeated)
+            for word, status in zip(some, bodies.statuses(told.answer), strict=True)
+        ]
+    return done
+
+
+def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[float]:
+    """The seconds that the lease goes on."""
+    call = Call("POST", f"{path}/renew", bodies.renew([job], seconds))
+    [left] = bodies.remaining((yield from insist(call, until)).answer)
+    if left is None:
+        raise LeaseLost(job.id)
+    return left
+
+
+def publish(channel: str, drafts: Sequence[Draft], until: float) -> Flow[list[Receipt]]:
+    """In their order; what is repeated because its answer was lost is accepted, not a duplicate."""
+    made: list[Receipt] = []
+    path = f"channel/{quote(channel, safe='')}/broadcast-batch"
+    for ids, body in _batches(drafts):
+        told = yield from insist(Call("POST", path, body, 2 * GRACE), until)
+        receipts = bodies.receipts(told.answer, ids)
+        made += map(_accepted, receipts) if told.repeated else receipts
+    return made
+
+
+def _accepted(receipt: Receipt) -> Receipt:
+    return receipt._replace(status="accepted") if receipt.duplicate else receipt
+
+
+def _batches(drafts: Sequence[Draft]) -> Iterator[tuple[list[str], bytes]]:
+    """Lines up to the limits of a request."""
+    ids: list[str] = []
+    lines: list[bytes] = []
+    size = 0
+    for draft in drafts:
+        id = draft.message_id or uuid4().hex
+        line = bodies.line(draft, id)
+        if lines and (len(lines) == MOST_LINES or size + len(line) > MOST_BYTES):
+            yield ids, b"\n".join(lines)
+            ids, lines, size = [], [], 0
+        ids.append(id)
+        lines.append(line)
+        size += len(line) + 1
+    if lines:
+        yield ids, b"\n".join(lines)

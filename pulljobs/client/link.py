@@ -1,0 +1,109 @@
+"""The way to one broker: requests go until they are answered, attempts are rare in an outage."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from pulljobs.client import bodies, log
+from pulljobs.client.bodies import Limits, now
+from pulljobs.client.calls import LATER, Answer, Call, checked
+from pulljobs.client.errors import ClientError, NotFound, Unreachable
+from pulljobs.client.flows import GRACE
+from pulljobs.client.sending import AsyncSender
+from pulljobs.client.strategies import Delay
+
+
+class Link:
+    """Down at first. While it is down one task alone tries, with a request that is cheap."""
+
+    def __init__(
+        self,
+        sender: AsyncSender,
+        base_url: str,
+        path: str,
+        again: Delay | None,
+        on_change: Callable[[bool], None],
+    ) -> None:
+        """`again` None: a link that is lost stays so, until somebody calls `connect`."""
+        self.base_url, self._path = base_url, path
+        self._sender, self._again, self._on_change = sender, again, on_change
+        self.limits = Limits()
+        self._error: ClientError | None = None
+        """What ended it for good."""
+        self._up = asyncio.Event()
+        self._failures = 0
+        """Since a request was answered."""
+        self._connecting: asyncio.Task[None] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set()
+
+    def connect(self, pause: float = 0.0) -> None:
+        """Try from now on, if nobody does."""
+        if not self.is_up and (self._connecting is None or self._connecting.done()):
+            self._connecting = asyncio.create_task(self._connect(pause))
+
+    async def ask(self, call: Call) -> tuple[Answer, bool]:
+        """The answer, however long it takes, and whether an earlier one may have been lost."""
+        repeated = False
+        while True:
+            await self._up.wait()
+            if self._error is not None:
+                raise self._error
+            try:
+                answer = checked(await self._sender.send(call))
+            except Unreachable as trouble:
+                repeated = repeated or trouble.was_sent
+                await self._after(trouble)
+            else:
+                self._failures = 0
+                return answer, repeated
+
+    async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._connecting
+        await self._sender.close()
+
+    async def _after(self, trouble: Unreachable) -> None:
+        if trouble.status in LATER:  # This request alone has to wait.
+            await asyncio.sleep(max(trouble.retry_after, 1.0))
+        elif self.is_up:
+            self._failures += 1
+            self._up.clear()
+            self._on_change(False)
+            log.lost_broker(self.base_url, trouble)
+            self._connect_after(trouble)
+
+    def _connect_after(self, trouble: Unreachable) -> None:
+        """An answer that was lost says nothing of the next one: it is tried at once."""
+        if trouble.was_lost and self._failures == 1:
+            self.connect()
+        elif self._again is not None:
+            self.connect(max(self._again(self._failures), trouble.retry_after))
+
+    async def _connect(self, pause: float) -> None:
+        await asyncio.sleep(pause)
+        while not await self._reached():
+            self._failures += 1
+            if self._again is None:
+                return
+            await asyncio.sleep(self._again(self._failures))
+
+    async def _reached(self) -> bool:
+        sent_at = now()
+        try:
+            answer = checked(await self._sender.send(Call("GET", f"{self._path}/info", b"", GRACE)))
+            self.limits = bodies.limits(answer, sent_at)
+        except Unreachable as trouble:
+            log.still_away(self.base_url, trouble)
+            return False
+        except NotFound:
+            log.without_limits(self.base_url)
+        except ClientError as error:
+            self._error = error
+        self._up.set()
+        self._on_change(True)
+        return True

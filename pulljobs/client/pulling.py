@@ -1,0 +1,226 @@
+"""Pulling by hand: fetch some messages, settle each."""
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
+
+from pulljobs.client import bodies, flows
+from pulljobs.client.bodies import Limits, Outcome, Word
+from pulljobs.client.calls import Answer
+from pulljobs.client.connecting import Connection, Subscription
+from pulljobs.client.errors import LeaseLost, Unreachable
+from pulljobs.client.messages import AsyncMessage, Message
+from pulljobs.client.sending import AsyncSender, Sender
+from pulljobs.client.strategies import REQUEUE, Delay
+
+PATIENCE: Final = 5.0
+"""Seconds for which a fetch waits by default, and for which settling is tried at least."""
+
+M = TypeVar("M", Message, AsyncMessage)
+
+
+class PullConsumer:
+    """Pulls for one consumer from one broker. Thread-safe; close it, or use it as a context."""
+
+    def __init__(
+        self,
+        base_url: str,
+        subscription: Subscription,
+        *,
+        requeue_delay: Delay | None = REQUEUE,
+        connection: Connection | None = None,
+    ) -> None:
+        self._path = subscription.path
+        self._sender = Sender(base_url, subscription.tokens, connection or Connection())
+        self._limits: Limits | None = None
+        self._delay = requeue_delay
+
+    def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[Message]:
+        """Up to so many: what is there at once, else what comes within so many seconds."""
+        jobs = self._sender.run(flows.fetch(self._path, self.limits(), n, timeout))
+        return [Message(job, self) for job in jobs]
+
+    def next(self, timeout: float = PATIENCE) -> Message | None:
+        """One, if one comes within so many seconds."""
+        return next(iter(self.fetch(1, timeout)), None)
+
+    def __iter__(self) -> Iterator[Message]:
+        """One after the other, without end."""
+        while True:
+            yield from self.fetch(1, self.limits().max_expires)
+
+    def ack_all(self, messages: Sequence[Message]) -> list[Message]:
+        """In as few requests as can be; those whose lease was lost."""
+        return self._end_all(messages, Outcome.DELIVERED)
+
+    def release_all(self, messages: Sequence[Message]) -> list[Message]:
+        """Back at once, as if never pulled; likewise."""
+        return self._end_all(messages, Outcome.RELEASE)
+
+    def info(self) -> dict[str, Any]:
+        """How the consumer stands: counts and limits, as `info` of the HTTP API tells them."""
+        return _told(self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
+
+    def limits(self) -> Limits:
+        if self._limits is None:
+            self._limits = self._sender.run(flows.limits(self._path, bodies.now() + PATIENCE))
+        return self._limits
+
+    def close(self) -> None:
+        self._sender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def settle(self, message: Message, word: Word) -> None:
+        """For the message: tell the broker now; tried while the lease lasts."""
+        try:
+            self._sender.run(flows.settle(self._path, word, _patience(message)))
+        except (LeaseLost, Unreachable) as error:
+            _failed(message, error)
+            raise
+
+    def renew(self, message: Message, seconds: float | None) -> float:
+        """For the message likewise."""
+        try:
+            flow = flows.renew(self._path, message.job, seconds, _patience(message))
+            left = self._sender.run(flow)
+        except LeaseLost as error:
+            _failed(message, error)
+            raise
+        message.deadline = bodies.now() + left
+        return left
+
+    def done(self) -> None:
+        return None
+
+    def requeue_delay(self, attempts: int) -> float | None:
+        return None if self._delay is None else self._delay(attempts)
+
+    def _end_all(self, messages: Sequence[Message], outcome: Outcome) -> list[Message]:
+        ending, words = _words(messages, outcome)
+        flow = flows.settle_all(self._path, words, bodies.now() + PATIENCE)
+        return _lost(ending, self._sender.run(flow))
+
+
+class AsyncPullConsumer:
+    """The same, asynchronous; for one event loop."""
+
+    def __init__(
+        self,
+        base_url: str,
+        subscription: Subscription,
+        *,
+        requeue_delay: Delay | None = REQUEUE,
+        connection: Connection | None = None,
+    ) -> None:
+        self._path = subscription.path
+        self._sender = AsyncSender(base_url, subscription.tokens, connection or Connection())
+        self._limits: Limits | None = None
+        self._delay = requeue_delay
+
+    async def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[AsyncMessage]:
+        limits = await self.limits()
+        jobs = await self._sender.run(flows.fetch(self._path, limits, n, timeout))
+        return [AsyncMessage(job, self) for job in jobs]
+
+    async def next(self, timeout: float = PATIENCE) -> AsyncMessage | None:
+        return next(iter(await self.fetch(1, timeout)), None)
+
+    async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
+        while True:
+            for message in await self.fetch(1, (await self.limits()).max_expires):
+                yield message
+
+    async def ack_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
+        return await self._end_all(messages, Outcome.DELIVERED)
+
+    async def release_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
+        return await self._end_all(messages, Outcome.RELEASE)
+
+    async def info(self) -> dict[str, Any]:
+        return _told(await self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
+
+    async def limits(self) -> Limits:
+        if self._limits is None:
+            flow = flows.limits(self._path, bodies.now() + PATIENCE)
+            self._limits = await self._sender.run(flow)
+        return self._limits
+
+    async def close(self) -> None:
+        await self._sender.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def settle(self, message: AsyncMessage, word: Word) -> None:
+        try:
+            await self._sender.run(flows.settle(self._path, word, _patience(message)))
+        except (LeaseLost, Unreachable) as error:
+            _failed(message, error)
+            raise
+
+    async def renew(self, message: AsyncMessage, seconds: float | None) -> float:
+        try:
+            flow = flows.renew(self._path, message.job, seconds, _patience(message))
+            left = await self._sender.run(flow)
+        except LeaseLost as error:
+            _failed(message, error)
+            raise
+        message.deadline = bodies.now() + left
+        return left
+
+    async def done(self) -> None:
+        return None
+
+    def requeue_delay(self, attempts: int) -> float | None:
+        return None if self._delay is None else self._delay(attempts)
+
+    async def _end_all(
+        self, messages: Sequence[AsyncMessage], outcome: Outcome
+    ) -> list[AsyncMessage]:
+        ending, words = _words(messages, outcome)
+        flow = flows.settle_all(self._path, words, bodies.now() + PATIENCE)
+        return _lost(ending, await self._sender.run(flow))
+
+
+def _words(messages: Iterable[M], outcome: Outcome) -> tuple[list[M], list[Word]]:
+    """Those that nothing was said of yet."""
+    ending = [message for message in messages if not message.settled]
+    return ending, [Word(message.job, outcome) for message in ending]
+
+
+def _lost(ended: Sequence[M], was_done: Sequence[bool]) -> list[M]:
+    for message, done in zip(ended, was_done, strict=True):
+        message.settled, message.lost = True, not done
+    return [message for message in ended if message.lost]
+
+
+def _told(answer: Answer) -> dict[str, Any]:
+    return cast("dict[str, Any]", answer.json())
+
+
+def _patience(message: Message | AsyncMessage) -> float:
+    return max(message.deadline, bodies.now() + PATIENCE)
+
+
+def _failed(message: Message | AsyncMessage, error: LeaseLost | Unreachable) -> None:
+    """What could not be said may be said again; what is lost stays so."""
+    message.lost = isinstance(error, LeaseLost)
+    message.settled = message.lost

@@ -1,0 +1,115 @@
+"""Runs flows over httpx, synchronously and not: the only two places that do I/O."""
+
+import asyncio
+import gzip
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pulljobs.client.bodies import now
+from pulljobs.client.calls import Answer, Call, Flow, Pause
+from pulljobs.client.connecting import Connection, httpx
+from pulljobs.client.errors import Unreachable
+
+T = TypeVar("T")
+Came = Answer | Unreachable | None
+"""Of a call; None: of a pause."""
+
+
+class Sender:
+    def __init__(self, base_url: str, tokens: Mapping[str, str], connection: Connection) -> None:
+        self._gzip_from = connection.gzip_from
+        self._http = httpx.Client(**connection.options(base_url, tokens))
+
+    def run(self, flow: Flow[T]) -> T:
+        """What the flow returns."""
+        came: Came = None
+        while True:
+            try:
+                effect = _resumed(flow, came)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # of the flow
+            came = self._do(effect)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _do(self, effect: Call | Pause) -> Came:
+        if isinstance(effect, Pause):
+            time.sleep(effect.seconds)
+            return None
+        try:
+            return self._send(effect)
+        except Unreachable as error:
+            return error
+
+    def _send(self, call: Call) -> Answer:
+        try:
+            return _answer(self._http.request(**_request(call, self._gzip_from)))
+        except httpx.RequestError as error:
+            raise _unreachable(error) from error
+
+
+class AsyncSender:
+    def __init__(self, base_url: str, tokens: Mapping[str, str], connection: Connection) -> None:
+        self._gzip_from = connection.gzip_from
+        self._http = httpx.AsyncClient(**connection.options(base_url, tokens))
+
+    async def run(self, flow: Flow[T]) -> T:
+        """What the flow returns."""
+        came: Came = None
+        while True:
+            try:
+                effect = _resumed(flow, came)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # of the flow
+            came = await self._do(effect)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _do(self, effect: Call | Pause) -> Came:
+        if isinstance(effect, Pause):
+            await asyncio.sleep(effect.seconds)
+            return None
+        try:
+            return await self.send(effect)
+        except Unreachable as error:
+            return error
+
+    async def send(self, call: Call) -> Answer:
+        """Once, whatever it says; Unreachable if that is nothing."""
+        try:
+            return _answer(await self._http.request(**_request(call, self._gzip_from)))
+        except httpx.RequestError as error:
+            raise _unreachable(error) from error
+
+
+def _resumed(flow: Flow[T], came: Came) -> Call | Pause:
+    """What it asks for next, given what came of the last; StopIteration at its end."""
+    return flow.throw(came) if isinstance(came, Unreachable) else flow.send(came)
+
+
+def _request(call: Call, gzip_from: int | None) -> dict[str, Any]:
+    body, headers = call.body, {"Content-Type": "application/json"}
+    if gzip_from is not None and len(body) >= gzip_from:
+        body = gzip.compress(body, 1)
+        headers["Content-Encoding"] = "gzip"
+    return {
+        "method": call.method,
+        "url": call.path,
+        "content": body or None,
+        "headers": headers if body else {},
+        "timeout": httpx.Timeout(call.seconds, connect=min(call.seconds, 5.0)),
+    }
+
+
+def _answer(response: httpx.Response) -> Answer:
+    return Answer(response.status_code, response.headers, response.content, now())
+
+
+def _unreachable(error: httpx.RequestError) -> Unreachable:
+    where = error.request.url.host if error._request is not None else "The broker"
+    trouble = f"{where} can't be reached: {type(error).__name__} {error}".rstrip()
+    was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    return Unreachable(trouble, was_sent=was_sent)
