@@ -23,7 +23,7 @@ NEEDED: Final = ("pyspark", "pyarrow", "pandas", "adbc-driver-postgresql")
 INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,java]'"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
-    "spark.master": "local[*]",
+    "spark.master": "local[*,4]",  # a task may fail so often
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -96,6 +96,12 @@ def dsn() -> str:
     )
 
 
+def share_password() -> None:
+    """With what this process starts or is: libpq looks for it in the environment."""
+    if password := _parameters().get("password"):
+        os.environ["PGPASSWORD"] = str(password)
+
+
 def conninfo_keywords() -> frozenset[str]:
     """What libpq understands; Django passes psycopg's own parameters along with them."""
     from psycopg import pq
@@ -113,8 +119,7 @@ def _started(name: str, given: Mapping[str, str]) -> "SparkSession":
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of the host's name
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if password := _parameters().get("password"):
-        os.environ["PGPASSWORD"] = str(password)
+    share_password()
     builder = SparkSession.builder.appName(f"pulljobs {name}")
     for key, value in given.items():
         builder = builder.config(key, value)

@@ -1,0 +1,92 @@
+"""Bring what was settled and published since the last run to the lake, exactly once.
+
+Where few rows are new this process writes them itself; Spark is started for more, or where
+`--master` names one.
+"""
+
+import signal
+import threading
+from argparse import ArgumentParser
+from dataclasses import asdict
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pulljobs import telemetry
+from pulljobs.conf import settings
+from pulljobs.management.commands.runpullworker import bytes_of
+from pulljobs.management.subcommands import Answer
+from pulljobs.storage import lake
+
+if TYPE_CHECKING:
+    from pulljobs.spark.exporting import Exported
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--with-payload", action="store_true", help="bring the payloads of messages, too"
+    )
+    parser.add_argument(
+        "--payload-cap", type=bytes_of, metavar="BYTES", default=bytes_of("1M"),
+        help="larger ones stay behind (1M)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--channel", action="append", default=[], metavar="NAME",
+        help="whose payloads to bring, may be repeated; all by default",
+    )  # fmt: skip
+    parser.add_argument("--reader", choices=["adbc", "copy"], default="adbc")
+    parser.add_argument(
+        "--watch", type=float, metavar="SECONDS", help="go on, with so long between two runs"
+    )
+    parser.add_argument(
+        "--max-lag", type=float, metavar="SECONDS", default=300,
+        help="age at which an open transaction that holds the export back is told (300)",
+    )  # fmt: skip
+
+
+def handle(**options: Any) -> Answer:
+    from pulljobs.spark import session
+
+    session.require()
+    if options["watch"] is None:
+        return _answer(_once(options))
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    total = _once(options)
+    while not stopped.wait(options["watch"]):
+        one = _once(options)
+        total.merge(one)
+    return _answer(total)
+
+
+def _once(options: dict[str, Any]) -> "Exported":
+    from pulljobs.spark import exporting, session
+
+    choice = exporting.Choice(
+        payload_cap=options["payload_cap"] if options["with_payload"] else None,
+        channels=tuple(options["channel"]),
+        reader=options["reader"],
+    )
+    opened = partial(session.opened, "export", master=options["master"], conf=options["conf"])
+    told = bool(options["master"]) or "spark.master" in settings().SPARK
+    exported = exporting.export(choice, opened, always_spark=told)
+    _alert(timedelta(seconds=options["max_lag"]), exported)
+    return exported
+
+
+def _alert(limit: timedelta, exported: "Exported") -> None:
+    blocker = lake.blocker(settings().DATABASE)
+    if blocker and blocker.age is not None and blocker.age >= limit:
+        exported.held_back_by = blocker.who
+        telemetry.emit(telemetry.ExportHeldBack(blocker.who, blocker.age.total_seconds()))
+
+
+def _answer(exported: "Exported") -> Answer:
+    rows = ", ".join(f"{count:,} of {table}" for table, count in exported.rows.items())
+    lines = [f"exported: {rows}; {exported.bytes:,} bytes in {exported.seconds:.1f} s"]
+    if exported.resumed:
+        lines.append("A run that was cut off before was ended first.")
+    if exported.held_back_by:
+        lines.append(f"Held back by {exported.held_back_by}: see `pulljobs doctor`.")
+    return Answer(asdict(exported), lines)

@@ -1,0 +1,271 @@
+"""The export: what transactions wrote that ended since the last run, once, whatever is cut off.
+
+A run freezes its window in the ledger, writes files that no reader sees, moves them to their
+days, names them in the Delta log together with the run's number, and is done in the ledger. The
+log decides: the next run removes the files of one that it does not know, and writes them again.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from django.db import connections
+from pyarrow import fs
+
+from pulljobs import telemetry
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.models import Channel, Consumer, LakeRun
+from pulljobs.spark import progress, session, slices, tables
+from pulljobs.spark.tables import Table
+from pulljobs.storage import lake
+from pulljobs.storage.lake import Owner
+from pyspark_pulljobs import writing
+from pyspark_pulljobs.schemas import TABLES
+from pyspark_pulljobs.selecting import ADBC
+from pyspark_pulljobs.writing import File, Names, Order
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TEMPORARY: Final = "_tmp-run"
+Sessions = Callable[[], AbstractContextManager["SparkSession"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What goes to the lake of the payloads, and how rows are read."""
+
+    payload_cap: int | None = None
+    """Bytes; larger payloads stay behind. None: all do."""
+    channels: tuple[str, ...] = ()
+    """Whose payloads go; none: those of all."""
+    reader: str = ADBC
+
+
+@dataclass(slots=True)
+class Exported:
+    """What one call brought to the lake, in one run or, after a crash, two."""
+
+    runs: list[int] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
+    bytes: int = 0
+    seconds: float = 0.0
+    resumed: bool = False
+    held_back_by: str = ""
+    """Who has had a transaction open for too long."""
+
+    def merge(self, later: "Exported") -> None:
+        self.runs += later.runs
+        self.bytes += later.bytes
+        self.seconds += later.seconds
+        self.resumed |= later.resumed
+        self.held_back_by = later.held_back_by
+        for table, count in later.rows.items():
+            self.rows[table] += count
+
+    def add(self, made: LakeRun) -> None:
+        self.runs.append(made.pk)
+        self.bytes += made.bytes
+        for table, count in made.rows.items():
+            self.rows[table] += count
+
+
+def export(choice: Choice, sessions: Sessions, *, always_spark: bool = False) -> Exported:
+    """End the run that was cut off, if one was, and bring what is new.
+
+    A session is only opened where there are several slices, or `always_spark`. LakeError where
+    somebody else exports, or the database is another one than the ledger tells of.
+    """
+    using, where = settings().DATABASE, tables.location()
+    options = _options(using, choice)
+    session.share_password()
+    exported, started = Exported(), time.monotonic()
+    with lake.owned(using) as owner:
+        run = _Run(using, where, choice.reader, owner, sessions, always_spark)
+        if (cut_off := lake.open_run(using)) is not None:
+            _check_place(cut_off, where)
+            exported.resumed = True
+            exported.add(run.end(cut_off, was_cut_off=True))
+        low = _low(using, where)
+        if _is_anything_new(using, low):
+            exported.add(run.end(lake.begin(using, where, low, options)))
+    exported.seconds = time.monotonic() - started
+    return exported
+
+
+def _low(using: str, where: str) -> int:
+    """Where the next window begins. LakeError if another cluster counted the transactions."""
+    last, now = lake.last_run(using, where), lake.horizon(using)
+    if last is None:
+        return 0
+    if last.system_identifier != now.system_identifier or last.high_xid > now.next_xid:
+        raise LakeError(
+            "This database is not the one that the lake was exported from, or went back in time: "
+            "its transactions count differently. `pulljobs lake rebase` goes on from here."
+        )
+    return last.high_xid
+
+
+def _check_place(cut_off: LakeRun, where: str) -> None:
+    if cut_off.location != where:
+        raise LakeError(
+            f"Run {cut_off.pk} to {cut_off.location} was cut off: export there once more, or "
+            "`manage.py pulljobs lake rebase` after the files were moved."
+        )
+
+
+def _is_anything_new(using: str, low: int) -> bool:
+    window = LakeRun(low_xid=low, high_xid=max(low, lake.horizon(using).xid))
+    return slices.is_any(using, window)
+
+
+def _options(using: str, choice: Choice) -> dict[str, object]:
+    if not choice.channels:
+        return {"payload_cap": choice.payload_cap, "channel_ids": None}
+    known = dict(
+        Channel.objects.using(using).filter(name__in=choice.channels).values_list("name", "pk")
+    )
+    if missing := sorted(set(choice.channels) - set(known)):
+        raise ConfigurationError(f"There is no channel {missing[0]!r}.")
+    return {"payload_cap": choice.payload_cap, "channel_ids": sorted(known.values())}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The steps of a run, each of which may be the last before a crash."""
+
+    using: str
+    where: str
+    reader: str
+    owner: Owner
+    sessions: Sessions
+    always_spark: bool
+
+    def end(self, made: LakeRun, *, was_cut_off: bool = False) -> LakeRun:
+        """From wherever it was cut off."""
+        known = [table for table in map(self._table, TABLES) if table.last_run() >= made.pk]
+        left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]
+        if was_cut_off:
+            _clean(self.where, left, made.pk)
+        files = self._written(made, _names_of(left))
+        for table in left:
+            self._publish(table, made.pk, [file for file in files if file.table == table.name])
+        rows, size = _sums(files, known, made.pk)
+        self.owner.check()
+        lake.end(self.using, made, rows, size)
+        remove_temporary(self.where)
+        made.refresh_from_db(using=self.using)
+        telemetry.emit(telemetry.LakeExported(rows, size))
+        return made
+
+    def _table(self, name: str) -> Table:
+        return Table(self.where, name)
+
+    def _written(self, made: LakeRun, names: Sequence[str]) -> list[File]:
+        """Every row of the window, counted by PostgreSQL meanwhile."""
+        if not names:
+            return []
+        with ThreadPoolExecutor(1) as aside:
+            expected = aside.submit(_counted, self.using, made)
+            files = self._write(made, names)
+        for name in names:
+            wrote = sum(file.rows for file in files if file.table == name)
+            if wrote != expected.result()[name]:
+                raise LakeError(
+                    f"Run {made.pk} wrote {wrote:,} rows of {name}, PostgreSQL has "
+                    f"{expected.result()[name]:,}: nothing was published, run it again."
+                )
+        return files
+
+    def _write(self, made: LakeRun, names: Sequence[str]) -> list[File]:
+        """By this process, where there are few rows, else by Spark's tasks."""
+        samples = slices.sampled(self.using, made)
+        rows = sum(samples[name].rows for name in names)
+        folder = f"{TEMPORARY}{made.pk}-{uuid4().hex[:8]}"
+        order = Order(session.dsn(), self.reader, self.where, folder, _registry(self.using))
+        plan = partial(slices.planned, self.using, made, samples, names)
+        if rows <= slices.FEWEST and not self.always_spark:
+            return list(writing.write(order, plan(1)))
+        with self.sessions() as spark, progress.shown(spark, "export", rows):
+            planned = plan(spark.sparkContext.defaultParallelism)
+            tasks = spark.sparkContext.parallelize(planned, len(planned))
+            return tasks.mapPartitions(partial(writing.write, order)).collect()
+
+    def _publish(self, table: Table, run: int, files: Sequence[File]) -> None:
+        if files:
+            names = _moved(table, self.where, files, run)
+            self.owner.check()
+            table.commit(run, files, names)
+
+
+def _counted(using: str, made: LakeRun) -> dict[str, int]:
+    try:
+        return slices.counted(using, made)
+    finally:
+        connections.close_all()  # this thread's
+
+
+def _moved(table: Table, where: str, files: Sequence[File], run: int) -> dict[str, str]:
+    """Where the files went, by where they were: from now on plain readers of Parquet see them."""
+    filesystem, root = writing.place(where)
+    moved = {}
+    for number, file in enumerate(sorted(files, key=lambda file: (file.day, file.slice))):
+        folder = f"day={file.day.isoformat()}"
+        # A name of its own, for one that was cut off may still be moving.
+        moved[file.path] = f"{folder}/{_prefix(run)}{uuid4().hex[:8]}-{number:04}.parquet"
+        filesystem.create_dir(f"{root}/{table.name}/{folder}", recursive=True)
+        filesystem.move(f"{root}/{file.path}", f"{root}/{table.name}/{moved[file.path]}")
+    return moved
+
+
+def _prefix(run: int) -> str:
+    return f"run{run}-"
+
+
+def _clean(where: str, unknown: Iterable[Table], run: int) -> None:
+    """Remove what a run left behind that the log does not know."""
+    remove_temporary(where)
+    filesystem, root = writing.place(where)
+    for table in unknown:
+        selector = fs.FileSelector(f"{root}/{table.name}", recursive=True, allow_not_found=True)
+        for found in filesystem.get_file_info(selector):
+            if found.base_name.startswith(_prefix(run)):
+                filesystem.delete_file(found.path)
+
+
+def remove_temporary(where: str) -> None:
+    filesystem, root = writing.place(where)
+    for found in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True)):
+        if found.base_name.startswith(TEMPORARY):
+            filesystem.delete_dir(found.path)
+
+
+def _sums(files: Sequence[File], known: Iterable[Table], run: int) -> tuple[dict[str, int], int]:
+    """Rows by table, and bytes: of files just written, and of those that the log knew already."""
+    rows = {name: sum(f.rows for f in files if f.table == name) for name in TABLES}
+    size = sum(file.bytes for file in files)
+    for table in known:
+        held = [one for one in table.held() if f"/{_prefix(run)}" in one.path]
+        rows[table.name] = sum(one.rows for one in held)
+        size += sum(one.bytes for one in held)
+    return rows, size
+
+
+def _names_of(some: Iterable[Table]) -> list[str]:
+    return [table.name for table in some]
+
+
+def _registry(using: str) -> dict[str, Names]:
+    """Names by id, also of what was deleted but has its row still."""
+    channels = dict(Channel.objects.using(using).values_list("pk", "name"))
+    consumers = Consumer.objects.using(using).values_list("pk", "channel_id", "name")
+    return {
+        "archive": {pk: (channels[channel], name) for pk, channel, name in consumers},
+        "messages": {pk: (name,) for pk, name in channels.items()},
+    }

@@ -1,0 +1,16 @@
+-- Whether a window of transactions holds a row for the lake.
+-- Events: none, it reads.
+-- Parameters: low_xid, high_xid bigint, the second left out.
+-- Returns: found boolean.
+-- Locks: none. Index: settled_xid; published_xid (ranges of blocks).
+SELECT
+    EXISTS (
+        SELECT
+        FROM pulljobs_archived_job
+        WHERE settled_xid >= (%(low_xid)s::text)::xid8 AND settled_xid < (%(high_xid)s::text)::xid8
+    )
+    OR EXISTS (
+        SELECT
+        FROM pulljobs_message
+        WHERE published_xid >= %(low_xid)s::bigint AND published_xid < %(high_xid)s::bigint
+    ) AS found

@@ -1,0 +1,27 @@
+-- Settlements for the lake: those of a window of transactions and of a range of ids.
+-- Events: none, it reads.
+-- Parameters: low_xid, high_xid, low_id, high_id bigint; of each the second is the first that is left out.
+-- Returns: the columns of the lake's table `archive`, but for names and day.
+-- Locks: none. Index: settled_xid, or the primary key.
+SELECT
+    id,
+    job_id,
+    message_id,
+    consumer_id,
+    state::text AS state,
+    reason::text AS reason,
+    created_at,
+    claimed_at,
+    settled_at,
+    retry_count,
+    deliveries,
+    node_id::text AS node_id,
+    lease_token::text AS lease_token,
+    error,
+    result::text AS result,
+    settled_xid::text::bigint AS settled_xid
+FROM pulljobs_archived_job
+WHERE settled_xid >= (%(low_xid)s::text)::xid8
+    AND settled_xid < (%(high_xid)s::text)::xid8
+    AND id >= %(low_id)s::bigint
+    AND id < %(high_id)s::bigint

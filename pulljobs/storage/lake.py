@@ -1,0 +1,146 @@
+"""The ledger of the lake: runs of the export, and days that were verified."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from django.db import connections, transaction
+from django.db.models.functions import Now
+from psycopg import ClientCursor
+
+from pulljobs.errors import LakeError
+from pulljobs.models import LakeRun
+from pulljobs.sql import statement
+from pulljobs.storage.statements import run
+
+LOCK: Final = 0x6C616B65  # "lake"
+"""The advisory lock of whoever writes to the lake, of any location."""
+
+
+class Horizon(NamedTuple):
+    xid: int
+    """All transactions below have ended."""
+    system_identifier: int
+    next_xid: int
+
+
+class Blocker(NamedTuple):
+    who: str
+    age: timedelta | None
+    """None: this role may not see it."""
+
+
+class Owner:
+    """The only one that writes to the lake: while its session of the database lasts."""
+
+    def __init__(self, session: "psycopg.Connection[Any]") -> None:
+        self._session = session
+
+    def check(self) -> None:
+        """Raise LakeError once the lock is lost: somebody else may have it."""
+        try:
+            self._session.execute("SELECT 1")
+        except psycopg.Error as error:
+            raise LakeError(
+                "The connection that keeps others from the lake broke: run it again."
+            ) from error
+
+
+@contextmanager
+def owned(using: str) -> Iterator[Owner]:
+    """LakeError if somebody else is at it.
+
+    The lock is a transaction's, so that it lasts behind a pooler too. That transaction writes
+    nothing and has no snapshot between its statements: it holds back neither vacuum nor exports.
+    """
+    parameters = connections[using].get_connection_params()
+    parameters = {name: parameters[name] for name in parameters if name not in OF_DJANGO}
+    with psycopg.connect(**parameters, prepare_threshold=None) as session:
+        session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK]).fetchone()
+        if row is None or not row[0]:
+            raise LakeError("Somebody else writes to the lake: try again when they are done.")
+        yield Owner(session)
+        session.rollback()
+
+
+OF_DJANGO: Final = frozenset({"context", "cursor_factory", "prepare_threshold"})
+
+
+def horizon(using: str) -> Horizon:
+    [row] = run(using, "export_horizon", {})
+    return Horizon(*row)
+
+
+def blocker(using: str) -> Blocker | None:
+    """Who holds the horizon back."""
+    rows = run(using, "export_blocker", {})
+    return Blocker(rows[0][0], rows[0][2]) if rows else None
+
+
+def open_run(using: str) -> LakeRun | None:
+    """The one that was cut off."""
+    return LakeRun.objects.using(using).filter(state=LakeRun.State.OPEN).first()
+
+
+def last_run(using: str, location: str) -> LakeRun | None:
+    return LakeRun.objects.using(using).filter(location=location).order_by("-id").first()
+
+
+def begin(using: str, location: str, low: int, options: Mapping[str, Any]) -> LakeRun:
+    """Open a run up to the horizon.
+
+    The commit waits for the disk, whatever the session is set to: what committed before, though
+    it may not have waited, is on disk then as well. Else a crash of the server could take back
+    rows, and with them transaction numbers, that the lake has.
+    """
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        cursor.execute("SET LOCAL synchronous_commit = on")
+        now = horizon(using)
+        made = LakeRun(
+            kind=LakeRun.Kind.EXPORT,
+            state=LakeRun.State.OPEN,
+            location=location,
+            system_identifier=now.system_identifier,
+            low_xid=low,
+            high_xid=max(low, now.xid),
+            options=dict(options),
+        )
+        return _saved(using, made)
+
+
+def rebased(using: str, location: str, low: int) -> LakeRun:
+    """From here on the windows of the location begin with this transaction."""
+    now = horizon(using)
+    made = LakeRun(
+        kind=LakeRun.Kind.REBASE,
+        state=LakeRun.State.DONE,
+        location=location,
+        system_identifier=now.system_identifier,
+        low_xid=low,
+        high_xid=low,
+    )
+    return _saved(using, made)
+
+
+def end(using: str, done: LakeRun, rows: Mapping[str, int], size: int) -> None:
+    LakeRun.objects.using(using).filter(pk=done.pk, state=LakeRun.State.OPEN).update(
+        state=LakeRun.State.DONE, done_at=Now(), rows=dict(rows), bytes=size
+    )
+
+
+def bound(using: str, name: str, params: Mapping[str, Any]) -> str:
+    """The text of a statement with its values in it: for those who cannot bind any."""
+    connection = connections[using]
+    connection.ensure_connection()
+    with ClientCursor(connection.connection) as cursor:
+        return cursor.mogrify(statement(name), params)
+
+
+def _saved(using: str, made: LakeRun) -> LakeRun:
+    made.opened_at = Now()  # type: ignore[assignment]  # the database's clock
+    made.save(using=using, force_insert=True)
+    made.refresh_from_db(using=using)
+    return made

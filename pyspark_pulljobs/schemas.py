@@ -1,0 +1,62 @@
+"""The columns of the lake's tables, as docs/reference/lake.md has them."""
+
+from typing import Final
+
+import pyarrow as pa
+
+VERSION: Final = 1
+DAY: Final = pa.field("day", pa.date32(), nullable=False)
+"""The partition: in the path of a file, not in it."""
+TIME: Final = pa.timestamp("us", tz="UTC")
+METADATA: Final = {"pulljobs.schema": str(VERSION)}
+
+ARCHIVE: Final = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("job_id", pa.int64(), nullable=False),
+        pa.field("message_id", pa.int64(), nullable=False),
+        pa.field("consumer_id", pa.int64(), nullable=False),
+        pa.field("channel", pa.string()),
+        pa.field("consumer", pa.string()),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("reason", pa.string()),
+        pa.field("created_at", TIME, nullable=False),
+        pa.field("claimed_at", TIME),
+        pa.field("settled_at", TIME, nullable=False),
+        pa.field("retry_count", pa.int32(), nullable=False),
+        pa.field("deliveries", pa.int32(), nullable=False),
+        pa.field("node_id", pa.string()),
+        pa.field("lease_token", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("result", pa.string()),
+        pa.field("settled_xid", pa.int64(), nullable=False),
+    ],
+    METADATA,
+)
+
+MESSAGES: Final = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("channel_id", pa.int64(), nullable=False),
+        pa.field("channel", pa.string()),
+        pa.field("producer_id", pa.int64()),
+        pa.field("published_at", TIME, nullable=False),
+        pa.field("priority", pa.int32(), nullable=False),
+        pa.field("key", pa.string()),
+        pa.field("client_message_id", pa.string()),
+        pa.field("content_type", pa.string(), nullable=False),
+        pa.field("headers", pa.string(), nullable=False),
+        pa.field("payload_bytes", pa.int64(), nullable=False),
+        pa.field("payload", pa.binary()),
+        pa.field("payload_md5", pa.string()),
+        pa.field("published_xid", pa.int64(), nullable=False),
+    ],
+    METADATA,
+)
+
+TABLES: Final = {"archive": ARCHIVE, "messages": MESSAGES}
+NAMED: Final = {
+    "archive": ("consumer_id", ("channel", "consumer")),
+    "messages": ("channel_id", ("channel",)),
+}
+"""Columns that are not read from PostgreSQL with the rows: names, found by this id."""

@@ -1,0 +1,137 @@
+"""From PostgreSQL to Parquet in one task, past Spark's own rows: ADBC, Arrow, file."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, timedelta
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import fs
+from pyarrow.parquet import ParquetWriter
+
+from pulljobs.ids import EPOCH, SEQUENCE_BITS
+from pyspark_pulljobs.schemas import NAMED, TABLES
+from pyspark_pulljobs.selecting import batches
+
+DAY_MILLISECONDS: Final = 86_400_000
+Names = Mapping[int, tuple[str, ...]]
+
+
+class Slice(NamedTuple):
+    """Rows of one task: of a table of the lake, by a query whose values are in its text."""
+
+    number: int
+    table: str
+    query: str
+
+
+class Order(NamedTuple):
+    """What the tasks of one run have in common."""
+
+    dsn: str
+    reader: str
+    location: str
+    folder: str
+    """Below the location; for nobody else to read."""
+    names: Mapping[str, Names]
+    """By table and id, in the order of `schemas.NAMED`."""
+
+
+class File(NamedTuple):
+    """Written and closed; `path` is below the location, ids are the lowest and the highest."""
+
+    slice: int
+    table: str
+    day: date
+    path: str
+    rows: int
+    bytes: int
+    low_id: int
+    high_id: int
+
+
+def place(location: str) -> tuple[fs.FileSystem, str]:
+    """Of a directory or a URL."""
+    if "://" in location:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
+        return found
+    return fs.LocalFileSystem(), location.rstrip("/")
+
+
+def write(order: Order, slices: Iterable[Slice]) -> Iterator[File]:
+    """One file for each day of each slice. Its name is its own: a task may be tried again."""
+    for piece in slices:
+        days = _Days(order, piece)
+        try:
+            for batch in batches(order.reader, order.dsn, piece.query, read_schema(piece.table)):
+                days.take(_named(batch, piece.table, order.names[piece.table]))
+        finally:
+            days.close()
+        yield from days.files()
+
+
+def read_schema(table: str) -> pa.Schema:
+    """What a query has to return: all but the names."""
+    left_out = NAMED[table][1]
+    return pa.schema([field for field in TABLES[table] if field.name not in left_out])
+
+
+class _Days:
+    """The open files of a slice, by days since our epoch."""
+
+    def __init__(self, order: Order, piece: Slice) -> None:
+        self._filesystem, self._root = place(order.location)
+        self._folder, self._piece = order.folder, piece
+        self._writers: dict[int, ParquetWriter] = {}
+        self._seen: dict[int, tuple[str, int, int, int]] = {}
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        days = pc.divide(pc.shift_right(batch["id"], SEQUENCE_BITS), DAY_MILLISECONDS)
+        found = pc.unique(days).to_pylist()
+        for day in found:
+            rows = batch if len(found) == 1 else batch.filter(pc.equal(days, day))
+            if day not in self._writers:
+                self._open(day)
+            self._writers[day].write_batch(rows)
+            self._count(day, rows)
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def files(self) -> Iterator[File]:
+        for day, (path, rows, low, high) in self._seen.items():
+            size = self._filesystem.get_file_info(f"{self._root}/{path}").size
+            when = (EPOCH + timedelta(days=day)).date()
+            yield File(self._piece.number, self._piece.table, when, path, rows, size, low, high)
+
+    def _open(self, day: int) -> None:
+        path = f"{self._folder}/{uuid4().hex}.parquet"
+        self._filesystem.create_dir(f"{self._root}/{self._folder}", recursive=True)
+        self._writers[day] = ParquetWriter(
+            f"{self._root}/{path}",
+            TABLES[self._piece.table],
+            filesystem=self._filesystem,
+            compression="zstd",
+        )
+        self._seen[day] = (path, 0, 2**63 - 1, 0)
+
+    def _count(self, day: int, rows: pa.RecordBatch) -> None:
+        path, count, low, high = self._seen[day]
+        ids: dict[str, Any] = pc.min_max(rows["id"]).as_py()
+        self._seen[day] = (path, count + len(rows), min(low, ids["min"]), max(high, ids["max"]))
+
+
+def _named(batch: pa.RecordBatch, table: str, names: Names) -> pa.RecordBatch:
+    """With the columns of names in their places."""
+    by, columns = NAMED[table]
+    known = pa.array(list(names), pa.int64())
+    found = pc.index_in(batch[by], value_set=known)
+    texts = {
+        column: pa.array([name[place] for name in names.values()], pa.string()).take(found)
+        for place, column in enumerate(columns)
+    }
+    schema = TABLES[table]
+    arrays = [texts[name] if name in texts else batch[name] for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
