@@ -4,6 +4,8 @@ Times are UTC, and a row is about the settlements of its hour, day or month; day
 merged from the hours, percentiles too, by their sketches.
 """
 
+from calendar import monthrange
+from datetime import datetime
 from typing import Final
 
 from django.db import models
@@ -26,18 +28,28 @@ long their retries were delayed.
 QUANTILES: Final = (50, 95, 99)
 
 
-class RollupRun(models.Model):
-    """One run of the rollup that wrote something; all it wrote is in one transaction with its row."""
+def seconds_of(period: str, starts_at: datetime) -> int:
+    if period == Period.HOUR:
+        return 3600
+    days = 1 if period == Period.DAY else monthrange(starts_at.year, starts_at.month)[1]
+    return days * 86_400
 
+
+class RollupRun(models.Model):
+    """One run that had something to count; all it wrote is in one transaction with its row."""
+
+    location = models.CharField(max_length=2000)
+    """Of the lake."""
+    archive_run = models.BigIntegerField()
+    """Of the export's runs the last whose settlements it knew of."""
+    messages_run = models.BigIntegerField()
+    known_until = models.DateTimeField()
+    """What was settled before, in transactions that had ended, is counted."""
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
-    archive_version = models.BigIntegerField()
-    """Of the Delta table: what came later is for the next run."""
-    messages_version = models.BigIntegerField(null=True)
-    rows = models.BigIntegerField()
-    """Settlements that were read."""
+    settlements = models.BigIntegerField()
+    """Of the hours that were counted anew."""
     hours = models.PositiveIntegerField()
-    """Hours that were counted anew."""
 
     class Meta:
         db_table = "pulljobs_rollup_run"
@@ -53,8 +65,14 @@ class Rollup(models.Model):
     period = models.CharField(max_length=5, choices=Period.choices)
     starts_at = models.DateTimeField()
     channel = models.ForeignKey(
-        "pulljobs.Channel", models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False
+        "pulljobs.Channel",
+        models.DO_NOTHING,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
     )
+    """NULL: the consumer was deleted for good before it was counted."""
     consumer = models.ForeignKey(
         "pulljobs.Consumer",
         models.DO_NOTHING,
@@ -63,7 +81,7 @@ class Rollup(models.Model):
         db_index=False,
     )
     published = models.BigIntegerField(default=0)
-    """Jobs that were created in it."""
+    """Messages that were published to it, whether their jobs are settled or not."""
     delivered = models.BigIntegerField(default=0)
     dead = models.BigIntegerField(default=0)
     dead_by_reason = models.JSONField(default=dict)
@@ -111,6 +129,11 @@ class Rollup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.period} of {self.starts_at:%Y-%m-%d %H:%M}"
+
+    @property
+    def throughput(self) -> float:
+        """Deliveries a second, over all of the period."""
+        return self.delivered / seconds_of(self.period, self.starts_at)
 
 
 class HotKey(models.Model):
