@@ -10,3 +10,6 @@ class Dashboard(models.Model):
         managed = False
         default_permissions = ("view",)
         verbose_name = verbose_name_plural = "dashboard"
+
+    def __str__(self) -> str:
+        return "dashboard"

@@ -1,6 +1,7 @@
 -- Look at the settlements of slices of time: of each slice at its first ones, up to a cap.
 -- Event: none.
--- Parameters: lows bigint[], highs bigint[]: of a slice the lowest id, and the lowest of what comes after; cap int.
+-- Parameters: lows bigint[], highs bigint[]: of a slice the lowest id, and the lowest of what comes after; first, last bigint:
+--   the lowest and the highest of them, which the planner can see; cap int.
 -- Returns rows for each slice, for each consumer, for each of both, and one for all: slice (from 1, NULL: all), consumer_id (NULL:
 --   all), delivered, dead, retries (int8), last_id (bigint), waits, runs (float8[]: seconds at p50, p95, p99; NULL: none known).
 --   A wait is told of what was settled by its first delivery.
@@ -15,10 +16,13 @@ settled AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT
             id, consumer_id, state, retry_count,
-            CASE WHEN deliveries = 1 THEN extract(epoch FROM claimed_at - created_at)::float8 END AS wait,
-            extract(epoch FROM settled_at - claimed_at)::float8 AS run
+            CASE WHEN deliveries = 1 THEN date_part('epoch', claimed_at - created_at) END AS wait,
+            date_part('epoch', settled_at - claimed_at) AS run
         FROM pulljobs_archived_job
-        WHERE id >= slice.low AND id < slice.high
+        WHERE id >= slice.low
+            AND id < slice.high
+            AND id >= %(first)s::bigint
+            AND id < %(last)s::bigint
         ORDER BY id
         LIMIT %(cap)s::int
     ) AS archived

@@ -8,10 +8,9 @@ from django.db import connections
 
 from pulljobs.storage.statements import run
 
-MOST: Final = 10_000
-LEAST: Final = 1_000
-ROWS: Final = 60_000
-"""What a page may have to read of one sort of jobs."""
+CAPS: Final = (10_000, 5_000, 2_000, 1_000, 500, 200)
+ROWS: Final = 10_000
+"""What a page may have to read of one sort of jobs, of all consumers together."""
 
 
 class Backlog(NamedTuple):
@@ -33,9 +32,9 @@ class Backlog(NamedTuple):
 
 def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
     """The more consumers, the lower the cap, so that all of them take about as long as one."""
-    cap = max(LEAST, min(MOST, ROWS // max(1, len(consumer_ids))))
+    cap = next((cap for cap in CAPS if cap * len(consumer_ids) <= ROWS), CAPS[-1])
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
-    return [Backlog(*row, cap) for row in run(using, "backlog", params)]
+    return [Backlog._make([*row, cap]) for row in run(using, "backlog", params)]
 
 
 def estimated(using: str, consumer_id: int) -> int:

@@ -1,10 +1,28 @@
-"""The DEAD jobs of a consumer, a batch at a time."""
+"""The DEAD jobs of consumers, a batch at a time."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import QuerySet
 
 from pulljobs.models import Job
 from pulljobs.storage import jobs
+from pulljobs.storage.statements import run
+
+
+class Dead(NamedTuple):
+    consumer_id: int
+    id: int
+    reason: str
+    error: str | None
+    """Its beginning."""
+
+
+def newest(using: str, consumer_ids: Sequence[int], wanted: int) -> list[Dead]:
+    """The youngest jobs, of each consumer so many at the most."""
+    params = {"consumer_ids": list(consumer_ids), "wanted": wanted}
+    return [Dead(*row) for row in run(using, "newest_dead", params)]
 
 
 def ids(using: str, consumer_id: int, *, after: int, limit: int) -> list[int]:

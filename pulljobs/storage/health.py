@@ -58,7 +58,7 @@ WHERE relname = ANY(%s) AND relkind = 'r' AND pg_table_is_visible(oid)
 
 _PARTITIONS: Final = """
 SELECT pg_stat_get_live_tuples(oid), pg_total_relation_size(oid)
-FROM unnest(%s) WITH ORDINALITY AS wanted (name, place)
+FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (name, place)
 LEFT JOIN pg_class ON oid = to_regclass(name)
 ORDER BY place
 """

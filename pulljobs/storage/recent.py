@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from pulljobs import ids
 from pulljobs.storage.statements import run
 
-CAP: Final = 500
+CAP: Final = 300
 """Settlements that are read of a slice."""
 
 Quantiles = tuple[float, float, float]
@@ -47,11 +47,9 @@ class Slice(NamedTuple):
 
 def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
     """Slices are numbered from 0 in what comes back."""
-    params = {
-        "lows": [ids.first_of(one.start) for one in slices],
-        "highs": [ids.first_of(one.end) for one in slices],
-        "cap": CAP,
-    }
+    lows = [ids.first_of(one.start) for one in slices]
+    highs = [ids.first_of(one.end) for one in slices]
+    params = {"lows": lows, "highs": highs, "first": min(lows), "last": max(highs), "cap": CAP}
     return list(_rows(run(using, "recent", params)))
 
 

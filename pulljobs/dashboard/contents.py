@@ -1,0 +1,193 @@
+"""All that the page shows, read at one go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from django.utils.translation import gettext as _
+
+from pulljobs.conf import settings
+from pulljobs.dashboard import (
+    attention,
+    consumers,
+    coverage,
+    drawn,
+    failures,
+    history,
+    ranges,
+    tiles,
+    upkeep,
+    workers,
+)
+from pulljobs.dashboard.attention import Finding
+from pulljobs.dashboard.consumers import Row, Standing
+from pulljobs.dashboard.drawn import Drawn
+from pulljobs.dashboard.failures import Failures
+from pulljobs.dashboard.history import History
+from pulljobs.dashboard.links import Links
+from pulljobs.dashboard.ranges import Range
+from pulljobs.dashboard.reading import Reading, impatient
+from pulljobs.dashboard.tiles import Tile
+from pulljobs.dashboard.upkeep import Partitions, Snapshot, Table
+from pulljobs.dashboard.workers import Card, Worker
+from pulljobs.models import Consumer
+from pulljobs.storage import nodes
+
+RATE_MINUTES: Final = 5
+
+
+class Chart(NamedTuple):
+    name: str
+    title: str
+    legend: Sequence[tuple[str, str]]
+    """Classes, and what they stand for."""
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
+class Now:
+    """How things stand."""
+
+    at: datetime
+    workers: Sequence[Worker]
+    standings: Sequence[Standing]
+    consumers: int
+    """How many there are, shown or not."""
+    tables: Sequence[Table]
+    snapshots: Sequence[Snapshot]
+    partitions: Partitions | None
+    failures: Failures | None
+
+
+@dataclass(frozen=True)
+class Contents:
+    now: Now
+    history: History
+    lately: History
+    range: Range
+    consumer: Consumer | None
+    """Whose history is drawn; None: that of all."""
+    links: Links
+    missed: Sequence[str]
+    """Parts that were not read in time."""
+
+    @property
+    def moment(self) -> datetime:
+        return self.now.at
+
+    @property
+    def ranges(self) -> list[Range]:
+        return list(ranges.RANGES.values())
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        return [one.consumer for one in self.now.standings]
+
+    @property
+    def findings(self) -> list[Finding]:
+        now = self.now
+        found = [
+            *attention.of_consumers(now.standings),
+            *attention.of_workers(now.workers),
+            *attention.of_snapshots(now.snapshots),
+            *attention.of_tables(now.tables),
+        ]
+        if now.partitions is not None:
+            found += attention.of_partitions(now.partitions)
+        return attention.ranked(found)
+
+    @property
+    def headline(self) -> str:
+        """What is read out when it changes, so it has no figures that change all the time."""
+        return attention.headline(self.findings)
+
+    @property
+    def tiles(self) -> list[Tile]:
+        return [
+            *tiles.now(self.now.standings, self.now.workers, self.links),
+            *tiles.of_late(self.lately, self.history, self.range),
+        ]
+
+    @property
+    def coverage(self) -> list[str]:
+        return coverage.told(self.history, self.range)
+
+    @property
+    def charts(self) -> list[Chart]:
+        quantiles = [("line p50", "p50"), ("line p95", "p95"), ("line p99", "p99")]
+        waits, runs = _("Wait until claimed"), _("Run time")
+        dead = ("dead", _("dead"))
+        return [
+            Chart(
+                "throughput",
+                _("Settled by %s") % self.range.step_title,
+                [("delivered", _("delivered")), dead],
+                drawn.settled(self.history, self.range),
+            ),
+            Chart(
+                "failures-chart",
+                _("Failures and retries by %s") % self.range.step_title,
+                [dead, ("retry", _("retries"))],
+                drawn.failures(self.history, self.range),
+            ),
+            Chart("waits", waits, quantiles, drawn.times(self.history, self.range, "waits", waits)),
+            Chart("runs", runs, quantiles, drawn.times(self.history, self.range, "runs", runs)),
+        ]
+
+    @property
+    def rows(self) -> list[Row]:
+        span = self.range.steps * self.range.step
+        return consumers.rows(self.now.standings, self.history, span, self.links)
+
+    @property
+    def cards(self) -> list[Card]:
+        return [Card(worker, self.links) for worker in self.now.workers[: workers.SHOWN]]
+
+    @property
+    def more_workers(self) -> bool:
+        return len(self.now.workers) > workers.SHOWN
+
+    @property
+    def more_consumers(self) -> int:
+        return self.now.consumers - len(self.now.standings)
+
+
+def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
+    with impatient(settings().DATABASE) as reading:
+        now = _now(reading, links)
+        of = next((one.consumer for one in now.standings if str(one.consumer.pk) == consumer), None)
+        pk = None if of is None else of.pk
+        minutes = ranges.DEFAULT.slices(now.at)[-1 - RATE_MINUTES : -1]
+        step = ranges.DEFAULT.step
+        lately = history.empty(minutes, step)
+        past = history.empty(chosen.slices(now.at), chosen.step)
+        return Contents(
+            now=now,
+            lately=reading.part(
+                _("throughput"), lambda: history.of_archive(minutes, step, pk), lately
+            ),
+            history=reading.part(_("history"), lambda: history.read(chosen, now.at, pk), past),
+            range=chosen,
+            consumer=of,
+            links=links,
+            missed=reading.missed,
+        )
+
+
+def _now(reading: Reading, links: Links) -> Now:
+    at = nodes.clock(settings().DATABASE)
+    known: list[Worker] = reading.part(_("workers"), lambda: workers.living(at), [])
+    none: tuple[list[Standing], int] = ([], 0)
+    standings, count = reading.part(_("consumers"), lambda: consumers.standings(at, known), none)
+    shown = [one.consumer for one in standings]
+    return Now(
+        at=at,
+        workers=known,
+        standings=standings,
+        consumers=count,
+        failures=reading.part(_("dead jobs"), lambda: failures.read(shown, links), None),
+        tables=reading.part(_("tables"), lambda: upkeep.tables(at), []),
+        snapshots=reading.part(_("snapshots"), upkeep.snapshots, []),
+        partitions=reading.part(_("partitions"), lambda: upkeep.read_partitions(at), None),
+    )

@@ -1,0 +1,40 @@
+"""What the charts are made of, in words: figures that are not of everything say so."""
+
+from collections.abc import Iterator
+
+from django.utils.translation import gettext as _
+
+from pulljobs.dashboard import figures
+from pulljobs.dashboard.history import History
+from pulljobs.dashboard.ranges import Range
+from pulljobs.storage import recent
+
+
+def told(history: History, chosen: Range) -> list[str]:
+    return list(_of_archive(history) if chosen.period is None else _of_rollups(history, chosen))
+
+
+def _of_archive(history: History) -> Iterator[str]:
+    if not history.is_estimate:
+        yield _("From the archive: every settlement of the hour is counted.")
+        return
+    yield _(
+        "From the archive. Minutes with more than %(cap)s settlements are marked ≈ in the tables: "
+        "their figures are estimated from the first %(cap)s."
+    ) % {"cap": recent.CAP}
+
+
+def _of_rollups(history: History, chosen: Range) -> Iterator[str]:
+    if history.known_until is None:
+        yield _("There are no rollups of this time. The command pulljobs lake rollup writes them.")
+        return
+    at = figures.moment(history.known_until)
+    yield _("From the rollups of the lake, which know of settlements until %s.") % at
+    if history.is_worst and len(history.consumers) > 1:
+        yield (
+            _(
+                "Percentiles of several consumers can't be merged: the highest of each %s is "
+                "shown. Choose a consumer to see its own."
+            )
+            % chosen.step_title
+        )

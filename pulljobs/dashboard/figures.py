@@ -1,0 +1,84 @@
+"""Figures as people read them."""
+
+from datetime import datetime
+from typing import Final
+
+from django.utils.formats import date_format
+from django.utils.timezone import localtime
+
+NOTHING: Final = "–"
+_THOUSANDS: Final = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
+_UNITS: Final = ((86_400.0, "d", "h", 3600.0), (3600.0, "h", "min", 60.0), (60.0, "min", "s", 1.0))
+_BYTES: Final = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+def number(value: float) -> str:
+    """Whole, or with a digit where it is below ten."""
+    if value and abs(value) < 10 and value != round(value):
+        return f"{value:.1f}"
+    return f"{value:,.0f}"
+
+
+def compact(value: float) -> str:
+    """In three or four characters: for axes."""
+    for least, unit in _THOUSANDS:
+        if value >= least:
+            return f"{value / (1000 if unit == 'k' else least):.3g}{unit}"
+    return f"{value:.3g}" if value < 10 else f"{value:,.0f}"
+
+
+def capped(count: int, cap: int) -> str:
+    """A count that went no farther than the cap."""
+    return f"{count:,}+" if count >= cap else f"{count:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """In the two largest units that matter."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else "1 s"
+    if seconds < 59.95:
+        return f"{seconds:.3g} s"
+    for least, unit, smaller, size in _UNITS:
+        if seconds >= least - size / 2:
+            whole, rest = divmod(round(seconds / size), round(least / size))
+            return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
+    return "1 min"
+
+
+def size(count: float) -> str:
+    for unit in _BYTES:
+        if count < 1000 or unit == _BYTES[-1]:
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}" if count < 999.5 else f"{count:,.0f} {unit}"
+
+
+def percent(share: float) -> str:
+    """Never 0 % of something, nor 100 % of not all."""
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    if 0.999 < share < 1:
+        return "> 99.9 %"
+    return (
+        f"{share * 100:.1f} %"
+        if 0 < share < 0.1 or 0.9 < share < 1
+        else f"{share:.0%}".replace("%", " %")
+    )
+
+
+def clock(moment: datetime) -> str:
+    return date_format(localtime(moment), "H:i")
+
+
+def day(moment: datetime) -> str:
+    return date_format(localtime(moment), "j M")
+
+
+def moment(at: datetime) -> str:
+    return date_format(localtime(at), "Y-m-d H:i:s")
+
+
+def minute(at: datetime) -> str:
+    return date_format(localtime(at), "Y-m-d H:i")

@@ -1,0 +1,50 @@
+"""Where pages of the admin lead, in whichever site this one is."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.admin import AdminSite
+from django.db.models import Model
+from django.http import HttpRequest
+from django.urls import reverse
+
+from pulljobs.models import Consumer, Job, Node
+
+
+class Links:
+    """Of what the user may see and the site has; else there is none."""
+
+    def __init__(self, site: AdminSite, request: HttpRequest) -> None:
+        self._site, self._request = site, request
+        self._shown: dict[type[Model], bool] = {}
+
+    def job(self, job_id: int) -> str | None:
+        return self._page(Job, "change", job_id)
+
+    def jobs(self, **query: Any) -> str | None:
+        """The list, filtered."""
+        return self._page(Job, "changelist", query=query)
+
+    def consumer(self, consumer_id: int) -> str | None:
+        return self._page(Consumer, "change", consumer_id)
+
+    def node(self, node_id: Any) -> str | None:
+        return self._page(Node, "change", node_id)
+
+    def _page(
+        self, model: type[Model], kind: str, *ids: Any, query: Mapping[str, Any] | None = None
+    ) -> str | None:
+        if not self._is_shown(model):
+            return None
+        name = f"admin:pulljobs_{model._meta.model_name}_{kind}"
+        address = reverse(name, args=ids, current_app=self._site.name)
+        return f"{address}?{urlencode(query)}" if query else address
+
+    def _is_shown(self, model: type[Model]) -> bool:
+        if model not in self._shown:
+            permission = f"pulljobs.view_{model._meta.model_name}"
+            self._shown[model] = self._site.is_registered(model) and self._request.user.has_perm(
+                permission
+            )
+        return self._shown[model]

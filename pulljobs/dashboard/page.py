@@ -1,0 +1,51 @@
+"""The view, and what has it listed among the models of an admin site."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
+
+from pulljobs.dashboard import contents, ranges
+from pulljobs.dashboard.links import Links
+from pulljobs.models import Dashboard
+
+REFRESH_SECONDS = 5
+
+
+@admin.register(Dashboard)
+class DashboardAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
+    """For a site of one's own: `site.register(Dashboard, DashboardAdmin)`."""
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(never_cache(self.page))
+        return [path("", view, name="pulljobs_dashboard_changelist")]
+
+    def page(self, request: HttpRequest) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        links = Links(self.admin_site, request)
+        chosen = ranges.chosen(request.GET.get("range"))
+        shown = contents.read(chosen, request.GET.get("consumer"), links)
+        request.current_app = self.admin_site.name  # as the admin's own pages
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Dashboard"),
+            "opts": self.opts,
+            "shown": shown,
+            "refresh_seconds": REFRESH_SECONDS,
+        }
+        return TemplateResponse(request, "admin/pulljobs/dashboard/page.html", context)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

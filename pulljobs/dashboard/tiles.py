@@ -1,0 +1,96 @@
+"""The figures at the top: how things stand, in six numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from pulljobs.dashboard import figures
+from pulljobs.dashboard.consumers import Standing
+from pulljobs.dashboard.history import History
+from pulljobs.dashboard.links import Links
+from pulljobs.dashboard.ranges import Range
+from pulljobs.dashboard.workers import Worker
+
+
+@dataclass(frozen=True)
+class Tile:
+    title: str
+    value: str
+    unit: str = ""
+    note: str = ""
+    tone: str = ""
+    """`bad` or `good`: said by a colour beside the words."""
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Of what all consumers have."""
+
+    value: int
+    is_least: bool
+    """Some count was cut off, so there is more."""
+
+    def __str__(self) -> str:
+        return f"{self.value:,}{'+' if self.is_least else ''}"
+
+
+def now(standings: Sequence[Standing], workers: Sequence[Worker], links: Links) -> list[Tile]:
+    ages = [one.oldest_seconds for one in standings if one.oldest_seconds is not None]
+    well = sum(one.is_well for one in workers)
+    dead = _sum(standings, "dead")
+    return [
+        Tile(
+            _("Ready"),
+            str(_sum(standings, "ready")),
+            note=_("oldest for %s") % figures.duration(max(ages)) if ages else _("nothing waits"),
+            address=links.jobs(state="QUEUED"),
+        ),
+        Tile(
+            _("Due later"),
+            str(_sum(standings, "delayed")),
+            note=_("%s behind their keys") % _sum(standings, "parked"),
+        ),
+        Tile(
+            _("In flight"),
+            str(_sum(standings, "in_flight")),
+            note=ngettext("%s worker is well", "%s workers are well", well) % well,
+            address=links.jobs(state="INFLIGHT"),
+        ),
+        Tile(
+            _("Dead"),
+            str(dead),
+            note=_("until they are redriven") if dead.value else _("none"),
+            tone="bad" if dead.value else "",
+            address=links.jobs(state="DEAD"),
+        ),
+    ]
+
+
+def of_late(lately: History, history: History, chosen: Range) -> list[Tile]:
+    """`lately`: some whole minutes."""
+    rate = lately.total.settled / max(1, len(lately.points))
+    about = "≈ " if lately.is_estimate else ""
+    share = history.total.failed_share
+    return [
+        Tile(
+            _("Throughput"),
+            f"{about}{figures.number(rate)}",
+            _("a minute"),
+            note=_("over the last %s minutes") % len(lately.points),
+        ),
+        Tile(
+            _("Failed"),
+            figures.NOTHING if share is None else figures.percent(share),
+            note=_("of %(count)s settled in %(range)s")
+            % {"count": figures.compact(round(history.total.settled)), "range": chosen.title},
+            tone="bad" if share and share > 0.05 else "",
+        ),
+    ]
+
+
+def _sum(standings: Sequence[Standing], count: str) -> Sum:
+    counts = [(getattr(one.backlog, count), one.backlog.cap) for one in standings]
+    return Sum(sum(value for value, _cap in counts), any(value >= cap for value, cap in counts))
