@@ -1,12 +1,13 @@
 """Statements of `pulljobs.sql` on a plain connection, for what runs where there is no Django."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import psycopg
 
 from pulljobs.sql import statement
+from pyspark_pulljobs.connecting import connect
 
 Row = tuple[Any, ...]
 
@@ -26,3 +27,10 @@ class Session:
     def atomic(self) -> AbstractContextManager[psycopg.Transaction]:
         """A transaction, or a savepoint within one; `psycopg.Rollback` undoes it quietly."""
         return self.connection.transaction()
+
+
+@contextmanager
+def opened(dsn: str) -> Iterator[Session]:
+    """A session of its own; see `connecting.connect`."""
+    with closing(connect(dsn)) as connection:
+        yield Session(connection)

@@ -2,7 +2,10 @@
 
 from functools import cache
 from importlib.resources import files
-from typing import LiteralString
+from typing import Final, LiteralString
+
+DATABASE_CHANNEL: Final = "pulljobs"
+"""Where notify.sql sends, and waiters listen."""
 
 
 @cache

@@ -13,9 +13,9 @@ import psycopg
 from django.db import connections, transaction
 
 from pulljobs.models import PullWaiter
+from pulljobs.sql import DATABASE_CHANNEL
 from pulljobs.storage.statements import run
 
-DATABASE_CHANNEL: Final = "pulljobs"
 LOST_CHANNEL: Final = "pulljobs_lost"
 PROBE_SECONDS: Final = 30.0
 LOST_TOGETHER: Final = 300

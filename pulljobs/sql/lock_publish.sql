@@ -1,0 +1,9 @@
+-- Have those who would commit or drop a bulk publish take turns.
+-- Event: none.
+-- Parameters: id bigint.
+-- Returns: state.
+-- Locks: the row. Index: primary key.
+SELECT state
+FROM pulljobs_bulk_publish
+WHERE id = %(id)s::bigint
+FOR UPDATE

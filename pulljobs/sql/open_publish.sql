@@ -1,0 +1,26 @@
+-- Open a bulk publish, or find it as it was left: one that is done stays so.
+-- Event: none.
+-- Parameters: publish_id text, query_id uuid, batch_id bigint (NULL but for a sink's), channel_id bigint, only_consumer_id bigint
+--   (NULL: each), mode text, guarded bool (its driver holds the lock of guard_publish.sql).
+-- Returns: id, channel_id, only_consumer_id, mode, state, as they are in the ledger.
+-- Locks: the row. Index: publish id.
+INSERT INTO pulljobs_bulk_publish AS publish (
+    publish_id, query_id, batch_id, channel_id, only_consumer_id, mode, guarded, opened_at, touched_at
+)
+VALUES (
+    %(publish_id)s::text,
+    %(query_id)s::uuid,
+    %(batch_id)s::bigint,
+    %(channel_id)s::bigint,
+    %(only_consumer_id)s::bigint,
+    %(mode)s::text,
+    %(guarded)s::bool,
+    clock_timestamp(),
+    clock_timestamp()
+)
+ON CONFLICT (publish_id) DO UPDATE
+SET
+    state = CASE publish.state WHEN 'done' THEN 'done' ELSE 'open' END,
+    guarded = excluded.guarded,
+    touched_at = excluded.touched_at
+RETURNING id, channel_id, only_consumer_id, mode, state

@@ -1,0 +1,89 @@
+"""Publishing by tasks: each is a transaction, and does it once whoever repeats it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pulljobs.errors import LakeError
+from pyspark_pulljobs import ledger, rows
+from pyspark_pulljobs.badrows import BadRows
+from pyspark_pulljobs.ledger import Opened
+from pyspark_pulljobs.requests import Address, Request
+from pyspark_pulljobs.rows import Chunk
+from pyspark_pulljobs.session import Session, opened
+from pyspark_pulljobs.storing import Store
+
+LARGEST: Final = 2**63
+"""Checksums are counted modulo this."""
+
+
+@dataclass
+class Did(WriterCommitMessage):
+    partition: int
+
+
+class ChunkedWriter(DataSourceArrowWriter):
+    """A run that is repeated must cut its rows into the same partitions, and is told if not."""
+
+    def __init__(self, request: Request, address: Address, publish: Opened) -> None:
+        self._request, self._address, self._publish = request, address, publish
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Did:
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        if not self._publish.done:
+            with opened(self._request.dsn) as session:
+                ledger.hold(session, self._publish.id)
+                self._do(session, partition, rows.chunks(iterator, self._request.bounds))
+                ledger.touch(session, self._publish.id)
+        return Did(partition)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._publish.done:
+            return
+        partitions = {message.partition for message in messages if isinstance(message, Did)}
+        with opened(self._request.dsn) as session, session.atomic():
+            parts = ledger.parts(session, self._publish.id)
+            if parts.keys() - partitions:
+                raise LakeError(
+                    f"Publish {self._request.publish_id!r} was begun with other partitions: what "
+                    "those published is published twice. Repartition as the first time."
+                )
+            tally = ledger.total(part.tally for part in parts.values())
+            ledger.settle(session, self._publish.id, ledger.DONE, tally)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """What tasks committed stays, and is skipped when the publish is repeated."""
+
+    def _do(self, session: Session, partition: int, chunks: Iterator[Chunk]) -> None:
+        store = Store(session, self._publish.id, self._address, self._request)
+        with session.atomic():
+            if ledger.begin_part(session, self._publish.id, partition):
+                checksum = self._store(store, chunks)
+                ledger.settle_part(session, self._publish.id, partition, checksum, store.tally)
+            else:
+                self._compare(session, partition, chunks)
+        store.tell()
+
+    def _store(self, store: Store, chunks: Iterator[Chunk]) -> int:
+        checksum, bad = 0, BadRows()
+        for chunk in chunks:
+            store.store(chunk)
+            bad.add(chunk.rejects)
+            checksum = (checksum + chunk.checksum()) % LARGEST
+        if self._request.stops:
+            bad.stop("this task published nothing")
+        return checksum
+
+    def _compare(self, session: Session, partition: int, chunks: Iterator[Chunk]) -> None:
+        """LakeError unless these are the rows that were published under this number."""
+        known = ledger.parts(session, self._publish.id)[partition]
+        if sum(chunk.checksum() for chunk in chunks) % LARGEST != known.checksum:
+            raise LakeError(
+                f"Part {partition} of publish {self._request.publish_id!r} had other rows when it "
+                "was published: partition and sort them as the first time, or write in mode atomic."
+            )

@@ -1,0 +1,145 @@
+"""What the options of a write ask for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, Final
+from uuid import uuid4
+
+from pulljobs.errors import ConfigurationError, UnknownChannel
+from pyspark_pulljobs.connecting import dsn_of
+from pyspark_pulljobs.session import Session
+
+ATOMIC: Final = "atomic"
+CHUNKED: Final = "chunked"
+STOP: Final = "stop"
+REJECT: Final = "reject"
+OPTIONS: Final = {
+    "maxPayloadBytes": "MAX_PAYLOAD_BYTES",
+    "maxHeaders": "MAX_HEADERS",
+    "maxHeaderBytes": "MAX_HEADER_BYTES",
+    "dedupeWindow": "DEDUPE_WINDOW",
+}
+"""Options by which the bounds come, in whole numbers; the window in seconds."""
+NAMES: Final = (
+    "dsn", "channel", "consumer", "producer", "mode", "publishId", "onBadRow", "guarded", *OPTIONS,
+)  # fmt: skip
+MOST: Final = 2**31
+OF_SPARK: Final = frozenset({"checkpointlocation", "path", "topic", "queryname"})
+"""That come along with a write, and are not meant for us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The settings of the same names; `pulljobs.spark` passes those of the project."""
+
+    MAX_PAYLOAD_BYTES: int = 1024 * 1024
+    MAX_HEADERS: int = 64
+    MAX_HEADER_BYTES: int = 16 * 1024
+    DEDUPE_WINDOW: timedelta = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Where to, and how; it travels to the tasks, so there is no password in it."""
+
+    dsn: str
+    channel: str
+    consumer: str | None
+    producer: str | None
+    mode: str
+    publish_id: str
+    on_bad_row: str
+    guarded: bool
+    """The driver holds the publish: it is left behind once nobody does."""
+    bounds: Bounds
+
+    @property
+    def stops(self) -> bool:
+        """At a bad row."""
+        return self.on_bad_row == STOP
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The rows that a request names."""
+
+    channel: str
+    channel_id: int
+    consumer_id: int | None
+    producer_id: int | None
+
+
+def read(options: Mapping[str, str]) -> Request:
+    """Raise ConfigurationError for whatever is missing, unknown or out of bounds."""
+    given = {name.lower(): value for name, value in options.items()}
+    _refuse_unknown(given)
+    if not given.get("channel"):
+        raise ConfigurationError('Option "channel" is missing: name the one to publish on.')
+    publish_id = given.get("publishid") or uuid4().hex
+    if len(publish_id) > 255:
+        raise ConfigurationError('Option "publishId" must have 255 characters at the most.')
+    return Request(
+        dsn=dsn_of(given),
+        channel=given["channel"],
+        consumer=given.get("consumer") or None,
+        producer=given.get("producer") or None,
+        mode=_one_of(given, "mode", (ATOMIC, CHUNKED)),
+        publish_id=publish_id,
+        on_bad_row=_one_of(given, "onBadRow", (STOP, REJECT)),
+        guarded=_one_of(given, "guarded", ("false", "true")) == "true",
+        bounds=_bounds(given),
+    )
+
+
+def address(session: Session, request: Request) -> Address:
+    """Raise UnknownChannel or ConfigurationError for a name that nobody bears."""
+    names = {name: getattr(request, name) for name in ("channel", "consumer", "producer")}
+    [(channel_id, consumer_id, producer_id)] = session.run("addressed", names)
+    if channel_id is None:
+        raise UnknownChannel(request.channel)
+    if request.consumer is not None and consumer_id is None:
+        raise ConfigurationError(
+            f"There is no consumer {request.consumer!r} of channel {request.channel!r}."
+        )
+    if request.producer is not None and producer_id is None:
+        raise ConfigurationError(f"There is no producer {request.producer!r}.")
+    return Address(request.channel, channel_id, consumer_id, producer_id)
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in NAMES}
+    for name in given.keys() - known.keys() - OF_SPARK:
+        nearest = get_close_matches(name, known, 1, 0.4)
+        hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else "."
+        raise ConfigurationError(f"{name!r} is no option of a publish{hint}")
+
+
+def _one_of(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    """The first is the default."""
+    word = given.get(name.lower(), words[0]).lower()
+    if word not in words:
+        raise ConfigurationError(f'Option "{name}" must be {" or ".join(words)}, not {word!r}.')
+    return word
+
+
+def _bounds(given: Mapping[str, str]) -> Bounds:
+    found = {
+        name: _number(option, given[option.lower()])
+        for option, name in OPTIONS.items()
+        if option.lower() in given
+    }
+    window = found.pop("DEDUPE_WINDOW", None)
+    bounds = Bounds(**found)
+    return bounds if window is None else replace(bounds, DEDUPE_WINDOW=timedelta(seconds=window))
+
+
+def _number(option: str, text: str) -> Any:
+    try:
+        number = float(text) if option == "dedupeWindow" else int(text)
+        if 0 <= number < MOST:
+            return number
+    except ValueError:
+        number = None
+    raise ConfigurationError(f'Option "{option}" must be a number from 0 on, not {text!r}.')

@@ -1,0 +1,217 @@
+"""Rows of a DataFrame as messages: which columns there are, and what becomes of bad rows."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from difflib import get_close_matches
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+from pyspark.sql import types
+
+from pulljobs import ids
+from pulljobs.drafts import BYTES, TEXT, Draft, Limits, NewMessage, checked
+from pulljobs.errors import ConfigurationError, InvalidMessage, PublishError
+
+CHUNK_ROWS: Final = 5_000
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
+    "payload": (types.BinaryType, types.StringType),
+    "key": (types.StringType,),
+    "priority": NUMBERS,
+    "message_id": (types.StringType,),
+    "headers": (types.MapType,),
+    "content_type": (types.StringType,),
+    "delay": (types.DayTimeIntervalType, types.DoubleType, types.FloatType, *NUMBERS),
+    "available_at": (types.TimestampType,),
+    "original_job": (types.LongType, types.StringType),
+}
+"""A message's fields and the types they may have; a number for a delay is of seconds."""
+
+
+class Reject(NamedTuple):
+    """A row that is no message."""
+
+    reason: str
+    error: str
+    row: str
+    """The other columns, in JSON."""
+    payload: bytes | None
+
+
+@dataclass
+class Chunk:
+    """Messages that are stored by one statement, and what was not fit to be."""
+
+    messages: list[NewMessage] = field(default_factory=list)
+    originals: list[int | None] = field(default_factory=list)
+    """The jobs that the messages replay, one each."""
+    rejects: list[Reject] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def rows(self) -> int:
+        return len(self.messages) + len(self.rejects)
+
+    @property
+    def is_full(self) -> bool:
+        return self.rows >= CHUNK_ROWS or self.size >= CHUNK_BYTES
+
+    def checksum(self) -> int:
+        """The same for the same rows in any order, over as many chunks as they come in."""
+        return sum(
+            crc32(one.payload, crc32(f"{one.key}\0{one.client_message_id}".encode()))
+            for one in self.messages
+        ) + sum(crc32(one.payload or b"", crc32(one.row.encode())) for one in self.rejects)
+
+
+class _Unreadable(NamedTuple):
+    """A value that Python has no equal of."""
+
+    error: str
+
+
+def check(schema: types.StructType, *, replays: bool) -> None:
+    """Raise ConfigurationError for columns that make no message; replays are to one consumer."""
+    for column in schema.fields:
+        if column.name not in COLUMNS:
+            nearest = get_close_matches(column.name, COLUMNS, 1, 0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else "drop it."
+            raise ConfigurationError(f"Column {column.name!r} is no field of a message: {hint}")
+        if not isinstance(column.dataType, COLUMNS[column.name]):
+            raise ConfigurationError(_mistyped(column))
+    if "payload" not in schema.names:
+        raise ConfigurationError("There is no column 'payload': name it so, as text or binary.")
+    if "original_job" in schema.names and not replays:
+        raise ConfigurationError("Column 'original_job' needs the option consumer: who replays it.")
+
+
+def _mistyped(column: types.StructField) -> str:
+    wanted = " or ".join(kind.typeName() for kind in COLUMNS[column.name])
+    hint = ": use to_json()." if column.name == "payload" else "."
+    return f"Column {column.name!r} must be {wanted}, not {column.dataType.simpleString()}{hint}"
+
+
+def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]:
+    """All rows, good and bad, in their order; none of the chunks is empty."""
+    chunk = Chunk()
+    for batch in batches:
+        for row in _rows(batch):
+            _add(chunk, row, limits)
+            if chunk.is_full:
+                yield chunk
+                chunk = Chunk()
+    if chunk.rows:
+        yield chunk
+
+
+class _Row(NamedTuple):
+    """Values as Arrow has them."""
+
+    payload: Any
+    text: bool
+    """So the payload was."""
+    key: Any
+    priority: Any
+    message_id: Any
+    headers: Any
+    content_type: Any
+    delay: Any
+    available_at: Any
+    original_job: Any
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    payload = columns.pop("payload")
+    text = not pa.types.is_binary(payload.type) and not pa.types.is_large_binary(payload.type)
+    values: list[Iterable[Any]] = [
+        _values(columns[name]) if name in columns else repeat(None)
+        for name in COLUMNS
+        if name != "payload"
+    ]
+    return map(_Row, _payloads(payload), repeat(text), *values)
+
+
+def _payloads(column: pa.Array) -> Iterable[Any]:
+    """As bytes; text is stored as the bytes it has."""
+    values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return values
+
+
+def _values(column: pa.Array) -> Iterable[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except (ValueError, OverflowError):  # of one value, or several
+        return [_value(one) for one in column]
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError) as error:
+        return _Unreadable(str(error))
+
+
+def _add(chunk: Chunk, row: _Row, limits: Limits) -> None:
+    try:
+        message, original = _message(row, limits), _original(row.original_job)
+    except PublishError as error:
+        chunk.rejects.append(_reject(row, error))
+    else:
+        chunk.messages.append(message)
+        chunk.originals.append(original)
+    chunk.size += len(row.payload or b"")
+
+
+def _message(row: _Row, limits: Limits) -> NewMessage:
+    if row.payload is None:
+        raise InvalidMessage("The payload is NULL: leave the row out, or publish an empty text.")
+    for name, value in zip(_Row._fields, row, strict=True):
+        if type(value) is _Unreadable:
+            raise InvalidMessage(f"{name} can't be read: {value.error}.")
+    draft = Draft(
+        payload=row.payload,
+        key=row.key,
+        priority=0 if row.priority is None else row.priority,
+        message_id=row.message_id,
+        headers=dict(row.headers or ()),
+        content_type=row.content_type,
+        delay=_delay(row.delay),
+        available_at=row.available_at,
+    )
+    return checked(draft, row.payload, TEXT if row.text else BYTES, limits)
+
+
+def _delay(value: Any) -> timedelta | None:
+    if value is None or isinstance(value, timedelta):
+        return value
+    try:
+        return timedelta(seconds=value)
+    except (ValueError, OverflowError) as error:
+        raise InvalidMessage(f"delay must be 0 seconds to 100 years, not {value!r}.") from error
+
+
+def _original(value: Any) -> int | None:
+    if not isinstance(value, str):
+        return value  # type: ignore[no-any-return]  # a number or None, by the column's type
+    try:
+        return ids.decode(value)
+    except ValueError as error:
+        raise InvalidMessage(f"original_job: {error}") from error
+
+
+def _reject(row: _Row, error: PublishError) -> Reject:
+    shown = {
+        name: value
+        for name, value in row._asdict().items()
+        if name not in ("payload", "text") and value is not None
+    }
+    size = "NULL" if row.payload is None else f"{len(row.payload)} bytes"
+    text = json.dumps({"payload": size, **shown}, default=str)
+    return Reject(type(error).__name__, str(error), text, row.payload)

@@ -1,0 +1,70 @@
+"""`writeStream.format("pulljobs")`: each micro-batch is published once.
+
+A batch is an atomic publish of its own, known by the query's checkpoint and its number: one that
+Spark repeats after a crash finds itself done. A new checkpoint is a new query, and publishes anew.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pulljobs.errors import ConfigurationError
+from pyspark_pulljobs import atomic, requests, rows, staging
+from pyspark_pulljobs.atomic import Brought
+from pyspark_pulljobs.ledger import Batch
+from pyspark_pulljobs.publishing import open_publish
+from pyspark_pulljobs.requests import ATOMIC, Request
+from pyspark_pulljobs.session import opened
+
+QUERY: Final = "sql.streaming.queryId"
+BATCH: Final = "streaming.sql.batchId"
+
+
+def writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """Without a look at the database: Spark makes one for every commit, too."""
+    if overwrite:
+        raise ConfigurationError('A sink only adds jobs: write with .outputMode("append").')
+    request = requests.read(options)
+    if request.mode != ATOMIC or "publishid" in {name.lower() for name in options}:
+        raise ConfigurationError("A sink's batches are atomic, and have ids of their own.")
+    rows.check(schema, replays=request.consumer is not None)
+    return SinkWriter(request)
+
+
+class SinkWriter(DataSourceStreamArrowWriter):
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Brought:
+        batch = _batch()
+        with opened(self._request.dsn) as session:
+            address = requests.address(session, self._request)
+            publish = open_publish(session, self._request, address, batch)
+            if publish.done:
+                return Brought(None, publish, batch)
+            return atomic.stage(session, self._request, publish, iterator, batch)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        with opened(self._request.dsn) as session:
+            address = requests.address(session, self._request)
+            atomic.commit(session, self._request, address, messages)
+            staging.clean(session)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """The batch comes again, with the same number; what was staged is left for it."""
+
+
+def _batch() -> Batch:
+    context = TaskContext.get()
+    query = context.getLocalProperty(QUERY) if context else None
+    batch = context.getLocalProperty(BATCH) if context else None
+    if query is None or batch is None:
+        raise ConfigurationError("This Spark does not tell its tasks which batch they write.")
+    return Batch(UUID(query), int(batch))

@@ -1,0 +1,167 @@
+"""Where tasks bring their rows before anybody may see them: a table for each atomic publish.
+
+A row of it is a chunk: the arrays that publish.sql takes, so that the statement reads them where
+they are. Chunks of tasks that failed, or ran twice, stay unread: a commit names the writers it
+takes. The table is not logged, and goes with the publish.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from pulljobs.arrays import array, byte_array
+from pulljobs.drafts import parameters
+from pyspark_pulljobs import ledger
+from pyspark_pulljobs.rows import Chunk, Reject
+from pyspark_pulljobs.session import Session
+
+logger = logging.getLogger("pulljobs.spark")
+
+PATIENCE: Final = timedelta(minutes=10)
+"""After which a publish that nobody guards nor touches is taken for left behind."""
+DROP_SECONDS: Final = 2
+ARRAYS: Final = {
+    "payloads": "bytea[]",
+    "content_types": "text[]",
+    "headers": "jsonb[]",
+    "keys": "text[]",
+    "priorities": "smallint[]",
+    "client_message_ids": "text[]",
+    "delays": "interval[]",
+    "available_ats": "timestamptz[]",
+}
+"""Of publish.sql."""
+BAD: Final = {
+    "reasons": "text[]",
+    "errors": "text[]",
+    "rows": "text[]",
+    "reject_payloads": "bytea[]",
+}
+REJECTS: Final = tuple(BAD)
+KINDS: Final = {**ARRAYS, "originals": "bigint[]", **BAD}
+
+
+class Staged(NamedTuple):
+    """A chunk in the table."""
+
+    number: int
+    messages: int
+    rejects: int
+
+
+def table(publish_id: int) -> sql.Identifier:
+    return sql.Identifier(f"pulljobs_staged_{publish_id}")
+
+
+def create(session: Session, publish_id: int) -> None:
+    """In the transaction that opens the publish, under its lock; one that is there is kept."""
+    name = table(publish_id)
+    [(there,)] = session.connection.execute(
+        "SELECT to_regclass(%s) IS NOT NULL", [name.as_string(session.connection)]
+    )
+    if there:
+        return
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {} NULL").format(sql.Identifier(name), sql.SQL(kind))
+        for name, kind in KINDS.items()
+    )
+    # Out of line as it is: to compress it would take longer than to read it twice.
+    external = sql.SQL(", ").join(
+        sql.SQL("ALTER {} SET STORAGE EXTERNAL").format(sql.Identifier(name)) for name in KINDS
+    )
+    session.connection.execute(
+        sql.SQL(
+            "CREATE UNLOGGED TABLE {} (number bigint GENERATED ALWAYS AS IDENTITY "
+            "PRIMARY KEY, writer uuid NOT NULL, partition int NOT NULL, messages int NOT NULL, "
+            "rejects int NOT NULL, {})"
+        ).format(name, columns)
+    )
+    session.connection.execute(sql.SQL("ALTER TABLE {} {}").format(name, external))
+
+
+def copy(
+    session: Session, publish_id: int, writer: UUID, partition: int, chunks: Iterable[Chunk]
+) -> int:
+    """Bring a task's chunks, all or none; how many rows there were."""
+    names = ("writer", "partition", "messages", "rejects", *KINDS)
+    into = sql.SQL("COPY {} ({}) FROM STDIN").format(
+        table(publish_id), sql.SQL(", ").join(map(sql.Identifier, names))
+    )
+    rows = 0
+    with session.connection.cursor() as cursor, cursor.copy(into) as copying:
+        for chunk in chunks:
+            rows += chunk.rows
+            counts = len(chunk.messages), len(chunk.rejects)
+            copying.write_row((writer, partition, *counts, *map(_values(chunk).get, KINDS)))
+    return rows
+
+
+def staged(session: Session, publish_id: int, writers: Collection[UUID]) -> list[Staged]:
+    """The chunks of these writers, in the order of their tasks and rows."""
+    found = session.connection.execute(
+        sql.SQL(
+            "SELECT number, messages, rejects FROM {} WHERE writer = ANY(%s) "
+            "ORDER BY partition, number"
+        ).format(table(publish_id)),
+        [list(writers)],
+    )
+    return [Staged(*row) for row in found]
+
+
+def bound(session: Session, publish_id: int) -> dict[str, str]:
+    """What stands for the arrays of publish.sql: those of the chunk `number`, where they are."""
+    name = table(publish_id).as_string(session.connection)
+    return {
+        column: f"(SELECT {column} FROM {name} WHERE number = %(number)s::bigint)"
+        for column in ARRAYS
+    }
+
+
+def read(session: Session, publish_id: int, number: int, names: Iterable[str]) -> list[Any]:
+    """Columns of a chunk."""
+    query = sql.SQL("SELECT {} FROM {} WHERE number = %s").format(
+        sql.SQL(", ").join(map(sql.Identifier, names)), table(publish_id)
+    )
+    [row] = session.connection.execute(query, [number], binary=True)
+    return list(row)
+
+
+def drop(session: Session, publish_id: int) -> None:
+    """What a task is still writing to is dropped by a later publish."""
+    try:
+        with session.atomic():
+            session.connection.execute(f"SET LOCAL lock_timeout = '{DROP_SECONDS}s'")
+            session.connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table(publish_id)))
+    except psycopg.errors.LockNotAvailable:
+        logger.info("What was staged of publish %d is in use, and dropped later.", publish_id)
+
+
+def clean(session: Session) -> None:
+    """Drop what killed publishes left behind."""
+    with session.atomic():
+        for (publish_id,) in session.run("leftovers", {"patience": PATIENCE}):
+            ledger.settle(session, publish_id, ledger.ABORTED, ledger.Tally())
+            drop(session, publish_id)
+
+
+def _values(chunk: Chunk) -> Mapping[str, Any]:
+    values: dict[str, Any] = parameters(chunk.messages) if chunk.messages else {}
+    if any(original is not None for original in chunk.originals):
+        values["originals"] = array(chunk.originals)
+    return values | (rejects(chunk.rejects) if chunk.rejects else {})
+
+
+def rejects(bad: Sequence[Reject]) -> dict[str, str]:
+    """The arrays of bad rows."""
+    reasons, errors, rows, payloads = zip(*bad, strict=True)
+    return {
+        "reasons": array(reasons),
+        "errors": array(errors),
+        "rows": array(rows),
+        "reject_payloads": byte_array(payload or b"" for payload in payloads),
+    }

@@ -1,0 +1,191 @@
+"""Storing chunks as messages and jobs: publish.sql, in the transaction of whoever stores.
+
+The statement takes its arrays from the task that has them, or where they are staged. Where a
+consumer bounds its keys each message is looked at by itself, as `publish_many` does.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+
+from pulljobs import key_bounds
+from pulljobs.claiming import freeing
+from pulljobs.drafts import FullKey, Published, parameters
+from pulljobs.errors import KeyFull, UnknownChannel
+from pulljobs.key_bounds import Key
+from pulljobs.sql import DATABASE_CHANNEL, statement
+from pyspark_pulljobs import staging
+from pyspark_pulljobs.ledger import Tally
+from pyspark_pulljobs.requests import Address, Request
+from pyspark_pulljobs.rows import Chunk, Reject
+from pyspark_pulljobs.session import Session
+
+logger = logging.getLogger("pulljobs.spark")
+
+ONE: Final = (
+    "payload", "content_type", "headers", "key", "priority", "client_message_id", "delay",
+    "available_at",
+)  # fmt: skip
+"""Parameters of publish_one.sql, in the order of the arrays of publish.sql."""
+NONE_REPLACED: Final = {"replacing": None}
+
+Ones = Iterable[Mapping[str, Any]]
+"""The parameters of publish_one.sql for each message."""
+
+
+class Store:
+    """What one transaction publishes; `tell` is for after its commit."""
+
+    def __init__(
+        self, session: Session, publish_id: int, address: Address, request: Request
+    ) -> None:
+        self._session, self._publish_id = session, publish_id
+        self._keeps_rejects = not request.stops
+        self._common = {
+            "channel": address.channel,
+            "producer_id": address.producer_id,
+            "dedupe_window": request.bounds.DEDUPE_WINDOW,
+            "only_consumer_id": address.consumer_id,
+        }
+        self._consumers: set[int] = set()
+        self._freed: set[Key] = set()
+        self.tally = Tally()
+
+    def store(self, chunk: Chunk) -> None:
+        """From the memory of a task."""
+        if chunk.messages:
+            params = {**self._common, **parameters(chunk.messages)}
+            ones = (message.parameters() for message in chunk.messages)
+            self._store(statement("publish"), params, ones, chunk.originals)
+        if chunk.rejects:
+            self._reject(chunk.rejects)
+
+    def store_staged(self, staged: staging.Staged) -> None:
+        """From the table of the publish."""
+        session, id, number = self._session, self._publish_id, staged.number
+        if staged.messages:
+            # The parameters stay what they are; for arrays the statement reads columns.
+            text = statement("publish") % (
+                {name: f"%({name})s" for name in self._common} | staging.bound(session, id)
+            )
+            [originals] = staging.read(session, id, number, ["originals"])
+            params = {**self._common, "number": number}
+            self._store(text, params, _ones(session, id, number), originals or ())
+        if staged.rejects:
+            values = staging.read(session, id, number, staging.REJECTS)
+            self._reject(list(map(Reject, *values)))
+
+    def tell(self) -> None:
+        """After the commit: free the keys of killed jobs, and wake who waits."""
+        waking = {"consumer_ids": sorted(self._consumers), "database_channel": DATABASE_CHANNEL}
+        try:
+            if self._freed:
+                with self._session.atomic():
+                    freeing.free(self._session, freeing.lock(self._session, self._freed), ())
+            if self._consumers:
+                self._session.run("notify", waking)
+        except psycopg.Error as error:  # It must not look as if the publish had failed.
+            logger.warning("What was published is committed, but nobody was woken: %s", error)
+
+    def _store(
+        self, text: str, params: Mapping[str, Any], ones: Ones, originals: Sequence[int | None]
+    ) -> None:
+        with psycopg.Cursor(self._session.connection) as cursor:
+            cursor.execute(text.encode(), params, prepare=True, binary=True)
+            first = cursor.fetchone()
+            if first is None:
+                raise UnknownChannel(str(self._common["channel"]))
+            message_ids = self._one_by_one(ones) if first[-1] else self._all(cursor)
+        if any(original is not None for original in originals):
+            self._link(message_ids, originals)
+
+    def _all(self, cursor: psycopg.Cursor[Any]) -> list[int | None]:
+        """Count what a statement returned; all messages have the same consumers."""
+        result = cursor.pgresult
+        assert result is not None
+        raw = [result.get_value(row, 0) for row in range(result.ntuples)]
+        message_ids = [None if one is None else int.from_bytes(one, "big") for one in raw]
+        accepted = next((n for n, one in enumerate(raw) if one is not None), None)
+        duplicates = raw.count(None)
+        messages, jobs = len(raw) - duplicates, 0
+        if accepted is not None:
+            cursor.scroll(accepted, "absolute")
+            row = cursor.fetchone()
+            assert row is not None
+            jobs = messages * len(row[1])
+            self._consumers.update(row[2])
+        self._count(messages=messages, jobs=jobs, duplicates=duplicates)
+        return message_ids
+
+    def _one_by_one(self, ones: Ones) -> list[int | None]:
+        """Within the bounds of keys."""
+        return [self._one({**self._common, **one}) for one in ones]
+
+    def _one(self, message: Mapping[str, Any]) -> int | None:
+        published, freed = self._tried(message)
+        if published.full is not None:
+            self._refuse(message, published.full)
+        elif published.message_id is None:
+            self._count(duplicates=1)
+        else:
+            self._count(messages=1, jobs=len(published.job_ids))
+            self._consumers.update(published.consumer_ids)
+            self._freed |= freed
+        return published.message_id
+
+    def _tried(self, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
+        with self._session.atomic() as savepoint:
+            tried = key_bounds.publish(self._session.run, message)
+            if tried[0].full is not None:
+                raise psycopg.Rollback(savepoint)
+        return tried
+
+    def _refuse(self, message: Mapping[str, Any], full: FullKey) -> None:
+        self._count(key_full=1)
+        if self._keeps_rejects:
+            error = KeyFull(message["key"], full.consumer, full.message_id)
+            self._keep([_refused(message, error)])
+
+    def _reject(self, rejects: Sequence[Reject]) -> None:
+        self._count(rejected=len(rejects))
+        if self._keeps_rejects:
+            self._keep(rejects)
+
+    def _keep(self, rejects: Sequence[Reject]) -> None:
+        self._session.run(
+            "reject_rows", {"publish_id": self._publish_id, **staging.rejects(rejects)}
+        )
+
+    def _link(self, message_ids: Sequence[int | None], originals: Sequence[int | None]) -> None:
+        params = {
+            "publish_id": self._publish_id,
+            "consumer_id": self._common["only_consumer_id"],
+            "message_ids": list(message_ids),
+            "original_job_ids": list(originals),
+        }
+        self._session.run("link_replays", params)
+
+    def _count(self, **more: int) -> None:
+        rows = sum(more.values()) - more.get("jobs", 0)
+        counted = {name: getattr(self.tally, name) + count for name, count in more.items()}
+        self.tally = self.tally._replace(rows=self.tally.rows + rows, **counted)
+
+
+def _ones(session: Session, publish_id: int, number: int) -> Iterator[dict[str, Any]]:
+    columns = staging.read(session, publish_id, number, staging.ARRAYS)
+    for values in zip(*columns, strict=True):
+        one = dict(zip(ONE, values, strict=True))
+        yield {**one, **NONE_REPLACED, "headers": json.dumps(one["headers"])}
+
+
+def _refused(message: Mapping[str, Any], error: KeyFull) -> Reject:
+    shown = {
+        "payload": f"{len(message['payload'])} bytes",
+        **{name: message[name] for name in ONE[1:] if message[name] is not None},
+    }
+    return Reject(
+        type(error).__name__, str(error), json.dumps(shown, default=str), message["payload"]
+    )
