@@ -4,36 +4,41 @@ import json
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from pulljobs.admin import looks
+from pulljobs.admin import asking, looks
 from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
     ConsumerFilter,
+    KeyFilter,
     ReasonFilter,
     SettledFilter,
     SettledStateFilter,
 )
 from pulljobs.conf import settings
 from pulljobs.models import ArchivedJob, Job
+from pulljobs.storage import settlements
+from pulljobs.storage.windows import Span, Window
 
 
 @admin.register(ArchivedJob)
 class ArchivedJobAdmin(JobRowsAdmin):
     id_field = "job_id"
     actions = None
-    list_display = (
-        "xid",
-        "stands",
-        "subscription",
-        "retries",
-        "settled",
+    list_display = ("xid", "stands", "subscription", "retries", "settled", "brief")
+    list_filter = (
+        SettledStateFilter,
+        ReasonFilter,
+        SettledFilter,
+        ChannelFilter,
+        ConsumerFilter,
+        KeyFilter,
     )
-    list_filter = (SettledStateFilter, ReasonFilter, SettledFilter, ChannelFilter, ConsumerFilter)
     search_fields = ("job_id",)
     fieldsets = (
         (None, {"fields": ("xid", "live", "state", "reason", "last_error", "result_json")}),
@@ -41,6 +46,9 @@ class ArchivedJobAdmin(JobRowsAdmin):
         ("When", {"fields": ("created_at", "claimed_at", "settled_at")}),
     )
     readonly_fields = ("xid", "live", "last_error", "result_json", "subscription_link", "node")
+
+    def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
+        return settlements.window(settings().DATABASE, asking.settled(request.GET), span)
 
     @admin.display(description="settled at")
     def settled(self, archived: ArchivedJob) -> str:
@@ -72,13 +80,5 @@ class ArchivedJobAdmin(JobRowsAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         archived = self.get_object(request, object_id)
-        context = (
-            {}
-            if archived is None
-            else {
-                "subtitle": self.xid(archived),
-                "message": looks.message_of(archived),
-                "history": looks.history_of(archived.job_id),
-            }
-        )
+        context = {} if archived is None else self.about(archived)
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)

@@ -9,27 +9,35 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from pulljobs.conf import settings
+from pulljobs.storage.windows import SCANNED, Run, Span, Window, downwards, merged
 
 BELOW: Final = "id__lt"
 
 
 class KeysetChangeList(ChangeList):
-    """One row more than a page tells whether there is an older one."""
-
     older: str | None
     newest: str | None
+    looked_through: int | None
+    """Of a page that is not full: rows that were read, and there may be more."""
 
     def get_results(self, request: HttpRequest) -> None:
-        rows = list(self.queryset[: self.list_per_page + 1])
-        page, rest = rows[: self.list_per_page], rows[self.list_per_page :]
-        self.result_list = page
-        self.older = self.get_query_string({BELOW: page[-1].pk}) if rest else None
+        below = self.params.get(BELOW)
+        found = self._window(request, int(below) if below else None)
+        rows = self.apply_select_related(self.root_queryset).filter(pk__in=found.ids)
+        self.result_list = list(rows.order_by("-pk"))
+        is_full = len(found.ids) == self.list_per_page
+        self.looked_through = None if found.beyond is None or is_full else SCANNED
+        self.older = found.beyond and self.get_query_string({BELOW: found.beyond})
         self.newest = self.get_query_string(remove=[BELOW]) if BELOW in self.params else None
-        self.result_count = self.full_result_count = len(page)
+        self.result_count = self.full_result_count = len(self.result_list)
         self.show_full_result_count = False
-        self.show_admin_actions = bool(page)
+        self.show_admin_actions = bool(self.result_list)
         self.can_show_all = self.multi_page = False
-        self.paginator = Paginator(page, self.list_per_page)
+        self.paginator = Paginator(self.result_list, self.list_per_page)
+
+    def _window(self, request: HttpRequest, below: int | None) -> Window:
+        listed: ReadOnlyAdmin = self.model_admin
+        return listed.window(request, downwards(below, self.list_per_page), self.queryset)
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
@@ -39,6 +47,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
     sortable_by = ()
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
+
+    def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
+        """One row more than a page tells whether there is an older one."""
+        found = list(rows.values_list("pk", flat=True)[: span.wanted + 1])
+        return merged([Run(found, None)], span)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(settings().DATABASE)

@@ -4,11 +4,11 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from pulljobs import ids
-from pulljobs.admin import looks, search
+from pulljobs.admin import looks, payloads, search, timeline
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.models import ArchivedJob, Job
 
@@ -20,13 +20,16 @@ class JobRowsAdmin(ReadOnlyAdmin):
     list_select_related = ("consumer__channel",)
     search_help_text = search.HELP
 
+    class Media:
+        css: ClassVar = {"all": ["pulljobs/admin.css"]}
+
     @admin.display(description="job")
     def xid(self, row: Job | ArchivedJob) -> str:
         return ids.encode(getattr(row, self.id_field))
 
     @admin.display(description="state")
-    def stands(self, row: Job | ArchivedJob) -> str:
-        return looks.state_of(row)
+    def stands(self, row: Job | ArchivedJob) -> SafeString:
+        return looks.badge(row)
 
     @admin.display(description="retries")
     def retries(self, row: Job | ArchivedJob) -> int:
@@ -40,6 +43,10 @@ class JobRowsAdmin(ReadOnlyAdmin):
     def subscription_link(self, row: Job | ArchivedJob) -> SafeString:
         return looks.consumer_link(row.consumer)
 
+    @admin.display(description="error")
+    def brief(self, row: Job | ArchivedJob) -> str:
+        return looks.first_line(row.error)
+
     @admin.display(description="last error")
     def last_error(self, row: Job | ArchivedJob) -> SafeString | str:
         return looks.preformatted(row.error)
@@ -47,6 +54,26 @@ class JobRowsAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        if not search_term:
-            return queryset, False
-        return queryset.filter(search.matching(search_term, self.id_field)), False
+        """Rows are found by `window`."""
+        return queryset, False
+
+    def about(self, row: Job | ArchivedJob) -> dict[str, Any]:
+        """What the page of a row shows beside its fields."""
+        job_id = getattr(row, self.id_field)
+        return {
+            "subtitle": self.xid(row),
+            "message": payloads.message_of(row),
+            "timeline": timeline.of(job_id, row.message_id),
+        }
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """What others sent is on it, so whatever is no part of the site is refused by the browser."""
+        response = super().change_view(request, object_id, form_url, extra_context)
+        response.headers.setdefault("Content-Security-Policy", payloads.PAGE_POLICY)
+        return response

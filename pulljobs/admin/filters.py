@@ -1,37 +1,29 @@
-"""Choices of the lists. None asks the job table or the archive what there is to choose from."""
+"""Choices of the lists. None asks the job table or the archive what there is to choose from.
 
-from datetime import timedelta
-from typing import Any, ClassVar, Final
+They only offer: what was chosen is read by `asking`, and found by `pulljobs.storage`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter
-from django.db.models import BigIntegerField, F, Func, QuerySet
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import ids
+from pulljobs.admin.asking import AGES
 from pulljobs.conf import settings
-from pulljobs.models import Channel, Consumer, Lease
+from pulljobs.models import Channel, Consumer
 from pulljobs.states import LIVE, SETTLED, Reason, State
 
 Choices = list[tuple[str, Any]]
 Rows = QuerySet[Any]
 
-SETTLED_WITHIN: Final = {"1": _("the last 24 hours"), "7": _("the last 7 days")}
-
 
 class Choice(SimpleListFilter):
-    """What is none of the choices matches nothing."""
-
     def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
-        value = self.value()
-        if value is None:
-            return queryset
-        known = value in {choice for choice, _title in self.lookup_choices}
-        return self.narrow(queryset, value) if known else queryset.none()
-
-    def narrow(self, queryset: Rows, value: str) -> Rows:
-        return queryset.filter(**{self.parameter_name or "": value})
+        return queryset
 
 
 class StateFilter(Choice):
@@ -41,20 +33,9 @@ class StateFilter(Choice):
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [(state.value, state.value) for state in State if state in self.states]
 
-    def narrow(self, queryset: Rows, value: str) -> Rows:
-        """Few are INFLIGHT, and their leases name them; what is DEAD is in an index of its own."""
-        if value == State.INFLIGHT:
-            queryset = queryset.filter(id__in=Lease.objects.values(held=_JobIds(F("job_ids"))))
-        if value == State.DEAD:
-            queryset = queryset.filter(reason__isnull=False)
-        return super().narrow(queryset, value)
 
-
-class SettledStateFilter(Choice):
-    title, parameter_name = _("state"), "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return [(state.value, state.value) for state in State if state in SETTLED]
+class SettledStateFilter(StateFilter):
+    states: ClassVar = SETTLED
 
 
 class ReasonFilter(Choice):
@@ -71,10 +52,6 @@ class ChannelFilter(Choice):
         channels = Channel.objects.using(settings().DATABASE).order_by("name")
         return [(str(channel.pk), channel.name) for channel in channels]
 
-    def narrow(self, queryset: Rows, value: str) -> Rows:
-        consumers = Consumer.objects.using(settings().DATABASE).filter(channel=int(value))
-        return queryset.filter(consumer__in=list(consumers.values_list("pk", flat=True)))
-
 
 class ConsumerFilter(Choice):
     title, parameter_name = _("consumer"), "consumer"
@@ -87,20 +64,32 @@ class ConsumerFilter(Choice):
         ]
 
 
-class SettledFilter(Choice):
-    """By the id, so that only the partitions of those days are read."""
-
-    title, parameter_name = _("settled within"), "days"
+class MadeFilter(Choice):
+    title, parameter_name = _("time made"), "age"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return list(SETTLED_WITHIN.items())
-
-    def narrow(self, queryset: Rows, value: str) -> Rows:
-        since = timezone.now() - timedelta(days=int(value))
-        return queryset.filter(id__gte=ids.first_of(since))
+        return [(value, age.title) for value, age in AGES.items()]
 
 
-class _JobIds(Func):
-    function = "unnest"
-    set_returning = True
-    output_field = BigIntegerField()
+class SettledFilter(MadeFilter):
+    title = _("time settled")
+
+
+class KeyFilter(Choice):
+    """Typed, for there is no end of keys."""
+
+    title, parameter_name = _("key"), "key"
+    template = "admin/pulljobs/key_filter.html"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return [("", "")]
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        others = changelist.get_filters_params()
+        yield {
+            "value": self.value() or "",
+            "others": [
+                (name, values[-1]) for name, values in others.items() if name != self.parameter_name
+            ],
+            "without": changelist.get_query_string(remove=[self.parameter_name]),
+        }

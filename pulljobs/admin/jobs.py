@@ -1,4 +1,4 @@
-"""Live jobs: to find, to look at, to redrive, kill and delete."""
+"""Live jobs: to find, to look at and to act on, one by one or all that a filter shows."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -10,17 +10,27 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 
 from pulljobs import ids
-from pulljobs.admin import looks, operations
+from pulljobs.admin import asking, looks, manyjobs, operations, payloads
 from pulljobs.admin.columns import JobRowsAdmin
-from pulljobs.admin.filters import ChannelFilter, ConsumerFilter, ReasonFilter, StateFilter
+from pulljobs.admin.filters import (
+    ChannelFilter,
+    ConsumerFilter,
+    KeyFilter,
+    MadeFilter,
+    ReasonFilter,
+    StateFilter,
+)
 from pulljobs.conf import settings
+from pulljobs.diagnosis import explain
 from pulljobs.models import Job
-from pulljobs.states import Event
+from pulljobs.states import Event, State
+from pulljobs.storage import selecting
+from pulljobs.storage.windows import Span, Window
 
-Action = tuple[Callable[..., None], str, str]
+Action = tuple[Callable[..., HttpResponse | None], str, str]
 BUTTON = "_event"
 COUNTS = ("retry_count", "deliveries")
 
@@ -28,23 +38,25 @@ COUNTS = ("retry_count", "deliveries")
 @admin.register(Job)
 class JobAdmin(JobRowsAdmin):
     id_field = "id"
-    list_display = (
-        "xid",
-        "stands",
-        "subscription",
-        "priority",
-        "retries",
-        "due",
+    list_display = ("xid", "stands", "subscription", "priority", "retries", "due", "brief")
+    list_filter = (
+        StateFilter,
+        ReasonFilter,
+        MadeFilter,
+        ChannelFilter,
+        ConsumerFilter,
+        KeyFilter,
     )
-    list_filter = (StateFilter, ReasonFilter, ChannelFilter, ConsumerFilter)
     search_fields = ("id",)
     fieldsets = (
-        (None, {"fields": ("xid", "id", "state", "reason", "last_error", "holder")}),
+        (None, {"fields": ("xid", "id", "stands", "why", "last_error", "holder")}),
         ("Duty", {"fields": ("subscription_link", "key", "priority", "incremental_timeout")}),
         ("So far", {"fields": ("created", "due", "claimed", *COUNTS)}),
     )
     readonly_fields = (
         "xid",
+        "stands",
+        "why",
         "last_error",
         "holder",
         "subscription_link",
@@ -52,6 +64,9 @@ class JobAdmin(JobRowsAdmin):
         "due",
         "claimed",
     )
+
+    def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
+        return selecting.window(settings().DATABASE, asking.jobs(request.GET), span)
 
     @admin.display(description="available at")
     def due(self, job: Job) -> str:
@@ -69,6 +84,18 @@ class JobAdmin(JobRowsAdmin):
     def created(self, job: Job) -> str:
         return looks.moment(ids.time_of(job.id))
 
+    @admin.display(description="why it waits")
+    def why(self, job: Job) -> str:
+        """As `pulljobs explain` says it."""
+        if job.state != State.QUEUED:
+            return looks.NOTHING
+        said = " ".join(reason.text for reason in explain.reasons(job))
+        before = explain.position(job)
+        if before is None:
+            return said
+        more = " or more" if before >= explain.POSITION_CAP else ""
+        return f"{said} {before:,}{more} jobs of its consumer come before it."
+
     def get_actions(  # type: ignore[override]  # stubs want unbound functions
         self, request: HttpRequest, action_location: Enum | None = None
     ) -> dict[str, Action]:
@@ -78,14 +105,33 @@ class JobAdmin(JobRowsAdmin):
         """
         if action_location is not None and action_location.name == "CHANGE_FORM":
             return {}
-        return {
-            event.value: (
-                partial(_act, event),
-                event.value,
-                str(operations.OPERATIONS[event].label),
-            )
+        offered = [
+            (event, operations.OPERATIONS[event])
             for event in operations.offered(request, request.GET.get("state"))
+        ]
+        return {
+            one.word: (partial(_act, event), one.word, str(one.label)) for event, one in offered
         }
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        own = [
+            path("all/<str:word>/", view(partial(manyjobs.page, self)), name="pulljobs_job_all"),
+            path("payload/<int:id>/", view(self.payload), name="pulljobs_job_payload"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def payload(self, request: HttpRequest, id: int) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return payloads.sent(request, id)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        context = {"for_all": manyjobs.links(request)}
+        response: HttpResponse = super().changelist_view(request, context | (extra_context or {}))
+        return response
 
     def change_view(
         self,
@@ -99,29 +145,33 @@ class JobAdmin(JobRowsAdmin):
         job = self.get_object(request, object_id)
         if job is None:
             return super().change_view(request, object_id, form_url, extra_context)
-        context = {
-            "subtitle": self.xid(job),
-            "message": looks.message_of(job),
-            "history": looks.history_of(job.id),
+        context = self.about(job) | {
             "buttons": [
-                (event.value, operations.OPERATIONS[event].label)
-                for event in operations.offered(request, job.state)
+                operations.OPERATIONS[event] for event in operations.offered(request, job.state)
             ],
         }
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
     def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
         """The state may have changed since the page was made: then that is told."""
-        pressed = request.POST[BUTTON]
-        if pressed not in operations.offered(request, None):
+        event = operations.BY_WORD.get(request.POST[BUTTON])
+        if event not in operations.offered(request, None) or event is None:
             raise PermissionDenied
-        operations.perform(request, Event(pressed), [job_id])
+        if event is Event.RESCHEDULE:
+            return manyjobs.asking_when([job_id])
+        operations.perform(request, event, [job_id])
         if Job.objects.using(settings().DATABASE).filter(id=job_id).exists():
             return HttpResponseRedirect(request.get_full_path())
         return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
 
 
-def _act(event: Event, admin: JobAdmin, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+def _act(
+    event: Event, admin: JobAdmin, request: HttpRequest, queryset: QuerySet[Job]
+) -> HttpResponse | None:
     """On the rows that were selected, also on those that have left the list's filter since."""
     selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
-    operations.perform(request, event, [int(id) for id in selected if id.isdecimal()])
+    jobs = [int(id) for id in selected if id.isdecimal()]
+    if event is Event.RESCHEDULE:
+        return manyjobs.asking_when(jobs)
+    operations.perform(request, event, jobs)
+    return None

@@ -1,63 +1,22 @@
-"""How a job, its message and its past are shown."""
+"""How values are shown that several pages show."""
 
-import codecs
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from django.db.models import BinaryField, F, Func, IntegerField, QuerySet
 from django.urls import reverse
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 from django.utils.timezone import localtime
 
-from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Message, Node
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
+from pulljobs.storage.backlog import Backlog
 
-SHOWN_BYTES: Final = 4_000
-SHOWN_BINARY_BYTES: Final = 256
-SHOWN_SETTLEMENTS: Final = 20
 NOTHING: Final = "-"
-
-
-class ShownMessage(NamedTuple):
-    xid: str
-    client_message_id: str | None
-    published_at: datetime
-    content_type: str
-    headers: dict[str, str]
-    size: int
-    text: str | None
-    """The beginning of the payload; None: it is no text, see `hex`."""
-    hex: str
-    cut: bool
-
-
-def message_of(job: Job | ArchivedJob) -> ShownMessage | None:
-    """None: its partition was dropped."""
-    message = _messages().filter(pk=job.message_id).first()
-    if message is None:
-        return None
-    head = bytes(message.head)
-    text = _text(head, whole=message.size <= SHOWN_BYTES)
-    return ShownMessage(
-        ids.encode(message.pk),
-        message.client_message_id,
-        message.published_at,
-        message.content_type,
-        message.headers,
-        message.size,
-        text,
-        head[:SHOWN_BINARY_BYTES].hex(" "),
-        message.size > (SHOWN_BINARY_BYTES if text is None else SHOWN_BYTES),
-    )
-
-
-def history_of(job_id: int) -> QuerySet[ArchivedJob]:
-    """Its last settlements; ordered by no index, so that they are found by the job's."""
-    rows = ArchivedJob.objects.using(settings().DATABASE).filter(job_id=job_id)
-    return rows.order_by("-settled_at")[:SHOWN_SETTLEMENTS]
+BRIEF: Final = 80
+UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
@@ -73,7 +32,10 @@ def node_of(row: Lease | ArchivedJob) -> Node | None:
 
 
 def preformatted(text: Any) -> SafeString | str:
-    return format_html('<pre class="pulljobs">{}</pre>', text) if text else NOTHING
+    """Those who use a keyboard can scroll it."""
+    if not text:
+        return NOTHING
+    return format_html('<pre class="pulljobs" tabindex="0">{}</pre>', text)
 
 
 def moment(at: datetime | None) -> str:
@@ -85,22 +47,31 @@ def state_of(job: Job | ArchivedJob) -> str:
     return f"{job.state}, {job.get_reason_display()}" if job.reason else job.state
 
 
+def badge(job: Job | ArchivedJob) -> SafeString:
+    return format_html(
+        '<span class="pulljobs-badge pulljobs-{}">{}</span>', job.state.lower(), state_of(job)
+    )
+
+
 def consumer_link(consumer: Consumer) -> SafeString:
     url = reverse("admin:pulljobs_consumer_change", args=[consumer.pk])
     return format_html('<a href="{}">{} / {}</a>', url, consumer.channel, consumer)
 
 
-def _messages() -> QuerySet[Any]:
-    head = Func(F("payload"), 1, SHOWN_BYTES, function="substring", output_field=BinaryField())
-    size = Func(F("payload"), function="octet_length", output_field=IntegerField())
-    return (
-        Message.objects.using(settings().DATABASE).defer("payload").annotate(head=head, size=size)
-    )
+def first_line(error: str | None) -> str:
+    return Truncator((error or "").partition("\n")[0]).chars(BRIEF) or NOTHING
 
 
-def _text(head: bytes, *, whole: bool) -> str | None:
-    """None where it is no text; a character that the cut went through is left out."""
-    try:
-        return codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
-    except UnicodeDecodeError:
-        return None
+def duration(seconds: float | None) -> str:
+    """In the largest unit of which there are two, such as 90 s or 3 h."""
+    if seconds is None:
+        return NOTHING
+    for size, unit in UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def count(number: int, backlog: Backlog) -> str:
+    """Marked where there may be more."""
+    return f"{number:,}+" if number >= backlog.cap else f"{number:,}"

@@ -1,44 +1,56 @@
 """What an operator may do to jobs: the events of the table that are an operator's."""
 
-from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import ids, operating
-from pulljobs.conf import settings
-from pulljobs.models import Job
-from pulljobs.operating import Outcome
-from pulljobs.states import TRANSITIONS, Event, State
+from pulljobs import auditing, ids
+from pulljobs.models import AuditEntry
+from pulljobs.states import TRANSITIONS, Event
 
 
 class Operation(NamedTuple):
+    word: str
     label: Any
+    explained: Any
     permission: str
-    run: Callable[[list[int], str], Outcome]
-    """With ids of jobs and the name of the user."""
 
 
 OPERATIONS: Final = {
     Event.REDRIVE: Operation(
-        _("Requeue what is dead (redrive)"),
-        "pulljobs.change_job",
-        lambda jobs, user: operating.redrive(jobs),
+        "redrive",
+        _("Redrive"),
+        _("Queues what is dead again, as new: no retries counted, no error."),
+        "pulljobs.redrive_job",
+    ),
+    Event.RELEASE: Operation(
+        "requeue",
+        _("Requeue"),
+        _("Takes what is in flight from who holds it; it waits again, and nothing is charged."),
+        "pulljobs.requeue_job",
+    ),
+    Event.RESCHEDULE: Operation(
+        "reschedule",
+        _("Reschedule"),
+        _("Changes when what waits is due."),
+        "pulljobs.reschedule_job",
     ),
     Event.KILL: Operation(
+        "kill",
         _("Kill"),
-        "pulljobs.change_job",
-        lambda jobs, user: operating.kill(jobs, by=user),
+        _("Ends what waits or runs; a handler that runs it finds its lease lost."),
+        "pulljobs.kill_job",
     ),
     Event.DELETE: Operation(
-        _("Delete what is dead (its history stays)"),
+        "delete",
+        _("Delete"),
+        _("Forgets what is dead; its history stays."),
         "pulljobs.delete_job",
-        lambda jobs, user: operating.delete(jobs),
     ),
 }
+BY_WORD: Final = {operation.word: event for event, operation in OPERATIONS.items()}
 
 
 def offered(request: HttpRequest, state: str | None) -> list[Event]:
@@ -51,36 +63,27 @@ def offered(request: HttpRequest, state: str | None) -> list[Event]:
     ]
 
 
-def perform(request: HttpRequest, event: Event, jobs: Iterable[int]) -> None:
+def perform(request: HttpRequest, event: Event, jobs: list[int]) -> None:
     """Do it to each job that is in a state for it, and tell of each what became of it."""
-    outcome = OPERATIONS[event].run(list(jobs), request.user.get_username())
-    if outcome.done:
-        LogEntry.objects.log_actions(
-            request.user.pk or 0,
-            [Job(id=id) for id in outcome.done],
-            CHANGE,
-            str(event),
-        )
-        messages.success(request, f"{event}: {_listed(outcome.done)}.")
-    for reason, refused in _refusals(event, outcome.refused).items():
-        messages.warning(request, f"{event} left alone {_listed(refused)}: {reason}.")
+    entry = auditing.act(event, jobs, by=request.user.get_username())
+    tell(request, entry)
 
 
-def _refusals(event: Event, refused: list[int]) -> dict[str, list[int]]:
-    """Jobs by why nothing was done to them."""
-    found = Job.objects.using(settings().DATABASE).filter(id__in=refused)
-    now = dict(found.values_list("id", "state"))
+def tell(request: HttpRequest, entry: AuditEntry) -> None:
+    """What became of each of few jobs."""
+    word = OPERATIONS[Event(entry.act)].word
+    for batch in entry.batches.all():
+        if batch.done:
+            messages.success(request, f"{word}: {_listed(batch.done)}.")
+        for reason, refused in _by_reason(batch.refused).items():
+            messages.warning(request, f"{word} left alone {_listed(refused)}: {reason}.")
+
+
+def _by_reason(refused: dict[str, str]) -> dict[str, list[int]]:
     reasons: dict[str, list[int]] = {}
-    for id in refused:
-        reasons.setdefault(_why_not(event, now.get(id)), []).append(id)
+    for id, reason in refused.items():
+        reasons.setdefault(reason, []).append(int(id))
     return reasons
-
-
-def _why_not(event: Event, state: str | None) -> str:
-    if state is None:
-        return "it is no live job any more (delivered or deleted)"
-    sources = " or ".join(source for source in State if source in TRANSITIONS[event].sources)
-    return f"it is {state}, and {event} is for {sources}"
 
 
 def _listed(jobs: list[int]) -> str:

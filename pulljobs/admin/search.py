@@ -5,14 +5,17 @@ from django.db.models import Q
 from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Publication
+from pulljobs.storage.published import NUL
 
 LARGEST_ID = 2**63 - 1
+MOST = 1_000
+"""Rows that one search brings."""
 HELP = "Job id or message id (number or xid), or the client's message id."
 
 
 def matching(term: str, job_field: str) -> Q:
     """Jobs whose id it is, and jobs of the message whose id it is."""
-    term = term.strip()
+    term = term.replace(NUL, "").strip()
     numbers = _numbers(term)
     return Q((f"{job_field}__in", numbers)) | Q(message_id__in=[*numbers, *_messages(term)])
 

@@ -40,16 +40,16 @@ class Selection(NamedTuple):
         return (
             row["state"] in self.states
             and (self.consumer_ids is None or row["consumer_id"] in self.consumer_ids)
-            and self.reason in (None, row["reason"])
-            and self.key in (None, row["key"])
+            and (self.reason is None or row["reason"] == self.reason)
+            and (self.key is None or row["key"] == self.key)
             and self.first <= row["id"] <= self.last
         )
 
 
 def window(using: str, selection: Selection, span: Span) -> Window:
-    """The next that are meant. First as many rows are read as jobs are wanted, then the full scan."""
+    """The next that are meant. No more rows than are wanted are read at first."""
     if selection.among is not None:
-        return merged([_among(selection.among, span)], span)
+        return merged([chosen(selection.among, span)], span)
     span = _within(selection, span)
     found = merged(list(_runs(using, selection, span.narrow(span.wanted + 1))), span)
     if found.beyond is None or len(found.ids) >= span.wanted:
@@ -57,7 +57,8 @@ def window(using: str, selection: Selection, span: Span) -> Window:
     return merged(list(_runs(using, selection, span)), span)
 
 
-def _among(ids: Iterable[int], span: Span) -> Run:
+def chosen(ids: Iterable[int], span: Span) -> Run:
+    """Those that somebody named, found already."""
     return Run([id for id in ids if span.leads_to(id)], None)
 
 

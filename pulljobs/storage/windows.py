@@ -1,4 +1,4 @@
-"""Rows in the order of their ids, a window at a time: none reads more than so many, found or not."""
+"""Rows in the order of their ids, a window at a time: it reads so many at most, found or not."""
 
 from collections.abc import Sequence
 from itertools import chain

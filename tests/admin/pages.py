@@ -45,6 +45,6 @@ def rows(text: str) -> list[str]:
 
 def offered(text: str) -> set[str]:
     """Actions of a list, or buttons of a job."""
-    return set(re.findall(r'<option value="(redrive|kill|delete)"', text)) | set(
+    return set(re.findall(r'<option value="(redrive|requeue|reschedule|kill|delete)"', text)) | set(
         re.findall(r'name="_event" value="(\w+)"', text)
     )

@@ -48,20 +48,20 @@ def test_empty_lists_render(model: str, operator: Client) -> None:
 
 @pytest.mark.parametrize(
     ("model", "query"),
-    [*product(["job", "archivedjob"], QUERIES), ("archivedjob", {"days": "7"})],
+    [*product(["job", "archivedjob"], QUERIES), ("archivedjob", {"age": "7d"})],
     ids=str,
 )
 def test_lists_neither_count_nor_group(
     model: str, query: dict[str, str], operator: Client, consumer: Consumer
 ) -> None:
-    """Nothing of COUNT, DISTINCT, OFFSET on jobs or archive, and never without a LIMIT."""
+    """Nothing of COUNT, DISTINCT, OFFSET on jobs or archive, and never without an end."""
     for state in State:
         JobFactory.create(state=state, consumer=consumer)
     tables = re.compile(r"pulljobs_(job|archived_job)\b")
     for sql in queries(operator, listing(model), query):
         if tables.search(sql):
             assert not re.search(r"\b(COUNT|DISTINCT|OFFSET|MIN|MAX)\b", sql), sql
-            assert "LIMIT 101" in sql
+            assert re.search(r"LIMIT \d+|\.\"id\" IN \(\d", sql), sql
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
@@ -164,7 +164,7 @@ def test_a_dead_job_s_page_shows_its_error_and_its_past(
     job = JobFactory.create(state=State.DEAD, consumer=consumer)
     text = read(operator, page("job", job.id))
     archived = ArchivedJob.objects.get(job_id=job.id)
-    assert '<pre class="pulljobs">bad</pre>' in text
+    assert '<pre class="pulljobs" tabindex="0">bad</pre>' in text
     assert page("archivedjob", archived.pk) in text
 
 
@@ -180,12 +180,13 @@ def test_an_archived_job_s_page(state: State, operator: Client, consumer: Consum
 @pytest.mark.parametrize(
     ("payload", "shown", "cut"),
     [
-        (b"", '<pre class="pulljobs"></pre>', False),
-        (b"\xff\x00", "ff 00", False),
-        (b"\xff" * 257, "ff " * 255 + "ff<", True),
-        (b"a" + "ü".encode() * 5_000, "aü", True),
-        (b"a" * 4_000, "a" * 4_000, False),
-        (b"a" * 3_999 + b"\xc3", "61 61", True),
+        (b"", 'aria-label="Payload"></pre>', False),
+        (b"\xff\x00a<", "00000000  ff 00 61 3c", False),
+        (b"\xff" * 513, "000001f0  " + "ff " * 15 + "ff", True),
+        (b"a" + "ü".encode() * 40_000, "aü", True),
+        (b"a" * 65_536, "a" * 65_536, False),
+        (b"a" * 65_535 + b"\xc3", "61 61", True),
+        (b"a\x00b", "61 00 62", False),
     ],
 )
 def test_payloads_are_shown_safely(

@@ -1,0 +1,145 @@
+"""A message as it is shown: by its content type, and so that nothing in it is ever run."""
+
+import codecs
+import json
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from django.db.models import BinaryField, F, Func, IntegerField, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.models import ArchivedJob, Job, Message
+
+SHOWN_BYTES: Final = 64 * 1024
+SHOWN_BINARY_BYTES: Final = 512
+A_LINE: Final = 16
+COLUMNS: Final = (
+    "client_message_id",
+    "key",
+    "published_at",
+    "content_type",
+    "headers",
+)
+IMAGES: Final = {
+    "image/png": b"\x89PNG",
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/gif": b"GIF8",
+    "image/webp": b"RIFF",
+}
+"""What browsers draw and can't be made to run, with how it begins."""
+PAGE_POLICY: Final = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none';"
+    " form-action 'self'; frame-ancestors 'none'"
+)
+PAYLOAD_POLICY: Final = "default-src 'none'; sandbox"
+
+
+class ShownMessage(NamedTuple):
+    id: int
+    xid: str
+    client_message_id: str | None
+    key: str | None
+    published_at: datetime
+    content_type: str
+    headers: dict[str, str]
+    size: int
+    kind: str
+    """`JSON`, `text`, `image` or `binary`."""
+    text: str
+    """The payload, or its beginning: indented, as it is, or in hex."""
+    cut: bool
+
+
+def message_of(row: Job | ArchivedJob) -> ShownMessage | None:
+    """None: its partition was dropped."""
+    message = _messages().filter(pk=row.message_id).first()
+    if message is None:
+        return None
+    head = bytes(message.head)
+    kind, text = _shown(message.content_type, head, whole=message.size <= SHOWN_BYTES)
+    shown = SHOWN_BYTES if kind in {"JSON", "text"} else SHOWN_BINARY_BYTES
+    return ShownMessage(
+        message.pk,
+        ids.encode(message.pk),
+        message.client_message_id,
+        message.key,
+        message.published_at,
+        message.content_type,
+        message.headers,
+        message.size,
+        kind,
+        text,
+        message.size > shown,
+    )
+
+
+def sent(request: HttpRequest, message_id: int) -> HttpResponse:
+    """The payload itself: an image to be drawn, anything else only to be saved."""
+    message = Message.objects.using(settings().DATABASE).filter(pk=message_id).first()
+    if message is None:
+        raise Http404
+    payload = bytes(message.payload)
+    kind = _type(message.content_type)
+    drawn = _is_image(kind, payload) and "save" not in request.GET
+    response = HttpResponse(payload, kind if drawn else "application/octet-stream")
+    if not drawn:
+        response["Content-Disposition"] = f'attachment; filename="{ids.encode(message_id)}"'
+    response["Content-Security-Policy"] = PAYLOAD_POLICY
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _shown(content_type: str, head: bytes, *, whole: bool) -> tuple[str, str]:
+    if _is_image(_type(content_type), head):
+        return "image", _dump(head[:SHOWN_BINARY_BYTES])
+    text = _text(head, whole=whole)
+    if text is None:
+        return "binary", _dump(head[:SHOWN_BINARY_BYTES])
+    kind = _type(content_type)
+    if whole and (kind == "application/json" or kind.endswith("+json")):
+        return _indented(text)
+    return "text", text
+
+
+def _type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _is_image(kind: str, payload: bytes) -> bool:
+    """Both by what it is called and by how it begins."""
+    return kind in IMAGES and payload.startswith(IMAGES[kind])
+
+
+def _indented(text: str) -> tuple[str, str]:
+    try:
+        return "JSON", json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "text", text
+
+
+def _dump(data: bytes) -> str:
+    """Offset, hex and letters, as `hexdump -C` has it."""
+    lines = []
+    for start in range(0, len(data), A_LINE):
+        row = data[start : start + A_LINE]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<{A_LINE * 3}} {letters}")
+    return "\n".join(lines)
+
+
+def _messages() -> QuerySet[Any]:
+    head = Func(F("payload"), 1, SHOWN_BYTES, function="substring", output_field=BinaryField())
+    size = Func(F("payload"), function="octet_length", output_field=IntegerField())
+    rows = Message.objects.using(settings().DATABASE).only(*COLUMNS)
+    return rows.annotate(head=head, size=size)
+
+
+def _text(head: bytes, *, whole: bool) -> str | None:
+    """None where it is no text; a character that the cut went through is left out."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text

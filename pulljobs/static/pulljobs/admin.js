@@ -1,0 +1,8 @@
+// A page that tells of something under way looks again by itself; without JavaScript one reloads it.
+"use strict";
+const mark = document.querySelector("[data-pulljobs-refresh]");
+if (mark) {
+    const again = () => (document.hidden ? wait() : window.location.reload());
+    const wait = () => setTimeout(again, 1000 * Number(mark.dataset.pulljobsRefresh));
+    wait();
+}

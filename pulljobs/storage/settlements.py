@@ -1,0 +1,47 @@
+"""The archive, a window at a time: its rows by their ids, which tell when jobs were settled."""
+
+from typing import Final
+
+from pulljobs.models import ArchivedJob, Message
+from pulljobs.storage.selecting import Row, Selection, chosen
+from pulljobs.storage.windows import LARGEST_ID, Run, Span, Window, merged
+
+COLUMNS: Final = ("id", "consumer_id", "state", "reason", "message_id")
+SCANNED_FOR_A_KEY: Final = 2_000
+"""Keys are looked up with the messages."""
+
+
+def window(using: str, selection: Selection, span: Span) -> Window:
+    """The next settlements that are meant: here a selection's ids are those of settlements."""
+    if selection.among is not None:
+        return merged([chosen(selection.among, span)], span)
+    if selection.key is not None:
+        span = span.narrow(min(span.scanned, SCANNED_FOR_A_KEY))
+    first = span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
+    found = merged([_run(using, selection, first.narrow(first.wanted + 1))], span)
+    if found.beyond is None or len(found.ids) >= span.wanted:
+        return found
+    return merged([_run(using, selection, first)], span)
+
+
+def _run(using: str, selection: Selection, span: Span) -> Run:
+    rows = ArchivedJob.objects.using(using).filter(**span.lookup).order_by(span.order)
+    if selection.first:
+        rows = rows.filter(id__gte=selection.first)
+    seen: list[Row] = list(rows.values(*COLUMNS)[: span.scanned])
+    fitting = [row for row in seen if selection._replace(key=None).fits(row)]
+    if selection.key is not None:
+        named = _named(using, selection.key, [row["message_id"] for row in fitting])
+        fitting = [row for row in fitting if row["message_id"] in named]
+    reached = seen[-1]["id"] if len(seen) == span.scanned else None
+    return Run([row["id"] for row in fitting], reached)
+
+
+def _named(using: str, key: str, message_ids: list[int]) -> set[int]:
+    """Those of the messages that have that key."""
+    if not message_ids:
+        return set()
+    # The bounds keep it to the partitions of those days.
+    bounds = {"pk__gte": min(message_ids), "pk__lte": max(message_ids)}
+    rows = Message.objects.using(using).filter(pk__in=message_ids, key=key, **bounds)
+    return set(rows.values_list("pk", flat=True))
