@@ -1,10 +1,18 @@
 """For asgi.py: `application = with_pulls(get_asgi_application())`."""
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
+from weakref import ReferenceType
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.signals import request_finished, request_started
+from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
 
 from pulljobs.checks import sync_only_middleware
 
@@ -20,21 +28,73 @@ def with_pulls(application: Application) -> Application:
     """The application, to serve hundreds of pulls that linger, and thousands that come and go.
 
     Django starts a thread for every request, for signals and middleware that are synchronous, if
-    only in part. Those of Django take no time, so pulls, acks and renewals share one thread here,
-    which makes them several times cheaper. Middleware that is synchronous as a whole would hold
-    that thread until the answer: where there is some (a check names it), all stays as it is.
+    only in part. Those of Django take no time, so for pulls, acks and renewals its signals are sent
+    on the event loop and its middleware shares one thread, which makes them several times cheaper.
+    Middleware that is synchronous as a whole would hold that thread until the answer: where there
+    is some (a check names it), all stays as it is.
     """
     if sync_only_middleware():
         return application
+    pulls = _on_event_loop(application) if isinstance(application, ASGIHandler) else application
 
-    async def serve(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or not PULLS.search(scope["path"]):
             await application(scope, receive, send)
             return
         token = SyncToAsync.thread_sensitive_context.set(SHARED)
         try:
-            await application(scope, receive, send)
+            await (application if _others_listen() else pulls)(scope, receive, send)
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
 
     return serve
+
+
+def _on_event_loop(handler: ASGIHandler) -> Application:
+    """What the handler does with a request, but for the thread that it sends signals on."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        with suppress(RequestAborted), await handler.read_body(receive) as body:
+            set_script_prefix(get_script_prefix(scope))
+            request_started.send(sender=type(handler), scope=scope)
+            request, response = handler.create_request(scope, body)
+            if request is None:
+                await handler.send_response(response, send)
+            else:
+                response = await _unless_gone(_answer(handler, request, send), receive)
+            if response is None:
+                request_finished.send(sender=type(handler))
+            else:
+                response.close()
+
+    return serve
+
+
+async def _answer(handler: ASGIHandler, request: Any, send: Any) -> HttpResponseBase:
+    response: HttpResponseBase = await handler.run_get_response(request)
+    await handler.send_response(response, send)
+    return response
+
+
+async def _unless_gone(
+    answer: Coroutine[Any, Any, HttpResponseBase], receive: Any
+) -> HttpResponseBase | None:
+    """The answer, or None: it is cancelled when its client disconnects."""
+    answering = asyncio.create_task(answer)
+    # All that a server may say after the body is that the client is gone.
+    listening = asyncio.create_task(receive())
+    listening.add_done_callback(lambda _: answering.cancel())
+    try:
+        await asyncio.wait({answering})
+    finally:
+        answering.cancel()
+        listening.cancel()
+    return None if answering.cancelled() else answering.result()
+
+
+def _others_listen() -> bool:
+    """Whether signals around a request go to anybody but Django, who may count on a thread."""
+    signals = (request_started, request_finished)
+    heard = (entry[1] for signal in signals for entry in signal.receivers)
+    receivers = (one() if isinstance(one, ReferenceType) else one for one in heard)
+    return any(one is not None and not one.__module__.startswith("django.") for one in receivers)
