@@ -20,7 +20,7 @@ from weakref import WeakSet
 import psycopg
 from django.db import OperationalError, connections, transaction
 
-from pulljobs.sql import statement
+from pulljobs.sql import numbered, statement
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -100,8 +100,9 @@ def _execute(
     threshold = raw.prepare_threshold
     raw.prepare_threshold = 0 if prepare else None
     try:
-        with psycopg.Cursor(raw) as cursor:
-            cursor.execute(statement(name), params, binary=True)
+        text, names = numbered(statement(name))
+        with psycopg.RawCursor(raw) as cursor:
+            cursor.execute(text, [params[name] for name in names], binary=True)
             return cursor.fetchall() if cursor.description else []
     finally:
         raw.prepare_threshold = threshold
