@@ -2,12 +2,13 @@
 
 import io
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
 from django.core.management import call_command
+from django.core.signals import request_finished, request_started
 from django.db import connection
 from django.http import HttpRequest, HttpResponseBase
 from pytest_django import Settings
@@ -61,6 +62,32 @@ def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
         wait_until(lambda: lingering() == 0)
     settings.ASGI_APPLICATION = None
     assert check_middleware() == []
+
+
+def test_who_listens_to_the_signals_of_requests_has_a_thread(puller: Puller) -> None:
+    """Without one, whoever is synchronous there could not use the database."""
+    heard_on: list[str] = []
+
+    def hears(**said: object) -> None:
+        connection.ensure_connection()
+        connection.close()
+        heard_on.append(threading.current_thread().name)
+
+    with listening(hears):
+        assert puller.pull()["Result"] == []
+        wait_until(lambda: len(heard_on) == 2)
+
+
+@contextmanager
+def listening(hears: Callable[..., None]) -> Iterator[None]:
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.connect(hears)
+    try:
+        yield
+    finally:
+        for signal in signals:
+            signal.disconnect(hears)
 
 
 def test_a_site_that_is_not_wrapped_gets_its_threads_back(
