@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from pulljobs import ids, outcomes
@@ -9,7 +10,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Job
 from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
-from pulljobs.storage import dead, jobs, listen, nodes, partitions, scheduled
+from pulljobs.storage import dead, jobs, lake, listen, nodes, partitions, scheduled
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.rows import Stats
 
@@ -140,13 +141,18 @@ class Upkeep(NamedTuple):
 
 
 def maintain() -> Upkeep:
-    """Make partitions ahead; drop what is older than the retention, if one is set."""
+    """Make partitions ahead; drop what is older than the retention, if one is set.
+
+    Where there is a lake, only what was verified to be there: see `pulljobs lake verify`.
+    """
     using, now = settings().DATABASE, settings()
     made = partitions.make_ahead(using, now.PARTITIONS_AHEAD)
     nodes.forget_waits(using)
     if now.RETENTION is None:
         return Upkeep(made, [])
-    dropped = partitions.drop_before(using, now.RETENTION)
+    copied = partial(lake.copied, using, now.LAKE, now.RETENTION) if now.LAKE else None
+    dropped = partitions.drop_before(using, now.RETENTION, copied)
+    lake.dropped(using, now.LAKE, dropped)
     partitions.forget_publications(using, now.RETENTION)
     scheduled.forget(using, now.RETENTION)
     nodes.forget(using, now.RETENTION)

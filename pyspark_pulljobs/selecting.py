@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from io import RawIOBase
+from io import BufferedReader, RawIOBase
 from typing import Any, Final
 
 import psycopg
@@ -33,7 +33,7 @@ def _by_adbc(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch
 def _by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     text = f"COPY ({query}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
     with closing(connect(dsn)) as connection, connection.cursor().copy(text.encode()) as copy:
-        source = pa.PythonFile(_Stream(copy), mode="r")
+        source = pa.PythonFile(BufferedReader(_Stream(copy), BLOCK_BYTES), mode="r")
         try:
             reader = csv.open_csv(source, *_as_postgres_writes(schema))
         except pa.ArrowInvalid as error:

@@ -90,7 +90,10 @@ class Table:
 
     def frame(self, spark: "SparkSession", days: Collection[date] | None = None) -> "DataFrame":
         """Its rows, of these days: the files of the log, whatever else lies beside them."""
-        paths = [f"{self.location}/{held.path}" for held in self.held(days)]
+        return self.frame_of(spark, self.held(days))
+
+    def frame_of(self, spark: "SparkSession", files: Iterable[Held]) -> "DataFrame":
+        paths = [f"{self.location}/{held.path}" for held in files]
         if not paths:
             return spark.createDataFrame([], self.spark_schema())
         reader = spark.read.schema(self.spark_schema()).option("basePath", self.location)

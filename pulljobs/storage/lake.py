@@ -1,18 +1,22 @@
 """The ledger of the lake: runs of the export, and days that were verified."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import date, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any, Final, NamedTuple
 
 import psycopg
 from django.db import connections, transaction
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from psycopg import ClientCursor
 
 from pulljobs.errors import LakeError
-from pulljobs.models import LakeRun
+from pulljobs.models import LakeDay, LakeRun
 from pulljobs.sql import statement
+from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 
 LOCK: Final = 0x6C616B65  # "lake"
@@ -129,6 +133,57 @@ def end(using: str, done: LakeRun, rows: Mapping[str, int], size: int) -> None:
     LakeRun.objects.using(using).filter(pk=done.pk, state=LakeRun.State.OPEN).update(
         state=LakeRun.State.DONE, done_at=Now(), rows=dict(rows), bytes=size
     )
+
+
+def settled_high(using: str, location: str) -> int:
+    """The end of the last window that is done; 0: there is none."""
+    runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
+    return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
+
+
+def verified(using: str, location: str, found: LakeDay) -> None:
+    """Remember that a day is the same here and there, but for later transactions."""
+    LakeDay.objects.using(using).update_or_create(
+        location=location,
+        table=found.table,
+        day=found.day,
+        defaults={
+            "high_xid": found.high_xid,
+            "rows": found.rows,
+            "checksum": found.checksum,
+            "verified_at": Now(),
+        },
+    )
+
+
+def doubted(using: str, location: str, table: str, day: date) -> None:
+    """Forget that a day was the same: it is not."""
+    LakeDay.objects.using(using).filter(
+        location=location, table=table, day=day, dropped_at=None
+    ).delete()
+
+
+def copied(using: str, location: str, retention: timedelta, partition: Partition) -> int | None:
+    """The transaction before which the lake has the partition, verified; None: it is to stay.
+
+    What was restored stays for another retention.
+    """
+    days = _days(using, location, [partition]).exclude(restored_at__gt=Now() - retention)
+    return days.values_list("high_xid", flat=True).first()
+
+
+def dropped(using: str, location: str, partitions: Iterable[Partition]) -> None:
+    _days(using, location, partitions).update(dropped_at=Now(), restored_at=None)
+
+
+def restored(using: str, location: str, partitions: Iterable[Partition]) -> None:
+    _days(using, location, partitions).update(dropped_at=None, restored_at=Now())
+
+
+def _days(using: str, location: str, partitions: Iterable[Partition]) -> QuerySet[LakeDay]:
+    known = [Q(table=partition.table, day=partition.day) for partition in partitions]
+    days = LakeDay.objects.using(using).filter(location=location.rstrip("/"))
+    return days.filter(reduce(or_, known)) if known else days.none()
 
 
 def bound(using: str, name: str, params: Mapping[str, Any]) -> str:

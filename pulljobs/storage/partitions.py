@@ -19,7 +19,24 @@ from pulljobs.storage.statements import Row
 
 logger = logging.getLogger("pulljobs.storage")
 
-PARTITIONED: Final = ("pulljobs_message", "pulljobs_archived_job")
+XIDS: Final[dict[str, tuple[str, LiteralString]]] = {
+    "pulljobs_message": ("published_xid", "bigint"),
+    "pulljobs_archived_job": ("settled_xid", "xid8"),
+}
+"""The column, and its type, of the transaction that wrote a row."""
+PARTITIONED: Final = tuple(XIDS)
+LOCK_PARENT: Final = "LOCK TABLE {parent} IN ACCESS EXCLUSIVE MODE"
+LOCK_DEFAULT: Final = "LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE"
+ONE_MAKER: Final = "LOCK TABLE ONLY {parent} IN SHARE UPDATE EXCLUSIVE MODE"
+CROWDED: Final = "SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high})"
+CREATE: Final = (
+    "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))"
+)
+MOVE: Final = (
+    "WITH moved AS (DELETE FROM {default} WHERE id >= {low} AND id < {high} RETURNING *)"
+    " INSERT INTO {name} SELECT * FROM moved"
+)
+ATTACH: Final = "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})"
 LOCK_TIMEOUT: Final = timedelta(seconds=1)
 ATTEMPTS: Final = 10
 
@@ -37,6 +54,10 @@ class Partition(NamedTuple):
         """Lowest id of the day, lowest id of the next."""
         start = datetime.combine(self.day, time(), UTC)
         return ids.first_of(start), ids.first_of(start + timedelta(days=1))
+
+
+Copied = Callable[[Partition], int | None]
+"""The transaction before which all of a partition is elsewhere, too; None: who knows."""
 
 
 def existing(using: str, table: str) -> list[Partition]:
@@ -65,14 +86,27 @@ def make_ahead(using: str, days: int) -> list[Partition]:
     return made
 
 
-def drop_before(using: str, age: timedelta) -> list[Partition]:
-    """Drop the partitions that are wholly older and hold nothing that a live job needs."""
+def drop_before(using: str, age: timedelta, copied: Copied | None = None) -> list[Partition]:
+    """Drop the partitions that are wholly older and hold nothing that a live job needs.
+
+    With `copied`, only those of which it knows that a copy is elsewhere.
+    """
+    dropped = []
+    for partition in older(using, age):
+        high_xid = copied(partition) if copied else None
+        if (copied is None or high_xid is not None) and drop(using, partition, high_xid):
+            dropped.append(partition)
+    return dropped
+
+
+def older(using: str, age: timedelta) -> list[Partition]:
+    """The partitions that are wholly older."""
     [(now,)] = _query(using, sql.SQL("SELECT clock_timestamp()"))
     return [
         partition
         for table in PARTITIONED
         for partition in existing(using, table)
-        if partition.bounds[1] <= ids.first_of(now - age) and _dropped(using, partition)
+        if partition.bounds[1] <= ids.first_of(now - age)
     ]
 
 
@@ -101,10 +135,61 @@ def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
     )
 
 
+def fill(using: str, partition: Partition, load: Callable[[str], int]) -> int:
+    """Make a day that is not there out of what `load` puts into the table of that name; its count.
+
+    Nobody sees it, or waits for it, before it is whole. ValueError if the day, or any row of it,
+    is there.
+    """
+    if partition in existing(using, partition.table):
+        raise ValueError(f"{partition.name} is there.")
+    names = _names(partition)
+    with transaction.atomic(using=using):
+        # One that was cut off may have left it.
+        _query(using, sql.SQL("DROP TABLE IF EXISTS {name}").format(**names))
+        _query(using, sql.SQL(CREATE).format(**names))
+    count = load(partition.name)
+    if not _patiently(using, lambda: _attached_whole(using, partition)):
+        raise ValueError(f"Some rows of {partition.name} are there, in the default partition.")
+    return count
+
+
+def _attached_whole(using: str, partition: Partition) -> bool:
+    """False: the default partition has rows of that day."""
+    names = _names(partition)
+
+    def do(text: LiteralString) -> list[Row]:
+        return _query(using, sql.SQL(text).format(**names))
+
+    do(ONE_MAKER)
+    do(LOCK_DEFAULT)
+    [(crowded,)] = do(CROWDED)
+    if not crowded:
+        do(ATTACH)
+    return not crowded
+
+
 def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
     """False, and nothing done: there is something to move, or somebody else was faster."""
+    names = _names(partition)
+
+    def do(text: LiteralString) -> list[Row]:
+        return _query(using, sql.SQL(text).format(**names))
+
+    do(LOCK_PARENT if moving else ONE_MAKER)
+    do(LOCK_DEFAULT)
+    [(crowded,)] = do(CROWDED)
+    if (crowded and not moving) or partition in existing(using, partition.table):
+        return False
+    do(CREATE)
+    do(MOVE)
+    do(ATTACH)
+    return True
+
+
+def _names(partition: Partition) -> dict[str, sql.Composable]:
     low, high = partition.bounds
-    names = {
+    return {
         "name": sql.Identifier(partition.name),
         "parent": sql.Identifier(partition.table),
         "default": sql.Identifier(f"{partition.table}_default"),
@@ -112,33 +197,18 @@ def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
         "high": sql.Literal(high),
     }
 
-    def do(text: LiteralString) -> list[Row]:
-        return _query(using, sql.SQL(text).format(**names))
 
-    if moving:
-        do("LOCK TABLE {parent} IN ACCESS EXCLUSIVE MODE")
-    else:
-        do("LOCK TABLE ONLY {parent} IN SHARE UPDATE EXCLUSIVE MODE")  # one maker at a time
-    do("LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE")
-    [(crowded,)] = do("SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high})")
-    if (crowded and not moving) or partition in existing(using, partition.table):
-        return False
-    do("CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))")
-    do(
-        "WITH moved AS (DELETE FROM {default} WHERE id >= {low} AND id < {high} RETURNING *)"
-        " INSERT INTO {name} SELECT * FROM moved"
-    )
-    do("ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})")
-    return True
+def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
+    """False: a live job needs it, seen before or, by a late publish, after the detach.
 
-
-def _dropped(using: str, partition: Partition) -> bool:
-    """False: a live job needs it, seen before or, by a late publish, after the detach."""
+    With `high_xid` it is also false where that or a later transaction wrote to it: what went
+    elsewhere before is not all of it.
+    """
     names = {"name": sql.Identifier(partition.name), "parent": sql.Identifier(partition.table)}
 
     def work() -> bool:
         _query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
-        if _needed(using, partition):
+        if _needed(using, partition) or _written_since(using, partition, high_xid):
             transaction.set_rollback(True, using=using)
             return False
         _query(using, sql.SQL("DROP TABLE {name}").format(**names))
@@ -157,21 +227,38 @@ def _needed(using: str, partition: Partition) -> bool:
     return bool(needed)
 
 
+def _written_since(using: str, partition: Partition, high_xid: int | None) -> bool:
+    if high_xid is None:
+        return False
+    text = "SELECT EXISTS (SELECT FROM {name} WHERE {xid} >= {high}::text::{kind})"
+    column, kind = XIDS[partition.table]
+    names = {
+        "name": sql.Identifier(partition.name),
+        "xid": sql.Identifier(column),
+        "high": sql.Literal(high_xid),
+        "kind": sql.SQL(kind),
+    }
+    [(found,)] = _query(using, sql.SQL(text).format(**names))
+    return bool(found)
+
+
 def _patiently(using: str, work: Callable[[], bool]) -> bool:
     """Do the work in a transaction that waits for locks only shortly; again while it meets them."""
-    timeout = sql.SQL("SET LOCAL lock_timeout = {}").format(
-        sql.Literal(int(LOCK_TIMEOUT.total_seconds() * 1000))
-    )
     for left in reversed(range(ATTEMPTS)):
         try:
             with transaction.atomic(using=using):
-                _query(using, timeout)
+                _query(using, _short_wait())
                 return work()
         except OperationalError as error:
             if not left or not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
                 raise
             logger.info("Partitions: somebody holds the lock; trying again.")
     return False
+
+
+def _short_wait() -> sql.Composable:
+    milliseconds = int(LOCK_TIMEOUT.total_seconds() * 1000)
+    return sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(milliseconds))
 
 
 def _query(using: str, text: sql.Composable) -> list[Row]:

@@ -1,0 +1,141 @@
+"""Publishing files, or whatever else Spark reads, as messages of a channel."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pulljobs import telemetry
+from pulljobs.conf import Settings, settings
+from pulljobs.drafts import JSON
+from pulljobs.errors import ConfigurationError
+from pulljobs.models import BulkPublish
+from pulljobs.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS: Final = {
+    ".parquet": "parquet",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".orc": "orc",
+    ".txt": "text",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a publish goes, and how."""
+
+    channel: str
+    consumer: str | None = None
+    """The only one; None: each of the channel."""
+    producer: str | None = None
+    mode: str = "atomic"
+    on_bad_row: str = "stop"
+
+    def options(self, publish_id: str) -> dict[str, str]:
+        """Of a write in this project: its database, and the bounds that its settings have."""
+        given = {
+            "channel": self.channel,
+            "consumer": self.consumer,
+            "producer": self.producer,
+            "mode": self.mode,
+            "onBadRow": self.on_bad_row,
+            "publishId": publish_id,
+        }
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return {"dsn": session.dsn(), **bounds(settings()), **chosen}
+
+
+def bounds(of: Settings) -> dict[str, str]:
+    """The settings that bound messages, as options."""
+    return {
+        "maxPayloadBytes": str(of.MAX_PAYLOAD_BYTES),
+        "maxHeaders": str(of.MAX_HEADERS),
+        "maxHeaderBytes": str(of.MAX_HEADER_BYTES),
+        "dedupeWindow": str(of.DEDUPE_WINDOW.total_seconds()),
+    }
+
+
+def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPublish, bool]:
+    """The ledger's row, and whether it was done before; while this runs nobody cleans it up."""
+    before = _done(publish_id)
+    if before is None:
+        options = target.options(publish_id)
+        with _guarded(options):
+            writing = frame.write.format("pulljobs").mode("append").options(**options)
+            writing.option("guarded", "true").save()
+    done = before or BulkPublish.objects.using(settings().DATABASE).get(publish_id=publish_id)
+    if before is None:
+        telemetry.emit(telemetry.JobsPublished(target.channel, done.messages, done.jobs))
+    return done, before is not None
+
+
+def read(spark: "SparkSession", paths: Sequence[str], *, whole: bool = False) -> "DataFrame":
+    """The rows of files of one format, known by their suffix.
+
+    With `whole`, or where the payload is no text, it is published as JSON.
+    """
+    from pyspark.sql import functions, types
+
+    formats = {FORMATS.get(Path(path).suffix) for path in paths}
+    if len(formats) != 1 or None in formats:
+        known = " ".join(FORMATS)
+        raise ConfigurationError(f"Files must be of one of these formats: {known}, and all alike.")
+    [kind] = formats
+    reader = spark.read.option("header", "true") if kind == "csv" else spark.read
+    frame = reader.load(list(paths), format=kind)
+    if kind == "text":
+        return frame.withColumnRenamed("value", "payload")
+    if whole:
+        payload = functions.to_json(functions.struct("*")).alias("payload")
+        return frame.select(payload, functions.lit(JSON).alias("content_type"))
+    if "payload" in frame.columns and isinstance(
+        frame.schema["payload"].dataType, types.StructType | types.ArrayType | types.MapType
+    ):
+        frame = frame.withColumn("payload", functions.to_json("payload"))
+        if "content_type" not in frame.columns:
+            frame = frame.withColumn("content_type", functions.lit(JSON))
+    return frame
+
+
+def id_of(target: Target, paths: Sequence[str]) -> str:
+    """The same for the same files: to publish them again by mistake does nothing."""
+    told = [f"{target.channel}/{target.consumer or ''}"]
+    for path in sorted(paths):
+        try:
+            stat = Path(path).stat()
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} can't be read here ({error.strerror}): name a file, or give --publish-id."
+            ) from error
+        told.append(f"{Path(path).resolve()} {stat.st_size} {stat.st_mtime_ns}")
+    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
+    return f"files-{digest[:32]}"
+
+
+def _done(publish_id: str) -> BulkPublish | None:
+    rows = BulkPublish.objects.using(settings().DATABASE)
+    return rows.filter(publish_id=publish_id, state=BulkPublish.State.DONE).first()
+
+
+@contextmanager
+def _guarded(options: Mapping[str, str]) -> Iterator[None]:
+    """Hold the publish as long as this process lives; what a failure left goes at the end."""
+    from pyspark_pulljobs import publishing, requests, staging
+    from pyspark_pulljobs.session import opened
+
+    request = requests.read({**options, "guarded": "true"})
+    try:
+        with opened(request.dsn) as held:
+            publishing.open_publish(held, request, requests.address(held, request))
+            yield
+    finally:
+        with opened(request.dsn) as after:
+            staging.clean(after)

@@ -1,0 +1,135 @@
+"""The hours that a run counts, and the files of the lake that hold their rows."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow.parquet as pq
+
+from pulljobs.spark.tables import Held, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+HOUR: Final = timedelta(hours=1)
+SKEW: Final = HOUR
+"""A row's day is that of its id, which a long transaction gives it after its time was taken."""
+OF_RUN: Final = re.compile(r"/run(\d+)-")
+
+
+class Span(NamedTuple):
+    """Hours without a gap; `end` is the first moment after."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def days(self) -> set[date]:
+        """Partitions that may hold its rows."""
+        first, last = (self.start - SKEW).date(), (self.end + SKEW).date()
+        return {first + timedelta(days=n) for n in range((last - first).days + 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A table as it was when the run began: exports may go on meanwhile."""
+
+    table: Table
+    last_run: int
+    files: list[Held]
+
+    @classmethod
+    def of(cls, table: Table) -> "Snapshot":
+        last_run = table.last_run()
+        files = [one for one in table.held() if run_of(one) <= last_run]
+        return cls(table, last_run, files)
+
+    def since(self, run: int) -> list[Held]:
+        """Files of later runs."""
+        return [one for one in self.files if run_of(one) > run]
+
+    def during(self, spans: Iterable[Span]) -> list[Held]:
+        days = set().union(*(span.days for span in spans))
+        return [one for one in self.files if one.day in days]
+
+    def frame(self, spark: "SparkSession", files: Iterable[Held]) -> "DataFrame":
+        return self.table.frame_of(spark, files)
+
+    def oldest(self, files: Iterable[Held], column: str) -> datetime | None:
+        """The earliest time in that column, by what the files say of themselves."""
+        filesystem, root = self.table.filesystem
+        found = [
+            time
+            for held in files
+            for time in _least(pq.read_metadata(f"{root}/{held.path}", filesystem=filesystem), column)
+        ]
+        return min(found, default=None)
+
+
+def run_of(held: Held) -> int:
+    """Of the export; 0: somebody rewrote the file, so that its rows are not new."""
+    found = OF_RUN.search(f"/{held.path}")
+    return int(found[1]) if found else 0
+
+
+def touched(spark: "SparkSession", snapshot: Snapshot, files: Collection[Held], time: str) -> set[datetime]:
+    """Hours that these files have rows of."""
+    if not files:
+        return set()
+    frame = snapshot.frame(spark, files).selectExpr(f"unix_seconds({time}) div 3600 AS hour")
+    return {EPOCH + row.hour * HOUR for row in frame.distinct().collect()}
+
+
+def all_of(days: Collection[date]) -> set[datetime]:
+    """Every hour of these days, and of their neighbours' that rows of them may belong to."""
+    starts = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days)
+    return {start + n * HOUR for start in starts for n in range(-1, 25)}
+
+
+def spans(hours: Iterable[datetime]) -> list[Span]:
+    """The same hours, those that follow each other together."""
+    ordered = sorted(set(hours))
+    breaks = [later for earlier, later in pairwise(ordered) if later - earlier > HOUR]
+    starts = [*ordered[:1], *breaks]
+    ends = [start for start in ordered if start + HOUR not in set(ordered)]
+    return [Span(start, end + HOUR) for start, end in zip(starts, ends, strict=True)]
+
+
+def is_in(column: str, spans: Iterable[Span]) -> str:
+    """In Spark's SQL: whether a time is in one of these."""
+    return " OR ".join(
+        f"({column} >= {_literal(span.start)} AND {column} < {_literal(span.end)})" for span in spans
+    )
+
+
+def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
+    """So much at once: what a run holds in memory does not grow with the history of the lake."""
+    months: dict[datetime, set[datetime]] = {}
+    for hour in hours:
+        months.setdefault(month_of(hour), set()).add(hour)
+    for month in sorted(months):
+        yield months[month]
+
+
+def day_of(time: datetime) -> datetime:
+    return time.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def month_of(time: datetime) -> datetime:
+    return day_of(time).replace(day=1)
+
+
+def _literal(time: datetime) -> str:
+    return f"timestamp'{time:%Y-%m-%d %H:%M:%S}+00:00'"
+
+
+def _least(metadata: pq.FileMetaData, column: str) -> Iterator[datetime]:
+    place = metadata.schema.names.index(column)
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(place).statistics
+        if statistics is not None and statistics.has_min_max:
+            yield statistics.min
