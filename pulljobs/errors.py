@@ -15,6 +15,7 @@
     |-- InvalidTransition       the job's state does not allow what was asked
     |-- LeaseLost               the lease that a write was made under holds the job no more
     |-- LakeError               a run over the lake or in Spark that can't go on
+    |   `-- StreamTaken         another query runs this stream
     `-- HandlerSignal           how a handler speaks; never logged as an error
         |-- Retry
         `-- Discard
@@ -113,6 +114,15 @@ class LeaseLost(PulljobsError):
 
 class LakeError(PulljobsError):
     pass
+
+
+class StreamTaken(LakeError):
+    def __init__(self, stream: str, owner: str | None = None) -> None:
+        super().__init__(
+            f"Stream {stream!r} is run by {owner or 'another query'}: stop that one first, or give "
+            "this one a name of its own."
+        )
+        self.stream = stream
 
 
 class HandlerSignal(PulljobsError):

@@ -4,10 +4,12 @@ One function a legal way out of INFLIGHT; each fills only what that way may say.
 the flusher writes.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from pulljobs.arrays import array
 from pulljobs.states import Event, Reason
 
 
@@ -53,3 +55,17 @@ def time_out(held: Held, error: str) -> Settlement:
 def release(held: Held) -> Settlement:
     """Given back untouched: nothing is charged."""
     return Settlement(held, Event.RELEASE)
+
+
+def parameters(settlements: Sequence[Settlement]) -> dict[str, str]:
+    """Of finish.sql."""
+    return {
+        "job_ids": array(one.held.job_id for one in settlements),
+        "tokens": array(one.held.token for one in settlements),
+        "events": array(one.event for one in settlements),
+        "reasons": array(one.reason for one in settlements),
+        "delays": array(one.delay for one in settlements),
+        "errors": array(one.error for one in settlements),
+        "results": array(one.result for one in settlements),
+        "started": array(one.started for one in settlements),
+    }

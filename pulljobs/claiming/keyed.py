@@ -44,6 +44,8 @@ class _Repeated(Exception):
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
     """Put up to `wanted` jobs, one a key, under one new lease."""
     found = _find(session, consumer_id, max(wanted, LEAST_SEEN), entry)
+    if terms.before_id is not None:
+        found = found._replace(seen=[one for one in found.seen if one.id < terms.before_id])
     params = {
         "consumer_id": consumer_id,
         "wanted": wanted,

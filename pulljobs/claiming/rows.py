@@ -54,6 +54,8 @@ class Terms(NamedTuple):
     request_id: str | None = None
     guarded: bool = False
     """max_in_flight was seen to."""
+    before_id: int | None = None
+    """Of exclusive consumers: nothing is begun with that has this id or a later one."""
 
 
 class Claimed(NamedTuple):

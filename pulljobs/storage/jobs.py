@@ -21,7 +21,7 @@ from pulljobs.claiming import plain
 from pulljobs.claiming.rows import Terms
 from pulljobs.floors import Entry
 from pulljobs.models import Job, Lease
-from pulljobs.outcomes import Held, Settlement
+from pulljobs.outcomes import Held, Settlement, parameters
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
 from pulljobs.storage.rows import (
@@ -170,17 +170,7 @@ def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
-    params = {
-        "job_ids": array(one.held.job_id for one in settlements),
-        "tokens": array(one.held.token for one in settlements),
-        "events": array(one.event for one in settlements),
-        "reasons": array(one.reason for one in settlements),
-        "delays": array(one.delay for one in settlements),
-        "errors": array(one.error for one in settlements),
-        "results": array(one.result for one in settlements),
-        "started": array(one.started for one in settlements),
-    }
-    rows = run(using, "finish", params)
+    rows = run(using, "finish", parameters(settlements))
     states = {job_id: _STATES[state] for job_id, state, _consumer_id, _key in rows}
     freed = [row for row in rows if row[3] is not None and row[2] is not None]
     keys.free(using, {row[2:] for row in freed}, column(freed))

@@ -1,0 +1,9 @@
+-- Make sure that a stream has this owner until the transaction ends; its heartbeats go on meanwhile.
+-- Event: none; before what only the owner may do.
+-- Parameters: stream_id bigint, node_id uuid.
+-- Returns: one row; none: somebody took it over.
+-- Locks: the stream's key. Index: primary key.
+SELECT id
+FROM pulljobs_stream
+WHERE id = %(stream_id)s::bigint AND owner = %(node_id)s::uuid
+FOR KEY SHARE

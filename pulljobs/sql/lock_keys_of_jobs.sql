@@ -1,0 +1,21 @@
+-- Lock the keys of jobs that are asked for by their ids.
+-- Event: none; a statement before reclaim.sql, which then sees what was claimed before the lock.
+-- Parameters: consumer_id bigint, job_ids bigint[].
+-- Returns: nothing.
+-- Locks: the keys' rows, in order, which are made if they are missing. Index: job primary key, exclusive key.
+INSERT INTO pulljobs_exclusive_key AS row (consumer_id, key)
+SELECT DISTINCT job.consumer_id, job.key
+FROM unnest(%(job_ids)s::bigint[]) AS asked (job_id)
+CROSS JOIN LATERAL (
+    -- One by one: a join might scan the table.
+    SELECT consumer_id, key
+    FROM pulljobs_job
+    WHERE id = asked.job_id
+        AND consumer_id = %(consumer_id)s::bigint
+        AND key IS NOT NULL
+        AND state = 'QUEUED'
+    LIMIT 1
+) AS job
+ORDER BY job.consumer_id, job.key
+ON CONFLICT (consumer_id, key) DO UPDATE
+SET holder = row.holder

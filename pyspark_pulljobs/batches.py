@@ -1,0 +1,103 @@
+"""What a batch of a stream gives its tasks: slices of its jobs, with their messages."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pulljobs.errors import ConfigurationError
+from pulljobs.sql import statement
+from pyspark_pulljobs import selecting
+from pyspark_pulljobs.streams import Wanted
+
+LEAST_ROWS: Final = 1_000
+"""Of a slice: fewer are not worth a task."""
+SCHEMA: Final = StructType(
+    [
+        StructField("job_id", LongType()),
+        StructField("lease", StringType()),
+        StructField("message_id", LongType()),
+        StructField("payload", BinaryType()),
+        StructField("content_type", StringType()),
+        StructField("headers", MapType(StringType(), StringType())),
+        StructField("key", StringType()),
+        StructField("priority", IntegerType()),
+        StructField("client_message_id", StringType()),
+        StructField("published_at", TimestampType()),
+        StructField("retry_count", IntegerType()),
+        StructField("deliveries", IntegerType()),
+    ]
+)
+HEADERS: Final = SCHEMA.names.index("headers")
+_FULL: Final = to_arrow_schema(SCHEMA, timezone="UTC")
+_READ: Final = _FULL.set(HEADERS, pa.field("headers", pa.string()))
+"""As the statement gives them: headers are text."""
+
+
+@dataclass
+class BatchSlice(InputPartition):
+    """Of one batch; `query` reads those of its jobs that are held under its token."""
+
+    query: str
+
+
+def check(schema: StructType) -> None:
+    """Raise ConfigurationError for columns that a stream does not have."""
+    for column in schema.fields:
+        if column.name not in SCHEMA.names:
+            known = ", ".join(SCHEMA.names)
+            raise ConfigurationError(f"A stream has no column {column.name!r}, only {known}.")
+        if column.dataType != SCHEMA[column.name].dataType:
+            wanted = SCHEMA[column.name].dataType.simpleString()
+            raise ConfigurationError(f"Column {column.name!r} of a stream is {wanted}.")
+
+
+def sliced(
+    connection: psycopg.Connection[Any], batch_id: int, token: UUID, jobs: int, partitions: int
+) -> list[BatchSlice]:
+    """Ranges of places, of about one length."""
+    count = max(min(partitions, -(-jobs // LEAST_ROWS)), 1)
+    cuts = [jobs * number // count for number in range(count + 1)]
+    bind = psycopg.ClientCursor(connection).mogrify
+    text = statement("batch_rows")
+    return [
+        BatchSlice(
+            bind(text, {"batch_id": batch_id, "token": token, "first": first + 1, "last": last})
+        )
+        for first, last in zip(cuts, cuts[1:], strict=False)
+    ]
+
+
+def read(wanted: Wanted, slice: BatchSlice, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice, with the columns of the schema and in their order."""
+    target = to_arrow_schema(schema, timezone="UTC")
+    for batch in selecting.batches(wanted.reader, wanted.dsn, slice.query, _READ):
+        headers = _headers(batch.column(HEADERS)) if "headers" in target.names else None
+        columns = [
+            headers if name == "headers" else batch.column(_READ.get_field_index(name))
+            for name in target.names
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _headers(texts: pa.Array) -> pa.Array:
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), _FULL.field(HEADERS).type)
+    pairs = [None if text is None else list(json.loads(text).items()) for text in texts.to_pylist()]
+    return pa.array(pairs, _FULL.field(HEADERS).type)

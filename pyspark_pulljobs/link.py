@@ -1,0 +1,101 @@
+"""What the owner of a stream holds on to: a session, the ownership, a heartbeat, an open ear."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+import psycopg
+
+from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.telemetry import LoopFailed, emit
+from pyspark_pulljobs import heartbeat, ownership
+from pyspark_pulljobs.connecting import connect
+from pyspark_pulljobs.heartbeat import Heartbeat
+from pyspark_pulljobs.session import Session
+from pyspark_pulljobs.streams import Wanted
+from pyspark_pulljobs.waiting import Waiting
+
+PLANS: Final = b"SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
+"""As in a worker: a plan must not depend on what the planner knows of a table that just filled."""
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
+T = TypeVar("T")
+
+
+class Link:
+    """Open while it is used; `report` is what the node says of itself."""
+
+    def __init__(self, wanted: Wanted, report: dict[str, Any]) -> None:
+        self.session = Session(connect(wanted.dsn))
+        try:
+            self.session.connection.execute(PLANS)
+            self.owned = ownership.own(self.session, wanted, uuid4())
+        except BaseException:
+            self.session.connection.close()
+            raise
+        self.waiting = Waiting(wanted.dsn, self.owned)
+        self._report = report
+        self._heartbeat = Heartbeat(wanted.dsn, self.owned, report)
+
+    def leave(self) -> None:
+        """Let another have the stream at once."""
+        with closing(self):
+            self._heartbeat.end()
+            heartbeat.leave(self.session, self.owned, self._report)
+
+    def close(self) -> None:
+        self._heartbeat.end()
+        self.waiting.close()
+        self.session.connection.close()
+
+
+class Links:
+    """One link at a time, made anew after an outage."""
+
+    def __init__(self, wanted: Wanted, report: dict[str, Any]) -> None:
+        self._wanted, self._report = wanted, report
+        self._link: Link | None = None
+        self._was_open = False
+
+    def surviving(self, work: Callable[[Link], T]) -> T:
+        """Do the work again after a failure of the database, until it was away for too long.
+
+        A query of Spark's ends with the first error of its source. What cannot be reached at first
+        is a wrong option, and raised at once.
+        """
+        give_up = time.monotonic() + self._wanted.outage.total_seconds()
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return work(self._opened())
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                told = str(error).strip().partition("\n")[0]
+                self.drop()
+                if time.monotonic() + pause > give_up:
+                    raise LakeError(f"Stream {self._wanted.stream!r} gave up: {told}") from error
+                emit(LoopFailed(f"Stream {self._wanted.stream}", told, pause))
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def drop(self) -> None:
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.close()
+
+    def leave(self) -> None:
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.leave()
+
+    def _opened(self) -> Link:
+        if self._link is None:
+            try:
+                self._link = Link(self._wanted, self._report)
+            except ConfigurationError as error:
+                if not self._was_open:
+                    raise
+                raise psycopg.OperationalError(str(error)) from error
+            self._was_open = True
+        return self._link

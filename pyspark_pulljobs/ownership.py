@@ -1,0 +1,79 @@
+"""One owner a stream: a row that names it, and heartbeats that say that it lives."""
+
+import os
+import socket
+import time
+from datetime import timedelta
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from pulljobs.errors import ConfigurationError, StreamTaken
+from pyspark_pulljobs.session import Session
+from pyspark_pulljobs.streams import Wanted
+
+BEAT: Final = timedelta(seconds=1)
+PATIENCE: Final = timedelta(seconds=4)
+"""A stream whose owner was silent for so long is free."""
+LOOK_SECONDS: Final = 0.5
+MARGIN_SECONDS: Final = 2.0
+
+
+class Owned(NamedTuple):
+    """A stream while this process runs it."""
+
+    stream_id: int
+    consumer_id: int
+    lease: timedelta
+    node_id: UUID
+
+
+def own(session: Session, wanted: Wanted, node_id: UUID) -> Owned:
+    """Wait out an owner that may have died; StreamTaken if it has not."""
+    consumer_id, lease = _consumer(session, wanted)
+    params = {
+        "stream": wanted.stream,
+        "consumer_id": consumer_id,
+        "node_id": node_id,
+        "name": f"{socket.gethostname()}:{os.getpid()}"[:255],
+        "patience": PATIENCE,
+    }
+    give_up = time.monotonic() + PATIENCE.total_seconds() + MARGIN_SECONDS
+    while not (rows := session.run("own_stream", params)):
+        _refuse(session, wanted, consumer_id, is_late=time.monotonic() > give_up)
+        time.sleep(LOOK_SECONDS)
+    return Owned(rows[0][0], consumer_id, wanted.lease or lease, node_id)
+
+
+def hold(session: Session, owned: Owned, stream: str) -> None:
+    """In the transaction that there is; StreamTaken if somebody took the stream over."""
+    params = {"stream_id": owned.stream_id, "node_id": owned.node_id}
+    if not session.run("hold_stream", params):
+        raise StreamTaken(stream)
+
+
+def _consumer(session: Session, wanted: Wanted) -> tuple[int, timedelta]:
+    params = {"channel": wanted.channel, "consumer": wanted.consumer}
+    rows = session.run("streamed", params)
+    if not rows:
+        raise ConfigurationError(
+            f"There is no consumer {wanted.consumer!r} of channel {wanted.channel!r}."
+        )
+    [(consumer_id, lease, kind)] = rows
+    if kind != "pull":
+        raise ConfigurationError(
+            f"Consumer {wanted.consumer!r} of channel {wanted.channel!r} is pushed to: make its "
+            "type pull first."
+        )
+    return consumer_id, lease
+
+
+def _refuse(session: Session, wanted: Wanted, consumer_id: int, *, is_late: bool) -> None:
+    for _stream_id, other, _owner, name, _seconds, _now in session.run(
+        "stream_owner", {"stream": wanted.stream}
+    ):
+        if other != consumer_id:
+            raise ConfigurationError(
+                f"Stream {wanted.stream!r} is another consumer's: give this one a name of its own."
+            )
+        if is_late:
+            raise StreamTaken(wanted.stream, name)

@@ -1,0 +1,119 @@
+"""Settling jobs of a batch: all of it, or single ones from a handler.
+
+    from pyspark_pulljobs import settling
+    settling.reject(dsn, [(row.job_id, row.lease)], "no such customer")
+
+A handler says so of jobs that failed; all others of its batch are delivered once Spark is done with
+it. Each call is one transaction. What is not held any more is left alone: the calls return the
+states of those that were.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from pulljobs import outcomes
+from pulljobs.arrays import array
+from pulljobs.claiming import freeing
+from pulljobs.outcomes import Held, Settlement
+from pulljobs.sql import DATABASE_CHANNEL
+from pulljobs.states import Event, State
+from pulljobs.telemetry import JobsFinished, emit
+from pyspark_pulljobs.session import Row, Session, opened
+
+MAX_ERROR_CHARS: Final = 8_000
+Job = tuple[int, str | UUID]
+"""The columns `job_id` and `lease` of a row."""
+
+
+def retry(
+    dsn: str, jobs: Iterable[Job], error: str, *, after: timedelta | None = None
+) -> dict[int, State]:
+    """Try them again, after the consumer's own delay or after the given one."""
+    return settle(dsn, [outcomes.retry(held, text_of(error), after=after) for held in _held(jobs)])
+
+
+def reject(dsn: str, jobs: Iterable[Job], error: str) -> dict[int, State]:
+    """Give them up: DEAD, with this text as their error."""
+    return settle(dsn, [outcomes.reject(held, text_of(error)) for held in _held(jobs)])
+
+
+def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
+    """Each by its own outcome."""
+    if not settlements:
+        return {}
+    with opened(dsn) as session:
+        with session.atomic():
+            rows = _finish(session, outcomes.parameters(settlements))
+            _count(session, settlements, {row[0] for row in rows})
+        _tell(session, rows)
+    return {job_id: State(state) for job_id, state, *_ in rows}
+
+
+def end_batch(
+    session: Session, token: UUID, job_ids: Sequence[int], event: Event, error: str | None = None
+) -> list[Row]:
+    """All that is held of a batch, in the transaction there is; the rows of finish.sql."""
+    count = len(job_ids)
+    nulls = _repeated("NULL", count)
+    params = {
+        "job_ids": array(job_ids),
+        "tokens": _repeated(token.hex, count),
+        "events": _repeated(event, count),
+        "reasons": nulls,
+        "delays": nulls,
+        "errors": nulls if error is None else array([error] * count),
+        "results": nulls,
+        "started": _repeated("f", count) if event is Event.EXPIRE else nulls,
+    }
+    return _finish(session, params)
+
+
+def tell(session: Session, rows: Sequence[Row]) -> None:
+    """After the commit: those who record, and those who wait for room."""
+    _tell(session, rows)
+
+
+def text_of(error: str) -> str:
+    """As the database takes it."""
+    return error.replace("\0", "")[:MAX_ERROR_CHARS]
+
+
+def _finish(session: Session, params: Mapping[str, Any]) -> list[Row]:
+    rows = session.run("finish", params)
+    freed = [row for row in rows if row[3] is not None and row[2] is not None]
+    if freed:
+        locked = freeing.lock(session, {(consumer_id, key) for *_, consumer_id, key in freed})
+        freeing.free(session, locked, [row[0] for row in freed])
+    return rows
+
+
+def _count(session: Session, settlements: Sequence[Settlement], done: set[int]) -> None:
+    """On the rows of their batches, so that none is taken for lost."""
+    acked: Counter[UUID] = Counter()
+    failed: Counter[UUID] = Counter()
+    for one in settlements:
+        if one.held.job_id in done:
+            (acked if one.event is Event.DELIVER else failed)[one.held.token] += 1
+    for token in sorted({*acked, *failed}):
+        params = {"token": token, "acked": acked[token], "failed": failed[token]}
+        session.run("count_of_batch", params)
+
+
+def _tell(session: Session, rows: Sequence[Row]) -> None:
+    if rows:
+        emit(JobsFinished(Counter(row[1] for row in rows)))
+    if roomier := sorted({row[2] for row in rows} - {None}):
+        params = {"consumer_ids": roomier, "database_channel": DATABASE_CHANNEL}
+        session.run("notify", params)
+
+
+def _held(jobs: Iterable[Job]) -> list[Held]:
+    return [Held(int(job_id), UUID(str(lease))) for job_id, lease in jobs]
+
+
+def _repeated(text: str, count: int) -> str:
+    """An array of one value, which is quicker than from its elements."""
+    return "{" + ",".join([text] * count) + "}"

@@ -1,0 +1,175 @@
+"""A stream as its owner runs it: claims batches, acks them, takes over what another left behind."""
+
+import time
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pulljobs import ids
+from pulljobs.claiming.claimer import Claimer
+from pulljobs.claiming.rows import Claimed, Refusal, Terms
+from pulljobs.floors import Entry
+from pulljobs.states import Event
+from pulljobs.telemetry import JobsClaimed, LeasesLost, emit
+from pyspark_pulljobs import batches, ownership, settling, taking
+from pyspark_pulljobs.batches import BatchSlice
+from pyspark_pulljobs.link import Link, Links
+from pyspark_pulljobs.streams import Wanted
+from pyspark_pulljobs.taking import Batch
+
+DOOR: Final = "spark"
+KEPT: Final = 100
+"""Batches that are remembered after they were acked."""
+ACKED: Final = "acked"
+LOOKS: Final = 5
+"""At jobs that others have locked, before a query that takes what is there leaves them."""
+LOOK_SECONDS: Final = 0.2
+
+
+class Stream:
+    """Connects when it is first used; not for more than one thread."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._report: dict[str, Any] = {
+            "stream": wanted.stream,
+            "consumer": f"{wanted.channel}/{wanted.consumer}",
+        }
+        self._links = Links(wanted, self._report)
+        self._link: Link | None = None
+        self._claimer = Claimer(0)
+        self._ours: dict[int, Batch] = {}
+        """By their numbers, batches that this process claimed or took over."""
+        self._acked = 0
+        self._until: datetime | None = None
+
+    def end(self) -> int:
+        """The number of the last batch that was acked."""
+        params = {"stream": self._wanted.stream}
+        [(seq,)] = self._links.surviving(lambda link: link.session.run("stream_end", params))
+        return int(seq)
+
+    def stop_at_what_is_there(self) -> None:
+        """From now on take nothing that could not be claimed by now."""
+        params = {"stream": self._wanted.stream}
+        [(*_, now)] = self._links.surviving(lambda link: link.session.run("stream_owner", params))
+        self._until = now
+
+    def next_after(self, seq: int, rows: int) -> int:
+        """The number of the batch behind that one, which is acked before; or the same: no jobs.
+
+        Without jobs it waits, for a second at the most.
+        """
+        self.ack(seq)
+        return self._links.surviving(lambda link: self._next(link, seq, rows))
+
+    def ack(self, seq: int) -> None:
+        """All batches up to that number: deliver what is still held of them."""
+        if seq > self._acked:
+            self._links.surviving(lambda link: self._ack(link, seq))
+            self._acked = seq
+            self._ours = {number: one for number, one in self._ours.items() if number > seq}
+
+    def slices(self, after: int, until: int) -> list[BatchSlice]:
+        """For the tasks that read these batches; what this process did not claim it takes over."""
+        return self._links.surviving(lambda link: self._slices(link, after, until))
+
+    def leave(self) -> None:
+        """Let another have the stream. Leases stay as they are: Spark may run a batch again."""
+        self._links.leave()
+
+    def _next(self, link: Link, seq: int, rows: int) -> int:
+        known = _batches(link, seq, None)
+        if known:
+            self._own(link, known[0][1])
+            return int(known[0][1])
+        if self._until is not None:
+            return self._next_of_what_is_there(link, seq, rows)
+        claimed = self._claim(link, seq + 1, rows)
+        if claimed.taken is None and link.waiting.register(link.session):
+            claimed = self._claim(link, seq + 1, rows)
+        if claimed.taken is None and link.waiting.is_woken(claimed.next_due):
+            claimed = self._claim(link, seq + 1, rows)
+        return seq if claimed.taken is None else seq + 1
+
+    def _next_of_what_is_there(self, link: Link, seq: int, rows: int) -> int:
+        for _look in range(LOOKS):
+            claimed = self._claim(link, seq + 1, rows)
+            if claimed.taken is not None:
+                return seq + 1
+            if not claimed.passed and claimed.refusal is not Refusal.MAX_IN_FLIGHT:
+                break
+            time.sleep(LOOK_SECONDS)
+        self._links.leave()
+        return seq
+
+    def _claim(self, link: Link, seq: int, rows: int) -> Claimed:
+        if link is not self._link:
+            self._link, self._claimer = link, Claimer(link.owned.consumer_id)
+        stream = (self._wanted.stream, link.owned)
+        claimed, batch = taking.claim(
+            link.session, self._claimer, stream, seq, rows, self._terms(link), self._bound
+        )
+        if batch is not None:
+            self._take(seq, batch)
+            emit(JobsClaimed(self._wanted.consumer, batch.jobs))
+        return claimed
+
+    def _bound(self, entry: Entry) -> Entry:
+        """Jobs behind their keys become available anew, when those before them end: not by time."""
+        if self._until is None or self._claimer.guards.exclusive:
+            return entry
+        return entry._replace(until=min(self._until, entry.until or self._until))
+
+    def _terms(self, link: Link) -> Terms:
+        newest = None if self._until is None else ids.first_of(self._until + timedelta(seconds=1))
+        return Terms(
+            DOOR,
+            self._wanted.max_lease,
+            link.owned.node_id,
+            self._wanted.lease,
+            before_id=newest,
+        )
+
+    def _own(self, link: Link, seq: int) -> Batch | None:
+        """A batch that is there already, as this process has it; None: it is acked."""
+        if seq not in self._ours:
+            stream = (self._wanted.stream, link.owned)
+            batch = taking.take_over(link.session, stream, seq, self._terms(link))
+            if batch is not None:
+                self._take(seq, batch)
+        return self._ours.get(seq)
+
+    def _take(self, seq: int, batch: Batch) -> None:
+        self._ours[seq] = batch
+        self._report |= {"batch": seq, "jobs": batch.jobs}
+
+    def _slices(self, link: Link, after: int, until: int) -> list[BatchSlice]:
+        known = [self._own(link, row[1]) for row in _batches(link, after, until)]
+        connection, partitions = link.session.connection, self._wanted.partitions
+        return [
+            slice
+            for batch in known
+            if batch is not None
+            for slice in batches.sliced(connection, batch.id, batch.token, batch.jobs, partitions)
+        ]
+
+    def _ack(self, link: Link, seq: int) -> None:
+        done = []
+        with link.session.atomic():
+            ownership.hold(link.session, link.owned, self._wanted.stream)
+            params = {"stream_id": link.owned.stream_id, "after": self._acked, "until": seq}
+            for batch_id, _seq, token, job_ids in link.session.run("lock_batches", params):
+                rows = settling.end_batch(link.session, token, job_ids, Event.DELIVER)
+                params = {"batch_id": batch_id, "acked": len(rows), "kept": KEPT}
+                [(*_counts, lost)] = link.session.run("ack_batch", params)
+                done.append((rows, lost))
+        for rows, lost in done:
+            settling.tell(link.session, rows)
+            if lost:
+                emit(LeasesLost(lost))
+
+
+def _batches(link: Link, after: int, until: int | None) -> list[tuple[Any, ...]]:
+    """Those between, by number."""
+    params = {"stream_id": link.owned.stream_id, "after": after, "until": until}
+    return link.session.run("batches", params)

@@ -1,0 +1,100 @@
+"""What the options of a stream ask for."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Final
+
+from pulljobs.errors import ConfigurationError
+from pyspark_pulljobs.connecting import dsn_of
+from pyspark_pulljobs.selecting import ADBC, READERS
+
+NAMES: Final = (
+    "dsn", "channel", "consumer", "stream", "maxRowsPerBatch", "partitions", "lease", "maxLease",
+    "reader", "outage",
+)  # fmt: skip
+OF_SPARK: Final = frozenset({"path"})
+MAX_NAME: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which jobs, and how; it travels to the tasks, so there is no password in it."""
+
+    dsn: str
+    channel: str
+    consumer: str
+    stream: str
+    """The query's name across restarts."""
+    max_rows: int
+    """Of a batch."""
+    partitions: int
+    """Tasks that share a batch, at the most."""
+    lease: timedelta | None
+    """None: the consumer's. It is renewed while a batch runs."""
+    max_lease: timedelta
+    """How long a batch can be kept by renewing."""
+    outage: timedelta
+    """How long to go on without the database before the query fails."""
+    reader: str
+
+
+def read(options: Mapping[str, str]) -> Wanted:
+    """Raise ConfigurationError for whatever is missing, unknown or out of bounds."""
+    given = {name.lower(): value for name, value in options.items()}
+    _refuse_unknown(given)
+    channel, consumer = (_named(given, name) for name in ("channel", "consumer"))
+    return Wanted(
+        dsn=dsn_of(given),
+        channel=channel,
+        consumer=consumer,
+        stream=given.get("stream") or f"{channel}/{consumer}",
+        max_rows=_number(given, "maxRowsPerBatch", 10_000),
+        partitions=_number(given, "partitions", os.cpu_count() or 1),
+        lease=timedelta(seconds=_number(given, "lease", 0)) if given.get("lease") else None,
+        max_lease=timedelta(seconds=_number(given, "maxLease", 900)),
+        outage=timedelta(seconds=_number(given, "outage", 120)),
+        reader=_reader(given),
+    )
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in NAMES}
+    for name in given.keys() - known.keys() - OF_SPARK:
+        nearest = get_close_matches(name, known, 1, 0.4)
+        hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else "."
+        raise ConfigurationError(f"{name!r} is no option of a stream{hint}")
+
+
+def _named(given: Mapping[str, str], name: str) -> str:
+    if not (value := given.get(name, "")):
+        raise ConfigurationError(f'Option "{name}" is missing: name the one to take jobs of.')
+    if len(value) > MAX_NAME:
+        raise ConfigurationError(f'Option "{name}" must have {MAX_NAME} characters at the most.')
+    return value
+
+
+def _number(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name.lower()) or str(default)
+    if not text.isdecimal() or (int(text) < 1 and int(text) != default):
+        raise ConfigurationError(f'Option "{name}" must be a whole number from 1 on, not {text!r}.')
+    return int(text)
+
+
+def _reader(given: Mapping[str, str]) -> str:
+    if (reader := given.get("reader", ADBC)) not in READERS:
+        words = " or ".join(READERS)
+        raise ConfigurationError(f'Option "reader" must be {words}, not {reader!r}.')
+    return reader
+
+
+def seq_of(offset: Mapping[str, object], stream: str) -> int:
+    """Raise ConfigurationError for a checkpoint of another stream."""
+    if offset.get("stream") != stream:
+        raise ConfigurationError(
+            f"The checkpoint is of stream {offset.get('stream')!r}, not {stream!r}: name that one "
+            'in the option "stream", or begin with a checkpoint of its own.'
+        )
+    return int(str(offset["seq"]))

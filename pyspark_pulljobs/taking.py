@@ -1,0 +1,92 @@
+"""Batches of a stream: claimed, or taken over from an owner that died."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from pulljobs.arrays import array
+from pulljobs.claiming import guarded
+from pulljobs.claiming.claimer import Claimer
+from pulljobs.claiming.rows import Claimed, Terms
+from pulljobs.errors import StreamTaken
+from pulljobs.floors import Entry
+from pulljobs.states import Event
+from pyspark_pulljobs import ownership, settling
+from pyspark_pulljobs.ownership import Owned
+from pyspark_pulljobs.session import Session
+
+OPEN: Final = "open"
+ANY: Final = 2**31 - 1
+LEFT_BEHIND: Final = "The Spark driver that held it ended without a word."
+
+
+class Batch(NamedTuple):
+    """`jobs` are its places, whether anything is held there still or not."""
+
+    id: int
+    token: UUID
+    jobs: int
+
+
+def claim(
+    session: Session,
+    claimer: Claimer,
+    stream: tuple[str, Owned],
+    seq: int,
+    wanted: int,
+    terms: Terms,
+    bound: Callable[[Entry], Entry],
+) -> tuple[Claimed, Batch | None]:
+    """A claim and the row of its batch, both or neither."""
+    name, owned = stream
+    try:
+        with session.atomic():
+            ownership.hold(session, owned, name)
+            claimed = claimer.walk(
+                wanted, lambda entry: claimer.claim(session, wanted, terms, bound(entry))
+            )
+            if claimed.taken is None:
+                return claimed, None
+            token = claimed.taken.token
+            params = {"stream_id": owned.stream_id, "seq": seq, "token": token}
+            if not (rows := session.run("open_batch", params)):
+                raise StreamTaken(name)
+    except BaseException:
+        claimer.floors.forget()  # What was claimed there is given back.
+        raise
+    return claimed, Batch(rows[0][0], token, len(claimed.jobs))
+
+
+def take_over(session: Session, stream: tuple[str, Owned], seq: int, terms: Terms) -> Batch | None:
+    """What nobody else took of a batch, under a new token; None: it was acked.
+
+    Jobs that are still held under the old one count one delivery more, and no retry: nobody knows
+    whether they had begun.
+    """
+    name, owned = stream
+    with session.atomic():
+        ownership.hold(session, owned, name)
+        params = {"stream_id": owned.stream_id, "after": seq - 1, "until": seq}
+        if not (rows := session.run("lock_batches", params)):
+            return None
+        [(batch_id, _seq, token, job_ids)] = rows
+        settling.end_batch(session, token, job_ids, Event.EXPIRE, LEFT_BEHIND)
+        again = _reclaimed(session, owned, job_ids, terms)
+        session.run("move_batch", {"batch_id": batch_id, "token": again, "state": OPEN})
+    return Batch(batch_id, again or token, len(job_ids))
+
+
+def _reclaimed(session: Session, owned: Owned, job_ids: list[int], terms: Terms) -> UUID | None:
+    guards = guarded.guards(session, owned.consumer_id)
+    room = guarded.room(session, owned.consumer_id) if guards.bounded else None
+    params = {
+        "consumer_id": owned.consumer_id,
+        "job_ids": array(job_ids),
+        "wanted": ANY if room is None else room,
+        "exclusive": guards.exclusive,
+        **terms._asdict(),
+    }
+    if guards.exclusive:
+        session.run("lock_keys_of_jobs", params)
+    [(token, _taken)] = session.run("reclaim", params)
+    return token  # type: ignore[no-any-return]  # a column
