@@ -153,7 +153,7 @@ def storage_suite(port: int, *, pooled: bool = False) -> str:
     """What the storage suite says on the server at that port."""
     done = subprocess.run(
         # The server goes with its databases; a pooler would not let go of them before.
-        [sys.executable, "-m", "pytest", "tests/storage", "tests/publishing", "-n3", "--reuse-db"],
+        [sys.executable, "-m", "pytest", "tests/storage", "tests/publishing", "-n2", "--reuse-db"],
         env={
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
             "DATABASE_URL": f"postgres://pulljobs@127.0.0.1:{port}/postgres",

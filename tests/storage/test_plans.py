@@ -62,8 +62,13 @@ def fill(known: Session, first: int, last: int) -> None:
     known.execute(FILL.format(first=first, last=last).encode())
 
 
+TOLD = ("analyzed", "never analyzed", "analyzed when small", "churned")
+
+
+# Filling takes seconds: with xdist, one process does it, for all the tests that want it so.
 @pytest.fixture(
-    scope="module", params=["analyzed", "never analyzed", "analyzed when small", "churned"]
+    scope="module",
+    params=[pytest.param(told, marks=pytest.mark.xdist_group(f"plans, {told}")) for told in TOLD],
 )
 def filled(
     request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: DjangoDbBlocker
