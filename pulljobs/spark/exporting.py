@@ -246,6 +246,13 @@ def remove_temporary(where: str) -> None:
             filesystem.delete_dir(found.path)
 
 
+def give_up(using: str, where: str, cut_off: LakeRun) -> None:
+    """Forget a run; what the log has of it stays in the lake."""
+    unknown = [Table(where, name) for name in TABLES]
+    _clean(where, [one for one in unknown if one.last_run() < cut_off.pk], cut_off.pk)
+    cut_off.delete(using=using)
+
+
 def _sums(files: Sequence[File], known: Iterable[Table], run: int) -> tuple[dict[str, int], int]:
     """Rows by table, and bytes: of files just written, and of those that the log knew already."""
     rows = {name: sum(f.rows for f in files if f.table == name) for name in TABLES}

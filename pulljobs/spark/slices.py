@@ -55,7 +55,7 @@ def planned(
     using: str, made: LakeRun, samples: Mapping[str, Sample], tables: Sequence[str], tasks: int
 ) -> list[Slice]:
     """Every row of the run's window in one slice, of these tables of the lake."""
-    slices = []
+    slices: list[Slice] = []
     for table in tables:
         cuts = samples[table].cuts(tasks)
         for low, high in zip(cuts, cuts[1:], strict=False):

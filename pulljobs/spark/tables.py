@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from pulljobs.conf import SETTING, settings
@@ -108,7 +108,9 @@ class Table:
         table = self._made()
         if (table.transaction_version(self._application) or 0) >= run:
             raise LakeError(f"{self.location} has the files of run {run}, or of a later one.")
-        actions = [_action(file, names[file.path]) for file in files]
+        actions: list[AddAction | RemoveAction] = [
+            _action(file, names[file.path]) for file in files
+        ]
         try:
             table.create_write_transaction(
                 actions,

@@ -115,16 +115,15 @@ def begin(using: str, location: str, low: int, options: Mapping[str, Any]) -> La
         return _saved(using, made)
 
 
-def rebased(using: str, location: str, low: int) -> LakeRun:
-    """From here on the windows of the location begin with this transaction."""
-    now = horizon(using)
+def rebased(using: str, location: str, now: Horizon) -> LakeRun:
+    """The next window of the location begins there."""
     made = LakeRun(
         kind=LakeRun.Kind.REBASE,
         state=LakeRun.State.DONE,
         location=location,
         system_identifier=now.system_identifier,
-        low_xid=low,
-        high_xid=low,
+        low_xid=now.xid,
+        high_xid=now.xid,
     )
     return _saved(using, made)
 
@@ -195,7 +194,7 @@ def bound(using: str, name: str, params: Mapping[str, Any]) -> str:
 
 
 def _saved(using: str, made: LakeRun) -> LakeRun:
-    made.opened_at = Now()  # type: ignore[assignment]  # the database's clock
+    made.opened_at = Now()
     made.save(using=using, force_insert=True)
     made.refresh_from_db(using=using)
     return made

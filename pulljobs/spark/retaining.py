@@ -1,0 +1,51 @@
+"""Days that are old enough leave PostgreSQL: those that the lake holds, verified."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import NamedTuple
+
+from pulljobs.spark import verifying
+from pulljobs.spark.exporting import Sessions
+from pulljobs.spark.verifying import PARTITIONED, Compared, Days
+from pulljobs.storage import lake, partitions
+from pulljobs.storage.partitions import Partition
+
+
+class Retained(NamedTuple):
+    dropped: list[Partition]
+    needed: list[Partition]
+    """Equal, but a live job needs it, or it was written to since."""
+    differing: list[Compared]
+
+
+def retain(
+    using: str, where: str, age: timedelta, only: Iterable[date], sessions: Sessions
+) -> Retained:
+    """Compare the partitions that are wholly older, of these days if any are given; drop the equal.
+
+    Nobody writes to the lake meanwhile: LakeError if somebody does.
+    """
+    with lake.owned(using):
+        old = partitions.older(using, age)
+        chosen = [one for one in old if not only or one.day in only]
+        if not chosen:
+            return Retained([], [], [])
+        of = verifying.snapshot(using, where)
+        with sessions() as spark:
+            found = verifying.compared(spark, using, of, _by_table(chosen))
+        verifying.recorded(using, of, found)
+        differing = [one for one in found if not one.is_equal]
+        kept = {one.partition for one in differing}
+        equal = [one for one in chosen if one not in kept]
+        dropped = [one for one in equal if partitions.drop(using, one, of.high_xid)]
+        lake.dropped(using, where, dropped)
+    return Retained(dropped, [one for one in equal if one not in dropped], differing)
+
+
+def _by_table(chosen: Iterable[Partition]) -> Days:
+    days: Days = defaultdict(list)
+    names = {ours: theirs for theirs, ours in PARTITIONED.items()}
+    for one in chosen:
+        days[names[one.table]].append(one.day)
+    return days
