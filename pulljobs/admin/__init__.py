@@ -3,4 +3,4 @@
 from pulljobs.admin import archive, audit, jobs, nodes, registry
 from pulljobs.dashboard import page as dashboard
 
-__all__ = ["archive", "dashboard", "jobs", "nodes", "registry"]
+__all__ = ["archive", "audit", "dashboard", "jobs", "nodes", "registry"]

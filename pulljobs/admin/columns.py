@@ -73,7 +73,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """What others sent is on it, so whatever is no part of the site is refused by the browser."""
+        """What others sent is on it: the browser refuses all that is no part of the site."""
         response = super().change_view(request, object_id, form_url, extra_context)
         response.headers.setdefault("Content-Security-Policy", payloads.PAGE_POLICY)
         return response

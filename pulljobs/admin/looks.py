@@ -12,7 +12,6 @@ from django.utils.timezone import localtime
 
 from pulljobs.conf import settings
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
-from pulljobs.storage.backlog import Backlog
 
 NOTHING: Final = "-"
 BRIEF: Final = 80
@@ -72,6 +71,19 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
-def count(number: int, backlog: Backlog) -> str:
-    """Marked where there may be more."""
-    return f"{number:,}+" if number >= backlog.cap else f"{number:,}"
+def standing(party: Any, now: datetime) -> SafeString:
+    """Of a channel or a consumer: deleted, paused, held back by who claims, or none of it."""
+    paused = max((one for one in _pauses(party) if one and one > now), default=None)
+    kind, text = "well", "active"
+    if getattr(party, "deleted_at", None):
+        kind, text = "deleted", "deleted"
+    elif paused:
+        kind, text = "paused", "paused"
+    elif party.figures.circuits:
+        kind, text = "open", "held back: its jobs fail"
+    return format_html('<span class="pulljobs-badge pulljobs-{}">{}</span>', kind, text)
+
+
+def _pauses(party: Any) -> list[datetime | None]:
+    channel = getattr(party, "channel", None)
+    return [party.paused_until, channel.paused_until if channel else None]

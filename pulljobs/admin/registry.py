@@ -1,21 +1,28 @@
 """Channels, producers and consumers. A token is told once, when it is set."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import operating, sealing
+from pulljobs.admin import figures, looks, parties
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import Party
+from pulljobs.storage import nodes
 
 TOKEN = RegexValidator(r"\A[\x21-\x7e]+\Z", _("Use ASCII letters, digits and signs, no spaces."))
 
@@ -32,16 +39,9 @@ class PartyForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy 
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         help_text=_("Only to set one of your own."),
     )
-    rotate = forms.BooleanField(
-        required=False,
-        label=_("New random token"),
-        help_text=_("The old one stops working at once; the new one is shown once."),
-    )
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        if cleaned.get("token") and cleaned.get("rotate"):
-            self.add_error("rotate", _("Give a token or ask for a random one, not both."))
         if cleaned.get("type") == Consumer.Type.PUSH and not cleaned.get("callback_url"):
             self.add_error("callback_url", _("A push consumer needs the URL to push to."))
         return cleaned
@@ -51,24 +51,40 @@ class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for myp
     form = PartyForm
     search_fields = ("name", "title")
     ordering: ClassVar[Names] = ("name",)
-    list_display: Names = ("name", "title", "changed_at")
+    list_per_page = 25
+    list_display: Names = ("name", "title", "published", "changed_at")
     own_fields: Titled = ()
+    own_views: Mapping[str, Any] = {"rotate": parties.rotate}
+
+    class Media:
+        css: ClassVar = {"all": ["pulljobs/admin.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(settings().DATABASE)
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return figures.WithFigures
+
+    def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
+        return figures.of_producers(rows)
+
+    def get_urls(self) -> list[URLPattern]:
+        view, model = self.admin_site.admin_view, self.model._meta.model_name
+        own = [
+            path(f"<int:id>/{word}/", view(partial(act, self)), name=f"pulljobs_{model}_{word}")
+            for word, act in self.own_views.items()
+        ]
+        return [*own, *super().get_urls()]
+
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         titled: list[tuple[Any, Names]] = [(None, ("name", "title")), *self.own_fields]
-        if obj is None:
+        if obj is None or self.has_change_permission(request, obj):
             titled.append((_("Token"), ("token",)))
-        elif self.has_change_permission(request, obj):
-            titled.append((_("Token"), ("rotate", "token")))
         return [(title, {"fields": fields}) for title, fields in titled]
 
     def save_model(self, request: HttpRequest, obj: Party, form: Any, change: bool) -> None:
         chosen = form.cleaned_data.get("token", "")
-        told = not change or chosen or form.cleaned_data.get("rotate")
-        token = obj.set_token(chosen) if told else ""
+        token = obj.set_token(chosen) if not change or chosen else ""
         obj.save(using=settings().DATABASE)
         if isinstance(obj, Channel | Consumer):
             operating.wake(obj)
@@ -77,11 +93,81 @@ class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for myp
                 request, _("Token of %s: %s Keep it now, it is not shown again.") % (obj, token)
             )
 
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        party = self.get_object(request, object_id)
+        about = {} if party is None else self.about(request, party)
+        return super().change_view(request, object_id, form_url, about | (extra_context or {}))
+
+    def about(self, request: HttpRequest, party: Any) -> dict[str, Any]:
+        """What its page shows beside its fields."""
+        return {
+            "figures": self.figures_of([party])[party.pk],
+            "may_rotate": parties.may(request, "rotate", party),
+            "may_pause": "pause" in self.own_views and parties.may(request, "pause", party),
+        }
+
+    @admin.display(description=_("messages"))
+    def published(self, party: Any) -> str:
+        return str(party.figures)
+
+
+class PausableAdmin(PartyAdmin):
+    own_views: Mapping[str, Any] = {
+        "rotate": parties.rotate,
+        "pause": parties.pause,
+        "resume": parties.resume,
+    }
+
+    def about(self, request: HttpRequest, party: Any) -> dict[str, Any]:
+        until, now = parties.pause_until(party), nodes.clock(settings().DATABASE)
+        paused = parties.shown_pause(until, now) if until else ""
+        return super().about(request, party) | {"paused": paused}
+
+    @admin.display(description=_("stands"))
+    def stands(self, party: Any) -> SafeString:
+        return looks.standing(party, nodes.clock(settings().DATABASE))
+
+    @admin.display(description=_("queued"))
+    def queued(self, party: Any) -> str:
+        return str(party.figures.queued)
+
+    @admin.display(description=_("due later"))
+    def delayed(self, party: Any) -> str:
+        return str(party.figures.delayed)
+
+    @admin.display(description=_("in flight"))
+    def in_flight(self, party: Any) -> str:
+        return str(party.figures.in_flight)
+
+    @admin.display(description=_("dead"))
+    def dead(self, party: Any) -> str:
+        return str(party.figures.dead)
+
+    @admin.display(description=_("oldest"))
+    def oldest(self, party: Any) -> str:
+        return str(party.figures.oldest)
+
+    @admin.display(description=_("rate"))
+    def rate(self, party: Any) -> str:
+        return str(party.figures.rate)
+
+
+NUMBERS: Names = ("queued", "delayed", "in_flight", "dead", "oldest", "rate")
+
 
 @admin.register(Channel)
-class ChannelAdmin(PartyAdmin):
-    list_display = ("name", "title", "paused_until", "changed_at")
+class ChannelAdmin(PausableAdmin):
+    list_display = ("name", "title", "stands", *NUMBERS)
     own_fields = ((_("Behaviour"), ("dedupe_window", "paused_until")),)
+
+    def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
+        return figures.of_channels(rows)
 
 
 @admin.register(Producer)
@@ -106,17 +192,9 @@ class ConsumerForm(PartyForm):
 
 
 @admin.register(Consumer)
-class ConsumerAdmin(PartyAdmin):
+class ConsumerAdmin(PausableAdmin):
     form = ConsumerForm
-    list_display = (
-        "name",
-        "channel",
-        "type",
-        "retry_strategy",
-        "max_retries",
-        "paused_until",
-        "deleted_at",
-    )
+    list_display = ("name", "channel", "type", "stands", *NUMBERS)
     list_filter = ("channel", "type")
     list_select_related = ("channel",)
     ordering: ClassVar[Names] = ("channel__name", "name")
@@ -157,17 +235,8 @@ class ConsumerAdmin(PartyAdmin):
                 _("Signing secret of %s: %s Keep it now, it is not shown again.") % (obj, secret),
             )
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        consumer = self.get_object(request, object_id)
-        stats = operating.stats(consumer) if consumer else None
-        context = (extra_context or {}) | {"stats": stats}
-        return super().change_view(request, object_id, form_url, context)
+    def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
+        return figures.of_consumers(rows)
 
     def delete_model(self, request: HttpRequest, obj: Consumer) -> None:
         self.delete_queryset(request, Consumer.objects.using(settings().DATABASE).filter(pk=obj.pk))

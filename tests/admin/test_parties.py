@@ -1,0 +1,118 @@
+"""Pausing, resuming and new tokens: from pages of their own, by who may, and written down."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db.models.functions import Now
+from django.test import Client
+from django.urls import reverse
+
+from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Message, Producer
+from pulljobs.states import State
+from tests.admin.conftest import browser_of
+from tests.admin.pages import listing, page, read, rows
+from tests.factories import JobFactory, claimed, published
+
+pytestmark = pytest.mark.django_db
+
+
+def act(model: str, word: str, pk: int) -> str:
+    return reverse(f"admin:pulljobs_{model}_{word}", args=[pk])
+
+
+def trail() -> list[tuple[str, str, str]]:
+    return list(AuditEntry.objects.order_by("pk").values_list("by", "act", "upon"))
+
+
+@pytest.mark.parametrize("model", ["channel", "consumer"])
+def test_pausing_stops_claims_and_resuming_has_them_go_on(
+    model: str, operator: Client, consumer: Consumer
+) -> None:
+    published(consumer, 2)
+    pk = consumer.pk if model == "consumer" else consumer.channel_id
+    assert "for an hour" in read(operator, act(model, "pause", pk))
+    operator.post(act(model, "pause", pk), {"span": "endless"})
+    assert not claimed(consumer)
+    assert ">paused<" in read(operator, page(model, pk))
+    assert "paused" in rows(read(operator, listing(model)))[0]
+    operator.post(act(model, "resume", pk))
+    assert claimed(consumer)
+    assert "paused" not in rows(read(operator, listing(model)))[0]
+    upon = "channel files" if model == "channel" else "consumer files/census"
+    assert trail() == [("olga", "pause", upon), ("olga", "resume", upon)]
+
+
+def test_a_pause_ends_by_itself(operator: Client, consumer: Consumer) -> None:
+    operator.post(act("consumer", "pause", consumer.pk), {"span": "15min"})
+    consumer.refresh_from_db()
+    left = Consumer.objects.values_list("paused_until", flat=True)
+    assert left.filter(paused_until__lte=Now() + timedelta(minutes=15)).exists()
+    assert left.filter(paused_until__gt=Now() + timedelta(minutes=14)).exists()
+
+
+@pytest.mark.parametrize("model", [Channel, Producer, Consumer])
+def test_a_new_token_is_in_one_answer_and_nowhere_else(
+    model: type[Channel | Producer | Consumer], operator: Client, consumer: Consumer
+) -> None:
+    Producer.objects.create(name="scanner")
+    party, name = model.objects.get(), model._meta.model_name or ""
+    before = party.token_digest
+    assert "pulljobs-token" not in read(operator, act(name, "rotate", party.pk))
+    answer = operator.post(act(name, "rotate", party.pk))
+    [token] = re.findall(r'pulljobs-token">([^<]+)<', answer.content.decode())
+    assert "no-store" in answer["Cache-Control"]
+    party.refresh_from_db()
+    assert party.has_token(token)
+    assert party.token_digest != before
+    assert trail()[0][:2] == ("olga", "rotate token")
+    told = [
+        page(name, party.pk),
+        listing(name),
+        act(name, "rotate", party.pk),
+        listing("auditentry"),
+    ]
+    assert not any(token in read(operator, url) for url in told)
+
+
+@pytest.mark.parametrize("word", ["pause", "resume", "rotate"])
+def test_without_the_permission_nothing_is_done(
+    word: str, reader: Client, consumer: Consumer
+) -> None:
+    before = list(Consumer.objects.values())
+    assert act("consumer", word, consumer.pk) not in read(reader, page("consumer", consumer.pk))
+    answer = reader.post(act("consumer", word, consumer.pk), {"span": "1h"})
+    assert answer.status_code == 403
+    assert (list(Consumer.objects.values()), trail()) == (before, [])
+
+
+@pytest.mark.parametrize("word", ["pause", "rotate"])
+def test_each_needs_its_own_permission(word: str, consumer: Consumer) -> None:
+    user = User.objects.create_user("paul", is_staff=True)
+    names = [f"{word}_consumer", "view_consumer"]
+    user.user_permissions.set(Permission.objects.filter(codename__in=names))
+    browser = browser_of(user)
+    for other in ("pause", "rotate"):
+        answer = browser.get(act("consumer", other, consumer.pk))
+        assert answer.status_code == (200 if other == word else 403)
+
+
+def test_resuming_takes_a_form(operator: Client, consumer: Consumer) -> None:
+    assert operator.get(act("consumer", "resume", consumer.pk)).status_code == 404
+    assert operator.get(act("consumer", "pause", 17_000)).status_code == 404
+
+
+def test_lists_have_live_figures(operator: Client, consumer: Consumer) -> None:
+    producer = Producer.objects.create(name="scanner")
+    for state, count in ((State.QUEUED, 3), (State.INFLIGHT, 2), (State.DEAD, 1)):
+        for _ in range(count):
+            JobFactory.create(state=state, consumer=consumer)
+    published(consumer, delay=timedelta(hours=1))
+    Message.objects.update(producer=producer)
+    [row] = rows(read(operator, listing("consumer")))
+    assert re.search(r"active 3 1 2 1 [\d.]+ s 0\.0/s", row)
+    assert ArchivedJob.objects.count() == 1
+    [row] = rows(read(operator, listing("channel")))
+    assert re.search(r"active 3 1 2 1 [\d.]+ s 0\.1/s", row)
+    assert "0.1/s" in rows(read(operator, listing("producer")))[0]
