@@ -30,8 +30,8 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
     rows.check(schema, replays=request.consumer is not None)
     with opened(request.dsn) as session:
         address = requests.address(session, request)
-        publish = open_publish(session, request, address)
         staging.clean(session)
+        publish = open_publish(session, request, address)
     kind = AtomicWriter if request.mode == ATOMIC else ChunkedWriter
     return kind(request, address, publish)
 
