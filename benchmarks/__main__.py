@@ -12,7 +12,7 @@ from benchmarks.peers import options as peers
 
 def main() -> None:
     options = _options().parse_args()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = getattr(options, "settings", "benchmarks.settings")
     django.setup()
     import_module(options.module).run(options)
 
@@ -22,6 +22,7 @@ def _options() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     faults.add_to(commands)
     peers.add_to(commands)
+    _client(commands.add_parser("client", help="the Python client beside a bare loop"))
     waiting = commands.add_parser("lingering", help="pulls that wait, and how soon they are woken")
     waiting.set_defaults(module="benchmarks.lingering")
     waiting.add_argument("--clients", type=int, default=500)
@@ -56,6 +57,11 @@ def _options() -> argparse.ArgumentParser:
     http.add_argument("--clients", type=int, default=8)
     http.add_argument("--requests", type=int, default=500, help="of a kind, at the most")
     http.add_argument("--json", action="store_true", help="one line of JSON")
+    pages = commands.add_parser("pages", help="every page of the admin over millions of rows")
+    pages.set_defaults(module="benchmarks.pages", settings="benchmarks.pages_settings")
+    pages.add_argument("--archived", type=int, default=10_000_000)
+    pages.add_argument("--queued", type=int, default=1_000_000)
+    pages.add_argument("--json", action="store_true", help="one line of JSON")
     limit = commands.add_parser("limit", help="the most it can do")
     limit.set_defaults(module="benchmarks.modes")
     limit.add_argument("--jobs", type=int, nargs="+", help="queued at the start")
@@ -83,6 +89,13 @@ def _options() -> argparse.ArgumentParser:
         help="in a trickle: some transactions stay open 5 s",
     )
     return parser
+
+
+def _client(client: argparse.ArgumentParser) -> None:
+    client.set_defaults(module="benchmarks.client")
+    client.add_argument("--jobs", type=int, default=50_000, help="of a run")
+    client.add_argument("--rounds", type=int, default=3)
+    client.add_argument("--json", action="store_true", help="one line of JSON")
 
 
 if __name__ == "__main__":

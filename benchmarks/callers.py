@@ -52,12 +52,12 @@ async def _client(
 ) -> None:
     for call in left:
         started = time.perf_counter()
-        answer = await _answer(reader, writer, call)
+        got = await answer(reader, writer, call)
         done.seconds.append(time.perf_counter() - started)
-        done.answers.append(answer)
+        done.answers.append(got)
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, call: Call) -> bytes:
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, call: Call) -> bytes:
     writer.write(
         f"{call.method} {call.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"X-Broker-Channel-Token: {TOKEN}\r\nX-Broker-Consumer-Token: {TOKEN}\r\n"

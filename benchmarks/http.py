@@ -26,7 +26,7 @@ SHARE: Final = 4
 def run(options: argparse.Namespace) -> None:
     tables: dict[str, Table] = {}
     with own_database(), served() as (_, port), served(BARE) as (_, bare):
-        _tokens()
+        give_tokens()
         for backlog in options.backlogs:
             tables[f"{backlog:,} queued, {options.clients} clients"] = [
                 _row(name, ours, bare, options.clients)
@@ -42,15 +42,15 @@ def run(options: argparse.Namespace) -> None:
 
 def _measured(port: int, backlog: int, most: int, clients: int) -> Iterator[tuple[str, Timed]]:
     """In the order of what they leave behind."""
-    _fill(backlog)
+    fill(backlog)
     listing = Call("GET", f"{ROOT}/queued-jobs")
     yield "queued-jobs", timed(port, [listing] * most, clients)
     yield "job POST", timed(port, _takes(min(most, backlog // SHARE)), clients)
     for batch in BATCHES:
-        _fill(backlog)
+        fill(backlog)
         pulls = [_pull(batch)] * max(clients, min(most, backlog // SHARE // batch))
         yield f"pull of {batch}", timed(port, pulls, clients)
-    _fill(backlog)
+    fill(backlog)
     count = max(clients, min(most, backlog // SHARE // ACKED))
     pulled = timed(port, [_pull(ACKED)] * count, clients)
     yield f"ack of {ACKED}", timed(port, [_ack(answer) for answer in pulled.answers], clients)
@@ -75,14 +75,14 @@ def _row(name: str, ours: Timed, bare: int, clients: int) -> dict[str, Any]:
     }
 
 
-def _tokens() -> None:
+def give_tokens() -> None:
     one = consumer()
     for party in (one, one.channel):
         party.set_token(TOKEN)
         party.save()
 
 
-def _fill(backlog: int) -> None:
+def fill(backlog: int) -> None:
     """Up to so many that wait."""
     [(queued,)] = query("SELECT count(*) FROM pulljobs_job WHERE state = 'QUEUED'")
     one = consumer()

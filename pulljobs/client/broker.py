@@ -115,14 +115,14 @@ class Broker:
                 message.say(Outcome.RELEASE)
 
     def begin(self, message: Held) -> bool:
-        """Whether a handler may have it: not when its lease is over."""
+        """Whether a handler may have it: not when its lease is over, or all ends."""
         if message.settled:
             return False
-        self.handed.add(message)
-        if message.lost or message.deadline <= now():
-            message.lost = True
+        message.lost = message.lost or message.deadline <= now()
+        if message.lost or self.room.stopping:
             message.say(Outcome.RELEASE)
             return False
+        self.handed.add(message)
         return True
 
     def end(self, message: Held, verdict: Verdict | None) -> None:

@@ -87,6 +87,7 @@ class Consumer:
         """Pull no more, end what runs, give back what waits. From any thread or signal handler."""
         self._stopped = True
         if self._session is not None:
+            self._session.room.stopping = True  # No handler is called from now on.
             self._session.call(self._session.stop)
 
     def set_max_in_flight(self, limit: int) -> None:

@@ -1,0 +1,417 @@
+"""How much a `Consumer` pulls, from whom and when: on brokers in memory."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from pulljobs.client import (
+    Backoff,
+    Connection,
+    Consumer,
+    Message,
+    NotAllowed,
+    NotPullable,
+    Retry,
+    Subscription,
+)
+from pulljobs.errors import ConfigurationError
+from tests.client.broker import FakeBroker, Request, gaps
+from tests.client.worlds import SUBSCRIPTION
+from tests.sessions import Thread, wait_until
+
+SOON = 0.05
+OFF = Backoff(initial=0)
+
+
+class Brokers(httpx.AsyncBaseTransport):
+    """Several in memory, by the host of their URL."""
+
+    def __init__(self, brokers: Sequence[FakeBroker]) -> None:
+        self.brokers = {f"b{number}": broker for number, broker in enumerate(brokers)}
+        self.most_held = 0
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"http://{host}" for host in self.brokers]
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        broker = self.brokers[request.url.host]
+        response = await broker.answer_async(request)
+        held = sum(one.in_flight for one in self.brokers.values())
+        self.most_held = max(self.most_held, held)
+        return response
+
+
+def consumer_of(
+    brokers: Sequence[FakeBroker], handler: Callable[[Any], Any], **options: Any
+) -> tuple[Consumer, Brokers]:
+    transport = Brokers(brokers)
+    options.setdefault("base_urls", transport.urls)
+    options.setdefault("subscription", SUBSCRIPTION)
+    connection = Connection(transport=transport)
+    return Consumer(handler, connection=connection, **options), transport
+
+
+@contextmanager
+def running(consumer: Consumer) -> Iterator[Consumer]:
+    thread = Thread(consumer.run)
+    try:
+        yield consumer
+    finally:
+        consumer.stop()
+        thread.result()
+
+
+def nothing(message: Message) -> None:
+    pass
+
+
+def filled(count: int) -> FakeBroker:
+    broker = FakeBroker()
+    broker.publish(count)
+    return broker
+
+
+def batches(broker: FakeBroker) -> list[int]:
+    return [request.body["Batch"] for request in broker.asked("pull")]
+
+
+def is_done(*brokers: FakeBroker) -> bool:
+    return all(set(broker.states()) <= {"DELIVERED"} for broker in brokers)
+
+
+def test_the_first_pull_asks_for_one_and_then_for_all_there_is_room_for() -> None:
+    broker = filled(30)
+    consumer, _ = consumer_of([broker], nothing, max_in_flight=20)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    first, second, *_others = batches(broker)
+    assert (first, 18 < second <= 20) == (1, True)
+
+
+@pytest.mark.parametrize("limits", [{"MaxBatch": 7}, {"MaxInFlight": 7}])
+def test_limits_of_the_broker_are_respected(limits: dict[str, Any]) -> None:
+    broker = filled(40)
+    broker.limits = limits | {"MaxExpires": 3.0}
+    consumer, _ = consumer_of([broker], nothing, max_in_flight=20)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert max(batches(broker)) == 7
+    assert max(request.body.get("Expires", 0) for request in broker.asked("pull")) == 3.0
+
+
+def test_E64_held_messages_never_exceed_max_in_flight() -> None:
+    """Whatever is pulled and not confirmed counts, and so does what a pull may still bring."""
+    broker = filled(300)
+    consumer, transport = consumer_of([broker], nothing, max_in_flight=5, concurrency=8)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert transport.most_held == 5
+
+
+def test_two_brokers_share_the_room_and_an_idle_one_gives_it_up() -> None:
+    """Nine of ten for the busy one; when both are busy, half each."""
+    both, other = filled(60), filled(60)
+    consumer, transport = consumer_of([both, other], lambda m: time.sleep(0.001), max_in_flight=10)
+    with running(consumer):
+        wait_until(lambda: is_done(both, other))
+        half = max(batches(both) + batches(other))
+        wait_until(lambda: batches(both)[-1] == batches(other)[-1] == 1)
+        both.publish(200, start=60)
+        wait_until(lambda: is_done(both))
+    assert half <= 6
+    assert max(batches(both)) >= 8
+    assert transport.most_held <= 10
+
+
+def test_more_brokers_than_room_take_turns() -> None:
+    brokers = [filled(3) for _ in range(4)]
+    consumer, transport = consumer_of(brokers, nothing, max_in_flight=1)
+    with running(consumer):
+        wait_until(lambda: is_done(*brokers))
+        start = time.monotonic()
+        brokers[2].publish(20, start=3)
+        wait_until(lambda: is_done(*brokers))
+    assert transport.most_held == 1
+    assert time.monotonic() - start < 15  # The idle ones don't keep the room for long.
+
+
+def test_E65_the_room_can_be_changed_while_it_runs() -> None:
+    """0 pauses: no pulls, what is held ends; a pull that was waiting is taken back."""
+    broker = FakeBroker()
+    consumer, transport = consumer_of([broker], nothing, max_in_flight=5)
+    with running(consumer):
+        wait_until(lambda: len(broker.asked("pull")) == 1)
+        consumer.set_max_in_flight(0)
+        wait_until(lambda: len(broker.asked("pull")) == 2)
+        [_pull, recall] = broker.asked("pull")
+        assert recall.body["MaxBytes"] == 1
+        broker.publish(30)
+        time.sleep(SOON)
+        assert (broker.in_flight, len(broker.asked("pull"))) == (0, 2)
+        consumer.set_max_in_flight(3)
+        wait_until(lambda: is_done(broker))
+    assert transport.most_held == 3
+
+
+def test_E72_a_batch_ends_when_no_more_is_to_come() -> None:
+    """Of two brokers one is idle, and the other has no multiple of a batch: none waits for ever."""
+    broker = filled(57)
+    batch: list[Message] = []
+    sizes: list[int] = []
+
+    def handle(message: Message) -> None:
+        message.detach()
+        batch.append(message)
+        if consumer.is_starved:
+            sizes.append(len(batch))
+            for one in batch:
+                one.ack()
+            batch.clear()
+
+    consumer, transport = consumer_of([broker, FakeBroker()], handle, max_in_flight=21)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert max(sizes) >= 8
+    assert sum(sizes) == 57
+    assert transport.most_held <= 21
+
+
+def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it() -> None:
+    broker = filled(2)
+    kept: list[Message] = []
+
+    def handle(message: Message) -> None:
+        message.detach()
+        kept.append(message)
+
+    def on_stop(consumer: Consumer) -> None:
+        kept[0].ack()
+
+    consumer, _ = consumer_of([broker], handle, max_in_flight=2, on_stop=on_stop)
+    with running(consumer):
+        wait_until(lambda: len(kept) == 2)
+    assert sorted(broker.states()) == ["DELIVERED", "QUEUED"]
+    assert [job.deliveries for job in broker.jobs if job.state == "QUEUED"] == [0]
+
+
+LADDER = Backoff(initial=0.1, longest=0.8, after=3)
+
+
+def test_E66_the_ladder_of_the_back_off() -> None:
+    """Three failures open it; then one message at a time, after 0.2, 0.4, 0.8, 0.8 seconds."""
+    broker = filled(100)
+
+    def handle(message: Message) -> None:
+        raise ValueError("the shop is down")
+
+    consumer, _ = consumer_of(
+        [broker], handle, max_in_flight=20, backoff=LADDER, requeue_delay=lambda attempts: 60.0
+    )
+    with running(consumer):
+        wait_until(lambda: len(broker.asked("pull")) >= 8)
+    probes = [r for r in broker.asked("pull") if r.body["Batch"] == 1 and "MaxBytes" not in r.body]
+    waited = list(gaps([request.at for request in probes[1:]]))
+    for measured, expected in zip(waited, [0.4, 0.8, 0.8], strict=False):
+        assert expected <= measured < expected + 0.35
+    assert len(waited) >= 2
+
+
+def test_E67_success_closes_the_circuit_step_by_step() -> None:
+    """While it is open nothing is pulled; each probe that succeeds halves the next block."""
+    broker = filled(200)
+    down = True
+    opened: list[float] = []
+
+    def handle(message: Message) -> None:
+        if down:
+            opened.append(time.monotonic())
+            raise ValueError("down")
+
+    consumer, _ = consumer_of(
+        [broker], handle, max_in_flight=10, backoff=LADDER, requeue_delay=lambda attempts: 0.0
+    )
+    with running(consumer):
+        wait_until(lambda: len(opened) >= 5)
+        down = False
+        wait_until(lambda: is_done(broker))
+    last = opened[-1]
+    probes = [r.at for r in broker.asked("pull") if r.at > last and r.body["Batch"] == 1]
+    assert probes
+    full = [r.at for r in broker.asked("pull") if r.at > last and r.body["Batch"] > 1]
+    assert min(full) > probes[0] > last + 0.2
+
+
+def test_E68_what_is_neutral_opens_nothing() -> None:
+    broker = filled(30)
+
+    def handle(message: Message) -> None:
+        if message.attempts == 1:
+            raise Retry(backoff=False)
+
+    consumer, _ = consumer_of(
+        [broker], handle, max_in_flight=5, backoff=LADDER, requeue_delay=lambda attempts: 0.0
+    )
+    start = time.monotonic()
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert time.monotonic() - start < 5
+
+
+def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
+    """The pull was on its way when the circuit opened, and its answer was not read any more."""
+    broker = filled(3)
+
+    def handle(message: Message) -> None:
+        raise ValueError("down")
+
+    consumer, _ = consumer_of(
+        [broker],
+        handle,
+        max_in_flight=10,
+        backoff=Backoff(initial=30, longest=60, after=3),
+        requeue_delay=lambda attempts: 60.0,
+    )
+    with running(consumer):
+        wait_until(lambda: any("MaxBytes" in r.body for r in broker.asked("pull")))
+        broker.publish(5, start=3)
+        time.sleep(SOON)
+        assert [job.deliveries for job in broker.jobs] == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("auto_renew", [False, True])
+def test_E75_leases_are_kept_only_if_asked_for(auto_renew: bool) -> None:
+    broker = filled(1)
+    broker.limits = {"LeaseSeconds": 1.2}
+    calls: list[float] = []
+
+    async def handle(message: Any) -> None:
+        calls.append(time.monotonic())
+        await asyncio.sleep(1.6)
+
+    consumer, _ = consumer_of([broker], handle, auto_renew=auto_renew, backoff=OFF)
+    with running(consumer):
+        wait_until(lambda: bool(calls))
+        wait_until(lambda: broker.jobs[0].state == "DELIVERED" or broker.jobs[0].leased_until < 0)
+    assert (len(calls) == 1) is auto_renew or broker.jobs[0].deliveries == 1
+    assert bool(broker.asked("renew")) is auto_renew
+
+
+def test_results_of_lost_leases_are_discarded() -> None:
+    """Told by a renewal: nothing is said to the broker any more."""
+    broker = filled(1)
+    broker.limits = {"LeaseSeconds": 1.0}
+
+    async def handle(message: Any) -> None:
+        broker.jobs[0].token = "of another"
+        while not message.lost:
+            await asyncio.sleep(0.01)
+        consumer.stop()
+
+    consumer, _ = consumer_of([broker], handle, auto_renew=True)
+    consumer.run()
+    assert broker.asked("ack") == []
+    assert consumer.counts["lost"] == 1
+
+
+def test_a_message_whose_lease_is_over_is_not_begun() -> None:
+    """It waited for its turn for too long: by now it is another's."""
+    broker = filled(3)
+    broker.limits = {"LeaseSeconds": 0.3}
+    begun: list[float] = []
+
+    def handle(message: Message) -> None:
+        begun.append(message.remaining)
+        time.sleep(0.4)
+
+    consumer, _ = consumer_of([broker], handle, max_in_flight=3)
+    with running(consumer):
+        wait_until(lambda: consumer.counts["lost"] >= 2)
+    assert min(begun) > 0
+
+
+def test_sample_rate_never_drops_from_a_shared_queue() -> None:
+    with pytest.raises(ConfigurationError, match="others of this consumer wait for"):
+        consumer_of([filled(1)], nothing, sample_rate=0.5)
+    broker, seen = filled(200), list[str]()
+    consumer, _ = consumer_of(
+        [broker], lambda m: seen.append(m.id), max_in_flight=50, sample_rate=0.2, shared=False
+    )
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert 10 < len(seen) < 100
+
+
+def test_E78_a_refusal_ends_the_run_and_says_why() -> None:
+    broker = filled(1)
+    wrong = Subscription("orders", "census", "wrong", "wrong")
+    consumer, _ = consumer_of([broker], nothing, subscription=wrong)
+    with pytest.raises(NotAllowed, match="Send the channel's token as X-Broker-Channel-Token"):
+        consumer.run()
+    assert len(broker.requests) == 1
+
+
+def test_a_consumer_that_is_deleted_meanwhile_ends_after_its_work() -> None:
+    """What was pulled is still ended."""
+    broker = filled(1)
+
+    def gone(request: Request) -> httpx.Response | None:
+        if request.path.endswith("/pull") and broker.states() != ["QUEUED"]:
+            return httpx.Response(410, json={"detail": "The consumer was deleted: stop pulling."})
+        return None
+
+    broker.failing = gone
+    consumer, _ = consumer_of([broker], lambda m: time.sleep(0.05), max_in_flight=2)
+    with pytest.raises(NotPullable, match="was deleted"):
+        consumer.run()
+    assert broker.states() == ["DELIVERED"]
+
+
+def test_a_pull_that_comes_too_often_waits_as_told() -> None:
+    """429 is no outage: acks go on."""
+    broker = filled(1)
+    refused: list[float] = []
+
+    def busy(request: Request) -> httpx.Response | None:
+        if request.path.endswith("/pull") and not refused:
+            refused.append(request.at)
+            headers = {"Retry-After": "1"}
+            return httpx.Response(429, json={"detail": "too many"}, headers=headers)
+        return None
+
+    broker.failing = busy
+    consumer, _ = consumer_of([broker], nothing)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert broker.asked("pull")[1].at - refused[0] >= 1
+    assert len(broker.asked("info")) == 1
+
+
+def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None:
+    """The union of what all lookups tell; those that fail don't matter."""
+    brokers = [filled(2), filled(2), FakeBroker()]
+    consumer, transport = consumer_of(
+        brokers, nothing, base_urls=(), lookup_urls=["http://b0", "http://b2"], lookup_interval=0.3
+    )
+    brokers[0].addresses = ["http://b0", "http://b1/"]
+    brokers[2].failing = lambda request: httpx.Response(503, json={"detail": "away"})
+    with running(consumer):
+        wait_until(lambda: is_done(brokers[0], brokers[1]))
+        brokers[0].addresses = ["http://b0"]
+        brokers[1].failing = lambda request: httpx.Response(503, json={"detail": "away"})
+        known = len(brokers[1].requests)
+        brokers[1].publish(1, start=2)
+        wait_until(lambda: len(brokers[1].requests) > known, 60)
+        known = len(brokers[1].requests)
+        time.sleep(0.5)
+        assert len(brokers[1].requests) == known
+        brokers[1].failing = lambda request: None
+        brokers[0].addresses = ["http://b1", "http://b0"]
+        wait_until(lambda: is_done(brokers[1]))
+    assert transport.most_held <= 1

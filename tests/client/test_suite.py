@@ -1,0 +1,299 @@
+"""What the client does, by both sides, on a broker in memory and on a live server alike."""
+
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pulljobs.client import (
+    Backoff,
+    Connection,
+    Discard,
+    Draft,
+    LeaseLost,
+    NotAllowed,
+    NotFound,
+    NotPublished,
+    Retry,
+    Subscription,
+)
+from tests.client.worlds import SHOP, Side
+from tests.sessions import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.processes
+NOTHING = 0.3
+"""Seconds to wait for what is not to come."""
+
+
+def test_a_message_arrives_as_it_was_published(side: Side) -> None:
+    receipt = side.producer().publish(
+        b"\xff\x00", key="k", priority=5, headers={"Lang": "de"}, content_type="image/png"
+    )
+    message = side.consumer().next()
+    assert (message.payload, message.content_type) == (b"\xff\x00", "image/png")
+    assert (message.key, message.priority, message.headers) == ("k", 5, {"Lang": "de"})
+    assert (message.message_id, message.attempts) == (receipt.message_id, 1)
+    assert abs(message.timestamp - datetime.now(UTC)) < timedelta(minutes=1)
+    assert 20 < message.remaining <= 31
+
+
+@pytest.mark.parametrize(
+    ("payload", "arrives", "content_type"),
+    [
+        ("grüße", "grüße".encode(), "text/plain; charset=utf-8"),
+        ({"order": 17}, b'{"order": 17}', "application/json"),
+        (b"bytes", b"bytes", "application/octet-stream"),
+    ],
+)
+def test_payloads(side: Side, payload: Any, arrives: bytes, content_type: str) -> None:
+    side.producer().publish(payload)
+    message = side.consumer().next()
+    assert (message.payload, message.content_type) == (arrives, content_type)
+
+
+def test_fetch_gives_what_is_there_without_waiting(side: Side) -> None:
+    """Highest priority first; fewer than asked for is no reason to wait."""
+    side.producer().publish_many([Draft(payload=str(n), priority=n) for n in (1, 3, 2)])
+    start = time.monotonic()
+    messages = side.consumer().fetch(10, timeout=PATIENCE_SECONDS)
+    assert [message.payload for message in messages] == [b"3", b"2", b"1"]
+    assert time.monotonic() - start < PATIENCE_SECONDS / 2
+
+
+def test_fetch_waits_for_the_first_and_no_longer_than_told(side: Side) -> None:
+    consumer = side.consumer()
+    start = time.monotonic()
+    assert consumer.fetch(5, timeout=0.5) == []
+    assert 0.3 < time.monotonic() - start < 5
+    other = Side(side.world, is_async=False)
+    later = threading.Timer(NOTHING, lambda: other.producer().publish("late"))
+    later.start()
+    [message] = consumer.fetch(5, timeout=PATIENCE_SECONDS)
+    later.join()
+    other.close()
+    assert message.payload == b"late"
+
+
+def test_fetch_of_more_than_the_broker_gives_at_once(side: Side) -> None:
+    """Limits of `info` are respected: a pull above them would be refused."""
+    side.producer().publish_many([str(n) for n in range(120)])
+    messages = side.consumer().fetch(120)
+    assert sorted(int(message.payload) for message in messages) == list(range(120))
+
+
+def test_messages_end_as_was_said(side: Side) -> None:
+    side.producer().publish_many(["ack", "nack", "later", "reject", "release"])
+    consumer = side.consumer()
+    by_payload = {message.payload: message for message in consumer.fetch(5)}
+    by_payload[b"ack"].ack()
+    by_payload[b"nack"].nack(0)
+    by_payload[b"later"].nack(60)
+    by_payload[b"reject"].reject("no such order")
+    by_payload[b"release"].release()
+    assert side.world.states() == {"DELIVERED": 1, "QUEUED": 3, "DEAD": 1}
+    again = {message.payload: message.attempts for message in consumer.fetch(5)}
+    assert again == {b"nack": 2, b"release": 1}
+
+
+def test_the_reason_of_a_reject_is_kept(side: Side) -> None:
+    side.producer().publish("x")
+    side.consumer().next().reject("no such order")
+    assert side.world.error() == "no such order"
+
+
+def test_E76_a_second_word_is_ignored(side: Side) -> None:
+    side.producer().publish("x")
+    message = side.consumer().next()
+    message.ack()
+    message.nack(0)
+    message.ack()
+    assert side.world.states() == {"DELIVERED": 1}
+
+
+def test_E77_without_a_delay_a_retry_waits_90_seconds_times_attempts(side: Side) -> None:
+    side.producer().publish("x")
+    consumer = side.consumer()
+    consumer.next().nack()
+    assert side.world.states() == {"QUEUED": 1}
+    assert consumer.fetch(1, timeout=0) == []
+
+
+def test_a_lost_lease_is_told_and_others_go_on(side: Side) -> None:
+    """E49: what is said too late changes nothing."""
+    side.producer().publish("x")
+    consumer = side.consumer()
+    late = consumer.next()
+    side.world.expire()
+    holder = consumer.next()
+    for say in (late.ack, late.in_progress):
+        with pytest.raises(LeaseLost):
+            say()
+    assert late.lost
+    holder.ack()
+    assert side.world.states() == {"DELIVERED": 1}
+
+
+def test_a_lease_is_renewed_when_asked_for(side: Side) -> None:
+    side.producer().publish("x")
+    message = side.consumer().next()
+    assert 50 < message.in_progress(60) <= 60
+    assert 50 < message.remaining <= 60
+
+
+def test_statuses_are_no_messages(side: Side) -> None:
+    side.producer().publish("x")
+    side.world.pause()
+    assert side.consumer().fetch(3, timeout=NOTHING) == []
+
+
+def test_many_end_in_one_request(side: Side) -> None:
+    side.producer().publish_many([str(n) for n in range(4)])
+    consumer = side.consumer()
+    messages = consumer.fetch(4)
+    assert consumer.release_all(messages[:1]) == []
+    assert consumer.ack_all(messages) == []
+    assert side.world.states() == {"DELIVERED": 3, "QUEUED": 1}
+
+
+def test_publishing_an_id_again_is_told_and_does_nothing(side: Side) -> None:
+    producer = side.producer()
+    assert not producer.publish("first", message_id="m-1").duplicate
+    assert producer.publish("second", message_id="m-1").duplicate
+    assert side.world.states() == {"QUEUED": 1}
+
+
+def test_what_is_refused_does_not_stop_the_others(side: Side) -> None:
+    producer = side.producer()
+    receipts = producer.publish_many(["one", "", "two"])
+    assert [receipt.status for receipt in receipts] == ["accepted", "invalid", "accepted"]
+    with pytest.raises(NotPublished, match="not empty"):
+        producer.publish("")
+    assert side.world.states() == {"QUEUED": 2}
+
+
+def test_E79_large_bodies_are_sent_compressed(side: Side) -> None:
+    """Each text is above the limit; together they would be above it a hundredfold."""
+    connection = side.world.connection(is_async=side.is_async)
+    assert isinstance(connection, Connection)
+    side.producer().publish_many(["grün " * 20_000] * 3)
+    messages = side.consumer().fetch(3)
+    assert [len(message.payload) for message in messages] == [120_000] * 3
+
+
+def test_E78_wrong_tokens_and_names_are_told_clearly(side: Side) -> None:
+    with pytest.raises(NotAllowed, match="X-Broker-Channel-Token"):
+        side.consumer(Subscription("orders", "census", "wrong", "wrong")).fetch()
+    with pytest.raises(NotFound, match="no such channel"):
+        side.consumer(Subscription("nowhere", "census", "a", "b")).fetch()
+    with pytest.raises(NotAllowed, match="token"):
+        side.producer(**{**SHOP, "channel_token": "wrong"}).publish("x")
+
+
+def test_info_tells_how_the_consumer_stands(side: Side) -> None:
+    side.producer().publish_many(["a", "b"])
+    consumer = side.consumer()
+    consumer.next()
+    told = consumer.info()
+    assert (told["NumQueued"], told["NumInFlight"], told["MaxBatch"]) == (1, 1, 100)
+
+
+def test_a_consumer_handles_each_message_once(side: Side) -> None:
+    side.producer().publish_many([str(n) for n in range(130)])
+    seen: Counter[bytes] = Counter()
+
+    def handle(message: Any) -> None:
+        seen[message.payload] += 1
+        if len(seen) == 130:
+            side.running.stop()
+
+    consumer = side.run(handle, max_in_flight=20, concurrency=3)
+    assert set(seen.values()) == {1}
+    assert side.world.states() == {"DELIVERED": 130}
+    assert consumer.counts["delivered"] == 130
+
+
+def test_how_handlers_end_their_messages(side: Side) -> None:
+    """A return acks; Retry, Discard and exceptions do what they say; so does the message itself."""
+    said = ("return", "Retry", "Discard", "error", "reject", "ack")
+    side.producer().publish_many(said)
+    seen: set[bytes] = set()
+
+    def handle(message: Any) -> Any:
+        seen.add(message.payload)
+        if len(seen) == len(said):
+            side.running.stop()
+        if message.payload == b"Retry":
+            raise Retry(after=timedelta(hours=1))
+        if message.payload == b"Discard":
+            raise Discard("no use")
+        if message.payload == b"error":
+            raise ValueError("broken")
+        if message.payload == b"reject":
+            return message.reject("no good")
+        return message.ack() if message.payload == b"ack" else None
+
+    side.run(handle, max_in_flight=10)
+    assert side.world.states() == {"DELIVERED": 2, "QUEUED": 2, "DEAD": 2}
+
+
+def test_E71_after_as_many_calls_it_is_given_up_once(side: Side) -> None:
+    """What the callback raises loses nothing."""
+    side.producer().publish("bad")
+    calls: list[int] = []
+    given_up: list[bytes] = []
+
+    def handle(message: Any) -> None:
+        calls.append(message.attempts)
+        raise ValueError("broken")
+
+    def on_giving_up(message: Any) -> None:
+        given_up.append(message.payload)
+        side.running.stop()
+        raise RuntimeError("of the callback")
+
+    off = Backoff(initial=0)
+    delays = {"requeue_delay": lambda attempts: 0.0, "backoff": off}
+    side.run(handle, max_attempts=2, on_giving_up=on_giving_up, **delays)
+    assert (calls, given_up) == ([1, 2], [b"bad"])
+    assert side.world.states() == {"DEAD": 1}
+    assert side.world.error() == "ValueError: broken"
+
+
+def test_a_handler_may_keep_its_lease(side: Side) -> None:
+    side.producer().publish("x")
+    left: list[float] = []
+
+    def handle(message: Any) -> Any:
+        side.running.stop()
+        told = message.in_progress(60)
+        if not side.is_async:
+            return left.append(told)
+
+        async def wait() -> None:
+            left.append(await told)
+
+        return wait()
+
+    side.run(handle)
+    assert 50 < left[0] <= 60
+    assert side.world.states() == {"DELIVERED": 1}
+
+
+def test_on_stop_what_waits_goes_back_unharmed(side: Side) -> None:
+    """E90: the one that runs finishes, the others are released, their deliveries given back."""
+    side.producer().publish_many([str(n) for n in range(5)])
+    consumer = side.consumer()
+
+    calls: list[bytes] = []
+
+    def handle(message: Any) -> None:
+        calls.append(message.payload)
+        if len(calls) == 2:
+            side.running.stop()
+
+    side.run(handle, max_in_flight=5)
+    assert side.world.states() == {"DELIVERED": 2, "QUEUED": 3}
+    assert {message.attempts for message in consumer.fetch(5)} == {1}
