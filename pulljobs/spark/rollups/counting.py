@@ -163,6 +163,7 @@ class Subscription(NamedTuple):
 
     def covers(self, hour: datetime) -> bool:
         return self.since <= hour and hour + HOUR <= self.until
+
     def is_during(self, hour: datetime) -> bool:
         return self.since < hour + HOUR and hour < self.until
 
@@ -195,9 +196,7 @@ def count(
     return dict(rows)
 
 
-def _settled(
-    spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame"
-) -> "Iterator[Row]":
+def _settled(spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame") -> "Iterator[Row]":
     first_deaths = spark.sql(FIRST_DEATHS, deaths=deaths)
     settlements = spark.sql(SETTLEMENTS, archive=archive, first_deaths=first_deaths)
     by_node = spark.sql(BY_NODE, settlements=settlements)
@@ -225,7 +224,9 @@ def _errors(spark: "SparkSession", archive: "DataFrame") -> "Iterator[Row]":
     from pyspark.sql import functions as F
 
     line = F.substring_index(F.trim(F.coalesce("error", F.lit(""))), "\n", 1)
-    dead = archive.where("state = 'DEAD'").withColumn("shape", shape_of(F.left(line, F.lit(LONGEST_SHAPE))))
+    dead = archive.where("state = 'DEAD'").withColumn(
+        "shape", shape_of(F.left(line, F.lit(LONGEST_SHAPE)))
+    )
     return spark.sql(ERRORS, dead=dead).toLocalIterator()
 
 
@@ -278,4 +279,4 @@ def _key(row: "Row") -> Key:
 
 
 def _hour(row: "Row") -> datetime:
-    return EPOCH + row.hour * HOUR
+    return EPOCH + int(row.hour) * HOUR

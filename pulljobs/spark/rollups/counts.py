@@ -42,7 +42,11 @@ class Cost(NamedTuple):
     run_seconds: float = 0.0
 
     def plus(self, other: "Cost") -> "Cost":
-        return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Cost(
+            self.jobs + other.jobs,
+            self.dead + other.dead,
+            self.run_seconds + other.run_seconds,
+        )
 
 
 @dataclass(slots=True)

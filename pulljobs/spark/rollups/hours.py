@@ -65,7 +65,9 @@ class Snapshot:
         found = [
             time
             for held in files
-            for time in _least(pq.read_metadata(f"{root}/{held.path}", filesystem=filesystem), column)
+            for time in _least(
+                pq.read_metadata(f"{root}/{held.path}", filesystem=filesystem), column
+            )
         ]
         return min(found, default=None)
 
@@ -76,7 +78,9 @@ def run_of(held: Held) -> int:
     return int(found[1]) if found else 0
 
 
-def touched(spark: "SparkSession", snapshot: Snapshot, files: Collection[Held], time: str) -> set[datetime]:
+def touched(
+    spark: "SparkSession", snapshot: Snapshot, files: Collection[Held], time: str
+) -> set[datetime]:
     """Hours that these files have rows of."""
     if not files:
         return set()
@@ -102,7 +106,8 @@ def spans(hours: Iterable[datetime]) -> list[Span]:
 def is_in(column: str, spans: Iterable[Span]) -> str:
     """In Spark's SQL: whether a time is in one of these."""
     return " OR ".join(
-        f"({column} >= {_literal(span.start)} AND {column} < {_literal(span.end)})" for span in spans
+        f"({column} >= {_literal(span.start)} AND {column} < {_literal(span.end)})"
+        for span in spans
     )
 
 

@@ -35,7 +35,8 @@ FROM (
         kll_merge_agg_double(wait, {KLL}) AS wait,
         kll_merge_agg_double(run, {KLL}) AS run,
         kll_merge_agg_double(total, {KLL}) AS total,
-        approx_top_k_combine({items("keys")}, {TRACKED_KEYS}) FILTER (WHERE keys IS NOT NULL) AS keys
+        approx_top_k_combine({items("keys")}, {TRACKED_KEYS})
+            FILTER (WHERE keys IS NOT NULL) AS keys
     FROM {{parts}}
     GROUP BY place
 )

@@ -4,12 +4,15 @@ Hours are counted from all of their rows, never added to, so a run that is repea
 same. Days and months are merged from the hours, those of earlier runs too.
 """
 
+import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from os import SEEK_END
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Final
 
 from django.db import connections, transaction
 from django.db.models.functions import Now
@@ -21,7 +24,7 @@ from pulljobs.models.rollups import Period
 from pulljobs.spark import progress, tables
 from pulljobs.spark.rollups import counting, hours, merging, storing
 from pulljobs.spark.rollups.counting import Sources, Subscription
-from pulljobs.spark.rollups.counts import Key, Rows
+from pulljobs.spark.rollups.counts import Rows
 from pulljobs.spark.rollups.hours import Snapshot
 from pulljobs.spark.tables import Table
 
@@ -33,6 +36,9 @@ LOCK: Final = 0x726F6C6C  # "roll"
 MOST_GROUPS: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 """Spark sorts all rows where a task has more groups than this; 128 by default."""
 FOREVER: Final = datetime.max.replace(tzinfo=UTC)
+LONGEST: Final = {Period.HOUR: timedelta(days=1), Period.DAY: timedelta(days=31)}
+"""What the rows of a period are merged into."""
+Month = dict[Period, Rows]
 Sessions = Callable[[], AbstractContextManager["SparkSession"]]
 
 
@@ -50,12 +56,16 @@ class RolledUp:
     known_until: datetime | None = None
     seconds: float = 0.0
 
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What is to be written, a month at a time."""
-
-    rows: dict[Period, Rows]
+    def add(self, month: Month) -> None:
+        for period, rows in month.items():
+            self.rows[period] += len(rows)
+        hours = month[Period.HOUR]
+        self.hours += len({key.starts_at for key in hours})
+        for counts in hours.values():
+            self.delivered += counts.delivered
+            self.dead += counts.dead
+            self.published += counts.published
+        self.settlements = self.delivered + self.dead
 
 
 def roll_up(sessions: Sessions, *, anew: bool = False) -> RolledUp:
@@ -65,12 +75,134 @@ def roll_up(sessions: Sessions, *, anew: bool = False) -> RolledUp:
     session is only opened if there is something to count.
     """
     started = time.monotonic()
-    using, where = settings().DATABASE, tables.location()
-    run = _Run(using, where, RollupRun.objects.using(using).first(), anew)
-    if not run.is_due:
-        return RolledUp(seconds=time.monotonic() - started)
-    with sessions() as spark, progress.shown(spark, "rollup", run.rows):
-        spark.conf.set(MOST_GROUPS, "10000")
-        rolled_up = run.perform(spark)
+    run = _Run.prepared(settings().DATABASE, tables.location(), anew)
+    rolled_up = RolledUp(known_until=run.known_until)
+    if run.is_due:
+        with sessions() as spark, progress.shown(spark, "rollup"), TemporaryFile() as spool:
+            spark.conf.set(MOST_GROUPS, "10000")
+            for month in run.months(spark):
+                pickle.dump(month, spool)
+                rolled_up.add(month)
+            run.save(_read(spool), rolled_up, time.monotonic() - started)
     rolled_up.seconds = time.monotonic() - started
     return rolled_up
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    using: str
+    where: str
+    before: RollupRun | None
+    """The last run; None where it counted another lake, or all is to be counted anew."""
+    last: int | None
+    archive: Snapshot
+    messages: Snapshot
+    known_until: datetime | None
+
+    @classmethod
+    def prepared(cls, using: str, where: str, anew: bool) -> "_Run":
+        last = RollupRun.objects.using(using).first()
+        before = last if last and last.location == where and not anew else None
+        archive, messages = (Snapshot.of(Table(where, name)) for name in ("archive", "messages"))
+        exported = LakeRun.objects.using(using).filter(pk=archive.last_run).first()
+        until = exported.opened_at if exported else None
+        return cls(using, where, before, last.pk if last else None, archive, messages, until)
+
+    @property
+    def is_due(self) -> bool:
+        if self.before is None:
+            return bool(self.archive.files or self.messages.files)
+        known = (self.before.archive_run, self.before.messages_run)
+        return (self.archive.last_run, self.messages.last_run) != known
+
+    def months(self, spark: "SparkSession") -> Iterator[Month]:
+        subscriptions = _subscriptions(self.using)
+        for touched in hours.by_month(self._touched(spark)):
+            counted = counting.count(
+                spark, self._sources(spark, touched), hours.spans(touched), subscriptions
+            )
+            days = {hours.day_of(hour) for hour in touched}
+            parts = self._stored(Period.HOUR, days, hours.day_of, touched) | counted
+            by_day = merging.merged(spark, parts, hours.day_of)
+            month = {hours.month_of(day) for day in days}
+            parts = self._stored(Period.DAY, month, hours.month_of, days) | by_day
+            by_month = merging.merged(spark, parts, hours.month_of)
+            yield {Period.HOUR: counted, Period.DAY: by_day, Period.MONTH: by_month}
+
+    def save(self, months: Iterable[Month], counted: RolledUp, seconds: float) -> None:
+        """All of it, or LakeError if another run was quicker."""
+        with transaction.atomic(using=self.using):
+            with connections[self.using].cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            last = RollupRun.objects.using(self.using).first()
+            if (last.pk if last else None) != self.last:
+                raise LakeError(
+                    "Another rollup ended meanwhile; nothing was written: run it again."
+                )
+            for month in months:
+                for period, rows in month.items():
+                    storing.save(self.using, period, rows)
+            RollupRun.objects.using(self.using).create(
+                location=self.where,
+                archive_run=self.archive.last_run,
+                messages_run=self.messages.last_run,
+                known_until=self.known_until or Now(),
+                started_at=Now() - timedelta(seconds=seconds),
+                finished_at=Now(),
+                settlements=counted.settlements,
+                hours=counted.hours,
+            )
+
+    def _touched(self, spark: "SparkSession") -> set[datetime]:
+        if self.before is None:
+            files = [*self.archive.files, *self.messages.files]
+            return hours.all_of({file.day for file in files})
+        settled = self.archive.since(self.before.archive_run)
+        published = self.messages.since(self.before.messages_run)
+        return hours.touched(spark, self.archive, settled, "settled_at") | hours.touched(
+            spark, self.messages, published, "published_at"
+        )
+
+    def _sources(self, spark: "SparkSession", touched: set[datetime]) -> Sources:
+        """More than the rows of these hours: the files of their days."""
+        spans = hours.spans(touched)
+        settled = self.archive.during(spans)
+        oldest = self.archive.oldest(settled, "created_at")
+        deaths = [file for file in self.archive.files if oldest and file.day >= oldest.date()]
+        return Sources(
+            self.archive.frame(spark, settled),
+            self.archive.frame(spark, deaths),
+            self.messages.frame(spark, self.messages.during(spans)),
+        )
+
+    def _stored(
+        self,
+        period: Period,
+        wholes: set[datetime],
+        whole: Callable[[datetime], datetime],
+        counted: set[datetime],
+    ) -> Rows:
+        """What earlier runs counted of these days or months, and this one does not."""
+        since, until = min(wholes), max(wholes) + LONGEST[period]
+        return {
+            key: counts
+            for key, counts in storing.load(self.using, period, since, until).items()
+            if key.starts_at not in counted and whole(key.starts_at) in wholes
+        }
+
+
+def _read(spool: IO[bytes]) -> Iterator[Month]:
+    """What was dumped, one after the other."""
+    end = spool.seek(0, SEEK_END)
+    spool.seek(0)
+    while spool.tell() < end:
+        yield pickle.load(spool)
+
+
+def _subscriptions(using: str) -> list[Subscription]:
+    return [
+        Subscription(
+            consumer.pk, consumer.channel_id, consumer.created_at, consumer.deleted_at or FOREVER
+        )
+        for consumer in Consumer.objects.using(using).only("channel_id", "created_at", "deleted_at")
+    ]

@@ -1,9 +1,9 @@
 """The rows of rollups, read and written."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from django.db.models import Model
@@ -17,7 +17,6 @@ from pulljobs.spark.rollups.counts import (
     Error,
     Key,
     Rows,
-    Sketches,
     measured,
 )
 
@@ -73,8 +72,8 @@ def _row(period: Period, key: Key, counts: Counts, channel_id: int | None) -> Ro
         row.slowest_seconds, row.slowest_job = counts.slowest
     for measure, sketch in measured(counts.sketches):
         setattr(row, f"{measure}_sketch", sketch)
-        values = counts.sketches.quantiles.get(measure) or [None] * len(QUANTILES)
-        for quantile, value in zip(QUANTILES, values, strict=True):
+        values = counts.sketches.quantiles.get(measure) or ()
+        for quantile, value in zip(QUANTILES, values, strict=bool(values)):
             setattr(row, f"{measure}_p{quantile}", value)
     return row
 
@@ -107,7 +106,7 @@ def _errors(rollup: int, counts: Counts) -> Iterator[Model]:
 
 def _nodes(rollup: int, counts: Counts) -> Iterator[Model]:
     for node, cost in counts.nodes.items():
-        yield NodeCost(rollup_id=rollup, node_id=node and UUID(node), **cost._asdict())
+        yield NodeCost(rollup_id=rollup, node_id=UUID(node) if node else None, **cost._asdict())
 
 
 def _counts(row: Rollup) -> Counts:
@@ -124,14 +123,10 @@ def _counts(row: Rollup) -> Counts:
         for one in row.errors.all()
     }
     counts.nodes = {
-        one.node_id and str(one.node_id): Cost(one.jobs, one.dead, one.run_seconds)
+        str(one.node_id) if one.node_id else None: Cost(one.jobs, one.dead, one.run_seconds)
         for one in row.nodes.all()
     }
-    counts.sketches = Sketches(**{
-        name: _bytes(getattr(row, f"{name}_sketch")) for name in (*MEASURES, "keys")
-    })  # fmt: skip
+    for name in (*MEASURES, "keys"):
+        sketch = getattr(row, f"{name}_sketch")
+        setattr(counts.sketches, name, None if sketch is None else bytes(sketch))
     return counts
-
-
-def _bytes(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)
