@@ -21,13 +21,17 @@ DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 @contextmanager
-def own_database() -> Iterator[None]:
-    """Made, migrated, dropped at the end; processes started meanwhile use it too."""
+def own_database(*, durable: bool = True) -> Iterator[None]:
+    """Made, migrated, dropped at the end; processes started meanwhile use it too.
+
+    Unless it is to be durable no figure may be about writing.
+    """
     outer = connection.settings_dict["NAME"]
     connection.creation.create_test_db(verbosity=0, autoclobber=True)
     os.environ["PULLJOBS_BENCHMARK"] = "1"
     try:
-        refuse_unsafe()
+        if durable:
+            refuse_unsafe()
         partitions.make_ahead(settings().DATABASE, settings().PARTITIONS_AHEAD)
         channel = Channel.objects.create(name=CHANNEL)
         Consumer.objects.create(channel=channel, name=CONSUMER)

@@ -1,0 +1,262 @@
+"""What every page of the admin takes of the database, over an archive and a backlog of millions."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.urls import NoReverseMatch, reverse
+
+from benchmarks.database import consumer, own_database, query
+from benchmarks.report import Table, tell
+from pulljobs import auditing
+from pulljobs.admin.operations import BY_WORD
+from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, Node, Producer
+from pulljobs.pulling import Puller
+from pulljobs.states import Event
+from pulljobs.storage import partitions, statements
+from pulljobs.storage.selecting import Selection
+
+DAYS: Final = 10
+LIMIT_MS: Final = 300.0
+CONSUMERS: Final = 10
+STEP: Final = 500_000
+RARE: Final = "one of a kind"
+DISTINCT: Final = (
+    "(((extract(epoch FROM {at}) * 1000)::bigint - 1577836800000) << 22) | (n %% 4194304)"
+)
+ARCHIVE: Final = f"""
+INSERT INTO pulljobs_archived_job (
+    id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries, state, reason, error,
+    lease_token
+)
+SELECT {DISTINCT.format(at="at")}, {DISTINCT.format(at="at")}, {DISTINCT.format(at="at")},
+    (%(consumers)s::bigint[])[1 + n %% %(many)s], at - interval '2 s', at - interval '1 s', at, 0, 1,
+    CASE WHEN n %% 100 = 0 THEN 'DEAD' ELSE 'DELIVERED' END,
+    CASE WHEN n %% 100 = 0 THEN 'rejected' END,
+    CASE WHEN n %% 100 = 0 THEN 'bad' END,
+    '00000000-0000-0000-0000-000000000001'::uuid
+FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
+CROSS JOIN LATERAL (
+    SELECT %(now)s - %(age)s::interval * (1 - n::float8 / %(count)s) AS at
+) AS settled
+"""
+MESSAGES: Final = f"""
+INSERT INTO pulljobs_message (id, channel_id, producer_id, published_at, priority, content_type, headers, payload, key)
+SELECT {DISTINCT.format(at="at")}, %(channel)s, %(producer)s, at, 0, 'application/json', '{{}}', '{{"n": 1}}', 'key ' || n %% 1000
+FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
+CROSS JOIN LATERAL (SELECT %(now)s - interval '1 hour' * (1 - n::float8 / %(count)s) AS at) AS published
+"""
+QUEUED: Final = f"""
+INSERT INTO pulljobs_job (id, consumer_id, message_id, available_at, priority, state, reason, error, retry_count, deliveries, key)
+SELECT {DISTINCT.format(at="at")}, (%(consumers)s::bigint[])[1 + n %% %(many)s], {DISTINCT.format(at="at")},
+    CASE WHEN n %% 10 <> 3 THEN at + CASE WHEN n %% 10 = 4 THEN interval '1 day' ELSE interval '0' END END,
+    n %% 5,
+    CASE WHEN n %% 10 = 3 THEN 'DEAD' ELSE 'QUEUED' END,
+    CASE WHEN n %% 10 = 3 THEN CASE WHEN n = 3 THEN 'killed' ELSE 'rejected' END END,
+    CASE WHEN n %% 10 = 3 THEN 'bad' END,
+    0, 0,
+    CASE WHEN n = 7 THEN '{RARE}' WHEN n %% 2 = 0 THEN 'key ' || n %% 1000 END
+FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
+CROSS JOIN LATERAL (SELECT %(now)s - interval '1 hour' * (1 - n::float8 / %(count)s) AS at) AS published
+"""
+Page = tuple[str, str]
+
+
+def run(options: argparse.Namespace) -> None:
+    with own_database(durable=False):
+        _fill(options.archived, options.queued)
+        table = [_measured(client, page) for client in [_operator()] for page in _pages()]
+    table.sort(key=lambda row: -float(row["SQL ms"]))
+    slow = [row["page"] for row in table if row["SQL ms"] > LIMIT_MS]
+    tell({"Pages": table}, {"pages": len(table), "over_300_ms": slow}, as_json=options.json)
+    if slow:
+        sys.exit(1)
+
+
+def _fill(archived: int, queued: int) -> None:
+    """Over ten days and ten consumers; of the live jobs a tenth is dead, and another due later."""
+    query("SET synchronous_commit = off")
+    first = consumer()
+    producer = Producer.objects.create(name="bench")
+    others = [Consumer(channel=first.channel, name=f"noop-{n}") for n in range(1, CONSUMERS)]
+    for one in others:
+        one.save()
+    _partition()
+    ids = [first.pk, *(one.pk for one in others)]
+    common = {
+        "consumers": ids,
+        "many": len(ids),
+        "channel": first.channel_id,
+        "producer": producer.pk,
+        "now": _now(),
+    }
+    _insert(ARCHIVE, archived, common | {"age": timedelta(days=DAYS)})
+    _insert(MESSAGES, queued, common)
+    _insert(QUEUED, queued, common)
+    query("VACUUM ANALYZE pulljobs_job")
+    query("VACUUM ANALYZE pulljobs_archived_job")
+    query("ANALYZE pulljobs_message")
+    Consumer.objects.filter(pk=ids[1]).update(exclusive_keys=True)
+    Node.objects.create(name="host:1", started_at=_now(), heartbeat_at=_now())
+    _claim(ids[0])
+    auditing.begin(Event.REDRIVE, Selection(states=("DEAD",)), by="bench", upon="all that is dead")
+    auditing.proceed(2.0)
+
+
+def _insert(text: str, count: int, common: dict[str, Any]) -> None:
+    for first in range(1, count + 1, STEP):
+        params = common | {"first": first, "last": min(count, first + STEP - 1), "count": count}
+        with connection.cursor() as cursor:
+            cursor.execute(text, params)
+        print(f"\r{params['last']:,} of {count:,}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+
+
+def _partition() -> None:
+    """Days of the past, too."""
+    today = _now().date()
+    for day in range(1, DAYS + 1):
+        for table in partitions.PARTITIONED:
+            made = partitions.Partition(table, today - timedelta(days=day))
+            partitions._made("default", made, written=False)
+
+
+def _claim(consumer_id: int) -> None:
+    one = Consumer.objects.get(pk=consumer_id)
+    for _turn in range(20):
+        Puller("default", one).claim(200, lease=timedelta(hours=1))
+
+
+def _now() -> Any:
+    [(now,)] = query("SELECT now()")
+    return now
+
+
+def _operator() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("olga"))
+    return client
+
+
+def _pages() -> Iterator[Page]:
+    """Every page: lists by each filter, the first and a later one; one row of each; every act."""
+    one, channel = consumer(), Channel.objects.get()
+    for model in ("job", "archivedjob"):
+        yield from _lists(model, one, channel)
+    for model in ("channel", "producer", "consumer", "node", "auditentry"):
+        yield model, reverse(f"admin:pulljobs_{model}_changelist")
+    yield from _rows(one, channel)
+    for word in BY_WORD:
+        for query in ("", "state=DEAD", f"consumer={one.pk}", "reason=killed", f"key={RARE}"):
+            yield (
+                f"{word} all, {query}",
+                f"{reverse('admin:pulljobs_job_all', args=[word])}?{query}",
+            )
+    yield "index", reverse("admin:index")
+    yield "app", reverse("admin:app_list", args=["pulljobs"])
+    yield from _dashboard()
+
+
+def _lists(model: str, one: Consumer, channel: Channel) -> Iterator[Page]:
+    url = reverse(f"admin:pulljobs_{model}_changelist")
+    middle = Job.objects.order_by("id").values_list("id", flat=True)[1000]
+    settled = ArchivedJob.objects.order_by("id").values_list("id", flat=True)[1000]
+    later = f"id__lt={middle if model == 'job' else settled + (1 << 50)}"
+    states = ("QUEUED", "INFLIGHT", "DEAD", "DELIVERED")
+    asked = [
+        "",
+        *(f"state={state}" for state in states),
+        "reason=rejected",
+        "reason=killed",
+        "reason=purged",
+        f"consumer={one.pk}",
+        f"channel={channel.pk}",
+        f"key={RARE}",
+        "key=key 2",
+        "key=none",
+        "age=1h",
+        "age=over-1d",
+        f"q={middle}",
+        "q=no such thing",
+        f"consumer={one.pk}&state=DEAD&reason=killed",
+        f"consumer={one.pk}&state=INFLIGHT",
+    ]
+    for query in asked:
+        yield f"{model} {query}", f"{url}?{query}"
+        if not query.startswith("q="):
+            yield f"{model} {query}, later", f"{url}?{query}&{later}".replace("?&", "?")
+
+
+def _rows(one: Consumer, channel: Channel) -> Iterator[Page]:
+    jobs = Job.objects.order_by("id")
+    found: dict[str, Any] = {
+        "channel": channel,
+        "consumer": one,
+        "producer": Producer.objects.get(),
+        "node": Node.objects.first(),
+        "archivedjob": ArchivedJob.objects.order_by("-id").first(),
+        "auditentry": AuditEntry.objects.first(),
+    }
+    for model, row in found.items():
+        yield f"a {model}", reverse(f"admin:pulljobs_{model}_change", args=[row.pk])
+    for state in ("QUEUED", "INFLIGHT", "DEAD"):
+        for place, rows in (("first", jobs), ("last", jobs.reverse())):
+            job = rows.filter(state=state).first()
+            if job:
+                url = reverse("admin:pulljobs_job_change", args=[job.pk])
+                yield f"the {place} {state} job", url
+    exclusive = jobs.filter(consumer__exclusive_keys=True, state="QUEUED", key__isnull=False).last()
+    if exclusive:
+        yield "a job with a key", reverse("admin:pulljobs_job_change", args=[exclusive.pk])
+
+
+def _dashboard() -> Iterator[Page]:
+    try:
+        url = reverse("admin:pulljobs_dashboard_changelist")
+    except NoReverseMatch:
+        return
+    for query in ("", "?range=hour", "?range=day", "?range=week", "?range=month"):
+        yield f"dashboard {query}", url + query
+
+
+def _measured(client: Client, page: Page) -> dict[str, Any]:
+    """The best of three looks after the first: others may be busy on the machine."""
+    name, url = page
+    client.get(url)
+    return min((_looked(client, name, url) for _turn in range(3)), key=lambda row: row["SQL ms"])
+
+
+def _looked(client: Client, name: str, url: str) -> dict[str, Any]:
+    """With all statements, also those that are not Django's."""
+    seconds: list[float] = []
+    plain = statements._execute
+
+    def timed(execute: Any, *args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return execute(*args, **kwargs)
+        finally:
+            seconds.append(time.perf_counter() - started)
+
+    statements._execute = partial(timed, plain)
+    try:
+        with connection.execute_wrapper(timed):
+            started = time.perf_counter()
+            answer = client.get(url)
+            took = time.perf_counter() - started
+    finally:
+        statements._execute = plain
+    assert answer.status_code == 200, (name, answer.status_code)
+    return {
+        "page": name,
+        "statements": len(seconds),
+        "SQL ms": round(sum(seconds) * 1000, 1),
+        "all ms": round(took * 1000, 1),
+    }
