@@ -131,11 +131,11 @@ class Row:
 
     @property
     def settled(self) -> str:
-        return figures.number(self.tally.settled)
+        return self._count(self.tally.settled)
 
     @property
     def dead(self) -> str:
-        return figures.number(self.tally.dead)
+        return self._count(self.tally.dead)
 
     @property
     def failed(self) -> str:
@@ -148,7 +148,7 @@ class Row:
 
     @property
     def retries(self) -> str:
-        return figures.number(self.tally.retries)
+        return self._count(self.tally.retries)
 
     @property
     def waits(self) -> list[str]:
@@ -157,6 +157,10 @@ class Row:
     @property
     def runs(self) -> list[str]:
         return [figures.duration(one) for one in self.tally.runs or (None,) * 3]
+
+    def _count(self, count: float) -> str:
+        about = "≈ " if self.tally.is_estimate and count else ""
+        return f"{about}{round(count):,}"
 
     @property
     def spark(self) -> SafeString:

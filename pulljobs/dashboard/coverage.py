@@ -11,17 +11,20 @@ from pulljobs.storage import recent
 
 
 def told(history: History, chosen: Range) -> list[str]:
-    return list(_of_archive(history) if chosen.period is None else _of_rollups(history, chosen))
+    return list(
+        _of_archive(history, chosen) if chosen.period is None else _of_rollups(history, chosen)
+    )
 
 
-def _of_archive(history: History) -> Iterator[str]:
+def _of_archive(history: History, chosen: Range) -> Iterator[str]:
     if not history.is_estimate:
         yield _("From the archive: every settlement of the hour is counted.")
         return
     yield _(
-        "From the archive. Minutes with more than %(cap)s settlements are marked ≈ in the tables: "
-        "their figures are estimated from the first %(cap)s."
-    ) % {"cap": recent.CAP}
+        "From the archive, of which so many rows are read and no more: %(cap)s of every "
+        "%(seconds)s seconds. Where there were more, counts are estimated and marked ≈, and "
+        "percentiles are those of what was read."
+    ) % {"cap": recent.CAP, "seconds": chosen.step.seconds // recent.SPANS}
 
 
 def _of_rollups(history: History, chosen: Range) -> Iterator[str]:

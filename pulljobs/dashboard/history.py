@@ -26,6 +26,7 @@ class Tally:
     retries: float = 0.0
     waits: Quantiles | None = None
     runs: Quantiles | None = None
+    is_estimate: bool = False
 
     @property
     def settled(self) -> float:
@@ -36,10 +37,10 @@ class Tally:
         """None: nothing was settled."""
         return self.dead / self.settled if self.settled else None
 
-    def count(self, delivered: float, dead: float, retries: float, times: float = 1.0) -> None:
-        self.delivered += delivered * times
-        self.dead += dead * times
-        self.retries += retries * times
+    def count(self, delivered: float, dead: float, retries: float) -> None:
+        self.delivered += delivered
+        self.dead += dead
+        self.retries += retries
 
 
 @dataclass
@@ -47,7 +48,6 @@ class Point(Tally):
     """One step."""
 
     start: datetime = field(kw_only=True)
-    is_estimate: bool = False
     is_whole: bool = True
     """It is over, and all of it is known."""
 
@@ -68,10 +68,6 @@ class History:
     def is_estimate(self) -> bool:
         return any(point.is_estimate for point in self.points)
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.total.settled
-
 
 def read(chosen: Range, now: datetime, consumer_id: int | None) -> History:
     slices = chosen.slices(now)
@@ -81,21 +77,14 @@ def read(chosen: Range, now: datetime, consumer_id: int | None) -> History:
 
 
 def of_archive(slices: Sequence[Slice], step: timedelta, consumer_id: int | None = None) -> History:
-    """Of a slice with more settlements than are read, all is estimated from its beginning."""
-    found = recent.settled(settings().DATABASE, slices)
-    seen = {
-        row.slice: slices[row.slice].seen(row)
-        for row in found
-        if row.slice is not None and row.consumer_id is None
-    }
     history = empty(slices, step)
-    for row in found:
-        if row.slice is None:
-            _take_times(history, row, consumer_id)
+    for row in recent.settled(settings().DATABASE, slices):
+        if row.slice is not None and row.consumer_id is not None:
+            history.trends[row.consumer_id][row.slice] = row.settlements
         elif row.consumer_id is not None:
-            _count_consumer(history, row, seen[row.slice])
-        if row.slice is not None and row.consumer_id == consumer_id:
-            _count_step(history, row, seen[row.slice])
+            _take(history.consumers[row.consumer_id], row)
+        if row.consumer_id == consumer_id:
+            _take(history.total if row.slice is None else history.points[row.slice], row)
     return history
 
 
@@ -127,29 +116,9 @@ def empty(slices: Sequence[Slice], step: timedelta) -> History:
     return History(points, Tally(), defaultdict(Tally), defaultdict(lambda: [0.0] * len(slices)))
 
 
-def _count_consumer(history: History, row: Settled, seen: float) -> None:
-    counts = (row.delivered, row.dead, row.retries)
-    consumer_id = row.consumer_id or 0
-    history.consumers[consumer_id].count(*counts, times=1 / seen)
-    history.trends[consumer_id][row.slice or 0] += row.settlements / seen
-
-
-def _count_step(history: History, row: Settled, seen: float) -> None:
-    counts = (row.delivered, row.dead, row.retries)
-    point = history.points[row.slice or 0]
-    point.is_estimate = seen < 1
-    point.waits, point.runs = row.waits, row.runs
-    for tally in (point, history.total):
-        tally.count(*counts, times=1 / seen)
-
-
-def _take_times(history: History, row: Settled, consumer_id: int | None) -> None:
-    """Of the whole range; of a consumer, or of all of them."""
-    tallies = [] if row.consumer_id is None else [history.consumers[row.consumer_id]]
-    if row.consumer_id == consumer_id:
-        tallies.append(history.total)
-    for tally in tallies:
-        tally.waits, tally.runs = row.waits, row.runs
+def _take(tally: Tally, row: Settled) -> None:
+    tally.count(row.delivered, row.dead, row.retries)
+    tally.waits, tally.runs, tally.is_estimate = row.waits, row.runs, row.is_estimate
 
 
 def _rollups(period: str, slices: Sequence[Slice]) -> QuerySet[Rollup]:

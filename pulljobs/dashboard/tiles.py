@@ -77,8 +77,8 @@ def of_late(lately: History, history: History, chosen: Range) -> list[Tile]:
     return [
         Tile(
             _("Throughput"),
-            f"{about}{figures.number(rate)}",
-            _("a minute"),
+            f"{about}{figures.number(round(rate, 1))}",
+            _("/ min"),
             note=_("over the last %s minutes") % len(lately.points),
         ),
         Tile(

@@ -31,6 +31,10 @@ class Table:
     now: datetime
 
     @property
+    def name(self) -> str:
+        return self.health.name.removeprefix("pulljobs_")
+
+    @property
     def rows(self) -> str:
         return figures.number(self.health.live_rows)
 

@@ -1,33 +1,39 @@
 """What was settled of late, from the archive: bounded reads, and honest about what they cover."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from pulljobs import ids
 from pulljobs.storage.statements import run
 
-CAP: Final = 300
-"""Settlements that are read of a slice."""
+SPANS: Final = 6
+"""In which a slice is read, so that what is read is from all over it."""
+CAP: Final = 150
+"""Settlements that are read of a span; if there are more, how many is estimated."""
+TIMED: Final = 50
+"""Settlements of a span of which the times are looked at."""
 
 Quantiles = tuple[float, float, float]
 """Seconds at p50, p95 and p99."""
 
 
 class Settled(NamedTuple):
-    """What was read of a slice, of a consumer, of both (None: all of them)."""
+    """Of a slice, of a consumer, of both; None: of all of them."""
 
     slice: int | None
     consumer_id: int | None
-    delivered: int
-    dead: int
-    retries: int
-    last_id: int
+    delivered: float
+    dead: float
+    retries: float
+    is_estimate: bool
+    """There were more than were read."""
     waits: Quantiles | None
     runs: Quantiles | None
+    """Of those that were looked at."""
 
     @property
-    def settlements(self) -> int:
+    def settlements(self) -> float:
         return self.delivered + self.dead
 
 
@@ -37,29 +43,30 @@ class Slice(NamedTuple):
     start: datetime
     end: datetime
 
-    def seen(self, settled: Settled) -> float:
-        """The share of it that was read, by all that was read of it: 1, or less where capped."""
-        if settled.settlements < CAP:
-            return 1.0
-        reached = ids.time_of(settled.last_id) + timedelta(milliseconds=1) - self.start
-        return min(1.0, reached / (self.end - self.start))
+    def bounds(self) -> list[int]:
+        """The lowest ids of its spans, and of what comes after."""
+        low, high = ids.first_of(self.start), ids.first_of(self.end)
+        return [low + (high - low) * number // SPANS for number in range(SPANS + 1)]
 
 
 def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
     """Slices are numbered from 0 in what comes back."""
-    lows = [ids.first_of(one.start) for one in slices]
-    highs = [ids.first_of(one.end) for one in slices]
-    params = {"lows": lows, "highs": highs, "first": min(lows), "last": max(highs), "cap": CAP}
+    bounds = [one.bounds() for one in slices]
+    params = {
+        "lows": [low for one in bounds for low in one[:-1]],
+        "highs": [high for one in bounds for high in one[1:]],
+        "slices": [number for number, one in enumerate(bounds) for _low in one[:-1]],
+        "first": min(one[0] for one in bounds),
+        "last": max(one[-1] for one in bounds),
+        "cap": CAP,
+        "timed": TIMED,
+    }
     return list(_rows(run(using, "recent", params)))
 
 
 def _rows(found: Sequence[tuple[object, ...]]) -> Iterator[Settled]:
     for row in map(Settled._make, found):
-        yield row._replace(
-            slice=None if row.slice is None else row.slice - 1,
-            waits=_quantiles(row.waits),
-            runs=_quantiles(row.runs),
-        )
+        yield row._replace(waits=_quantiles(row.waits), runs=_quantiles(row.runs))
 
 
 def _quantiles(seconds: Sequence[float | None] | None) -> Quantiles | None:
