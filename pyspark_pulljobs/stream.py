@@ -73,6 +73,10 @@ class Stream:
         """For the tasks that read these batches; what this process did not claim it takes over."""
         return self._links.surviving(lambda link: self._slices(link, after, until))
 
+    def give_back(self) -> int:
+        """Release all that is held; how many jobs. A batch that Spark runs again takes the rest."""
+        return self._links.surviving(self._give_back)
+
     def leave(self) -> None:
         """Let another have the stream. Leases stay as they are: Spark may run a batch again."""
         self._links.leave()
@@ -167,6 +171,18 @@ class Stream:
             settling.tell(link.session, rows)
             if lost:
                 emit(LeasesLost(lost))
+
+    def _give_back(self, link: Link) -> int:
+        released = []
+        with link.session.atomic():
+            ownership.hold(link.session, link.owned, self._wanted.stream)
+            params = {"stream_id": link.owned.stream_id, "after": 0, "until": taking.LAST}
+            for batch_id, _seq, token, job_ids in link.session.run("lock_batches", params):
+                released += settling.end_batch(link.session, token, job_ids, Event.RELEASE)
+                params = {"batch_id": batch_id, "token": None, "state": "released"}
+                link.session.run("move_batch", params)
+        settling.tell(link.session, released)
+        return len(released)
 
 
 def _batches(link: Link, after: int, until: int | None) -> list[tuple[Any, ...]]:

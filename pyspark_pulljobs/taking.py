@@ -17,6 +17,7 @@ from pyspark_pulljobs.session import Session
 
 OPEN: Final = "open"
 ANY: Final = 2**31 - 1
+LAST: Final = 2**63 - 1
 LEFT_BEHIND: Final = "The Spark driver that held it ended without a word."
 
 

@@ -55,7 +55,7 @@ class Source:
     def run(self) -> list[dict[str, Any]]:
         """One micro-batch, as far as Spark's log of commits."""
         end = self.plan()
-        rows = self.rows(end)
+        rows = [] if end == self.at else self.rows(end)
         self.at = end
         return rows
 

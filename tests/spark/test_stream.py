@@ -1,11 +1,22 @@
-"""What a stream promises, by the calls that Spark makes; the crashes are in test_stream_crashes."""
+"""What a stream promises, by the calls that Spark makes; its crashes are in test_stream_crashes."""
+
+import time
+from datetime import timedelta
+from threading import Thread
 
 import pytest
+from django.utils import timezone
 
-from pulljobs.models import ArchivedJob, Consumer, Lease, Node
-from pulljobs.states import State
-from tests.factories import ConsumerFactory, published
-from tests.spark.streams import batch, job_ids, source, states
+from pulljobs import outcomes
+from pulljobs.errors import ConfigurationError, StreamTaken
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
+from pulljobs.outcomes import Held
+from pulljobs.states import Reason, State
+from pulljobs.storage import jobs
+from pyspark_pulljobs import batches, ownership, settling, streaming, waiting
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.sessions import query, wait_until
+from tests.spark.streams import batch, job_ids, options, source, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -13,6 +24,17 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def consumer() -> Consumer:
     return ConsumerFactory.create()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Owners that ended without a word are not waited for so long."""
+    monkeypatch.setattr(ownership, "BEAT", timedelta(seconds=0.1))
+    monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=0.6))
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("pyspark_pulljobs.heartbeat.BEAT", timedelta(seconds=0.1))
+    monkeypatch.setattr("pyspark_pulljobs.heartbeat.PATIENCE", timedelta(seconds=0.6))
+    monkeypatch.setattr(waiting, "POLL", timedelta(seconds=0.1))
 
 
 def test_a_batch_is_acked_when_spark_asks_for_the_next(consumer: Consumer) -> None:
@@ -24,18 +46,221 @@ def test_a_batch_is_acked_when_spark_asks_for_the_next(consumer: Consumer) -> No
         assert states() == {State.INFLIGHT: 5}
         assert stream.run() == []
         assert states() == {}
-    assert set(ArchivedJob.objects.values_list("job_id", "state")) == {
-        (job, State.DELIVERED) for job in made
+    node = Node.objects.get()
+    assert node.kind == Node.Kind.SPARK
+    assert set(ArchivedJob.objects.values_list("job_id", "state", "node_id")) == {
+        (job, State.DELIVERED, node.pk) for job in made
     }
     assert not Lease.objects.exists()
     assert (batch(1).acked, batch(1).lost, batch(1).state) == (10, 0, "acked")
 
 
-def test_a_stream_is_a_node_of_its_kind(consumer: Consumer) -> None:
-    published(consumer)
+def test_rows_are_the_jobs_with_their_messages(consumer: Consumer) -> None:
+    [job] = published(consumer, payload=b"\0\xff", key="k", headers={"a": "é"}, priority=3)
+    with source(consumer) as stream:
+        [row] = stream.run()
+    archived = Job.objects.get()
+    assert row["published_at"] <= timezone.now()
+    assert row | {"published_at": None} == {
+        "job_id": job,
+        "lease": str(archived.lease),
+        "message_id": archived.message_id,
+        "payload": b"\0\xff",
+        "content_type": "application/octet-stream",
+        "headers": [("a", "é")],
+        "key": "k",
+        "priority": 3,
+        "client_message_id": None,
+        "published_at": None,
+        "retry_count": 0,
+        "deliveries": 1,
+    }
+
+
+def test_a_batch_is_renewed_while_it_runs(consumer: Consumer) -> None:
+    published(consumer, 3)
+    with source(consumer, lease=1) as stream:
+        stream.run()
+        end = Lease.objects.get().leased_until
+        wait_until(lambda: Lease.objects.get().leased_until > end + timedelta(seconds=1))
+        jobs.reap(USING, 10)
+        stream.run()
+    assert batch(1).acked == 3
+
+
+def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> None:
+    made = published(consumer, 4)
     with source(consumer) as stream:
         stream.run()
-        stream.plan()
-    node = Node.objects.get()
-    assert node.kind == Node.Kind.SPARK
-    assert set(ArchivedJob.objects.values_list("node_id", flat=True)) == {node.pk}
+        query("UPDATE pulljobs_lease SET leased_until = now() - interval '1 s', hard_end = now()")
+        jobs.reap(USING, 10)
+        taken = claimed(consumer, 3)
+        stream.reader.stream.ack(1)
+    assert (batch(1).acked, batch(1).lost) == (0, 4)
+    assert {one.job_id for one in taken} | {Job.objects.get(state="QUEUED").pk} == set(made)
+    assert states() == {State.INFLIGHT: 3, State.QUEUED: 1}
+
+
+def test_single_jobs_fail_without_their_batch(consumer: Consumer) -> None:
+    bad, later, good = published(consumer, 3)
+    with source(consumer) as stream:
+        rows = {row["job_id"]: (row["job_id"], row["lease"]) for row in stream.run()}
+        dsn = options(consumer)["dsn"]
+        assert settling.reject(dsn, [rows[bad]], "no \0such customer") == {bad: State.DEAD}
+        hour = timedelta(hours=1)
+        assert settling.retry(dsn, [rows[later]], "busy", after=hour) == {later: State.QUEUED}
+        assert settling.retry(dsn, [rows[bad]], "again") == {}
+        assert stream.run() == []
+    assert (batch(1).acked, batch(1).failed, batch(1).lost) == (1, 2, 0)
+    dead = ArchivedJob.objects.get(job_id=bad)
+    assert (dead.reason, dead.error) == (Reason.REJECTED, "no such customer")
+    assert ArchivedJob.objects.get(job_id=good).state == State.DELIVERED
+    assert Job.objects.get(pk=later).retry_count == 1
+
+
+def test_a_stream_has_one_owner(consumer: Consumer) -> None:
+    published(consumer, 3)
+    with source(consumer) as stream:
+        stream.run()
+        with pytest.raises(StreamTaken, match="is run by"), source(consumer) as second:
+            second.run()
+        assert stream.run() == []
+    assert batch(1).acked == 3
+
+
+def test_an_owner_that_was_replaced_can_neither_claim_nor_ack(consumer: Consumer) -> None:
+    published(consumer, 3)
+    with source(consumer) as stream:
+        end = stream.plan()
+        query("UPDATE pulljobs_stream SET owner = gen_random_uuid(), owned_until = now()")
+        stream.at = end
+        with pytest.raises(StreamTaken):
+            stream.plan()
+    assert states() == {State.INFLIGHT: 3}
+
+
+def test_bounds_in_flight_hold_for_streams(consumer: Consumer) -> None:
+    Consumer.objects.filter(pk=consumer.pk).update(max_in_flight=7)
+    made = published(consumer, 10)
+    with source(consumer) as stream:
+        elsewhere = claimed_by_worker(consumer, 2)
+        assert len(stream.run()) == 5
+        assert len(stream.run()) == 3
+    assert len(made) == 10
+    assert len(elsewhere) == 2
+
+
+def claimed_by_worker(consumer: Consumer, wanted: int) -> list[int]:
+    from pulljobs.pulling import Puller
+
+    return [job.id for job, _message in Puller(USING, consumer).claim(wanted).jobs]
+
+
+def test_keys_run_one_at_a_time_in_streams(consumer: Consumer) -> None:
+    Consumer.objects.filter(pk=consumer.pk).update(exclusive_keys=True)
+    first, second, third = (published(consumer, 2, key=key) for key in "abc")
+    with source(consumer) as stream:
+        assert job_ids(stream.run()) == [first[0], second[0], third[0]]
+        assert job_ids(stream.run()) == [first[1], second[1], third[1]]
+        assert stream.run() == []
+
+
+def test_nothing_is_claimed_in_a_pause_and_acks_go_on(consumer: Consumer) -> None:
+    published(consumer, 2)
+    with source(consumer, maxRowsPerBatch=1) as stream:
+        stream.run()
+        Consumer.objects.update(paused_until=timezone.now() + timedelta(hours=1))
+        assert stream.run() == []
+    assert batch(1).acked == 1
+    assert states() == {State.QUEUED: 1}
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_available_now_ends_with_what_was_there(consumer: Consumer, exclusive: bool) -> None:
+    Consumer.objects.filter(pk=consumer.pk).update(exclusive_keys=exclusive)
+    made = published(consumer, 15, key="k" if exclusive else None)
+    with source(consumer) as stream:
+        stream.reader.prepareForTriggerAvailableNow()
+        time.sleep(1.1)  # ids are told apart by the second
+        late = published(consumer, 2, key="other" if exclusive else None)
+        found = []
+        while rows := stream.run():
+            found += job_ids(rows)
+        with source(consumer) as next_query:  # at once: the first one let it go
+            assert set(job_ids(next_query.run())) <= set(late)
+    assert found == made
+
+
+def test_a_publish_wakes_a_stream_that_waits(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "POLL", timedelta(seconds=20))
+    with source(consumer) as stream:
+        ends: list[int] = []
+        thread = Thread(target=lambda: ends.append(stream.plan()["seq"]))
+        thread.start()
+        wait_until(lambda: query("SELECT 1 FROM pulljobs_pull_waiter") != [])
+        started = time.monotonic()
+        published(consumer)
+        thread.join()
+        assert ends == [1]
+        assert time.monotonic() - started < 15
+
+
+def test_a_stream_outlives_an_outage_of_the_database(consumer: Consumer) -> None:
+    made = published(consumer, 12)
+    with source(consumer) as stream:
+        first = job_ids(stream.run())
+        query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'pulljobs on Spark' AND datname = current_database()"
+        )
+        assert first + job_ids(stream.run()) == made
+        stream.run()
+    assert (batch(1).acked, batch(2).acked) == (10, 2)
+
+
+def test_what_a_stopped_query_holds_is_given_back_and_run_again(consumer: Consumer) -> None:
+    made = published(consumer, 4)
+    with source(consumer) as stream:
+        start, end = stream.at, stream.plan()
+        assert stream.reader.stream.give_back() == 4
+        assert states() == {State.QUEUED: 4}
+        assert set(Job.objects.values_list("deliveries", "retry_count")) == {(0, 0)}
+        [other] = claimed(consumer, 1)
+    with source(consumer) as again:
+        again.at = start
+        assert set(job_ids(again.rows(end))) == {*made} - {other.job_id}
+        again.at = end
+        again.run()
+    assert (batch(1).acked, batch(1).lost) == (3, 1)
+
+
+def test_a_settled_job_of_a_batch_is_not_lost(consumer: Consumer) -> None:
+    [job] = published(consumer, 1)
+    with source(consumer) as stream:
+        [row] = stream.run()
+        held = Held(job, row["lease"])
+        settling.settle(options(consumer)["dsn"], [outcomes.deliver(held, '{"a": 1}')])
+        stream.run()
+    assert (batch(1).acked, batch(1).lost) == (1, 0)
+    assert ArchivedJob.objects.get().result == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"consumer": "nobody"}, "no consumer 'nobody'"),
+        ({"channel": ""}, '"channel" is missing'),
+        ({"dsn": "host=x password=secret"}, "must hold no password"),
+        ({"maxRows": "5"}, "did you mean 'maxRowsPerBatch'"),
+        ({"lease": "soon"}, "whole number"),
+        ({"reader": "jdbc"}, "adbc or copy"),
+    ],
+)
+def test_wrong_options_are_told_in_a_line(
+    consumer: Consumer, given: dict[str, str], told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told) as raised:
+        streaming.reader({**options(consumer), **given}, batches.SCHEMA).initialOffset()
+    assert "secret" not in str(raised.value)
