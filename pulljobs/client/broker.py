@@ -16,7 +16,7 @@ from pulljobs.client.calls import Call
 from pulljobs.client.errors import LeaseLost
 from pulljobs.client.flows import GRACE, SHUTS_DOWN
 from pulljobs.client.handling import RESULTS, Verdict
-from pulljobs.client.link import Link
+from pulljobs.client.link import Link, Request
 from pulljobs.client.messages import Received
 from pulljobs.client.room import Room, Share
 from pulljobs.client.strategies import Delay
@@ -168,14 +168,14 @@ class Broker:
         request_id = uuid4().hex
         expires = self.room.lingers(self.share, min(LONGEST_LINGER, self.link.limits.max_expires))
         body = bodies.pull(batch, request_id, expires=expires)
-        call = Call("POST", f"{self.path}/pull", body, expires + GRACE)
+        request = self._request("pull", body, expires + GRACE)
         with self.room.asking(self.share, batch):
-            request = asyncio.create_task(self.link.ask(call))
-            if not await self.room.unless_interrupted(request):
-                await self._recall(request_id)
+            asking = asyncio.create_task(self.link.ask(request))
+            if not await self.room.unless_interrupted(asking):
+                if request.in_doubt:
+                    await self._recall(request_id)
                 return
-            answer, _repeated = request.result()
-            pulled = bodies.pulled(answer, self.link.limits)
+            pulled = bodies.pulled(asking.result(), self.link.limits)
             self._receive(pulled)
         if pulled.reason == SHUTS_DOWN and not pulled.jobs:
             await asyncio.sleep(SHUTDOWN_PAUSE)
@@ -196,11 +196,11 @@ class Broker:
         Its repeat brings that, and hardly anything else, for nothing is as small as this allows.
         """
         body = bodies.pull(1, request_id, max_bytes=1)
-        answer, _repeated = await self.link.ask(Call("POST", f"{self.path}/pull", body))
+        answer = await self.link.ask(self._request("pull", body))
         jobs = bodies.pulled(answer, self.link.limits).jobs
         if jobs:
             words = [Word(job, Outcome.RELEASE) for job in jobs]
-            await self.link.ask(Call("POST", f"{self.path}/ack", bodies.ack(words)))
+            await self.link.ask(self._request("ack", bodies.ack(words)))
 
     async def _flush(self) -> None:
         batch = [self._outbox.popleft() for _ in range(min(MOST, len(self._outbox)))]
@@ -211,13 +211,13 @@ class Broker:
             self._urgent.set()
         if not batch:
             return
-        call = Call("POST", f"{self.path}/ack", bodies.ack(word for _message, word in batch))
-        answer, repeated = await self.link.ask(call)
+        request = self._request("ack", bodies.ack(word for _message, word in batch))
+        answer = await self.link.ask(request)
         lost = []
         for (message, word), status in zip(batch, bodies.statuses(answer), strict=True):
             if status is Status.REFUSED:
                 log.refused(message.id)
-            if status is Status.OK or (repeated and not word.can_be_repeated):
+            if status is Status.OK or (request.in_doubt and not word.can_be_repeated):
                 self.counts[word.outcome.lower()] += 1
             else:
                 lost.append(message)
@@ -228,14 +228,16 @@ class Broker:
 
     async def _renew(self, messages: list[Held], seconds: float | None) -> list[float | None]:
         body = bodies.renew([message.job for message in messages], seconds)
-        answer, _repeated = await self.link.ask(Call("POST", f"{self.path}/renew", body))
-        told = bodies.remaining(answer)
+        told = bodies.remaining(await self.link.ask(self._request("renew", body)))
         for message, left in zip(messages, told, strict=True):
             if left is None:
                 message.lost = True
             else:
                 message.deadline = now() + left
         return told
+
+    def _request(self, verb: str, body: bytes, seconds: float = 2 * GRACE) -> Request:
+        return Request(Call("POST", f"{self.path}/{verb}", body, seconds))
 
     def _lose(self, messages: list[Held]) -> None:
         self._let_go(messages)

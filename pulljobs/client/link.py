@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Limits, now
@@ -11,6 +12,14 @@ from pulljobs.client.errors import ClientError, NotFound, Unreachable
 from pulljobs.client.flows import GRACE
 from pulljobs.client.sending import AsyncSender
 from pulljobs.client.strategies import Delay
+
+
+@dataclass(slots=True)
+class Request:
+    """`in_doubt`: the broker may have done it, and nobody read its answer."""
+
+    call: Call
+    in_doubt: bool = False
 
 
 class Link:
@@ -44,21 +53,21 @@ class Link:
         if not self.is_up and (self._connecting is None or self._connecting.done()):
             self._connecting = asyncio.create_task(self._connect(pause))
 
-    async def ask(self, call: Call) -> tuple[Answer, bool]:
-        """The answer, however long it takes, and whether an earlier one may have been lost."""
-        repeated = False
+    async def ask(self, request: Request) -> Answer:
+        """The answer, however long it takes; then in doubt is whether it was the first."""
         while True:
             await self._up.wait()
             if self._error is not None:
                 raise self._error
+            before, request.in_doubt = request.in_doubt, True
             try:
-                answer = checked(await self._sender.send(call))
+                answer = checked(await self._sender.send(request.call))
             except Unreachable as trouble:
-                repeated = repeated or trouble.was_sent
+                request.in_doubt = before or trouble.was_sent
                 await self._after(trouble)
             else:
-                self._failures = 0
-                return answer, repeated
+                request.in_doubt, self._failures = before, 0
+                return answer
 
     async def close(self) -> None:
         if self._connecting is not None:

@@ -37,7 +37,7 @@ class PullConsumer:
 
     def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[Message]:
         """Up to so many: what is there at once, else what comes within so many seconds."""
-        jobs = self._sender.run(flows.fetch(self._path, self.limits(), n, timeout))
+        jobs = self._sender.run(flows.fetch(self._path, self.limits(timeout), n, timeout))
         return [Message(job, self) for job in jobs]
 
     def next(self, timeout: float = PATIENCE) -> Message | None:
@@ -61,9 +61,10 @@ class PullConsumer:
         """How the consumer stands: counts and limits, as `info` of the HTTP API tells them."""
         return _told(self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
-    def limits(self) -> Limits:
+    def limits(self, timeout: float = PATIENCE) -> Limits:
+        """What the broker lets a pull ask for; asked once, and tried for so many seconds."""
         if self._limits is None:
-            self._limits = self._sender.run(flows.limits(self._path, bodies.now() + PATIENCE))
+            self._limits = self._sender.run(flows.limits(self._path, bodies.now() + timeout))
         return self._limits
 
     def close(self) -> None:
@@ -128,7 +129,7 @@ class AsyncPullConsumer:
         self._delay = requeue_delay
 
     async def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[AsyncMessage]:
-        limits = await self.limits()
+        limits = await self.limits(timeout)
         jobs = await self._sender.run(flows.fetch(self._path, limits, n, timeout))
         return [AsyncMessage(job, self) for job in jobs]
 
@@ -149,9 +150,9 @@ class AsyncPullConsumer:
     async def info(self) -> dict[str, Any]:
         return _told(await self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
-    async def limits(self) -> Limits:
+    async def limits(self, timeout: float = PATIENCE) -> Limits:
         if self._limits is None:
-            flow = flows.limits(self._path, bodies.now() + PATIENCE)
+            flow = flows.limits(self._path, bodies.now() + timeout)
             self._limits = await self._sender.run(flow)
         return self._limits
 

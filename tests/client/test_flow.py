@@ -21,7 +21,7 @@ from pulljobs.client import (
 )
 from pulljobs.errors import ConfigurationError
 from tests.client.broker import FakeBroker, Request, gaps
-from tests.client.worlds import SUBSCRIPTION
+from tests.client.names import SUBSCRIPTION
 from tests.sessions import Thread, wait_until
 
 SOON = 0.05
@@ -266,9 +266,12 @@ def test_E68_what_is_neutral_opens_nothing() -> None:
 
 def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
     """The pull was on its way when the circuit opened, and its answer was not read any more."""
-    broker = filled(3)
+    broker, calls = filled(3), list[str]()
 
     def handle(message: Message) -> None:
+        calls.append(message.id)
+        if len(calls) == 3:
+            wait_until(lambda: len(broker.asked("pull")) == 3)
         raise ValueError("down")
 
     consumer, _ = consumer_of(

@@ -20,7 +20,8 @@ from pulljobs.client import (
     Retry,
     Subscription,
 )
-from tests.client.worlds import SHOP, Side
+from tests.client.names import SHOP
+from tests.client.worlds import Side
 from tests.sessions import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.processes

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import httpx
+from django.utils import timezone
 
 from pulljobs import pulling
 from pulljobs.client import (
@@ -22,10 +23,8 @@ from pulljobs.client import (
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.models import Consumer as ConsumerRow
 from tests.client.broker import FakeBroker
+from tests.client.names import SHOP, SUBSCRIPTION
 from tests.sessions import pass_time
-
-SUBSCRIPTION = Subscription("orders", "census", "orders-token", "census-of-orders-token")
-SHOP: dict[str, Any] = {"channel_token": "orders-token", "producer_token": "shop-token"}
 
 
 class World(Protocol):
@@ -92,16 +91,10 @@ class Live:
         pass_time()
         while pulling.reap():
             pass
-        Job.objects.filter(state="QUEUED").update(available_at=pulling_now())
+        Job.objects.filter(state="QUEUED").update(available_at=timezone.now())
 
     def pause(self) -> None:
-        ConsumerRow.objects.update(paused_until=pulling_now() + timedelta(hours=1))
-
-
-def pulling_now() -> Any:
-    from django.utils import timezone
-
-    return timezone.now()
+        ConsumerRow.objects.update(paused_until=timezone.now() + timedelta(hours=1))
 
 
 class Blocking:

@@ -1,0 +1,190 @@
+"""Answers that get lost, brokers that are away, resets and delays."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import httpx
+import pytest
+
+from pulljobs.client import (
+    Connection,
+    Consumer,
+    PullConsumer,
+    Unreachable,
+    exponential,
+    full_jitter,
+)
+from pulljobs.client.strategies import RECONNECT
+from pulljobs.models import ArchivedJob, Job, Lease
+from tests.client.broker import FakeBroker, Request, gaps
+from tests.client.names import SUBSCRIPTION
+from tests.client.proxy import proxy_before
+from tests.client.serving import served_at
+from tests.client.test_flow import consumer_of, filled, is_done, nothing, running
+from tests.client.worlds import Live, Mocked, Side
+from tests.sessions import wait_until
+
+Mock = tuple[Side, FakeBroker]
+
+OUTAGE = float(os.environ.get("PULLJOBS_TEST_OUTAGE", "6"))
+"""Seconds of refused connections; the waits are the client's own at 60, and shorter at less."""
+
+
+def losing(broker: FakeBroker, what: str) -> None:
+    """The answer to the first such request."""
+    lost: list[Request] = []
+
+    def loses(request: Request) -> bool:
+        if not request.path.endswith(what) or lost:
+            return False
+        lost.append(request)
+        return True
+
+    broker.lost = loses
+
+
+@pytest.fixture(params=["sync", "async"])
+def mocked(request: pytest.FixtureRequest) -> Iterator[Mock]:
+    world = Mocked()
+    side = Side(world, is_async=request.param == "async")
+    yield side, world.broker
+    side.close()
+
+
+def test_a_pull_whose_answer_was_lost_is_repeated_under_its_request_id(mocked: Mock) -> None:
+    side, broker = mocked
+    broker.publish(3)
+    losing(broker, "pull")
+    messages = side.consumer().fetch(3)
+    first, second = broker.asked("pull")
+    assert first.body["RequestID"] == second.body["RequestID"]
+    assert [message.attempts for message in messages] == [1, 1, 1]
+    assert broker.in_flight == 3
+
+
+def test_a_publish_whose_answer_was_lost_is_one_message_and_no_duplicate(mocked: Mock) -> None:
+    side, broker = mocked
+    losing(broker, "broadcast-batch")
+    assert side.producer().publish("x").status == "accepted"
+    assert len(broker.asked("broadcast-batch")) == 2
+    assert len(broker.jobs) == 1
+
+
+@pytest.mark.parametrize("word", ["ack", "reject", "nack", "release"])
+def test_a_word_whose_answer_was_lost_is_said_again(mocked: Mock, word: str) -> None:
+    """A retry that was done already is answered as lost, and yet it was done."""
+    side, broker = mocked
+    broker.publish(1)
+    message = side.consumer().next()
+    losing(broker, "ack")
+    getattr(message, word)(*(["no good"] if word == "reject" else []))
+    expected = {"ack": "DELIVERED", "reject": "DEAD"}.get(word, "QUEUED")
+    assert broker.states() == [expected]
+    assert broker.jobs[0].retry_count == (word == "nack")
+
+
+def test_what_stays_away_is_told_in_time(mocked: Mock) -> None:
+    side, broker = mocked
+
+    def refuse(request: Request) -> httpx.Response | None:
+        raise httpx.ConnectError("All connection attempts failed")
+
+    broker.failing = refuse
+    start = time.monotonic()
+    with pytest.raises(Unreachable, match="All connection attempts failed"):
+        side.consumer().fetch(1, timeout=0.5)
+    assert time.monotonic() - start < 5
+    assert len(broker.requests) >= 2
+
+
+def test_E79_requests_say_who_asks_and_large_ones_are_compressed(mocked: Mock) -> None:
+    side, broker = mocked
+    side.producer().publish_many(["x" * 30_000])
+    side.producer().publish("small")
+    large, small = broker.asked("broadcast-batch")
+    assert large.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in small.headers
+    assert small.headers["User-Agent"].startswith("pulljobs/")
+    assert small.headers["Accept-Encoding"] == "gzip"
+    assert small.headers["X-Worker-Host"] == socket.gethostname()
+    assert len(small.headers["X-Worker-Id"]) == 32
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_broker_that_fails_is_asked_less_and_less_and_at_full_rate_again(status: int) -> None:
+    broker = filled(20)
+    fails = True
+
+    def fail(request: Request) -> httpx.Response | None:
+        return httpx.Response(status, json={"detail": "The database is away."}) if fails else None
+
+    broker.failing = fail
+    again = full_jitter(exponential(0.1, 1.0), least=0.05)
+    consumer, _ = consumer_of([broker], nothing, max_in_flight=5, reconnect=again)
+    with running(consumer):
+        wait_until(lambda: len(broker.requests) >= 5)
+        fails = False
+        wait_until(lambda: is_done(broker))
+    waits = list(gaps([request.at for request in broker.requests]))[:4]
+    assert all(0.05 <= wait <= 1.5 for wait in waits)
+
+
+def test_E74_refused_connections_give_few_attempts_and_then_recovery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At most 15 in 60 seconds, with growing waits; after it, no longer than one of them."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as found:
+        port = found.getsockname()[1]
+    scale = OUTAGE / 60
+    attempts: list[float] = []
+    consumer = Consumer(
+        nothing,
+        f"http://127.0.0.1:{port}",
+        subscription=SUBSCRIPTION,
+        reconnect=lambda n: noted(attempts, RECONNECT(n) * scale),
+    )
+    with running(consumer):
+        time.sleep(OUTAGE)
+        tried = len(attempts)
+        start = time.monotonic()
+        broker = filled(3)
+        with served_at(broker, port):
+            wait_until(lambda: is_done(broker), 65 * scale + 5)
+            recovered = time.monotonic() - start
+    print(f"{OUTAGE:g} s refused: {tried} attempts, recovered after {recovered:.1f} s")
+    assert 2 <= tried <= 15
+    assert recovered <= 60 * scale + 3
+
+
+def noted(attempts: list[float], wait: float) -> float:
+    attempts.append(wait)
+    return wait
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_lost_after_the_commit_costs_nothing(live: Live) -> None:
+    """By a proxy that cuts it: same jobs and tokens on the repeat, deliveries unchanged."""
+    side = Side(live, is_async=False)
+    side.producer().publish_many([str(n) for n in range(5)])
+    side.close()
+    with (
+        proxy_before(live.base_url) as proxy,
+        PullConsumer(proxy.url, SUBSCRIPTION, connection=Connection()) as consumer,
+    ):
+        consumer.limits()
+        proxy.lose_answer_to(b"/pull")
+        messages = consumer.fetch(3)
+        assert proxy.cut == 1
+        rows = dict(Job.objects.filter(state="INFLIGHT").values_list("id", "deliveries"))
+        assert (len(rows), set(rows.values())) == (3, {1})
+        tokens = {message.job.token for message in messages}
+        assert tokens == {str(lease.token) for lease in Lease.objects.all()}
+        proxy.lose_answer_to(b"/ack")
+        for message in messages:
+            message.ack()
+        assert proxy.cut == 2
+    assert ArchivedJob.objects.filter(state="DELIVERED").count() == 3

@@ -1,0 +1,133 @@
+"""Clients in processes of their own, on a live server: signals, the command line, two brokers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from example_project.state import BASE_DIR
+from pulljobs.client.commands import main
+from pulljobs.models import ArchivedJob, Job
+from pulljobs.publishing import publish_many
+from tests.client.names import ENVIRONMENT
+from tests.client.worlds import Live
+from tests.sessions import PATIENCE_SECONDS, wait_until
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+
+CLIENT = [sys.executable, "-m", "pulljobs.client"]
+
+
+@contextmanager
+def started(*command: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        command, cwd=BASE_DIR, env={**os.environ, **ENVIRONMENT}, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CLIENT, *arguments],
+        cwd=BASE_DIR,
+        env={**os.environ, **ENVIRONMENT},
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE_SECONDS,
+    )
+
+
+def delivered() -> int:
+    return ArchivedJob.objects.filter(state="DELIVERED").count()
+
+
+def assert_nothing_leaked(published: int) -> None:
+    """What was not done waits as if never touched."""
+    left = Counter(Job.objects.values_list("state", "deliveries"))
+    assert left == Counter({("QUEUED", 0): published - delivered()})
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_SIGTERM_in_the_middle(live: Live, kind: str) -> None:
+    """What runs finishes and is confirmed, what waits goes back; soon, with exit code 0."""
+    publish_many("orders", [b"x"] * 400)
+    with started(sys.executable, "-m", "tests.client.worker", live.base_url, kind) as worker:
+        wait_until(lambda: delivered() > 40)
+        start = time.monotonic()
+        worker.terminate()
+        assert worker.wait(PATIENCE_SECONDS) == 0
+    assert time.monotonic() - start < 5
+    assert 40 < delivered() < 400
+    assert_nothing_leaked(400)
+
+
+def test_a_stop_while_a_pull_lingers_leaves_nothing(live: Live) -> None:
+    with started(sys.executable, "-m", "tests.client.worker", live.base_url, "plain") as worker:
+        publish_many("orders", [b"x"])
+        wait_until(lambda: delivered() == 1)
+        worker.send_signal(signal.SIGINT)
+        publish_many("orders", [b"x"] * 30)
+        assert worker.wait(PATIENCE_SECONDS) == 0
+    assert_nothing_leaked(31)
+
+
+def test_consume_runs_a_command_for_each_message(live: Live, tmp_path: Path) -> None:
+    """The payload is its stdin; exit 0 acks, another is a retry; no token is passed on."""
+    consumer = f"{live.base_url}/channel/orders/consumer/census"
+    publish_many("orders", [f"order {number}".encode() for number in range(6)])
+    script = (
+        f'read line; echo "$line $PULLJOBS_ATTEMPTS" >> {tmp_path}/out; env > {tmp_path}/env;'
+        '[ "$line" != "order 3" ] || { echo "no such order" >&2; exit 3; }'
+    )
+    done = run("consume", consumer, "--exec", script, "--count", "6", "--concurrency", "3")
+    assert done.returncode == 0, done.stderr
+    assert sorted((tmp_path / "out").read_text().split("\n"))[1:] == [
+        f"order {number} 1" for number in range(6)
+    ]
+    assert delivered() == 5
+    assert Job.objects.get().error == "CommandFailed: exit 3: no such order"
+    assert not any(token in (tmp_path / "env").read_text() for token in ENVIRONMENT.values())
+
+
+def test_SIGTERM_lets_a_command_finish(live: Live, tmp_path: Path) -> None:
+    publish_many("orders", [b"x"] * 3)
+    consumer = f"{live.base_url}/channel/orders/consumer/census"
+    command = f"echo began >> {tmp_path}/out; sleep 0.5; echo ended >> {tmp_path}/out"
+    out = tmp_path / "out"
+    with started(*CLIENT, "consume", consumer, "--exec", command, "--max-in-flight", "3") as client:
+        wait_until(out.exists)
+        client.terminate()
+        assert client.wait(PATIENCE_SECONDS) == 0
+    assert out.read_text() == "began\nended\n"
+    assert delivered() == 1
+    assert_nothing_leaked(3)
+
+
+def test_what_goes_wrong_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, token in ENVIRONMENT.items():
+        monkeypatch.setenv(name, token)
+    for url, sentence in {
+        "http://127.0.0.1:9/channel/a/consumer/b": "can't be reached",
+        "http://127.0.0.1:9/nothing": "names no consumer",
+        "localhost/channel/a/consumer/b": "is no URL of a broker",
+    }.items():
+        assert main(["info", url]) == 1
+        [line] = capsys.readouterr().err.splitlines()
+        assert sentence in line
+    monkeypatch.delenv("PULLJOBS_CHANNEL_TOKEN")
+    assert main(["info", "http://127.0.0.1:9/channel/a/consumer/b"]) == 1
+    assert "Set PULLJOBS_CHANNEL_TOKEN" in capsys.readouterr().err
