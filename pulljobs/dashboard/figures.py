@@ -49,7 +49,7 @@ def duration(seconds: float | None) -> str:
 
 def size(count: float) -> str:
     for unit in _BYTES:
-        if count < 1000 or unit == _BYTES[-1]:
+        if count < 999.5 or unit == _BYTES[-1]:
             break
         count /= 1000
     return f"{count:.3g} {unit}" if count < 999.5 else f"{count:,.0f} {unit}"

@@ -1,0 +1,72 @@
+"""Figures are short and never say less than they know."""
+
+import pytest
+
+from pulljobs.dashboard import figures
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (0.0, "0 ms"),
+        (0.00042, "0.42 ms"),
+        (0.012, "12 ms"),
+        (0.9996, "1 s"),
+        (1.234, "1.23 s"),
+        (59.4, "59.4 s"),
+        (59.97, "1 min"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (3599.8, "1 h"),
+        (3600, "1 h"),
+        (3660, "1 h 1 min"),
+        (86_399, "1 d"),
+        (90_000, "1 d 1 h"),
+        (864_000, "10 d"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert figures.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (999, "999"),
+        (9_999, "9,999"),
+        (12_345, "12.3k"),
+        (1.2e6, "1.2M"),
+        (3e9, "3G"),
+    ],
+)
+def test_compact(count: float, text: str) -> None:
+    assert figures.compact(count) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0 %"),
+        (0.0001, "< 0.1 %"),
+        (0.004, "0.4 %"),
+        (0.25, "25 %"),
+        (0.99999, "> 99.9 %"),
+        (1, "100 %"),
+    ],
+)
+def test_shares_of_something_are_not_nothing(share: float, text: str) -> None:
+    assert figures.percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (8192, "8.19 kB"), (999_900, "1 MB"), (5e9, "5 GB")]
+)
+def test_sizes(count: float, text: str) -> None:
+    assert figures.size(count) == text
+
+
+def test_a_count_that_was_cut_off_says_so() -> None:
+    assert (figures.capped(1999, 2000), figures.capped(2000, 2000)) == ("1,999", "2,000+")

@@ -1,0 +1,198 @@
+"""Figures of the past are exact where few were settled, told as estimates where many were, and come
+from the rollups beyond the hour, if there are any."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from pulljobs import ids, operating
+from pulljobs.dashboard import history, ranges
+from pulljobs.models import Consumer, Rollup, RollupRun
+from pulljobs.storage import nodes, recent
+from tests.dashboard.test_page import read, words
+from tests.factories import USING, ConsumerFactory
+from tests.sessions import FORGET, query
+from tests.storage.test_page_plans import SMALL, _scanned
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+ARCHIVED = """
+INSERT INTO pulljobs_archived_job (id, job_id, message_id, consumer_id, created_at, claimed_at,
+    settled_at, retry_count, deliveries, state, reason)
+SELECT %s + (n * %s::bigint << 22), n, n, %s, at - wait - run, at - run, at, dead, 1 + dead,
+    CASE dead WHEN 1 THEN 'DEAD' ELSE 'DELIVERED' END, CASE dead WHEN 1 THEN 'rejected' END
+FROM (
+    SELECT n, %s::timestamptz + n * %s * interval '1 ms' AS at, interval '1 s' AS wait,
+        n * interval '1 ms' AS run, (n %% 10 = 0)::int AS dead
+    FROM generate_series(0, %s) AS n
+) AS t
+"""
+
+
+@pytest.fixture
+def now(db: None) -> datetime:
+    return nodes.clock(USING)
+
+
+@pytest.fixture
+def consumer(db: None) -> Consumer:
+    return ConsumerFactory.create()
+
+
+def settle(consumer: Consumer, start: datetime, count: int, *, every_ms: int) -> None:
+    """One in ten is dead after a retry; waits take a second, runs 0, 1, 2 ... ms."""
+    first = ids.first_of(start)
+    query(ARCHIVED, [first, every_ms, consumer.pk, start, every_ms, count - 1])
+
+
+def last_hour(now: datetime, consumer_id: int | None = None) -> history.History:
+    chosen = ranges.DEFAULT
+    return history.of_archive(chosen.slices(now), chosen.step, consumer_id)
+
+
+def test_a_quiet_minute_is_exact(consumer: Consumer, now: datetime) -> None:
+    start = ranges.DEFAULT.slices(now)[-3].start
+    settle(consumer, start, 100, every_ms=100)
+    found = last_hour(now)
+    [point] = [one for one in found.points if one.settled]
+    assert (point.start, point.delivered, point.dead, point.retries) == (start, 90, 10, 10)
+    assert not point.is_estimate
+    assert point.waits == pytest.approx((1.0, 1.0, 1.0))
+    assert found.consumers[consumer.pk].delivered == 90
+    assert found.trends[consumer.pk][-3] == 100
+
+
+def test_a_busy_minute_is_an_estimate_and_near(consumer: Consumer, now: datetime) -> None:
+    start = ranges.DEFAULT.slices(now)[-3].start
+    settle(consumer, start, 5_000, every_ms=12)
+    [point] = [one for one in last_hour(now).points if one.settled]
+    assert point.is_estimate
+    assert point.settled == pytest.approx(5_000, rel=0.02)
+    assert point.dead == pytest.approx(500, rel=0.05)
+
+
+def test_a_burst_is_not_taken_for_what_goes_on(consumer: Consumer, now: datetime) -> None:
+    start = ranges.DEFAULT.slices(now)[-3].start
+    settle(consumer, start, 3 * recent.CAP, every_ms=1)
+    [point] = [one for one in last_hour(now).points if one.settled]
+    assert point.settled == pytest.approx(3 * recent.CAP, rel=0.05)
+
+
+def test_of_a_slice_no_more_is_read_than_the_caps(consumer: Consumer, now: datetime) -> None:
+    start = ranges.DEFAULT.slices(now)[-3].start
+    settle(consumer, start, 20_000, every_ms=3)
+    query("ANALYZE pulljobs_archived_job")
+    before = rows_read()
+    last_hour(now)
+    spans = recent.SPANS
+    assert rows_read() - before <= spans * (recent.CAP + recent.TIMED + 2)
+
+
+def rows_read() -> int:
+    """By this transaction so far, from the archive."""
+    [(count,)] = query(
+        "SELECT sum(pg_stat_get_xact_tuples_returned(oid) + pg_stat_get_xact_tuples_fetched(oid))"
+        " FROM pg_class WHERE relname LIKE 'pulljobs_archived_job%%' AND relkind = 'r'"
+    )
+    return int(count)
+
+
+def test_other_consumers_are_left_out_of_one_s_charts(consumer: Consumer, now: datetime) -> None:
+    start = ranges.DEFAULT.slices(now)[-3].start
+    settle(ConsumerFactory.create(), start, 50, every_ms=10)
+    assert last_hour(now, consumer.pk).total.settled == 0
+    assert last_hour(now).total.settled == 50
+
+
+def test_rollups_tell_what_the_archive_need_not_keep(
+    operator: Client, consumer: Consumer, now: datetime
+) -> None:
+    other = ConsumerFactory.create()
+    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    rolled_up(consumer, hour, delivered=90, dead=10, retries=7, waits=(0.1, 0.2, 0.3))
+    rolled_up(other, hour, delivered=50, dead=0, retries=0, waits=(0.2, 0.4, 0.5))
+    found = history.read(ranges.RANGES["day"], now, None)
+    assert (found.total.delivered, found.total.dead, found.total.retries) == (140, 10, 7)
+    [point] = [one for one in found.points if one.settled]
+    assert (point.start, point.waits) == (hour, (0.2, 0.4, 0.5))
+    assert history.read(ranges.RANGES["day"], now, consumer.pk).total.waits == (0.1, 0.2, 0.3)
+    told = words(read(operator, range="day"))
+    assert "From the rollups of the lake" in told
+    assert "Choose a consumer to see its own." in told
+
+
+def test_without_rollups_the_page_says_how_to_get_them(operator: Client) -> None:
+    operating.maintain()
+    assert "pulljobs lake rollup writes them" in words(read(operator, range="week"))
+
+
+def rolled_up(
+    consumer: Consumer,
+    hour: datetime,
+    *,
+    delivered: int,
+    dead: int,
+    retries: int,
+    waits: tuple[float, float, float],
+) -> None:
+    low, middle, high = waits
+    Rollup.objects.create(
+        period="hour",
+        starts_at=hour,
+        channel=consumer.channel,
+        consumer=consumer,
+        delivered=delivered,
+        dead=dead,
+        retries=retries,
+        wait_p50=low,
+        wait_p95=middle,
+        wait_p99=high,
+        last_settled_at=hour + timedelta(minutes=59),
+    )
+    RollupRun.objects.create(
+        started_at=Now(), finished_at=Now(), archive_version=1, rows=1, hours=1
+    )
+
+
+@pytest.fixture(params=["analyzed", "never analyzed"])
+def crowded(request: pytest.FixtureRequest, consumer: Consumer, now: datetime) -> Iterator[None]:
+    query(FORGET)
+    settle(consumer, now - timedelta(minutes=10), 20_000, every_ms=30)
+    query(
+        "INSERT INTO pulljobs_job (id, consumer_id, message_id, available_at, retry_count,"
+        " deliveries, priority, state, reason)"
+        " SELECT n, %s, n, CASE WHEN n %% 9 > 0 THEN now() END, 0, 0, 0,"
+        " CASE WHEN n %% 9 > 0 THEN 'QUEUED' ELSE 'DEAD' END,"
+        " CASE WHEN n %% 9 = 0 THEN 'killed' END FROM generate_series(1, 30000) AS n",
+        [consumer.pk],
+    )
+    if request.param == "analyzed":
+        query("ANALYZE pulljobs_job, pulljobs_archived_job")
+    return
+
+
+@pytest.mark.parametrize("chosen", ["hour", "day"])
+def test_no_query_of_the_page_scans_what_grows(
+    operator: Client, crowded: None, chosen: str
+) -> None:
+    """The statements in files are watched in tests/storage/test_plans.py."""
+    with CaptureQueriesContext(connection) as captured:
+        read(operator, range=chosen)
+    scans: list[Any] = [
+        (asked["sql"], table)
+        for asked in captured.captured_queries
+        if asked["sql"].startswith("SELECT") and "FROM" in asked["sql"]
+        for table in _scanned(asked["sql"])
+        if table.startswith("pulljobs_")
+        and table
+        not in SMALL
+        | {"pulljobs_node", "pulljobs_pull_waiter", "pulljobs_rollup_run", "pulljobs_rollup"}
+    ]
+    assert scans == []
