@@ -31,7 +31,7 @@ ALL = "claimed@1 reading@2 drained@3 written@4 acking@5 acked@6 claimed@8"
 POINTS = ALL if JOBS else "written@2"
 COUNT = JOBS or 600
 BATCH = COUNT // 10 if JOBS else 200
-PATIENCE = 600 if JOBS else 180
+PATIENCE = 900 if JOBS else 600
 RULES = (checker.nothing_is_lost, checker.all_is_settled, checker.claims_settle_once)
 
 

@@ -1,0 +1,109 @@
+"""`pulljobs lake consume` and `release`, with a real session."""
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from pyspark.sql import SparkSession
+
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.states import State
+from tests.factories import ConsumerFactory, published
+from tests.spark.streams import options, source, states
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return ConsumerFactory.create()
+
+
+def consume(consumer: Consumer, directory: Path, handler: str, *flags: str) -> dict[str, Any]:
+    output = StringIO()
+    call_command(
+        *("pulljobs", "lake", "consume", "--json"),
+        *("--channel", consumer.channel.name, "--consumer", consumer.name),
+        *("--handler", f"tests.spark.handled:{handler}"),
+        *("--checkpoint", str(directory / "checkpoint"), "--partitions", "1", *flags),
+        stdout=output,
+    )
+    answer: dict[str, Any] = json.loads(output.getvalue())
+    return answer
+
+
+def test_a_function_of_pandas_settles_what_it_names_and_spark_delivers_the_rest(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    payloads = ("deliver", "retry", "reject", "deliver")
+    made = [published(consumer, payload=payload)[0] for payload in payloads]
+    answer = consume(consumer, tmp_path, "sort_out", "--batch", "3")
+    assert {name: answer[name] for name in ("acked", "failed", "lost")} == {
+        "acked": 2, "failed": 2, "lost": 0,
+    }  # fmt: skip
+    archived = dict(ArchivedJob.objects.values_list("job_id", "state"))
+    assert archived == {made[0]: "DELIVERED", made[2]: "DEAD", made[3]: "DELIVERED"}
+    waiting = Job.objects.get(pk=made[1])
+    assert (waiting.state, waiting.retry_count, waiting.error) == (State.QUEUED, 1, "as told")
+    assert not Lease.objects.exists()
+
+    [more] = published(consumer, payload="deliver")
+    assert consume(consumer, tmp_path, "is_fine", "--form", "arrow")["acked"] == 1
+    assert ArchivedJob.objects.get(job_id=more).state == State.DELIVERED
+
+
+@pytest.mark.parametrize(
+    ("handler", "state", "told"),
+    [("gives_up", State.DEAD, "nobody wants it"), ("raises", State.QUEUED, "not today")],
+)
+def test_what_a_handler_raises_goes_for_all_it_was_given(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, state: State, told: str
+) -> None:
+    Consumer.objects.update(retry_delays=[3600.0])
+    published(consumer, 3)
+    assert consume(consumer, tmp_path, handler)["failed"] == 3
+    assert {told in (job.error or "") for job in Job.objects.all()} == {True}
+    assert states() == {state: 3}
+
+
+def test_wrong_arguments_are_told_in_a_line(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    with pytest.raises(CommandError, match="There is no handler 'tests.spark.handled:nothing'"):
+        consume(consumer, tmp_path, "nothing")
+    consumer.name = "nobody"
+    with pytest.raises(CommandError, match=r"^There is no consumer 'nobody' of channel"):
+        consume(consumer, tmp_path, "is_fine")
+
+
+def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest(
+    consumer: Consumer, tmp_path: Path
+) -> None:
+    published(consumer, 15)
+    with source(consumer) as stream:
+        stream.run()
+        done = stream.at
+        stream.plan()  # acks, and claims five
+        stream.reader.stream.leave()
+    name = f"{consumer.channel.name}/{consumer.name}"
+    checkpoint(tmp_path, done)
+    call_command("pulljobs", "lake", "release", name, "--checkpoint", str(tmp_path))
+    assert states() == {State.QUEUED: 5}
+    assert ArchivedJob.objects.count() == 10
+    with pytest.raises(CommandError, match="There is no stream 'nothing'"):
+        call_command("pulljobs", "lake", "release", "nothing")
+
+
+def checkpoint(directory: Path, offset: dict[str, Any]) -> None:
+    """As Spark leaves one behind that is done with its first batch."""
+    for name in ("offsets", "commits"):
+        (directory / name).mkdir()
+    (directory / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    (directory / "commits" / "0").write_text("v1\n{}")
+
+
+def test_a_password_is_in_no_option(consumer: Consumer) -> None:
+    assert "password" not in options(consumer)["dsn"]
