@@ -1,7 +1,7 @@
 """Hours into days, and days into months: sums here, sketches by Spark."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from pulljobs.spark.rollups.sketches import KLL, TRACKED_KEYS, items, quantiles
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Groups = dict[Key, list[Counts]]
 SCHEMA: Final = pa.schema(
     [
         ("place", pa.int64()),
@@ -43,20 +44,32 @@ FROM (
 """
 
 
-def merged(
-    spark: "SparkSession", parts: Mapping[Key, Counts], whole: Callable[[datetime], datetime]
-) -> Rows:
-    """A row for each consumer and each begin that `whole` gives those of the parts."""
-    rows: Rows = defaultdict(Counts)
-    members: dict[Key, list[Sketches]] = defaultdict(list)
+def merged(spark: "SparkSession", wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -> list[Rows]:
+    """Of each, a row made of its parts. All at once, for each query of Spark's has its price."""
+    made: list[Rows] = []
+    members: list[list[Sketches]] = []
+    for whole in wholes:
+        made.append({key: _sum(parts) for key, parts in whole.items()})
+        members += [[part.sketches for part in parts] for parts in whole.values()]
+    places = [counts for rows in made for counts in rows.values()]
+    for number, sketches in _merged(spark, members).items():
+        places[number].sketches = sketches
+    return made
+
+
+def grouped(parts: Mapping[Key, Counts], begin: Callable[[datetime], datetime]) -> Groups:
+    """By consumer, and by the begin of what they are parts of."""
+    groups: Groups = defaultdict(list)
     for key, counts in parts.items():
-        place = Key(key.consumer_id, whole(key.starts_at))
-        rows[place].add(counts)
-        members[place].append(counts.sketches)
-    places = list(rows)
-    for number, sketches in _merged(spark, [members[place] for place in places]).items():
-        rows[places[number]].sketches = sketches
-    return dict(rows)
+        groups[Key(key.consumer_id, begin(key.starts_at))].append(counts)
+    return groups
+
+
+def _sum(parts: Sequence[Counts]) -> Counts:
+    counts = Counts()
+    for part in parts:
+        counts.add(part)
+    return counts
 
 
 def _merged(spark: "SparkSession", members: list[list[Sketches]]) -> dict[int, Sketches]:

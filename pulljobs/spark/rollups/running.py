@@ -121,12 +121,19 @@ class _Run:
             counted = counting.count(
                 spark, self._sources(spark, touched), hours.spans(touched), subscriptions
             )
+            if not counted:
+                continue
             days = {hours.day_of(hour) for hour in touched}
-            parts = self._stored(Period.HOUR, days, hours.day_of, touched) | counted
-            by_day = merging.merged(spark, parts, hours.day_of)
+            of_days = self._stored(Period.HOUR, days, hours.day_of, touched) | counted
             month = {hours.month_of(day) for day in days}
-            parts = self._stored(Period.DAY, month, hours.month_of, days) | by_day
-            by_month = merging.merged(spark, parts, hours.month_of)
+            other_days = self._stored(Period.DAY, month, hours.month_of, days)
+            by_day, by_month = merging.merged(
+                spark,
+                [
+                    merging.grouped(of_days, hours.day_of),
+                    merging.grouped(other_days | of_days, hours.month_of),
+                ],
+            )
             yield {Period.HOUR: counted, Period.DAY: by_day, Period.MONTH: by_month}
 
     def save(self, months: Iterable[Month], counted: RolledUp, seconds: float) -> None:

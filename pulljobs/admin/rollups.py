@@ -1,0 +1,167 @@
+"""What became of jobs, hour by hour, as `pulljobs lake rollup` counted it."""
+
+from typing import Any, Final
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest
+
+from pulljobs.admin import looks
+from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.filters import ConsumerFilter
+from pulljobs.conf import settings
+from pulljobs.models import (
+    Channel,
+    Consumer,
+    ErrorFingerprint,
+    HotKey,
+    Node,
+    NodeCost,
+    Rollup,
+    RollupRun,
+)
+from pulljobs.models.rollups import MEASURES, QUANTILES
+
+GONE: Final = "deleted"
+
+
+class Part(admin.TabularInline):  # type: ignore[type-arg]  # generic for mypy only
+    """What a rollup has several of."""
+
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class HotKeys(Part):
+    model = HotKey
+    fields = ("rank", "key", "jobs")
+    verbose_name_plural = "hot keys"
+
+
+class Errors(Part):
+    model = ErrorFingerprint
+    fields = ("jobs", "reason", "error", "sample_job")
+    readonly_fields = ("error",)
+    verbose_name_plural = "errors"
+
+    @admin.display(description="such as")
+    def error(self, fingerprint: ErrorFingerprint) -> str:
+        return str(fingerprint) or looks.NOTHING
+
+
+class NodeCosts(Part):
+    model = NodeCost
+    fields = ("node", "jobs", "dead", "run_seconds")
+    readonly_fields = ("node",)
+    verbose_name_plural = "nodes"
+
+    @admin.display(description="node")
+    def node(self, cost: NodeCost) -> str:
+        node = Node.objects.using(settings().DATABASE).filter(pk__in=[cost.node_id]).first()
+        return str(node or cost.node_id or looks.NOTHING)
+
+
+@admin.register(Rollup)
+class RollupAdmin(ReadOnlyAdmin):
+    ordering = ("-starts_at", "consumer")
+    list_display = (
+        "starts", "period", "subscription", "published", "delivered", "dead", "retries",
+        "redeliveries", "waits", "runs",
+    )  # fmt: skip
+    list_filter = ("period", ConsumerFilter)
+    list_per_page = 100
+    inlines = (HotKeys, Errors, NodeCosts)
+    fieldsets = (
+        (None, {"fields": ("period", "starts", "subscription")}),
+        (
+            "Jobs",
+            {
+                "fields": (
+                    "published", "delivered", "dead", "dead_by_reason", "retries", "redeliveries",
+                    "duplicates", "settled_again", "deliveries_a_second",
+                )
+            },
+        ),
+        ("Seconds", {"fields": ("waits", "runs", "totals", "run_seconds", "slowest")}),
+    )  # fmt: skip
+    readonly_fields = (
+        "starts",
+        "subscription",
+        "deliveries_a_second",
+        "waits",
+        "runs",
+        "totals",
+        "slowest",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """With the names of now; rows may outlive those they are about."""
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.defer(*(f"{name}_sketch" for name in (*MEASURES, "keys"))).annotate(
+            channel_name=_name(Channel, "channel"), consumer_name=_name(Consumer, "consumer")
+        )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return ChangeList
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        return lookup in ("period__exact", "consumer")
+
+    @admin.display(description="from (UTC)")
+    def starts(self, rollup: Rollup) -> str:
+        return f"{rollup.starts_at:%Y-%m-%d %H:%M}"
+
+    @admin.display(description="channel / consumer")
+    def subscription(self, rollup: Any) -> str:
+        return f"{rollup.channel_name or GONE} / {rollup.consumer_name or GONE}"
+
+    @admin.display(description="deliveries a second")
+    def deliveries_a_second(self, rollup: Rollup) -> str:
+        return f"{rollup.throughput:.3f}"
+
+    @admin.display(description="wait p50, p95, p99")
+    def waits(self, rollup: Rollup) -> str:
+        return _times(rollup, "wait")
+
+    @admin.display(description="run p50, p95, p99")
+    def runs(self, rollup: Rollup) -> str:
+        return _times(rollup, "run")
+
+    @admin.display(description="total p50, p95, p99")
+    def totals(self, rollup: Rollup) -> str:
+        return _times(rollup, "total")
+
+    @admin.display(description="slowest run")
+    def slowest(self, rollup: Rollup) -> str:
+        if rollup.slowest_seconds is None:
+            return looks.NOTHING
+        return f"{rollup.slowest_seconds:.3f}, job {rollup.slowest_job}"
+
+
+@admin.register(RollupRun)
+class RollupRunAdmin(ReadOnlyAdmin):
+    list_display = ("id", "until", "settlements", "hours", "finished")
+
+    @admin.display(description="known until")
+    def until(self, run: RollupRun) -> str:
+        return looks.moment(run.known_until)
+
+    @admin.display(description="finished at")
+    def finished(self, run: RollupRun) -> str:
+        return looks.moment(run.finished_at)
+
+
+def _name(model: type[Channel | Consumer], field: str) -> Subquery:
+    return Subquery(model._default_manager.filter(pk=OuterRef(f"{field}_id")).values("name"))
+
+
+def _times(rollup: Rollup, measure: str) -> str:
+    found = [getattr(rollup, f"{measure}_p{quantile}") for quantile in QUANTILES]
+    return looks.NOTHING if None in found else ", ".join(f"{seconds:.3f}" for seconds in found)
