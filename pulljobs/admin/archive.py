@@ -30,7 +30,7 @@ from pulljobs.storage.windows import Span, Window
 class ArchivedJobAdmin(JobRowsAdmin):
     id_field = "job_id"
     actions = None
-    list_display = ("xid", "stands", "subscription", "retries", "settled", "brief")
+    list_display = ("xid", "stands", "subscription", "retries", "settled")
     list_filter = (
         SettledStateFilter,
         ReasonFilter,

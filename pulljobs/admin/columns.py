@@ -29,7 +29,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def stands(self, row: Job | ArchivedJob) -> SafeString:
-        return looks.badge(row)
+        return looks.standing_of(row)
 
     @admin.display(description="retries")
     def retries(self, row: Job | ArchivedJob) -> int:
@@ -42,10 +42,6 @@ class JobRowsAdmin(ReadOnlyAdmin):
     @admin.display(description="channel / consumer")
     def subscription_link(self, row: Job | ArchivedJob) -> SafeString:
         return looks.consumer_link(row.consumer)
-
-    @admin.display(description="error")
-    def brief(self, row: Job | ArchivedJob) -> str:
-        return looks.first_line(row.error)
 
     @admin.display(description="last error")
     def last_error(self, row: Job | ArchivedJob) -> SafeString | str:

@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
+from django.utils.safestring import SafeString
 
 from pulljobs import ids
 from pulljobs.admin import asking, looks, manyjobs, operations, payloads
@@ -38,7 +39,7 @@ COUNTS = ("retry_count", "deliveries")
 @admin.register(Job)
 class JobAdmin(JobRowsAdmin):
     id_field = "id"
-    list_display = ("xid", "stands", "subscription", "priority", "retries", "due", "brief")
+    list_display = ("xid", "stands", "subscription", "retries", "due")
     list_filter = (
         StateFilter,
         ReasonFilter,
@@ -49,13 +50,13 @@ class JobAdmin(JobRowsAdmin):
     )
     search_fields = ("id",)
     fieldsets = (
-        (None, {"fields": ("xid", "id", "stands", "why", "last_error", "holder")}),
+        (None, {"fields": ("xid", "id", "state_badge", "why", "last_error", "holder")}),
         ("Duty", {"fields": ("subscription_link", "key", "priority", "incremental_timeout")}),
         ("So far", {"fields": ("created", "due", "claimed", *COUNTS)}),
     )
     readonly_fields = (
         "xid",
-        "stands",
+        "state_badge",
         "why",
         "last_error",
         "holder",
@@ -67,6 +68,22 @@ class JobAdmin(JobRowsAdmin):
 
     def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
         return selecting.window(settings().DATABASE, asking.jobs(request.GET), span)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Of a state only what it has."""
+        absent = {
+            State.QUEUED: {"holder"},
+            State.INFLIGHT: {"why"},
+            State.DEAD: {"holder", "why"},
+        }.get(obj.state if obj else None, set())
+        return [
+            (title, {"fields": [name for name in options["fields"] if name not in absent]})
+            for title, options in self.fieldsets
+        ]
+
+    @admin.display(description="state")
+    def state_badge(self, job: Job) -> SafeString:
+        return looks.badge(job)
 
     @admin.display(description="available at")
     def due(self, job: Job) -> str:
@@ -87,8 +104,6 @@ class JobAdmin(JobRowsAdmin):
     @admin.display(description="why it waits")
     def why(self, job: Job) -> str:
         """As `pulljobs explain` says it."""
-        if job.state != State.QUEUED:
-            return looks.NOTHING
         said = " ".join(reason.text for reason in explain.reasons(job))
         before = explain.position(job)
         if before is None:

@@ -52,13 +52,17 @@ def badge(job: Job | ArchivedJob) -> SafeString:
     )
 
 
+def standing_of(job: Job | ArchivedJob) -> SafeString:
+    """With the beginning of its error below it."""
+    if not job.error:
+        return badge(job)
+    brief = Truncator(job.error.partition("\n")[0]).chars(BRIEF)
+    return format_html('{} <span class="pulljobs-brief">{}</span>', badge(job), brief)
+
+
 def consumer_link(consumer: Consumer) -> SafeString:
     url = reverse("admin:pulljobs_consumer_change", args=[consumer.pk])
     return format_html('<a href="{}">{} / {}</a>', url, consumer.channel, consumer)
-
-
-def first_line(error: str | None) -> str:
-    return Truncator((error or "").partition("\n")[0]).chars(BRIEF) or NOTHING
 
 
 def duration(seconds: float | None) -> str:

@@ -37,6 +37,17 @@ class PauseForm(forms.Form):
         widget=forms.RadioSelect,
         initial="1h",
     )
+    until = forms.DateTimeField(
+        required=False,
+        label=gettext_lazy("Or until"),
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+    )
+
+    def end(self) -> datetime:
+        """By the database's clock, unless a time was given."""
+        given: datetime | None = self.cleaned_data["until"]
+        span = SPANS[self.cleaned_data["span"]][1]
+        return given or nodes.clock(settings().DATABASE) + span
 
 
 def name_of(party: Party) -> str:
@@ -65,9 +76,7 @@ def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     party = _party(listed, request, id, "pause")
     form = PauseForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        span = SPANS[form.cleaned_data["span"]][1]
-        until = nodes.clock(settings().DATABASE) + span
-        _set_pause(request, party, until)
+        _set_pause(request, party, form.end())
         messages.success(request, _("%s is paused: what is in flight goes on.") % party)
         return _back(party)
     return _page(listed, request, party, "pause", form=form, title=_("Pause %s") % party)

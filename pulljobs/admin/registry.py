@@ -164,7 +164,7 @@ NUMBERS: Names = ("queued", "delayed", "in_flight", "dead", "oldest", "rate")
 @admin.register(Channel)
 class ChannelAdmin(PausableAdmin):
     list_display = ("name", "title", "stands", *NUMBERS)
-    own_fields = ((_("Behaviour"), ("dedupe_window", "paused_until")),)
+    own_fields = ((_("Behaviour"), ("dedupe_window",)),)
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
         return figures.of_channels(rows)
@@ -194,14 +194,14 @@ class ConsumerForm(PartyForm):
 @admin.register(Consumer)
 class ConsumerAdmin(PausableAdmin):
     form = ConsumerForm
-    list_display = ("name", "channel", "type", "stands", *NUMBERS)
+    list_display = ("subscription", "stands", *NUMBERS)
     list_filter = ("channel", "type")
     list_select_related = ("channel",)
     ordering: ClassVar[Names] = ("channel__name", "name")
     actions = ("restore",)
     formfield_overrides: ClassVar[Any] = {models.URLField: {"assume_scheme": "https"}}
     own_fields = (
-        (_("Subscription"), ("channel", "type", "callback_url", "sign", "paused_until")),
+        (_("Subscription"), ("channel", "type", "callback_url", "sign")),
         (_("Lease"), ("lease", "protocol_lease")),
         (
             _("Retries"),
@@ -237,6 +237,10 @@ class ConsumerAdmin(PausableAdmin):
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
         return figures.of_consumers(rows)
+
+    @admin.display(description=_("channel / consumer"), ordering="name")
+    def subscription(self, consumer: Consumer) -> str:
+        return f"{consumer.channel} / {consumer}"
 
     def delete_model(self, request: HttpRequest, obj: Consumer) -> None:
         self.delete_queryset(request, Consumer.objects.using(settings().DATABASE).filter(pk=obj.pk))

@@ -36,6 +36,10 @@ class Moment(NamedTuple):
     url: str | None = None
 
     @property
+    def clock(self) -> str:
+        return f"{localtime(self.at):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+    @property
     def is_traceback(self) -> bool:
         return "\n" in (self.error or "")
 
