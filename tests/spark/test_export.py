@@ -1,0 +1,302 @@
+"""Every settlement and every message goes to the lake once, whatever is cut off."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError
+from django.db import transaction
+from django.test import override_settings
+from pyspark.sql import SparkSession
+
+from pulljobs import operating, outcomes, telemetry
+from pulljobs.models import Consumer, LakeRun
+from pulljobs.outcomes import Held
+from pulljobs.publishing import publish, publish_many
+from pulljobs.spark import exporting, session, slices
+from pulljobs.spark.exporting import Choice
+from pulljobs.states import State
+from pulljobs.storage import jobs, lake
+from pulljobs.storage.rows import Taken
+from tests.factories import MAX_LEASE, USING, ConsumerFactory, JobFactory, claimed, published
+from tests.sessions import Thread, query
+from tests.sessions import session as other_session
+from tests.spark.cutting import STEPS
+from tests.spark.lakes import Cutter, assert_same, files, lake_at, lakes, ours, read, run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROUNDS = int(os.environ.get("PULLJOBS_TEST_EXPORTS", len(STEPS)))
+WRITERS = 4
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path) -> Iterator[Path]:
+    with lake_at(tmp_path / "lake") as path:
+        yield path
+
+
+def settled(consumer: Consumer, count: int = 1) -> None:
+    published(consumer, count)
+    jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, count)])
+
+
+class Rolled(Exception):
+    pass
+
+
+class Writer:
+    """Publishes, settles, redrives and revives in transactions that end in any order, or not."""
+
+    def __init__(self, consumer: Consumer, seed: int) -> None:
+        self.consumer, self._dice = consumer, random.Random(seed)
+        self.stopped = threading.Event()
+
+    def work(self) -> int:
+        done = 0
+        while not self.stopped.is_set():
+            try:
+                with transaction.atomic():
+                    self._step()
+                    time.sleep(self._dice.random() * 0.03)  # what began later may commit earlier
+                    if self._dice.random() < 0.2:
+                        raise Rolled
+                done += 1
+            except Rolled:
+                pass
+        return done
+
+    def _step(self) -> None:
+        publish_many(self.consumer.channel.name, [b"x" * self._dice.randrange(200)] * 5)
+        held = claimed(self.consumer, 5)
+        ends = [self._settlement(one) for one in held]
+        jobs.finish(USING, ends)
+        dead = [one.job_id for one, end in zip(held, ends, strict=True) if end.event == "reject"]
+        operating.redrive(dead[:1])
+        for job in dead[1:2]:
+            took = jobs.take(
+                USING, self.consumer.pk, job, source=State.DEAD, lease=timedelta(seconds=30),
+                max_lease=MAX_LEASE, door="post",
+            )  # fmt: skip
+            assert isinstance(took, Taken)
+            jobs.finish(USING, [outcomes.deliver(Held(job, took.token))])
+
+    def _settlement(self, held: Held) -> outcomes.Settlement:
+        if self._dice.random() < 0.5:
+            return outcomes.reject(held, "bad | ünd\nworse")
+        return outcomes.deliver(held, f'{{"n": {self._dice.randrange(9)}}}')
+
+
+def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_killed(
+    place: Path, request: pytest.FixtureRequest
+) -> None:
+    full = "PULLJOBS_TEST_EXPORTS" in os.environ
+    if full:
+        request.getfixturevalue("spark")
+    writers = [Writer(ConsumerFactory.create(), seed) for seed in range(WRITERS)]
+    threads = [Thread(writer.work) for writer in writers]
+    cutter = Cutter(place, *(["local[2,4]"] if full else []))
+    try:
+        for number in range(ROUNDS):
+            step = list(STEPS)[number % len(STEPS)]
+            assert cutter.cut(step) == signal.SIGKILL, step
+            run("export", "--with-payload", *(["--master", "local[2]"] if full else []))
+    finally:
+        for writer in writers:
+            writer.stopped.set()
+        cutter.end()
+    assert sum(thread.result() for thread in threads) > 4 * ROUNDS
+    run("export")
+    assert_same(place)
+    assert not LakeRun.objects.exclude(state=LakeRun.State.DONE).exists()
+    [(redriven,)] = query(
+        "SELECT count(*) FROM (SELECT job_id FROM pulljobs_archived_job GROUP BY 1"
+        " HAVING count(*) > 1) AS twice"
+    )
+    assert redriven > 0
+    if full:
+        print(f"{ROUNDS} rounds: database {ours('archive')}, lake {lakes(place, 'archive')}")
+
+
+def test_nothing_new_leaves_no_trace(place: Path) -> None:
+    assert run("export")["runs"] == []
+    settled(ConsumerFactory.create())
+    assert run("export")["rows"] == {"archive": 1, "messages": 1}
+    assert run("export")["runs"] == []
+    assert LakeRun.objects.count() == 1
+
+
+def test_what_commits_late_is_not_lost(place: Path) -> None:
+    consumer = ConsumerFactory.create()
+    late, early = published(consumer, 2)
+    held = claimed(consumer, 2)
+    with other_session() as other:
+        other.execute(
+            "INSERT INTO pulljobs_archived_job (job_id, message_id, consumer_id, created_at,"
+            " settled_at, retry_count, deliveries, state)"
+            " VALUES (%s, 1, %s, now(), now(), 0, 1, 'DELIVERED')",
+            [late, consumer.pk],
+        )
+        jobs.finish(USING, [outcomes.deliver(one) for one in held if one.job_id == early])
+        run("export")
+        assert read(place, "archive", "job_id") == []
+        other.commit()
+    run("export")
+    assert sorted(read(place, "archive", "job_id")) == sorted([(late,), (early,)])
+
+
+def test_a_job_that_is_redriven_has_two_rows(place: Path) -> None:
+    job = JobFactory.create(state="DEAD")
+    run("export")
+    operating.redrive([job.id])
+    jobs.finish(USING, [outcomes.deliver(held) for held in claimed(job.consumer)])
+    run("export")
+    states = read(place, "archive", "state, channel, consumer")
+    names = (job.consumer.channel.name, job.consumer.name)
+    assert sorted(states) == [("DEAD", *names), ("DELIVERED", *names)]
+
+
+@pytest.mark.parametrize("reader", ["adbc", "copy"])
+def test_values_come_as_they_are(place: Path, reader: str) -> None:
+    consumer = ConsumerFactory.create()
+    said = 'a "quoted", line\nand é 🎉 | \\N'
+    publish(consumer.channel.name, b"\x00\xff\x10", key=said, headers={"a": said})
+    publish(consumer.channel.name, b"")
+    held = claimed(consumer, 2)
+    jobs.finish(USING, [outcomes.reject(held[0], said), outcomes.reject(held[1], "")])
+    run("export", "--with-payload", "--reader", reader)
+    assert_same(place)
+    rows = read(place, "messages", "key, payload, payload_bytes, json_extract_string(headers, 'a')")
+    assert sorted(rows, key=str) == [(said, b"\x00\xff\x10", 3, said), (None, b"", 0, None)]
+    assert sorted(read(place, "archive", "error, result")) == [("", None), (said, None)]
+
+
+def test_payloads_go_by_choice(place: Path) -> None:
+    small, other = ConsumerFactory.create(), ConsumerFactory.create()
+    for payload in (b"1234", b"12345"):
+        publish(small.channel.name, payload)
+    publish(other.channel.name, b"12")
+    run("export", "--with-payload", "--payload-cap", "4", "--channel", small.channel.name)
+    rows = read(place, "messages", "payload, payload_bytes")
+    assert sorted(rows, key=str) == [(None, 2), (None, 5), (b"1234", 4)]
+
+
+def test_an_unknown_channel_is_one_clear_line(place: Path) -> None:
+    with pytest.raises(CommandError, match=r"^There is no channel 'nosuch'\.$"):
+        run("export", "--with-payload", "--channel", "nosuch")
+
+
+def test_no_lake_is_one_clear_line() -> None:
+    with override_settings(PULLJOBS={}), pytest.raises(CommandError, match="There is no lake: set"):
+        run("export")
+
+
+def test_one_export_at_a_time(place: Path) -> None:
+    with lake.owned(USING), pytest.raises(CommandError, match="Somebody else writes to the lake"):
+        run("export")
+
+
+def test_one_who_lost_the_lock_publishes_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(ConsumerFactory.create())
+    moved = exporting._moved
+
+    def cut(*args: object) -> object:
+        query("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        return moved(*args)  # type: ignore[arg-type]  # its own
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "_moved", cut)
+        with pytest.raises(CommandError, match="connection that keeps others from the lake"):
+            run("export")
+    assert files(place, "archive") == []
+    assert run("export")["resumed"]
+    assert_same(place)
+
+
+def test_rows_that_are_not_all_written_are_not_published(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(ConsumerFactory.create())
+    monkeypatch.setattr(slices, "counted", lambda *_: {"archive": 2, "messages": 1})
+    with pytest.raises(CommandError, match="wrote 1 rows of archive, PostgreSQL has 2"):
+        run("export")
+    assert files(place, "archive") == []
+
+
+def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
+    """As after a dump: other numbers, lower ones, and rows that bear the old ones."""
+    consumer = ConsumerFactory.create()
+    settled(consumer, 3)
+    run("export")
+    before = lakes(place, "archive")
+    far = 10**9
+    query("UPDATE pulljobs_archived_job SET settled_xid = %s::text::xid8", [far - 5])
+    query("UPDATE pulljobs_message SET published_xid = %s", [far - 5])
+    query("UPDATE pulljobs_lake_run SET high_xid = %s, system_identifier = 1", [far])
+    settled(consumer, 2)
+    with pytest.raises(CommandError, match="lake rebase"):
+        run("export")
+    assert run("rebase")["fresh"] == {"archive": 2, "messages": 2}
+    assert run("export")["rows"] == {"archive": 2, "messages": 2}
+    assert run("export")["runs"] == []
+    assert_same(place)
+    assert lakes(place, "archive")[0] == before[0] + 2
+
+
+def test_rows_of_the_old_cluster_that_the_lake_has_not_go_with_the_next_run(place: Path) -> None:
+    consumer = ConsumerFactory.create()
+    settled(consumer, 2)
+    run("export")
+    settled(consumer, 3)
+    query("UPDATE pulljobs_archived_job SET settled_xid = (10^9)::bigint::text::xid8")
+    query("UPDATE pulljobs_message SET published_xid = 10^9")
+    query("UPDATE pulljobs_lake_run SET system_identifier = 1")
+    assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}
+    run("export")
+    assert_same(place)
+
+
+def test_an_open_transaction_that_holds_the_export_back_is_told(place: Path) -> None:
+    told: list[object] = []
+    forget = telemetry.record_with(told.append)
+    try:
+        with other_session() as other:
+            other.execute("SELECT pg_current_xact_id()")
+            assert "process" in run("export", "--max-lag", "0")["held_back_by"]
+            assert run("export", "--max-lag", "3600")["held_back_by"] == ""
+    finally:
+        forget()
+    assert [type(event) for event in told] == [telemetry.ExportHeldBack]
+
+
+def test_slices_hold_every_id_once() -> None:
+    ids = sorted(random.Random(1).sample(range(10**9), 1000))
+    cuts = slices.Sample(ids, 1_000_000).cuts(4)
+    assert len(cuts) == 5
+    assert cuts == sorted(set(cuts))
+    assert (cuts[0], cuts[-1]) == (0, slices.LAST_ID)
+    assert slices.Sample([], 0).cuts(4) == [0, slices.LAST_ID]
+    assert len(slices.Sample(ids, 60_000).cuts(4)) - 1 == 2
+
+
+def test_tasks_of_spark_write_the_same(
+    place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several slices, and past leftovers of a task that failed."""
+    consumer = ConsumerFactory.create()
+    settled(consumer, 300)
+    monkeypatch.setattr(slices, "FEWEST", 50)
+    opened = partial(session.opened, "test")
+    exported = exporting.export(Choice(payload_cap=9), opened, always_spark=True)
+    assert exported.rows == {"archive": 300, "messages": 300}
+    assert len(files(place, "archive")) > 1
+    assert not list(place.glob("_tmp*"))
+    assert_same(place)

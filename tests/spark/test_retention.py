@@ -1,0 +1,214 @@
+"""A day leaves PostgreSQL once the lake is seen to have all of it, and comes back as it was."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from pulljobs import operating, outcomes
+from pulljobs.models import Consumer, LakeDay
+from pulljobs.spark import verifying
+from pulljobs.storage import jobs, lake, partitions
+from pulljobs.storage.partitions import Partition
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.sessions import query
+from tests.spark.lakes import assert_same, files, lake_at, lakes, ours, run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TODAY = datetime.now(UTC).date()
+OLD = TODAY - timedelta(days=40)
+OLDER = TODAY - timedelta(days=41)
+RETENTION = timedelta(days=30)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path) -> Iterator[Path]:
+    _drop_days()
+    with lake_at(tmp_path / "lake") as path:
+        yield path
+    _drop_days()
+
+
+def _drop_days() -> None:
+    for table in partitions.PARTITIONED:
+        for partition in partitions.existing(USING, table):
+            query(f"DROP TABLE {partition.name}")
+
+
+def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
+    """Settlements and messages of a day that is past, in partitions."""
+    published(consumer, count)
+    held = claimed(consumer, count)
+    ends = [outcomes.deliver(one, '{"n": 1}') for one in held[1:]]
+    jobs.finish(USING, [*ends, outcomes.reject(held[0], "bad")])
+    jobs.delete(USING, [held[0].job_id])
+    for table in partitions.PARTITIONED:
+        low, _ = Partition(table, day).bounds
+        query(
+            f"UPDATE {table}_default SET id = %s + row FROM"
+            f" (SELECT id AS old, row_number() OVER () AS row FROM {table}_default) AS numbered"
+            " WHERE id = old",
+            [low],
+        )
+        assert partitions._made(USING, Partition(table, day))
+
+
+def names(day: date) -> list[str]:
+    return [Partition(table, day).name for table in ("pulljobs_archived_job", "pulljobs_message")]
+
+
+def there() -> list[str]:
+    return sorted(
+        one.name for table in partitions.PARTITIONED for one in partitions.existing(USING, table)
+    )
+
+
+def tamper(lake: Path, table: str, column: str, value: Any) -> None:
+    """Change one row of the lake where it lies."""
+    [path, *_] = files(lake, table)
+    rows = parquet.ParquetFile(path).read()
+    first = pc.equal(rows["id"], rows["id"][0])
+    changed = pc.if_else(first, pa.scalar(value, rows[column].type), rows[column])
+    place = rows.schema.names.index(column)
+    parquet.write_table(rows.set_column(place, rows.schema.field(column), changed), path)
+
+
+def verified(day: date, lake_: Path) -> None:
+    """As `lake verify` notes it."""
+    now = lake.horizon(USING)
+    for table in partitions.PARTITIONED:
+        lake.verified(
+            USING, str(lake_), LakeDay(table=table, day=day, high_xid=now.xid, rows=5, checksum=0)
+        )
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_day_that_is_equal_goes_and_comes_back_and_is_not_exported_again(place: Path) -> None:
+    consumer = ConsumerFactory.create()
+    settled_on(OLD, consumer)
+    run("export", "--with-payload")
+    before = {table: ours(table) for table in ("archive", "messages")}
+    columns = "SELECT row(t.*)::text FROM {} AS t ORDER BY 1"
+    rows = {table: query(columns.format(table)) for table in partitions.PARTITIONED}
+
+    found = run("retain", "--older-than", "30")
+    assert sorted(found["dropped"]) == sorted(names(OLD))
+    assert there() == []
+    assert ours("archive")[0] == 0
+    assert LakeDay.objects.exclude(dropped_at=None).count() == 2
+
+    assert run("restore", "--day", str(OLD))["rows"] == {"archive": 5, "messages": 5}
+    assert {table: ours(table) for table in before} == before
+    assert {table: query(columns.format(table)) for table in partitions.PARTITIONED} == rows
+    assert run("export")["runs"] == []
+    assert_same(place)
+    assert run("verify")["equal"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_day_whose_lake_was_tampered_with_stays_and_the_rows_are_named(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    tamper(place, "archive", "deliveries", 9)
+    tamper(place, "messages", "payload", b"no")
+    with pytest.raises(SystemExit) as ended:
+        call_command("pulljobs", "lake", "retain", "--older-than", "30")
+    assert ended.value.code == 1
+    assert capsys.readouterr().out.count("STAYS, the lake differs") == 2
+    assert there() == sorted(names(OLD))
+    query(f"DELETE FROM {names(OLD)[0]} WHERE id = (SELECT max(id) FROM {names(OLD)[0]})")
+    [(first, last)] = query("SELECT min(id), max(id) + 1 FROM pulljobs_archived_job")
+    with pytest.raises(SystemExit):
+        call_command("pulljobs", "lake", "verify")
+    told = capsys.readouterr().out
+    assert f"archive {OLD}: DIFFERS, in the database and the lake: rows 4 and 5" in told
+    assert f"archive {OLD}: changed: {first}\n" in told
+    assert f"archive {OLD}: only in lake: {last}\n" in told
+    assert f"messages {OLD}: DIFFERS" in told
+    assert "1 payloads of the lake are broken" in told
+
+
+def test_upkeep_drops_only_what_was_verified(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+        assert operating.maintain().dropped == []
+        verified(OLD, place)
+        assert sorted(one.name for one in operating.maintain().dropped) == sorted(names(OLD))
+        run("restore", "--day", str(OLD))
+        assert operating.maintain().dropped == []  # it came back for another retention
+        query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
+        assert len(operating.maintain().dropped) == 2
+
+
+def test_a_row_that_came_after_the_last_look_keeps_its_day(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    verified(OLD, place)
+    query(
+        "INSERT INTO pulljobs_archived_job SELECT (row).* FROM (SELECT jsonb_populate_record("
+        "t, jsonb_build_object('id', id + 1000, 'settled_xid', pg_current_xact_id()::text)) AS row"
+        " FROM pulljobs_archived_job AS t LIMIT 1) AS one"
+    )
+    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+        assert operating.maintain().dropped == [Partition("pulljobs_message", OLD)]
+
+
+def test_a_day_that_a_live_job_needs_stays(place: Path) -> None:
+    consumer = ConsumerFactory.create()
+    settled_on(OLD, consumer)
+    published(consumer)
+    query(
+        "UPDATE pulljobs_job SET message_id = (SELECT min(id) FROM pulljobs_message WHERE id < %s)",
+        [Partition("", OLD).bounds[1]],
+    )
+    verified(OLD, place)
+    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+        assert operating.maintain().dropped == [Partition("pulljobs_archived_job", OLD)]
+
+
+def test_messages_come_back_with_their_payloads_or_not_at_all(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    _drop_days()
+    found = run("restore", "--day", str(OLD))
+    assert found["rows"] == {"archive": 5}
+    assert "without their payloads" in found["left_out"]["messages"]
+
+
+def test_a_restore_that_was_cut_off_is_begun_anew(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    query(f"ALTER TABLE pulljobs_archived_job DETACH PARTITION {names(OLD)[0]}")
+    assert run("restore", "--day", str(OLD))["rows"] == {"archive": 5}
+    assert ours("archive")[0] == 5
+
+
+def test_what_cannot_be_restored_is_told_in_a_line(place: Path) -> None:
+    with pytest.raises(CommandError, match=r"Nothing of .* was restored"):
+        run("restore", "--day", str(OLDER))
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    with pytest.raises(CommandError, match="is there"):
+        run("restore", "--day", str(OLD))
+
+
+def test_spark_and_duckdb_read_the_same(place: Path, spark: SparkSession) -> None:
+    consumer = ConsumerFactory.create()
+    settled_on(OLD, consumer, 7)
+    settled_on(OLDER, consumer, 3)
+    run("export")
+    of = verifying.snapshot(USING, str(place))
+    for table in ("archive", "messages"):
+        found = verifying._lakes(spark, of, table, {OLD, OLDER})
+        sums = [sum(day[place] for day, _ in found.values()) for place in range(3)]
+        assert tuple(sums) == lakes(place, table) == ours(table)
