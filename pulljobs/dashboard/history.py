@@ -62,7 +62,7 @@ class History:
     is_worst: bool = False
     """Times of several consumers, which can't be merged: the highest among them are shown."""
     known_until: datetime | None = None
-    """Where rollups end; None: there are none, or it is not about them."""
+    """What rollups know of; None: there are none, or it is not about them."""
 
     @property
     def is_estimate(self) -> bool:
@@ -148,7 +148,7 @@ def _worst(known: Quantiles | None, other: Quantiles | None) -> Quantiles | None
 
 def _known_until() -> datetime | None:
     last = RollupRun.objects.using(settings().DATABASE).order_by("-id").first()
-    return last.started_at if last else None
+    return last.known_until if last else None
 
 
 def _end_at(history: History, step: timedelta) -> None:
