@@ -16,10 +16,10 @@ def user(name: str, *verbs: str, models: tuple[str, ...] = ()) -> User:
     made = User.objects.create(username=name)
     Token.objects.create(user=made, key=name)
     permissions = Permission.objects.filter(content_type__app_label="pulljobs")
-    for permission in permissions:
-        verb, _, model = permission.codename.partition("_")
-        if verb in verbs and (not models or model in models):
-            made.user_permissions.add(permission)
+    names = ((one, *one.codename.split("_", 1)) for one in permissions)
+    made.user_permissions.set(
+        [one for one, verb, model in names if verb in verbs and (not models or model in models)]
+    )
     return made
 
 

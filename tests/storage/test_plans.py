@@ -18,7 +18,7 @@ from tests.sessions import FORGET, Session, session
 
 pytestmark = pytest.mark.django_db
 
-JOBS = 20_000
+JOBS = 60_000
 BATCH = 100
 FILL = """
 INSERT INTO pulljobs_job
