@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from example_project.state import BASE_DIR
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.publishing import publish_many
+from tests.client.environments import without_django
 from tests.client.test_flow import running
 from tests.client.worlds import Live
 from tests.requirements import require
@@ -22,15 +22,32 @@ SERVED_AT = "http://localhost:8000"
 MARK = "=== "
 
 
+@pytest.fixture(scope="module")
+def programs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an interpreter without Django."""
+    return without_django(tmp_path_factory.mktemp("without_django"))
+
+
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_the_commands_of_the_guide(live: Live, tmp_path: Path) -> None:
-    """Publish, consume by a command, look, fetch; then the programs."""
+def test_a_machine_without_django_does_it_all(live: Live, programs_dir: Path) -> None:
+    """Fetch, ack, nack, renew, publish, consume, synchronously and not."""
+    script = Path(__file__).with_name("without_django.py")
+    command = [programs_dir / "python", "-I", script, live.base_url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "done\n", done.stderr
+    assert ArchivedJob.objects.filter(state="DELIVERED").count() == 8
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_the_commands_of_the_guide(live: Live, programs_dir: Path, tmp_path: Path) -> None:
+    """Where there is no Django: publish, consume by a command, look, fetch; then the programs."""
     require("bash")
     for name, program in programs(live).items():
         (tmp_path / name).write_text(program)
     blocks = re.findall(r"```sh\n(.*?)```", _text(live), re.DOTALL)
-    told = _run(f"\necho; echo '{MARK}'\n".join(blocks), tmp_path).split(MARK)
+    told = _run(f"\necho; echo '{MARK}'\n".join(blocks), tmp_path, programs_dir).split(MARK)
     (_, published, consumed, looked, invoiced, digested, fetched) = told
     assert len(published.split()) == 6
     assert 'order-17: {"order": 17}' in consumed
@@ -70,9 +87,8 @@ def _text(live: Live) -> str:
     return GUIDE.read_text(encoding="utf-8").replace(SERVED_AT, live.base_url)
 
 
-def _run(script: str, directory: Path) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(BASE_DIR)}
+def _run(script: str, directory: Path, programs_dir: Path) -> str:
+    environment = {**os.environ, "PATH": f"{programs_dir}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-eu", "-c", script],
         cwd=directory,

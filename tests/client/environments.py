@@ -1,0 +1,61 @@
+"""Interpreters that have the client and nothing of Django."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from example_project.state import BASE_DIR
+
+INSTALLED = os.environ.get("PULLJOBS_TEST_INSTALL") == "1"
+"""Build the wheel and install it by pip, as a user does; takes the network."""
+
+
+def without_django(directory: Path) -> Path:
+    """The directory of its programs."""
+    venv.create(directory, with_pip=INSTALLED, symlinks=True)
+    programs = directory / "bin"
+    if INSTALLED:
+        wheel = _built(directory / "wheel")
+        subprocess.run(
+            [programs / "python", "-m", "pip", "install", f"{wheel}[client]"], check=True
+        )
+    else:
+        _borrow(next(directory.glob("lib*/python*/site-packages")))
+    return programs
+
+
+def _built(directory: Path) -> Path:
+    source = directory / "source"
+    shutil.copytree(BASE_DIR, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory]
+    subprocess.run([*command, source], check=True, capture_output=True)
+    [wheel] = directory.glob("*.whl")
+    return wheel
+
+
+def _borrow(site: Path) -> None:
+    """What the extra asks for, from where this interpreter has it."""
+    (site / "pulljobs").symlink_to(BASE_DIR / "pulljobs")
+    project = tomllib.loads((BASE_DIR / "pyproject.toml").read_text("utf-8"))["project"]
+    asked_for = [*project["dependencies"], *project["optional-dependencies"]["client"]]
+    for name in set().union(*map(_with_its_own, asked_for)):
+        distribution = metadata.distribution(name)
+        for top in {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}:
+            there = Path(str(distribution.locate_file(top)))
+            if not (site / top).exists():
+                (site / top).symlink_to(there)
+
+
+def _with_its_own(text: str) -> set[str]:
+    """Names of a distribution and of those that it needs."""
+    needed = Requirement(text)
+    if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
+        return set()
+    return {needed.name}.union(*map(_with_its_own, metadata.requires(needed.name) or ()))
