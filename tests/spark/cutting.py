@@ -17,7 +17,8 @@ import django
 
 django.setup()
 
-from pulljobs.spark import exporting, session, tables  # noqa: E402  after the setup
+from example_project.state import BASE_DIR  # noqa: E402  after the setup
+from pulljobs.spark import exporting, session, tables  # noqa: E402
 from pulljobs.storage import lake  # noqa: E402
 from pyspark_pulljobs import writing  # noqa: E402
 
@@ -34,6 +35,13 @@ STEPS: Final[dict[str, tuple[str, Place]]] = {
     "after the ledger": ("after", (lake, "end")),
 }
 """Where the process dies: before or after a call, the first."""
+CONF: Final = (
+    ("spark.executorEnv.PYTHONPATH", str(BASE_DIR)),  # where this is not installed
+    ("spark.executor.memory", "512m"),
+    ("spark.driver.memory", "512m"),
+    ("spark.driver.host", "127.0.0.1"),
+    ("spark.driver.bindAddress", "127.0.0.1"),
+)
 
 
 def die() -> NoReturn:
@@ -66,7 +74,7 @@ def export(step: str, master: str) -> None:
         threading.Thread(target=watch, daemon=True).start()
     elif step:
         prepare(step)
-    opened = partial(session.opened, "cut", master=master or None)
+    opened = partial(session.opened, "cut", master=master or None, conf=CONF)
     exporting.export(exporting.Choice(payload_cap=100), opened, always_spark=bool(master))
 
 

@@ -106,7 +106,7 @@ class Cutter:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.cutting", *flags],
             cwd=BASE_DIR,
-            env={**os.environ, **_environment(), "LAKE": str(lake)},
+            env={**os.environ, **environment(), "LAKE": str(lake)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -130,7 +130,7 @@ class Cutter:
         self._process.stdout.close()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     known = connection.get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     return {

@@ -17,10 +17,11 @@ from django.test import override_settings
 from pyspark.sql import SparkSession
 
 from pulljobs import operating, outcomes, telemetry
+from pulljobs.errors import LakeError
 from pulljobs.models import Consumer, LakeRun
 from pulljobs.outcomes import Held
 from pulljobs.publishing import publish, publish_many
-from pulljobs.spark import exporting, session, slices
+from pulljobs.spark import exporting, session, slices, tables
 from pulljobs.spark.exporting import Choice
 from pulljobs.states import State
 from pulljobs.storage import jobs, lake
@@ -122,6 +123,25 @@ def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_kill
     assert redriven > 0
     if full:
         print(f"{ROUNDS} rounds: database {ours('archive')}, lake {lakes(place, 'archive')}")
+
+
+def test_files_of_a_run_that_was_cut_off_do_not_stay(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain readers of Parquet would see them."""
+    settled(ConsumerFactory.create())
+
+    def fail(*args: object) -> None:
+        raise LakeError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables.Table, "commit", fail)
+        with pytest.raises(CommandError, match="cut off"):
+            run("export")
+    assert run("export")["resumed"]
+    named = [path.rpartition("/")[2] for path in files(place, "archive")]
+    assert [path.name for path in place.glob("archive/day=*/*")] == named
+    assert not list(place.glob("_tmp*"))
 
 
 def test_nothing_new_leaves_no_trace(place: Path) -> None:

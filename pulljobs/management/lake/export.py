@@ -7,19 +7,27 @@ Where few rows are new this process writes them itself; Spark is started for mor
 import signal
 import threading
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.db import DatabaseError, connections
 
 from pulljobs import telemetry
 from pulljobs.conf import settings
+from pulljobs.errors import LakeError
 from pulljobs.management.commands.runpullworker import bytes_of
 from pulljobs.management.subcommands import Answer
 from pulljobs.storage import lake
 
 if TYPE_CHECKING:
-    from pulljobs.spark.exporting import Exported
+    from pyspark.sql import SparkSession
+
+    from pulljobs.spark.exporting import Exported, Sessions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -48,29 +56,54 @@ def handle(**options: Any) -> Answer:
     from pulljobs.spark import session
 
     session.require()
-    if options["watch"] is None:
-        return _answer(_once(options))
-    stopped = threading.Event()
+    with ExitStack() as stack:
+        opened = partial(session.opened, "export", master=options["master"], conf=options["conf"])
+        if options["watch"] is None:
+            return _answer(_once(options, opened))
+        return _answer(_watched(options, _kept(opened, stack)))
+
+
+def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
+    """Until SIGTERM or SIGINT, which a run that is under way ends before."""
+    from pulljobs.spark.exporting import Exported
+
+    stopped, total = threading.Event(), Exported()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    total = _once(options)
-    while not stopped.wait(options["watch"]):
-        one = _once(options)
-        total.merge(one)
-    return _answer(total)
+    while not stopped.is_set():
+        try:
+            total.merge(_once(options, sessions))
+        except (LakeError, DatabaseError, psycopg.Error) as error:
+            connections.close_all()
+            telemetry.emit(telemetry.LoopFailed("lake export", str(error), options["watch"]))
+        stopped.wait(options["watch"])
+    return total
 
 
-def _once(options: dict[str, Any]) -> "Exported":
-    from pulljobs.spark import exporting, session
+def _kept(opened: "Sessions", stack: ExitStack) -> "Sessions":
+    """The first that is asked for, until the stack ends: the next run may need it again."""
+    from pulljobs.spark import failures
+
+    session = cache(lambda: stack.enter_context(opened()))
+
+    @contextmanager
+    def kept() -> "Iterator[SparkSession]":
+        with failures.told():
+            yield session()
+
+    return kept
+
+
+def _once(options: dict[str, Any], sessions: "Sessions") -> "Exported":
+    from pulljobs.spark import exporting
 
     choice = exporting.Choice(
         payload_cap=options["payload_cap"] if options["with_payload"] else None,
         channels=tuple(options["channel"]),
         reader=options["reader"],
     )
-    opened = partial(session.opened, "export", master=options["master"], conf=options["conf"])
     told = bool(options["master"]) or "spark.master" in settings().SPARK
-    exported = exporting.export(choice, opened, always_spark=told)
+    exported = exporting.export(choice, sessions, always_spark=told)
     _alert(timedelta(seconds=options["max_lag"]), exported)
     return exported
 
