@@ -25,7 +25,7 @@ from pulljobs.storage.windows import upwards
 
 BATCH: Final = 1_000
 COUNTED: Final = 10_000
-LOOKED_THROUGH: Final = 50_000
+LOOKED_THROUGH: Final = 20_000
 """Rows, to count what is meant."""
 
 Act = Callable[[list[int], AuditEntry], Outcome]

@@ -9,9 +9,12 @@ from django.db.models.functions import JSONObject
 
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import LIVE, State
-from pulljobs.storage.windows import LARGEST_ID, Run, Span, Window, merged
+from pulljobs.storage.windows import LARGEST_ID, SCANNED, Run, Span, Window, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "key")
+FEW: Final = 1_000
+ROWS: Final = 60_000
+"""Ids that are read of all consumers together."""
 ALL_STATES: Final = tuple(sorted(LIVE))
 Row = Mapping[str, Any]
 
@@ -37,23 +40,29 @@ class Selection(NamedTuple):
         return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()})
 
     def fits(self, row: Row) -> bool:
+        """As far as the columns go that were read of it."""
         return (
-            row["state"] in self.states
-            and (self.consumer_ids is None or row["consumer_id"] in self.consumer_ids)
-            and (self.reason is None or row["reason"] == self.reason)
-            and (self.key is None or row["key"] == self.key)
+            ("state" not in row or row["state"] in self.states)
+            and (
+                self.consumer_ids is None
+                or "consumer_id" not in row
+                or row["consumer_id"] in self.consumer_ids
+            )
+            and (self.reason is None or row.get("reason", self.reason) == self.reason)
+            and (self.key is None or row.get("key", self.key) == self.key)
             and self.first <= row["id"] <= self.last
         )
 
 
 def window(using: str, selection: Selection, span: Span) -> Window:
-    """The next that are meant. No more rows than are wanted are read at first."""
+    """The next that are meant. Where few are wanted, at first no more rows than that are read."""
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     span = _within(selection, span)
-    found = merged(list(_runs(using, selection, span.narrow(span.wanted + 1))), span)
-    if found.beyond is None or len(found.ids) >= span.wanted:
-        return found
+    if span.wanted < FEW:
+        found = merged(list(_runs(using, selection, span.narrow(span.wanted + 1))), span)
+        if found.beyond is None or len(found.ids) == span.wanted:
+            return found
     return merged(list(_runs(using, selection, span)), span)
 
 
@@ -88,16 +97,19 @@ def _runs(using: str, selection: Selection, span: Span) -> Iterator[Run]:
 
 
 def _run(rows: QuerySet[Any, Row], selection: Selection, span: Span) -> Run:
-    return _looked_at(list(rows.filter(**span.lookup)[: span.scanned]), selection, span)
+    seen = rows.filter(**span.lookup)[: span.scanned]
+    return _seen([(row["id"], selection.fits(row)) for row in seen], selection, span)
 
 
-def _looked_at(rows: list[Row], selection: Selection, span: Span) -> Run:
+def _seen(seen: list[tuple[int, bool]], selection: Selection, span: Span) -> Run:
     """Nothing is left to see beyond the ids that are meant."""
-    ids = [row["id"] for row in rows if selection.fits(row)]
-    if len(rows) < span.scanned:
+    first, last = selection.first, selection.last
+    ids = [id for id, fits in seen if fits and first <= id <= last]
+    if len(seen) < span.scanned:
         return Run(ids, None)
-    end = rows[-1]["id"]
-    return Run(ids, None if end > selection.last and span.upwards or end < selection.first else end)
+    end = seen[-1][0]
+    is_over = end > last if span.upwards else end < first
+    return Run(ids, None if is_over else end)
 
 
 def _by_consumer(
@@ -107,13 +119,22 @@ def _by_consumer(
     consumers = Consumer.objects.using(using)
     if selection.consumer_ids is not None:
         consumers = consumers.filter(pk__in=selection.consumer_ids)
-    count = max(1, consumers.count())
-    share = span.narrow(min(span.scanned, max(span.wanted + 1, span.scanned // count)))
+    columns = [name for name in ("reason", "key") if getattr(selection, name) is not None]
+    if "key" in own:
+        columns = ["state"]
+    # The more consumers, and the more to look at, the fewer rows of each.
+    rows = SCANNED if columns else ROWS
+    share = span.narrow(min(span.scanned, max(FEW, rows // max(1, consumers.count()))))
     mine = Job.objects.filter(consumer_id=OuterRef("pk"), **own, **span.lookup)
-    found = mine.order_by(span.order).values(found=JSONObject(**{name: name for name in COLUMNS}))
-    arrays = consumers.values_list(ArraySubquery(found[: share.scanned]), flat=True)
-    for rows in arrays:
-        yield _looked_at(rows, selection, share)
+    found = mine.order_by(span.order)[: share.scanned]
+    ids = consumers.values_list(ArraySubquery(found.values("id")), flat=True)
+    if not columns:
+        yield from (_seen([(id, True) for id in seen], selection, share) for seen in ids)
+        return
+    named = JSONObject(id="id", **{name: name for name in columns})
+    for rows_of in consumers.values_list(ArraySubquery(found.values(named=named)), flat=True):
+        pairs = [(row["id"], selection.fits(row)) for row in rows_of]
+        yield _seen(pairs, selection, share)
 
 
 def _held(using: str, selection: Selection, span: Span) -> Run:

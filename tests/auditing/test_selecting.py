@@ -3,10 +3,12 @@
 import json
 from itertools import product
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 
-from pulljobs.models import Consumer, Job
+from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import LIVE, State
 from pulljobs.storage.selecting import Selection, window
 from pulljobs.storage.windows import downwards, upwards
@@ -20,6 +22,7 @@ MEANT: list[dict[str, Any]] = [
     {"key": "red"},
     {"key": "red", "states": ("DEAD",)},
     {"key": "red", "states": ("QUEUED",)},
+    {"key": "red", "reason": "killed"},
     *({"states": (state.value,)} for state in sorted(LIVE)),
     {"states": ("INFLIGHT", "QUEUED")},
     {"consumer": True},
@@ -39,7 +42,11 @@ def jobs() -> list[dict[str, Any]]:
     for consumer, state in list(product(consumers, sorted(LIVE))) * 2:
         JobFactory.create(consumer=consumer, state=state)
     Consumer.objects.filter(pk=consumers[0].pk).update(exclusive_keys=True)
-    published(consumers[0], 2, key="red")
+    _queued, held = published(consumers[0], 2, key="red")
+    token, now = uuid4(), timezone.now()
+    Job.objects.filter(id=held).update(state="INFLIGHT", lease=token)
+    times = dict.fromkeys(("claimed_at", "leased_until", "hard_end"), now)
+    Lease.objects.create(token=token, consumer=consumers[0], door="pull", job_ids=[held], **times)
     [dead] = published(consumers[0], key="red")
     Job.objects.filter(id=dead).update(state="DEAD", reason="killed", available_at=None)
     return list(Job.objects.order_by("id").values("id", "consumer_id", "state", "reason", "key"))
