@@ -179,8 +179,8 @@ class Stream:
             params = {"stream_id": link.owned.stream_id, "after": 0, "until": taking.LAST}
             for batch_id, _seq, token, job_ids in link.session.run("lock_batches", params):
                 released += settling.end_batch(link.session, token, job_ids, Event.RELEASE)
-                params = {"batch_id": batch_id, "token": None, "state": "released"}
-                link.session.run("move_batch", params)
+                released_as = {"batch_id": batch_id, "token": None, "state": taking.RELEASED}
+                link.session.run("move_batch", released_as)
         settling.tell(link.session, released)
         return len(released)
 

@@ -16,6 +16,7 @@ from pyspark_pulljobs.ownership import Owned
 from pyspark_pulljobs.session import Session
 
 OPEN: Final = "open"
+RELEASED: Final = "released"
 ANY: Final = 2**31 - 1
 LAST: Final = 2**63 - 1
 LEFT_BEHIND: Final = "The Spark driver that held it ended without a word."

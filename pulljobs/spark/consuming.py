@@ -17,9 +17,9 @@ from pulljobs.spark import checkpoints, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
-LOOK_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +93,8 @@ def release(stream: str, checkpoint: str | None = None) -> dict[str, int]:
 
 def _options(stream: str) -> dict[str, str]:
     rows = Stream.objects.using(settings().DATABASE).filter(name=stream)
-    found = rows.values_list("consumer_id", flat=True).first()
     consumers = Consumer.objects.using(settings().DATABASE).select_related("channel")
-    consumer = consumers.filter(pk=found).first()
+    consumer = consumers.filter(pk__in=rows.values("consumer_id")).first()
     if consumer is None:
         raise ConfigurationError(f"There is no stream {stream!r}.")
     names = {"channel": consumer.channel.name, "consumer": consumer.name, "stream": stream}

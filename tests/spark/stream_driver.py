@@ -1,9 +1,10 @@
 """A Spark driver of its own: one query over what is there, until it ends or is killed.
 
-    python -m tests.spark.stream_driver '{"source": {}, "sink": {}, "format": "", ...}'
+python -m tests.spark.stream_driver '{"source": {}, "sink": {}, "format": "", ...}'
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,9 @@ import django
 
 def main(given: dict[str, Any]) -> None:
     django.setup()
+    given["source"]["driver"] = str(os.getpgrp())
+    if given["format"] == "dying":
+        given["sink"]["driver"] = str(os.getpgrp())
     from pulljobs.spark import session
     from tests.spark.dying import DyingSource
 

@@ -11,6 +11,7 @@ import os
 import signal
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage import jobs
 from pyspark_pulljobs import ownership
+from pyspark_pulljobs.streaming import Offset
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import query
 from tests.spark.streams import Source, batch, job_ids, options, states
@@ -55,7 +57,7 @@ class Life:
             self.meet("logged", number)
             self.run(source, number, end)
 
-    def run(self, source: Source, number: int, end: dict[str, int | str]) -> None:
+    def run(self, source: Source, number: int, end: Offset) -> None:
         rows = job_ids(source.rows(end))
         self.meet("read", number)
         if number not in self.log("sink"):
@@ -69,7 +71,7 @@ class Life:
         if f"{point}@{number}" == self.death:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def log(self, name: str) -> dict[int, object]:
+    def log(self, name: str) -> dict[int, Any]:
         files = (self.directory / name).glob("*")
         return {int(file.name): json.loads(file.read_text()) for file in files}
 
@@ -103,7 +105,7 @@ def live(life: Life, death: str) -> None:
 
 
 def sunk(life: Life) -> list[int]:
-    return sorted(job for rows in life.log("sink").values() for job in rows)  # type: ignore[attr-defined]  # JSON
+    return sorted(job for rows in life.log("sink").values() for job in rows)
 
 
 @pytest.mark.parametrize("point", [f"{point}@1" for point in POINTS[:-1]] + ["planned@0"])

@@ -54,22 +54,19 @@ class Drivers:
             "format": format,
             "checkpoint": str(self.directory / "checkpoint"),
             "conf": {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"},
+            "source": {**self.source, **self.fate},
+            "sink": {**sink, **self.fate} if format == "dying" else sink,
         }
         with (self.directory / f"driver-{self.killed}.log").open("wb") as log:
             self.process = subprocess.Popen(
-                ["/bin/sh", "-c", 'exec "$0" -m tests.spark.stream_driver "$(cat)"', sys.executable],
+                [sys.executable, "-m", "tests.spark.stream_driver", json.dumps(given)],
                 cwd=BASE_DIR,
                 env={**os.environ, **environment()},
-                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        fate = {**self.fate, "driver": str(self.process.pid)}
-        more = fate if format == "dying" else {}
-        told = {**given, "source": {**self.source, **fate}, "sink": {**sink, **more}}
-        self.process.communicate(json.dumps(told).encode(), timeout=PATIENCE)
-        return self.process.returncode
+        return self.process.wait(PATIENCE)
 
     @property
     def log(self) -> str:
@@ -146,7 +143,7 @@ def test_killed_drivers_publish_every_job_once_to_our_own_sink(
     drivers.run("dying", {"dsn": drivers.source["dsn"], "channel": other.channel.name})
     keys = Job.objects.filter(consumer=other).values_list("message_id", flat=True)
     copies = Message.objects.filter(id__in=keys).values_list("key", flat=True)
-    assert sorted(map(int, copies)) == made
+    assert sorted(int(key or 0) for key in copies) == made
     Job.objects.filter(consumer=other).delete()
     check(made, drivers)
 
