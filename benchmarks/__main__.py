@@ -8,6 +8,7 @@ import django
 
 from benchmarks.faults import options as faults
 from benchmarks.peers import options as peers
+from benchmarks.pipeline import options as pipeline
 
 
 def main() -> None:
@@ -22,6 +23,7 @@ def _options() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     faults.add_to(commands)
     peers.add_to(commands)
+    pipeline.add_to(commands)
     _client(commands.add_parser("client", help="the Python client beside a bare loop"))
     waiting = commands.add_parser("lingering", help="pulls that wait, and how soon they are woken")
     waiting.set_defaults(module="benchmarks.lingering")

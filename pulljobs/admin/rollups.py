@@ -70,7 +70,7 @@ class NodeCosts(Part):
 
 @admin.register(Rollup)
 class RollupAdmin(ReadOnlyAdmin):
-    ordering = ("-starts_at", "consumer")
+    ordering = ("-starts_at",)
     list_display = (
         "starts", "period", "subscription", "published", "delivered", "dead", "retries",
         "redeliveries", "waits", "runs",
@@ -103,10 +103,14 @@ class RollupAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """With the names of now; rows may outlive those they are about."""
-        rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.defer(*(f"{name}_sketch" for name in (*MEASURES, "keys"))).annotate(
-            channel_name=_name(Channel, "channel"), consumer_name=_name(Consumer, "consumer")
+        rows: QuerySet[Any] = (
+            super()
+            .get_queryset(request)
+            .annotate(
+                channel_name=_name(Channel, "channel"), consumer_name=_name(Consumer, "consumer")
+            )
         )
+        return rows.defer(*(f"{name}_sketch" for name in (*MEASURES, "keys")))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return ChangeList

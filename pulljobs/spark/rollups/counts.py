@@ -4,9 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pulljobs.models.rollups import MEASURES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
 
 ADDED: Final = (
     "published",
@@ -60,6 +63,16 @@ class Sketches:
     quantiles: dict[str, list[float] | None] = field(default_factory=dict)
     """By measure, in seconds: what the sketches say, as `models.rollups.QUANTILES` has them."""
     hot_keys: list[tuple[str, int]] = field(default_factory=list)
+
+    def take_times(self, row: "Row") -> None:
+        for measure in MEASURES:
+            setattr(self, measure, bytes(row[measure]))
+            self.quantiles[measure] = row[f"{measure}_at"]
+
+    def take_keys(self, row: "Row") -> None:
+        hot = row["hot_keys"] or ()
+        self.keys = bytes(row["keys"]["sketch"]) if hot else None
+        self.hot_keys = [(one["item"], one["count"]) for one in hot]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
+from pulljobs.spark.rollups.counts import Key
 from pulljobs.spark.tables import Held, Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
@@ -85,7 +86,7 @@ def touched(
     if not files:
         return set()
     frame = snapshot.frame(spark, files).selectExpr(f"unix_seconds({time}) div 3600 AS hour")
-    return {EPOCH + row.hour * HOUR for row in frame.distinct().collect()}
+    return {hour_of(row) for row in frame.distinct().collect()}
 
 
 def all_of(days: Collection[date]) -> set[datetime]:
@@ -118,6 +119,16 @@ def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
         months.setdefault(month_of(hour), set()).add(hour)
     for month in sorted(months):
         yield months[month]
+
+
+def key_of(row: "Row") -> Key:
+    """Of one that Spark counted, with the hour as `hour_of` takes it."""
+    return Key(row.consumer_id, hour_of(row))
+
+
+def hour_of(row: "Row") -> datetime:
+    """Hours since 1970, so that no time zone of Spark's or of this machine plays a part."""
+    return EPOCH + int(row.hour) * HOUR
 
 
 def day_of(time: datetime) -> datetime:

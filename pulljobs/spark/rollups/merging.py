@@ -82,9 +82,7 @@ def _merged(spark: "SparkSession", members: list[list[Sketches]]) -> dict[int, S
     parts = spark.createDataFrame(pa.Table.from_pylist(given, SCHEMA))
     found = {}
     for row in spark.sql(MERGE, parts=parts).toLocalIterator():
-        keys = bytes(row["keys"].sketch) if row.hot_keys else None
-        sketches = Sketches(bytes(row.wait), bytes(row.run), bytes(row.total), keys)
-        sketches.quantiles = {"wait": row.wait_at, "run": row.run_at, "total": row.total_at}
-        sketches.hot_keys = [(hot["item"], hot["count"]) for hot in row.hot_keys or ()]
-        found[row.place] = sketches
+        found[row.place] = sketches = Sketches()
+        sketches.take_times(row)
+        sketches.take_keys(row)
     return found

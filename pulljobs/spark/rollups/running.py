@@ -19,13 +19,14 @@ from django.db.models.functions import Now
 
 from pulljobs.conf import settings
 from pulljobs.errors import LakeError
-from pulljobs.models import Consumer, LakeRun, RollupRun
+from pulljobs.models import BulkPublish, Consumer, LakeRun, PublishedPart, RollupRun
 from pulljobs.models.rollups import Period
 from pulljobs.spark import progress, tables
 from pulljobs.spark.rollups import counting, hours, merging, storing
-from pulljobs.spark.rollups.counting import Sources, Subscription
+from pulljobs.spark.rollups.counting import Sources
 from pulljobs.spark.rollups.counts import Rows
 from pulljobs.spark.rollups.hours import Snapshot
+from pulljobs.spark.rollups.published import Aside, Audience, Subscription
 from pulljobs.spark.tables import Table
 
 if TYPE_CHECKING:
@@ -116,10 +117,10 @@ class _Run:
         return (self.archive.last_run, self.messages.last_run) != known
 
     def months(self, spark: "SparkSession") -> Iterator[Month]:
-        subscriptions = _subscriptions(self.using)
+        audience = Audience(_subscriptions(self.using), _aside(self.using))
         for touched in hours.by_month(self._touched(spark)):
             counted = counting.count(
-                spark, self._sources(spark, touched), hours.spans(touched), subscriptions
+                spark, self._sources(spark, touched), hours.spans(touched), audience
             )
             if not counted:
                 continue
@@ -212,4 +213,17 @@ def _subscriptions(using: str) -> list[Subscription]:
             consumer.pk, consumer.channel_id, consumer.created_at, consumer.deleted_at or FOREVER
         )
         for consumer in Consumer.objects.using(using).only("channel_id", "created_at", "deleted_at")
+    ]
+
+
+def _aside(using: str) -> list[Aside]:
+    """Of bulk publishes for one consumer; of those by parts, each part at its time."""
+    alone = BulkPublish.objects.using(using).filter(only_consumer__isnull=False, messages__gt=0)
+    parts = PublishedPart.objects.using(using).filter(publish__in=alone)
+    of = ("only_consumer_id", "channel_id", "settled_at", "messages")
+    of_parts = ("publish__only_consumer_id", "publish__channel_id", "published_at", "messages")
+    atomic = alone.filter(mode=BulkPublish.Mode.ATOMIC, state=BulkPublish.State.DONE)
+    return [
+        *(Aside(*row) for row in atomic.values_list(*of)),
+        *(Aside(*row) for row in parts.values_list(*of_parts)),
     ]

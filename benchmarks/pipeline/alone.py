@@ -1,0 +1,63 @@
+"""ADBC without Spark or files: what processes of its own read of the same rows."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise
+from multiprocessing import get_context
+from typing import Final
+
+import django
+
+from benchmarks.database import query
+from pulljobs.storage import lake
+from pyspark_pulljobs import connecting
+
+TABLES: Final = {"export_archive": "pulljobs_archived_job", "export_messages": "pulljobs_message"}
+ALL: Final = {"low_xid": 0, "high_xid": 2**62}
+
+
+@contextmanager
+def reading(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that are started and have loaded what they need."""
+    context = get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=django.setup) as pool:
+        list(pool.map(_ready, range(processes)))
+        yield pool
+
+
+def read_seconds(pool: ProcessPoolExecutor, dsn: str, processes: int) -> tuple[int, float]:
+    """Rows of all that there is, and how long they took."""
+    texts = [text for name in TABLES for text in _slices(name, processes)]
+    started = time.monotonic()
+    rows = sum(pool.map(_read, [dsn] * len(texts), texts))
+    return rows, time.monotonic() - started
+
+
+def _slices(name: str, parts: int) -> list[str]:
+    """The statement of the export, by ranges of ids with as many rows each."""
+    fractions = ", ".join(str(number / parts) for number in range(1, parts))
+    [(cuts,)] = query(
+        f"SELECT percentile_disc(ARRAY[{fractions}]::float8[]) WITHIN GROUP (ORDER BY id)"
+        f" FROM {TABLES[name]} TABLESAMPLE SYSTEM (5)"
+    )
+    bounds: list[int] = [0, *(cuts or []), 2**63 - 1]  # type: ignore[misc]  # rows are untyped
+    return [
+        lake.bound(
+            "default",
+            name,
+            {**ALL, "low_id": low, "high_id": high, "payload_cap": None, "channel_ids": None},
+        )
+        for low, high in pairwise(bounds)
+    ]
+
+
+def _ready(_number: int) -> None:
+    time.sleep(0.5)  # so that each process takes one
+
+
+def _read(dsn: str, text: str) -> int:
+    with connecting.connect_arrow(dsn) as session, session.cursor() as cursor:
+        cursor.execute(text)
+        return sum(batch.num_rows for batch in cursor.fetch_record_batch())

@@ -1,0 +1,74 @@
+"""An archive of so many settlements, two days long, and a message for every ten of them."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from benchmarks.database import query
+from pulljobs.models import Channel, Consumer
+
+CONSUMERS: Final = 8
+FANNED_OUT: Final = 10
+SINCE: Final = "date_trunc('day', now(), 'UTC') - interval '2 days'"
+
+MESSAGES: Final = """
+INSERT INTO pulljobs_message (
+    id, channel_id, published_at, priority, key, content_type, headers, payload
+)
+SELECT
+    ((extract(epoch FROM at) * 1000)::bigint - 1577836800000 << 22) | (number & 4194303),
+    (SELECT min(id) FROM pulljobs_channel),
+    at,
+    0,
+    'key ' || (number * 7919 % 1000),
+    'application/json',
+    '{{}}',
+    convert_to(json_build_object('number', number, 'filler', repeat('x', 100))::text, 'UTF8')
+FROM
+    generate_series(1, {messages}) AS number,
+    LATERAL (
+        SELECT {since} + interval '2 days' * (number::float8 / {messages} * 0.999) AS at
+    ) AS time
+"""
+SETTLEMENTS: Final = """
+INSERT INTO pulljobs_archived_job (
+    id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count,
+    deliveries, node_id, lease_token, state, reason, error, result
+)
+SELECT
+    ((extract(epoch FROM settled_at) * 1000)::bigint - 1577836800000 << 22) | (number & 4194303),
+    ((extract(epoch FROM created_at) * 1000)::bigint - 1577836800000 << 22) | (number & 4194303),
+    number / 10,
+    (SELECT min(id) FROM pulljobs_consumer) + number % {consumers},
+    created_at,
+    claimed_at,
+    settled_at,
+    CASE WHEN number % 20 = 0 THEN 1 ELSE 0 END,
+    CASE WHEN number % 20 = 0 THEN 2 ELSE 1 END,
+    ('00000000-0000-0000-0000-00000000000' || number % 4)::uuid,
+    gen_random_uuid(),
+    CASE WHEN number % 50 = 0 THEN 'DEAD' ELSE 'DELIVERED' END,
+    CASE WHEN number % 50 = 0 THEN 'rejected' END,
+    CASE WHEN number % 50 = 0 THEN 'ValueError: no ' || number || ' in ''orders''' END,
+    CASE WHEN number % 50 <> 0 THEN jsonb_build_object('lines', number % 1000) END
+FROM
+    generate_series(1, {rows}) AS number,
+    LATERAL (
+        SELECT {since} + interval '2 days' * (number::float8 / {rows} * 0.999) AS settled_at
+    ) AS settled,
+    LATERAL (SELECT settled_at - interval '3 seconds' * random() AS claimed_at) AS claimed,
+    LATERAL (SELECT claimed_at - interval '5 seconds' * random() AS created_at) AS created
+"""
+
+
+def settle(rows: int) -> int:
+    """Fill the tables; how many rows an export of all has."""
+    channel = Channel.objects.get()
+    for number in range(1, CONSUMERS):
+        Consumer.objects.get_or_create(channel=channel, name=f"noop-{number}")
+    Consumer.objects.update(created_at=datetime(1970, 1, 1, tzinfo=UTC))
+    messages = max(1, rows // FANNED_OUT)
+    query(MESSAGES.format(messages=messages, since=SINCE))
+    query(SETTLEMENTS.format(rows=rows, since=SINCE, consumers=CONSUMERS))
+    query("VACUUM ANALYZE pulljobs_archived_job, pulljobs_message")
+    query("CHECKPOINT")
+    return rows + messages

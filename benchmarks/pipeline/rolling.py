@@ -1,0 +1,72 @@
+"""The rollup, beside a bare read of the same files with the same group by."""
+
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pulljobs.spark import tables
+from pulljobs.spark.rollups.running import roll_up
+from pulljobs.spark.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECONDS: Final = "(unix_micros({until}) - unix_micros({since})) / 1e6D"
+WAIT, RUN, TOTAL = (
+    SECONDS.format(since=since, until=until)
+    for since, until in (
+        ("created_at", "claimed_at"),
+        ("claimed_at", "settled_at"),
+        ("created_at", "settled_at"),
+    )
+)
+COUNTED: Final = f"""
+SELECT
+    consumer_id,
+    date_trunc('hour', settled_at),
+    count_if(state = 'DELIVERED'),
+    count_if(state = 'DEAD'),
+    sum(retry_count),
+    sum(deliveries - 1),
+    min(settled_at),
+    max(settled_at),
+    sum({RUN}),
+    {{percentiles}}
+FROM {{{{archive}}}}
+GROUP BY ALL
+"""
+NONE: Final = COUNTED.format(percentiles="max(job_id)")
+PERCENTILES: Final = COUNTED.format(
+    percentiles=", ".join(
+        f"percentile_approx({measure}, array(0.5, 0.95, 0.99))" for measure in (WAIT, RUN, TOTAL)
+    )
+)
+
+
+class Rolled(NamedTuple):
+    """Seconds, the best of the rounds."""
+
+    ours: float
+    bare: float
+    """The same figures by Spark's own functions: counts and percentiles."""
+    counts: float
+    """Without percentiles."""
+
+
+def measure(spark: "SparkSession", rounds: int) -> Rolled:
+    """In turns, so that all meet the same machine."""
+    found = [
+        Rolled(_ours(spark), _bare(spark, PERCENTILES), _bare(spark, NONE)) for _ in range(rounds)
+    ]
+    return Rolled(*map(min, zip(*found, strict=True)))
+
+
+def _ours(spark: "SparkSession") -> float:
+    return roll_up(lambda: nullcontext(spark), anew=True).seconds
+
+
+def _bare(spark: "SparkSession", text: str) -> float:
+    archive = Table(tables.location(), "archive").frame(spark)
+    started = time.monotonic()
+    spark.sql(text, archive=archive).collect()
+    return time.monotonic() - started

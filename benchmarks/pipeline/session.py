@@ -1,0 +1,152 @@
+"""The order of it all, size by size, and how it stands to its targets."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from django.test.utils import override_settings
+from pyspark.sql import SparkSession
+
+from benchmarks.database import own_database
+from benchmarks.pipeline import alone, consuming, history, memory, publishing, rolling
+from benchmarks.pipeline.memory import Held
+from benchmarks.report import Table, tell
+from pulljobs.spark import exporting, session
+from pulljobs.spark.exporting import Choice
+
+TARGETS: Final = {
+    "export_of_adbc": (">=", 0.6),
+    "rollup_of_bare": ("<", 3.0),
+    "publish_of_insert": (">=", 0.5),
+    "consume_of_raw": (">=", 0.5),
+    "export_per_row_growth": ("<=", 1.25),
+    "rollup_per_row_growth": ("<=", 1.25),
+    "python_memory_growth": ("<=", 1.1),
+    "jvm_memory_growth": ("<=", 1.1),
+}
+WARM_UP: Final = 50_000
+
+
+def run(options: argparse.Namespace) -> None:
+    table: Table = []
+    figures: dict[str, Any] = {}
+    conf = [("spark.driver.memory", options.memory)]
+    with session.opened("benchmark", master=f"local[{options.tasks}]", conf=conf) as spark:
+        _measure(spark, options, WARM_UP, [], {})
+        held = [_measure(spark, options, rows, table, figures) for rows in options.rows]
+    figures |= _growth(table, held)
+    tell({"Pipeline": table}, figures | {"missed": _missed(figures)}, as_json=options.json)
+
+
+def _measure(
+    spark: SparkSession,
+    options: argparse.Namespace,
+    rows: int,
+    table: Table,
+    figures: dict[str, Any],
+) -> Held:
+    """Of one size, in a database and a lake of its own; the first size is for warming up."""
+    with _place() as folder:
+        memory.start()
+        if {"export", "rollup"} & set(options.parts):
+            _history(spark, options, rows, table, figures)
+        held = memory.held(spark)
+        if rows <= options.most:
+            _jobs(spark, options, rows, folder, table, figures)
+    return held
+
+
+@contextmanager
+def _place() -> Iterator[Path]:
+    with (
+        TemporaryDirectory() as folder,
+        own_database(),
+        override_settings(PULLJOBS={"LAKE": f"{folder}/lake"}),
+    ):
+        yield Path(folder)
+
+
+def _history(
+    spark: SparkSession,
+    options: argparse.Namespace,
+    rows: int,
+    table: Table,
+    figures: dict[str, Any],
+) -> None:
+    exported = history.settle(rows)
+    with alone.reading(options.tasks) as pool:
+        reads = [
+            alone.read_seconds(pool, session.dsn(), options.tasks) for _ in range(options.rounds)
+        ]
+    assert {count for count, _seconds in reads} == {exported}
+    best = min(seconds for _count, seconds in reads)
+    _tell(table, rows, f"ADBC alone, {options.tasks} processes", exported, best)
+    done = exporting.export(Choice(), lambda: nullcontext(spark), always_spark=True)
+    assert sum(done.rows.values()) == exported
+    _tell(table, rows, f"export, {options.tasks} tasks", exported, done.seconds)
+    figures["export_of_adbc"] = best / done.seconds
+    if "rollup" in options.parts:
+        rolled = rolling.measure(spark, options.rounds)
+        _tell(table, rows, "bare read and group by, counts only", rows, rolled.counts)
+        _tell(table, rows, "bare read and group by, the same figures", rows, rolled.bare)
+        _tell(table, rows, "rollup", rows, rolled.ours)
+        figures["rollup_of_bare"] = rolled.ours / rolled.bare
+        figures["rollup_of_counts"] = rolled.ours / rolled.counts
+
+
+def _jobs(
+    spark: SparkSession,
+    options: argparse.Namespace,
+    rows: int,
+    folder: Path,
+    table: Table,
+    figures: dict[str, Any],
+) -> None:
+    if "publish" in options.parts:
+        published = publishing.measure(spark, rows, options.rounds, folder / "rows")
+        _tell(table, rows, "raw COPY into staging", rows, published.copy)
+        _tell(table, rows, "raw INSERT ... SELECT from staging", rows, published.insert)
+        _tell(table, rows, "atomic publish", rows, published.ours)
+        figures["publish_of_insert"] = published.insert / published.ours
+    if "consume" in options.parts:
+        consumed = consuming.measure(spark, rows, options.batch, options.rounds, folder / "streams")
+        _tell(table, rows, f"raw claim and finish, {options.batch:,}", rows, consumed.raw)
+        _tell(table, rows, f"streaming consumer, {options.batch:,}", rows, consumed.ours)
+        figures["consume_of_raw"] = consumed.raw / consumed.ours
+
+
+def _tell(table: Table, size: int, what: str, rows: int, seconds: float) -> None:
+    one = {"size": size, "what": what, "rows": rows, "seconds": seconds, "rows/s": rows / seconds}
+    table.append(one)
+    print(f"{size:,}: {what}: {seconds:.2f} s, {rows / seconds:,.0f} rows/s", file=sys.stderr)
+
+
+def _growth(table: Table, held: list[Held]) -> dict[str, Any]:
+    """Of the largest size to the smallest: time a row, and memory of the driver."""
+    figures: dict[str, Any] = {
+        "python_memory_growth": held[-1].python_mib / held[0].python_mib,
+        "jvm_memory_growth": held[-1].jvm_mib / held[0].jvm_mib,
+    }
+    for name in ("export", "rollup"):
+        found = [one for one in table if one["what"].partition(",")[0] == name]
+        if len(found) > 1:
+            figures[f"{name}_per_row_growth"] = found[0]["rows/s"] / found[-1]["rows/s"]
+    return figures
+
+
+def _missed(figures: dict[str, Any]) -> str:
+    """Targets that were measured and not met."""
+    missed = [
+        f"{name} {sign} {target}"
+        for name, (sign, target) in TARGETS.items()
+        if name in figures and not _holds(figures[name], sign, target)
+    ]
+    return "; ".join(missed) or "none"
+
+
+def _holds(value: float, sign: str, target: float) -> bool:
+    return {">=": value >= target, "<=": value <= target, "<": value < target}[sign]
