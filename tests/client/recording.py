@@ -1,0 +1,61 @@
+"""Writes down what a client asks and is told, for the checker of histories."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.faults.history import ANSWERED, CLAIMED, DELIVERED, LOST, QUEUED, SENT, Entry, Pen
+from pulljobs import ids
+
+EVENTS = {"DELIVERED": "deliver", "RETRY": "retry", "RELEASE": "release", "DEAD": "reject"}
+STATES = {"DELIVERED": DELIVERED, "RETRY": QUEUED, "RELEASE": QUEUED, "DEAD": "DEAD"}
+
+
+class Recorder(httpx.AsyncHTTPTransport):
+    """On the wire: a repeat that brings what was brought before is no claim."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.pen = Pen(directory, "client")
+        self._claimed: set[tuple[str, str]] = set()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        since = time.monotonic()
+        asked: Any = json.loads(request.content or b"{}")
+        verb = request.url.path.rpartition("/")[2]
+        if verb == "ack":
+            self.pen.write(SENT, [_entry(one, EVENTS[one["Outcome"]]) for one in asked["Results"]])
+        response = await super().handle_async_request(request)
+        await response.aread()
+        if response.status_code == 200:
+            self._answered(verb, asked, response.json(), since)
+        return response
+
+    def _answered(self, verb: str, asked: Any, told: Any, since: float) -> None:
+        if verb == "pull":
+            new = [one for one in told["Result"] if self._is_new(one)]
+            entries = [
+                _entry(one)._replace(retry_count=one["RetryCount"], deliveries=one["Deliveries"])
+                for one in new
+            ]
+            if new:
+                self.pen.write(CLAIMED, entries, since=since, seconds=new[0]["LeaseSeconds"])
+        elif verb == "ack":
+            pairs = zip(asked["Results"], told["Results"], strict=True)
+            entries = [
+                _entry(one, STATES[one["Outcome"]] if status["Status"] == "ok" else LOST)
+                for one, status in pairs
+            ]
+            self.pen.write(ANSWERED, entries, since=since)
+
+    def _is_new(self, job: Any) -> bool:
+        known = (job["ID"], job["LeaseToken"]) in self._claimed
+        self._claimed.add((job["ID"], job["LeaseToken"]))
+        return not known
+
+
+def _entry(given: Any, said: str = "-") -> Entry:
+    return Entry(ids.decode(given["ID"]), given["LeaseToken"], said)
