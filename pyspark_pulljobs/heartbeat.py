@@ -31,7 +31,7 @@ class Heartbeat:
 
     def end(self) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(PAUSE_SECONDS)  # without a database it may hang
 
     def _run(self) -> None:
         while not self._ended.is_set():

@@ -1,12 +1,13 @@
 """What the owner of a stream holds on to: a session, the ownership, a heartbeat, an open ear."""
 
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.telemetry import LoopFailed, emit
@@ -17,24 +18,37 @@ from pyspark_pulljobs.session import Session
 from pyspark_pulljobs.streams import Wanted
 from pyspark_pulljobs.waiting import Waiting
 
-PLANS: Final = b"SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
+PLANS: Final = (
+    b"SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+)
 """As in a worker: a plan must not depend on what the planner knows of a table that just filled."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 T = TypeVar("T")
 
 
+class PlannedSession(Session):
+    """Plans for queues, in each transaction anew: a pooler may hand out another connection."""
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        is_outermost = self.connection.info.transaction_status is TransactionStatus.IDLE
+        with self.connection.transaction():
+            if is_outermost:
+                self.connection.execute(PLANS)
+            yield
+
+
 class Link:
     """Open while it is used; `report` is what the node says of itself."""
 
-    def __init__(self, wanted: Wanted, report: dict[str, Any]) -> None:
-        self.session = Session(connect(wanted.dsn))
-        try:
-            self.session.connection.execute(PLANS)
-            self.owned = ownership.own(self.session, wanted, uuid4())
-        except BaseException:
-            self.session.connection.close()
-            raise
+    def __init__(self, wanted: Wanted, node_id: UUID, report: dict[str, Any]) -> None:
+        with ExitStack() as opened:
+            self.session = _session(opened, wanted.dsn)
+            self.acks = _session(opened, wanted.dsn)
+            """For another thread."""
+            self.owned = ownership.own(self.session, wanted, node_id)
+            self._connections = opened.pop_all()
         self.waiting = Waiting(wanted.dsn, self.owned)
         self._report = report
         self._heartbeat = Heartbeat(wanted.dsn, self.owned, report)
@@ -48,14 +62,18 @@ class Link:
     def close(self) -> None:
         self._heartbeat.end()
         self.waiting.close()
-        self.session.connection.close()
+        self._connections.close()
+
+
+def _session(opened: ExitStack, dsn: str) -> Session:
+    return PlannedSession(opened.enter_context(closing(connect(dsn))))
 
 
 class Links:
     """One link at a time, made anew after an outage."""
 
     def __init__(self, wanted: Wanted, report: dict[str, Any]) -> None:
-        self._wanted, self._report = wanted, report
+        self._wanted, self._report, self._node_id = wanted, report, uuid4()
         self._link: Link | None = None
         self._was_open = False
 
@@ -92,7 +110,7 @@ class Links:
     def _opened(self) -> Link:
         if self._link is None:
             try:
-                self._link = Link(self._wanted, self._report)
+                self._link = Link(self._wanted, self._node_id, self._report)
             except ConfigurationError as error:
                 if not self._was_open:
                     raise

@@ -1,6 +1,9 @@
 """A stream as its owner runs it: claims batches, acks them, takes over what another left behind."""
 
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -13,6 +16,7 @@ from pulljobs.telemetry import JobsClaimed, LeasesLost, emit
 from pyspark_pulljobs import batches, ownership, settling, taking
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.link import Link, Links
+from pyspark_pulljobs.session import Session
 from pyspark_pulljobs.streams import Wanted
 from pyspark_pulljobs.taking import Batch
 
@@ -59,15 +63,13 @@ class Stream:
 
         Without jobs it waits, for a second at the most.
         """
-        self.ack(seq)
         return self._links.surviving(lambda link: self._next(link, seq, rows))
 
     def ack(self, seq: int) -> None:
         """All batches up to that number: deliver what is still held of them."""
         if seq > self._acked:
-            self._links.surviving(lambda link: self._ack(link, seq))
-            self._acked = seq
-            self._ours = {number: one for number, one in self._ours.items() if number > seq}
+            done = self._links.surviving(lambda link: self._ack(link, link.session, seq))
+            self._note(seq, done)
 
     def slices(self, after: int, until: int) -> list[BatchSlice]:
         """For the tasks that read these batches; what this process did not claim it takes over."""
@@ -82,18 +84,38 @@ class Stream:
         self._links.leave()
 
     def _next(self, link: Link, seq: int, rows: int) -> int:
-        known = _batches(link, seq, None)
-        if known:
-            self._own(link, known[0][1])
-            return int(known[0][1])
+        with self._acking(link, seq):
+            known = _batches(link, seq, None)
+            if known:
+                self._own(link, known[0][1])
+                return int(known[0][1])
+            claimed = self._claim(link, seq + 1, rows)
+        if claimed.taken is not None:
+            return seq + 1
         if self._until is not None:
             return self._next_of_what_is_there(link, seq, rows)
-        claimed = self._claim(link, seq + 1, rows)
-        if claimed.taken is None and link.waiting.register(link.session):
+        if link.waiting.register(link.session):
             claimed = self._claim(link, seq + 1, rows)
         if claimed.taken is None and link.waiting.is_woken(claimed.next_due):
             claimed = self._claim(link, seq + 1, rows)
         return seq if claimed.taken is None else seq + 1
+
+    @contextmanager
+    def _acking(self, link: Link, seq: int) -> Iterator[None]:
+        """Ack up to there before what is inside; or beside it, where neither is news to the other.
+
+        A batch that ends makes room for another where jobs in flight are bounded, and frees keys.
+        """
+        if seq <= self._acked:
+            yield
+        elif any(self._claimer.guards) or link is not self._link:
+            self._note(seq, self._ack(link, link.session, seq))
+            yield
+        else:
+            with ThreadPoolExecutor(1, "ack") as pool:
+                acking = pool.submit(self._ack, link, link.acks, seq)
+                yield
+            self._note(seq, acking.result())
 
     def _next_of_what_is_there(self, link: Link, seq: int, rows: int) -> int:
         for _look in range(LOOKS):
@@ -157,20 +179,27 @@ class Stream:
             for slice in batches.sliced(connection, batch.id, batch.token, batch.jobs, partitions)
         ]
 
-    def _ack(self, link: Link, seq: int) -> None:
+    def _ack(self, link: Link, session: Session, seq: int) -> list[int]:
+        """How many were lost of each batch."""
         done = []
-        with link.session.atomic():
-            ownership.hold(link.session, link.owned, self._wanted.stream)
+        with session.atomic():
+            ownership.hold(session, link.owned, self._wanted.stream)
             params = {"stream_id": link.owned.stream_id, "after": self._acked, "until": seq}
-            for batch_id, _seq, token, job_ids in link.session.run("lock_batches", params):
-                rows = settling.end_batch(link.session, token, job_ids, Event.DELIVER)
+            for batch_id, _seq, token, job_ids in session.run("lock_batches", params):
+                rows = settling.end_batch(session, token, job_ids, Event.DELIVER)
                 params = {"batch_id": batch_id, "acked": len(rows), "kept": KEPT}
-                [(*_counts, lost)] = link.session.run("ack_batch", params)
+                [(*_counts, lost)] = session.run("ack_batch", params)
                 done.append((rows, lost))
-        for rows, lost in done:
-            settling.tell(link.session, rows)
-            if lost:
-                emit(LeasesLost(lost))
+        for rows, _lost in done:
+            settling.tell(session, rows)
+        return [lost for _rows, lost in done]
+
+    def _note(self, seq: int, lost: list[int]) -> None:
+        """That they are acked."""
+        self._acked = max(self._acked, seq)
+        self._ours = {number: one for number, one in self._ours.items() if number > seq}
+        if sum(lost):
+            emit(LeasesLost(sum(lost)))
 
     def _give_back(self, link: Link) -> int:
         released = []
