@@ -5,13 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, StorageState
+from playwright.sync_api import Browser, BrowserContext, Page, Route, StorageState
 
 from tests.demo.running import Project
 
 WIDE: Final = (1280, 900)
 NARROW: Final = (360, 780)
 SERIOUS: Final = {"serious", "critical"}
+STRICT: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 PATIENCE_SECONDS: Final = 60
 
 
@@ -42,22 +46,19 @@ class Visitor:
         """At the door; options are those of a context of playwright's."""
         return self._context(**options).new_page()
 
-    def open(
-        self,
-        path: str = "",
-        *,
-        size: tuple[int, int] = WIDE,
-        theme: str = "light",
-        **options: Any,
-    ) -> Page:
+    def open(self, path: str = "", **options: Any) -> Page:
         """The page below the admin's index, logged in."""
-        if self.site.session is None:
-            self.site.session = self._log_in()
-        page = self._context(
-            size=size, color_scheme=theme, storage_state=self.site.session, **options
-        ).new_page()
+        page = self.page(**options)
         page.goto(self.site.address + path)
         return page
+
+    def page(self, *, size: tuple[int, int] = WIDE, theme: str = "light", **options: Any) -> Page:
+        """Of who is logged in, still empty."""
+        if self.site.session is None:
+            self.site.session = self._log_in()
+        return self._context(
+            size=size, color_scheme=theme, storage_state=self.site.session, **options
+        ).new_page()
 
     def _log_in(self) -> StorageState:
         page = self.anonymous()
@@ -75,6 +76,21 @@ class Visitor:
         )
         made.set_default_timeout(PATIENCE_SECONDS * 1000)
         return made
+
+
+def police(page: Page) -> list[str]:
+    """From now on a strict Content-Security-Policy holds; what the browser complains of."""
+    complaints: list[str] = []
+
+    def restrict(route: Route) -> None:
+        answer = route.fetch()
+        headers = {**answer.headers, "content-security-policy": STRICT}
+        route.fulfill(response=answer, headers=headers)
+
+    page.route("**/admin/**", restrict)
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    return complaints
 
 
 def violations(page: Page) -> list[str]:

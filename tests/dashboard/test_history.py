@@ -1,7 +1,6 @@
 """Figures of the past are exact where few were settled, told as estimates where many were, and come
 from the rollups beyond the hour, if there are any."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -177,7 +176,7 @@ def rolled_up(
 
 
 @pytest.fixture(params=["analyzed", "never analyzed"])
-def crowded(request: pytest.FixtureRequest, consumer: Consumer, now: datetime) -> Iterator[None]:
+def crowded(request: pytest.FixtureRequest, consumer: Consumer, now: datetime) -> None:
     query(FORGET.replace("%", "%%"))
     settle(consumer, now - timedelta(minutes=10), 20_000, every_ms=30)
     query(
@@ -190,7 +189,6 @@ def crowded(request: pytest.FixtureRequest, consumer: Consumer, now: datetime) -
     )
     if request.param == "analyzed":
         query("ANALYZE pulljobs_job, pulljobs_archived_job")
-    return
 
 
 @pytest.mark.parametrize("chosen", ["hour", "day"])

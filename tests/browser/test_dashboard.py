@@ -1,0 +1,127 @@
+"""The dashboard in a browser, with the demo's data and its worker at work.
+
+`PULLJOBS_SCREENSHOTS` names a directory for pictures of it, as they are in the docs.
+"""
+
+import os
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, police, violations
+
+DASHBOARD = "pulljobs/dashboard/"
+CHARTS = 5
+LOOKS = {
+    "dashboard-wide-light": (WIDE, "light"),
+    "dashboard-wide-dark": (WIDE, "dark"),
+    "dashboard-phone-light": (NARROW, "light"),
+    "dashboard-phone-dark": (NARROW, "dark"),
+}
+
+
+def test_it_is_sound_light_and_dark_wide_and_narrow_under_a_strict_csp(visitor: Visitor) -> None:
+    """axe-core finds nothing serious, nothing sticks out, and no policy is broken."""
+    for name, (size, theme) in LOOKS.items():
+        page = visitor.page(size=size, theme=theme)
+        complaints = police(page)
+        page.goto(visitor.site.address + DASHBOARD)
+        _looks_right(page, name)
+        assert violations(page) == [], name
+        assert not is_too_wide(page), name
+        assert complaints == [], name
+        _keep(page, name)
+        page.context.close()
+
+
+def _looks_right(page: Page, name: str) -> None:
+    expect(page.get_by_role("heading", name="Dashboard")).to_be_visible()
+    assert page.locator("#pj svg.pj-drawing").count() == CHARTS, name
+    drawn = page.locator("#pj-history rect.delivered").first
+    assert drawn.evaluate("rect => getComputedStyle(rect).fill") != "rgb(0, 0, 0)", name
+    consumers = page.get_by_role("region", name="Consumers now")
+    expect(consumers.get_by_role("row", name="python-files / census")).to_be_visible()
+    expect(page.get_by_role("heading", name="Workers, and what they do now")).to_be_visible()
+    assert "alive" in page.locator("#workers").inner_text(), name
+
+
+def _keep(page: Page, name: str) -> None:
+    if directory := os.environ.get("PULLJOBS_SCREENSHOTS"):
+        page.evaluate("scrollTo(0, 0)")
+        page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)
+
+
+def test_it_refreshes_itself_until_paused_and_keeps_focus_and_what_is_open(
+    visitor: Visitor,
+) -> None:
+    page = visitor.page()
+    page.clock.install()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.resource_type))
+    page.goto(visitor.site.address + DASHBOARD)
+    summary = page.locator("#pj-throughput-table > summary")
+    summary.focus()
+    page.keyboard.press("Enter")
+    before = page.locator("#pj-moment").inner_text()
+    _alter(page)
+
+    with page.expect_response(lambda answer: DASHBOARD in answer.url):
+        page.clock.run_for(6_000)
+    expect(page.locator("#pj-moment")).not_to_have_text("long ago")
+    expect(page.locator("#pj-throughput-table")).to_have_attribute("open", "")
+    expect(summary).to_be_focused()
+    assert before.startswith("As of")
+
+    pause = page.get_by_role("button", name="Pause")
+    pause.press("Enter")
+    expect(pause).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#pj-said")).to_contain_text("does not refresh itself any more")
+    count = asked.count("fetch")
+    page.clock.run_for(60_000)
+    assert asked.count("fetch") == count
+    pause.press("Enter")
+    with page.expect_response(lambda answer: DASHBOARD in answer.url):
+        page.clock.run_for(6_000)
+
+
+def _alter(page: Page) -> None:
+    """As if the page had been read long ago."""
+    page.evaluate(
+        """() => {
+            for (const id of ["pj-moment", "pj-history"]) {
+                document.getElementById(id).dataset.seen = "something else";
+            }
+            document.getElementById("pj-moment").textContent = "long ago";
+        }"""
+    )
+
+
+def test_a_refresh_that_fails_is_told_and_tried_again(visitor: Visitor) -> None:
+    page = visitor.page()
+    page.clock.install()
+    page.goto(visitor.site.address + DASHBOARD)
+    page.route(f"**/{DASHBOARD}", lambda route: route.abort())
+    page.clock.run_for(6_000)
+    expect(page.locator("#pj-said")).to_contain_text("it is tried again")
+    page.unroute(f"**/{DASHBOARD}")
+    with page.expect_response(lambda answer: DASHBOARD in answer.url and answer.ok):
+        page.clock.run_for(12_000)
+    expect(page.locator("#pj.stale")).to_have_count(0)
+
+
+def test_without_javascript_it_tells_the_same(visitor: Visitor) -> None:
+    page = visitor.open(DASHBOARD, java_script_enabled=False)
+    assert page.locator("#pj svg.pj-drawing").count() == CHARTS
+    assert page.get_by_role("button", name="Pause").count() == 0
+    page.locator("#pj-throughput-table > summary").click()
+    expect(page.get_by_role("region", name="Settled by minute")).to_be_visible()
+    page.get_by_label("Charts of").select_option(label="python-files / digest")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_label("Charts of").locator("option:checked")).to_have_text(
+        "python-files / digest"
+    )
+    page.get_by_role("link", name="24 hours").click()
+    expect(page.get_by_role("link", name="24 hours")).to_have_attribute("aria-current", "page")
+    expect(page.get_by_label("Charts of").locator("option:checked")).to_have_text(
+        "python-files / digest"
+    )
