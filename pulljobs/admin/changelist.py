@@ -27,7 +27,8 @@ class KeysetChangeList(ChangeList):
         self.result_list = list(rows.order_by("-pk"))
         is_full = len(found.ids) == self.list_per_page
         self.looked_through = None if found.beyond is None or is_full else SCANNED
-        self.older = found.beyond and self.get_query_string({BELOW: found.beyond})
+        beyond = found.beyond
+        self.older = None if beyond is None else self.get_query_string({BELOW: beyond})
         self.newest = self.get_query_string(remove=[BELOW]) if BELOW in self.params else None
         self.result_count = self.full_result_count = len(self.result_list)
         self.show_full_result_count = False
@@ -36,8 +37,10 @@ class KeysetChangeList(ChangeList):
         self.paginator = Paginator(self.result_list, self.list_per_page)
 
     def _window(self, request: HttpRequest, below: int | None) -> Window:
-        listed: ReadOnlyAdmin = self.model_admin
-        return listed.window(request, downwards(below, self.list_per_page), self.queryset)
+        listed: Any = self.model_admin
+        span = downwards(below, self.list_per_page)
+        found: Window = listed.window(request, span, self.queryset)
+        return found
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only

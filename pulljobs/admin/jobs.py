@@ -75,7 +75,7 @@ class JobAdmin(JobRowsAdmin):
             State.QUEUED: {"holder"},
             State.INFLIGHT: {"why"},
             State.DEAD: {"holder", "why"},
-        }.get(obj.state if obj else None, set())
+        }[State(obj.state)]
         return [
             (title, {"fields": [name for name in options["fields"] if name not in absent]})
             for title, options in self.fieldsets

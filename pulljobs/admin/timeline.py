@@ -30,7 +30,7 @@ class Moment(NamedTuple):
     at: datetime
     kind: str
     """For its look."""
-    what: str
+    what: Any
     detail: str = ""
     error: str | None = None
     url: str | None = None
@@ -54,7 +54,8 @@ def of(job_id: int, message_id: int) -> list[Moment]:
     attempts = list(Attempt.objects.using(using).filter(job_id=job_id).order_by("-id")[:SHOWN])
     settled = _settled(using, job_id)
     leases = list(Lease.objects.using(using).filter(token__in=_held(using, job_id)))
-    nodes = _nodes(using, [one.node_id for one in [*attempts, *settled, *leases] if one.node_id])
+    claims: list[Any] = [*attempts, *settled, *leases]
+    nodes = _nodes(using, [one.node_id for one in claims if one.node_id])
     moments = [
         *_made(using, job_id, message_id),
         *(moment for lease in leases for moment in _of_lease(lease, nodes)),
@@ -71,9 +72,9 @@ def _settled(using: str, job_id: int) -> list[ArchivedJob]:
     return list(rows.defer("result").order_by("-settled_at")[:SHOWN])
 
 
-def _held(using: str, job_id: int) -> list[UUID | None]:
+def _held(using: str, job_id: int) -> list[UUID]:
     rows = Job.objects.using(using).filter(id=job_id, lease__isnull=False)
-    return list(rows.values_list("lease", flat=True))
+    return [lease for lease in rows.values_list("lease", flat=True) if lease is not None]
 
 
 def _nodes(using: str, node_ids: list[UUID]) -> dict[UUID, str]:

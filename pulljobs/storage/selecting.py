@@ -37,7 +37,9 @@ class Selection(NamedTuple):
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> "Selection":
         """What `_asdict` gave, from JSON."""
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()})
+        fields: dict[str, Any] = dict(stored)
+        lists = {name: tuple(one) for name, one in fields.items() if isinstance(one, list)}
+        return cls(**fields | lists)
 
     def fits(self, row: Row) -> bool:
         """As far as the columns go that were read of it."""
@@ -150,4 +152,5 @@ def _held(using: str, selection: Selection, span: Span) -> Run:
 
 
 def _rows(using: str) -> QuerySet[Any, Row]:
-    return Job.objects.using(using).values(*COLUMNS)
+    rows: QuerySet[Any, Row] = Job.objects.using(using).values(*COLUMNS)
+    return rows

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from pulljobs import auditing
+from pulljobs import auditing, operating
 from pulljobs.models import AuditedBatch, AuditEntry, Consumer, Job
 from pulljobs.states import LIVE, TRANSITIONS, Event, State
+from pulljobs.storage import jobs as stored
 from pulljobs.storage.selecting import Selection
 from tests.factories import ConsumerFactory, JobFactory, published
 
@@ -55,7 +56,7 @@ def test_batches_add_up_and_no_job_is_met_twice(monkeypatch: pytest.MonkeyPatch)
     entry = asked(Event.REDRIVE, Selection())
     while auditing._proceed(entry.pk):
         for id in Job.objects.filter(state=State.QUEUED).values_list("id", flat=True):
-            auditing.operating.kill([id], by="a test")
+            operating.kill([id], by="a test")
     entry.refresh_from_db()
     assert batches(entry) == Counter(jobs)
     assert (entry.done, entry.batches.count()) == (10, 4)
@@ -116,16 +117,18 @@ def test_a_requeued_job_is_not_charged_and_its_holder_has_lost_it() -> None:
     assert auditing.act(Event.RELEASE, [job.id], by="olga").done == 1
     now = Job.objects.get()
     assert (now.state, now.retry_count, now.deliveries) == (State.QUEUED, 0, 0)
-    assert auditing.operating.jobs.renew("default", [job.held]) == {}
+    assert stored.renew("default", [job.held]) == {}
 
 
 def test_rescheduled_jobs_are_due_then_and_those_behind_a_key_stay() -> None:
     consumer = ConsumerFactory.create(exclusive_keys=True)
     free, parked = published(consumer, 2, key="a")
     Job.objects.filter(id=parked).update(available_at=None)
-    at = Job.objects.get(id=free).available_at + timedelta(hours=1)
+    due = Job.objects.get(id=free).available_at
+    assert due is not None
+    at = due + timedelta(hours=1)
     entry = auditing.act(Event.RESCHEDULE, [free, parked], by="olga", at=at)
     assert Job.objects.get(id=free).available_at == at
     assert entry.batches.get().refused == {str(parked): "it waits behind its key"}
     with pytest.raises(ValueError, match="time zone"):
-        auditing.operating.reschedule([free], at=at.replace(tzinfo=None))
+        operating.reschedule([free], at=at.replace(tzinfo=None))

@@ -49,7 +49,8 @@ def jobs() -> list[dict[str, Any]]:
     Lease.objects.create(token=token, consumer=consumers[0], door="pull", job_ids=[held], **times)
     [dead] = published(consumers[0], key="red")
     Job.objects.filter(id=dead).update(state="DEAD", reason="killed", available_at=None)
-    return list(Job.objects.order_by("id").values("id", "consumer_id", "state", "reason", "key"))
+    rows = Job.objects.order_by("id").values("id", "consumer_id", "state", "reason", "key")
+    return [dict(row) for row in rows]
 
 
 def test_windows_find_each_job_that_is_meant_once(jobs: list[dict[str, Any]]) -> None:

@@ -1,0 +1,65 @@
+"""What rollups counted is there to be looked at, and nothing else."""
+
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from pulljobs.models import (
+    Consumer,
+    ErrorFingerprint,
+    HotKey,
+    NodeCost,
+    Rollup,
+    RollupRun,
+)
+from tests.admin.pages import listing, page, read, rows
+
+pytestmark = pytest.mark.django_db
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def rollup(consumer: Consumer, **given: object) -> Rollup:
+    fields = {"period": "hour", "starts_at": NOON, "channel_id": consumer.channel_id}
+    return Rollup.objects.create(consumer_id=consumer.pk, **(fields | given))
+
+
+def test_lists_name_consumers_also_those_that_are_gone(reader: Client, consumer: Consumer) -> None:
+    rollup(consumer, delivered=7200, wait_p50=0.5, wait_p95=1.0, wait_p99=2.0)
+    rollup(consumer, period="day", starts_at=NOON.replace(hour=0), delivered=9)
+    Rollup.objects.create(period="hour", starts_at=NOON, consumer_id=0, dead=3)
+    with CaptureQueriesContext(
+        connection,
+    ) as taken:
+        shown = rows(read(reader, listing("rollup"), period__exact="hour"))
+    assert len(shown) == 2
+    assert any("files / census 0 7200" in row and "0.500, 1.000, 2.000" in row for row in shown)
+    assert any("deleted / deleted" in row for row in shown)
+    assert not any("sketch" in query["sql"] for query in taken)
+    of_consumer = read(reader, listing("rollup"), consumer=consumer.pk)
+    assert len(rows(of_consumer)) == 2
+
+
+def test_the_page_of_one_shows_its_parts(reader: Client, consumer: Consumer) -> None:
+    one = rollup(consumer, delivered=7200, dead_by_reason={"rejected": 2}, slowest_seconds=1.5)
+    HotKey.objects.create(rollup=one, rank=1, key="the hot one", jobs=9)
+    NodeCost.objects.create(rollup=one, node_id=uuid.UUID(int=1), jobs=5, dead=2, run_seconds=1.25)
+    ErrorFingerprint.objects.create(
+        rollup=one, fingerprint="f", reason="rejected", jobs=2, sample="No.\ntrace", sample_job=1
+    )
+    text = read(reader, page("rollup", one.pk))
+    for told in ("the hot one", "00000000-0000-0000-0000-000000000001", "No.", "2.000", "rejected"):
+        assert told in text
+    assert 'type="submit" value="Save"' not in text
+
+
+def test_runs_are_listed(reader: Client) -> None:
+    RollupRun.objects.create(
+        location="lake", archive_run=1, messages_run=1, known_until=NOON, started_at=NOON,
+        finished_at=NOON, settlements=12, hours=3,
+    )  # fmt: skip
+    [row] = rows(read(reader, listing("rolluprun")))
+    assert "2026-11-21 12:00:00 12 3" in row
