@@ -12,8 +12,8 @@ from uuid import uuid4
 from pulljobs.circuit import State
 from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Job, Outcome, Pulled, Status, Word, now
-from pulljobs.client.calls import Call
-from pulljobs.client.errors import LeaseLost
+from pulljobs.client.calls import Answer, Call
+from pulljobs.client.errors import LeaseLost, Unreachable
 from pulljobs.client.flows import GRACE, SHUTS_DOWN
 from pulljobs.client.handling import RESULTS, Verdict
 from pulljobs.client.link import Link, Request
@@ -56,6 +56,7 @@ class Broker:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _filled: asyncio.Event = field(default_factory=asyncio.Event)
     _urgent: asyncio.Event = field(default_factory=asyncio.Event)
+    _asking: "asyncio.Task[Answer] | None" = None
 
     def __post_init__(self) -> None:
         self.share.waits = lambda: len(self.open) > len(self.handed)
@@ -95,15 +96,19 @@ class Broker:
             self._urgent.set()
 
     async def renew(self, message: Held, seconds: float | None) -> float:
-        """For the message's own `in_progress`."""
-        [left] = await self._renew([message], seconds)
+        """For the message's own `in_progress`; Unreachable if the lease ends over it."""
+        try:
+            async with asyncio.timeout(max(message.remaining, GRACE)):
+                [left] = await self._renew([message], seconds)
+        except TimeoutError as error:
+            raise Unreachable(f"{self.link.base_url} is away: nothing was renewed.") from error
         if left is None:
             raise LeaseLost(message.id)
         return left
 
     async def keep(self, within: float) -> None:
         """Renew what is open and whose lease ends within so many seconds."""
-        due = [one for one in self.open if not one.lost and one.deadline - now() < within]
+        due = [one for one in list(self.open) if not one.lost and one.deadline - now() < within]
         for start in range(0, len(due), MOST):
             await self._renew(due[start : start + MOST], None)
 
@@ -113,6 +118,18 @@ class Broker:
             if message.deadline + GRACE < now():
                 message.lost = True
                 message.say(Outcome.RELEASE)
+
+    def forfeit_if_lost(self) -> None:
+        """Where no lease can last any more others may have the room, though much is unsaid."""
+        share = self.share
+        if share.live or share.forfeited or not share.taken:
+            return
+        last = max((message.deadline for message in self.held), default=0.0)
+        if now() > max(last, share.down_at + self.link.limits.lease_seconds):
+            share.forfeited = True
+            if self._asking is not None:
+                self._asking.cancel()
+            self.room.changed()
 
     def begin(self, message: Held) -> bool:
         """Whether a handler may have it: not when its lease is over, or all ends."""
@@ -170,9 +187,9 @@ class Broker:
         body = bodies.pull(batch, request_id, expires=expires)
         request = self._request("pull", body, expires + GRACE)
         with self.room.asking(self.share, batch):
-            asking = asyncio.create_task(self.link.ask(request))
+            asking = self._asking = asyncio.create_task(self.link.ask(request))
             if not await self.room.unless_interrupted(asking):
-                if request.in_doubt:
+                if request.in_doubt and not self.share.forfeited:
                     await self._recall(request_id)
                 return
             pulled = bodies.pulled(asking.result(), self.link.limits)

@@ -47,10 +47,12 @@ class Answer:
 
     def json(self) -> Any:
         try:
-            return json.loads(self.body)
-        except ValueError as error:
-            sentence = "The answer is no JSON: is there a broker at this URL?"
-            raise NotFound(self.status, sentence) from error
+            told = json.loads(self.body)
+        except ValueError:
+            told = None
+        if not isinstance(told, dict):
+            raise NotFound(self.status, "That is no broker's answer: check the URL.")
+        return told
 
 
 Flow = Generator[Call | Pause, Answer | None, T]

@@ -1,7 +1,8 @@
 """How many messages may be pulled, over all brokers together. For one event loop.
 
 Held are messages that were pulled and whose end the broker has not confirmed; asked are those that
-a pull may bring at any moment. Both together never exceed the limit.
+a pull may bring at any moment. Both together never exceed the limit. A broker that is away for so
+long that all its leases are over holds nothing any more.
 
     brokers <= limit   idle brokers keep room for one each, the others share the rest evenly
     brokers > limit    they take turns, one message each; idle ones come less often
@@ -28,6 +29,9 @@ class Share:
     """What one broker has of the room."""
 
     live: bool = False
+    down_at: float = 0.0
+    forfeited: bool = False
+    """Away until the leases were over."""
     fresh: bool = True
     """Nothing came from it since it was reached: the first pull asks for 1."""
     idle: bool = False
@@ -40,7 +44,12 @@ class Share:
 
     @property
     def taken(self) -> int:
-        return self.held + self.asked
+        return 0 if self.forfeited else self.held + self.asked
+
+    def changed(self, *, is_up: bool) -> None:
+        """The broker was reached, or lost."""
+        self.live, self.fresh, self.forfeited = is_up, True, False
+        self.down_at = time.monotonic()
 
 
 @dataclass(eq=False)
@@ -171,7 +180,7 @@ class Room:
 
     @property
     def _is_asking(self) -> bool:
-        return any(share.asked for share in self.shares)
+        return any(share.asked for share in self._live)
 
     def _part(self, share: Share) -> int:
         live = self._live

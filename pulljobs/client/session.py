@@ -77,7 +77,6 @@ class Session:
             self._add(url, self._terms.reconnect)
         if self._terms.lookup_urls:
             self._start(self._discovery.poll_forever())
-        self._start(self._look_after())
         try:
             await self._stopping.wait()
             await self._end()
@@ -106,7 +105,7 @@ class Session:
         share = self.room.share()
 
         def changed(is_up: bool) -> None:
-            share.live, share.fresh = is_up, True
+            share.changed(is_up=is_up)
             self.room.changed()
 
         sender = AsyncSender(url, terms.subscription.tokens, terms.connection)
@@ -123,6 +122,7 @@ class Session:
         )
         self._start(broker.pull_forever())
         self._start(broker.flush_forever())
+        self._start(self._look_after(broker))
         broker.link.connect()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -136,14 +136,13 @@ class Session:
             self._error = self._error or error
             self.stop()
 
-    async def _look_after(self) -> None:
+    async def _look_after(self, broker: Broker) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            running = set(self._pool.running)
-            for broker in list(self._brokers.values()):
-                if self._terms.auto_renew and broker.link.is_up:
-                    await broker.keep(broker.link.limits.lease_seconds / 2)
-                broker.forget_expired(running)
+            if self._terms.auto_renew and broker.link.is_up:
+                await broker.keep(broker.link.limits.lease_seconds / 2)
+            broker.forget_expired(set(self._pool.running))
+            broker.forfeit_if_lost()
 
     async def _end(self) -> None:
         """Give back what waits, let end what runs, flush."""

@@ -24,7 +24,7 @@ def without_django(directory: Path) -> Path:
     if INSTALLED:
         wheel = _built(directory / "wheel")
         subprocess.run(
-            [programs / "python", "-m", "pip", "install", f"{wheel}[client]"], check=True
+            [str(programs / "python"), "-m", "pip", "install", f"{wheel}[client]"], check=True
         )
     else:
         _borrow(next(directory.glob("lib*/python*/site-packages")))
@@ -34,8 +34,16 @@ def without_django(directory: Path) -> Path:
 def _built(directory: Path) -> Path:
     source = directory / "source"
     shutil.copytree(BASE_DIR, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory]
-    subprocess.run([*command, source], check=True, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(directory),
+    ]
+    subprocess.run([*command, str(source)], check=True, capture_output=True)
     [wheel] = directory.glob("*.whl")
     return wheel
 

@@ -142,6 +142,25 @@ def test_more_brokers_than_room_take_turns() -> None:
     assert time.monotonic() - start < 15  # The idle ones don't keep the room for long.
 
 
+def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are_over() -> None:
+    """The one message that may be held could be held there; after its lease it is not."""
+    away, other = filled(1), filled(0)
+    for broker in (away, other):
+        broker.limits = {"LeaseSeconds": 1.0}
+
+    def handle(message: Message) -> None:
+        away.failing = lambda request: httpx.Response(503, json={"detail": "away"})
+        if not other.jobs:
+            other.publish(3)
+
+    consumer, _ = consumer_of([away, other], handle, max_in_flight=1)
+    with running(consumer):
+        wait_until(lambda: is_done(other) and len(other.jobs) >= 3)
+        assert away.states() == ["INFLIGHT"]
+        away.failing = lambda request: None
+        wait_until(lambda: away.states() == ["DELIVERED"])
+
+
 def test_E65_the_room_can_be_changed_while_it_runs() -> None:
     """0 pauses: no pulls, what is held ends; a pull that was waiting is taken back."""
     broker = FakeBroker()

@@ -33,7 +33,7 @@ def programs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_machine_without_django_does_it_all(live: Live, programs_dir: Path) -> None:
     """Fetch, ack, nack, renew, publish, consume, synchronously and not."""
     script = Path(__file__).with_name("without_django.py")
-    command = [programs_dir / "python", "-I", script, live.base_url]
+    command = [str(programs_dir / "python"), "-I", str(script), live.base_url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout == "done\n", done.stderr
     assert ArchivedJob.objects.filter(state="DELIVERED").count() == 8

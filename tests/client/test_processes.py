@@ -115,6 +115,24 @@ def test_SIGTERM_lets_a_command_finish(live: Live, tmp_path: Path) -> None:
     assert_nothing_leaked(3)
 
 
+def test_a_second_signal_ends_it_at_once(live: Live, tmp_path: Path) -> None:
+    """And the command with it, whose message comes back when its lease is over."""
+    publish_many("orders", [b"x"])
+    consumer = f"{live.base_url}/channel/orders/consumer/census"
+    command = f"echo $$ > {tmp_path}/pid; exec sleep 60"
+    pid = tmp_path / "pid"
+    with started(*CLIENT, "consume", consumer, "--exec", command) as client:
+        wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"))
+        client.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            client.wait(0.5)
+        start = time.monotonic()
+        client.terminate()
+        assert client.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+    assert time.monotonic() - start < 5
+    wait_until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+
+
 def test_what_goes_wrong_is_told_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import sys
+from typing import Any
 
 from pulljobs.client import (
     AsyncMessage,
@@ -16,7 +17,7 @@ from pulljobs.client import (
 )
 
 ORDERS = Subscription("orders", "census", "orders-token", "census-of-orders-token")
-SHOP = {"channel_token": "orders-token", "producer_token": "shop-token"}
+SHOP: dict[str, Any] = {"channel_token": "orders-token", "producer_token": "shop-token"}
 
 
 def by_hand(url: str) -> None:

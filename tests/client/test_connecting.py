@@ -1,0 +1,143 @@
+"""What goes over the wire, and to whom."""
+
+import http.server
+import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import pulljobs.client
+from pulljobs import errors
+from pulljobs.client import ClientError, Connection, PullConsumer, Unreachable, flows
+from pulljobs.client.strategies import RECONNECT, REQUEUE, exponential, full_jitter, linear, up_to
+from pulljobs.errors import ConfigurationError, PulljobsError
+from tests.client.names import SUBSCRIPTION
+
+
+def certificate(directory: Path, name: str) -> tuple[str, str]:
+    """Files of a certificate for 127.0.0.1, signed by itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = directory / f"{name}.crt", directory / f"{name}.key"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return str(files[0]), str(files[1])
+
+
+class Info(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "15")
+        self.end_headers()
+        self.wfile.write(b'{"NumQueued":3}')
+
+    def log_message(self, *args: Any) -> None:
+        """Not to stderr."""
+
+
+@contextmanager
+def secured(server_files: tuple[str, str], trusted: str) -> Iterator[str]:
+    """The URL of a broker that wants a certificate of its clients."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*server_files)
+    context.load_verify_locations(trusted)
+    context.verify_mode = ssl.CERT_REQUIRED
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Info)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda *args: None  # type: ignore[method-assign]  # refused clients
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"https://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def told(url: str, connection: Connection) -> Any:
+    with PullConsumer(url, SUBSCRIPTION, connection=connection) as consumer:
+        return consumer._sender.run(flows.info(SUBSCRIPTION.path, 0.0)).json()
+
+
+def test_TLS_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
+    """Of both sides: who trusts nobody talks to nobody."""
+    ours, theirs = certificate(tmp_path, "client"), certificate(tmp_path, "server")
+    with secured(theirs, trusted=ours[0]) as url:
+        for unverified in (
+            Connection(),
+            Connection(certificate=ours),
+            Connection(ca_file=theirs[0]),
+        ):
+            with pytest.raises(Unreachable):
+                told(url, unverified)
+        both = Connection(ca_file=theirs[0], certificate=ours)
+        assert told(url, both) == {"NumQueued": 3}
+        assert told(url, Connection(verify=False, certificate=ours)) == {"NumQueued": 3}
+
+
+def test_a_broker_has_a_url() -> None:
+    for url in ("localhost:8000", "ftp://broker", "", "http://"):
+        with pytest.raises(ConfigurationError, match="is no URL of a broker"):
+            PullConsumer(url, SUBSCRIPTION)
+
+
+def test_tokens_are_in_no_repr() -> None:
+    assert "token" not in repr(SUBSCRIPTION)
+
+
+def test_what_is_exported() -> None:
+    """And the tree of errors is the one that its module draws."""
+    exported = {name: getattr(pulljobs.client, name) for name in pulljobs.client.__all__}
+    assert sorted(exported) == pulljobs.client.__all__
+    drawn = pulljobs.client.errors.__doc__ or ""
+    ours = [
+        one
+        for one in vars(pulljobs.client.errors).values()
+        if isinstance(one, type) and issubclass(one, PulljobsError)
+    ]
+    assert all(issubclass(one, ClientError) for one in ours)
+    assert all(one.__name__ in drawn and exported[one.__name__] is one for one in ours)
+    assert issubclass(pulljobs.client.LeaseLost, errors.LeaseLost)
+    assert exported["Retry"] is errors.Retry
+
+
+def test_strategies() -> None:
+    """E77 and E74: what is waited before the n-th repetition."""
+    assert [REQUEUE(n) for n in (1, 2, 10, 11, 2000)] == [90, 180, 900, 900, 900]
+    assert [linear(2, 5)(n) for n in (1, 2, 3)] == [2, 4, 5]
+    assert [exponential(1, 60)(n) for n in (1, 2, 7, 5000)] == [1, 2, 60, 60]
+    for n, longest in ((1, 2), (3, 8), (50, 60)):
+        waits = [RECONNECT(n) for _ in range(300)]
+        assert 1 <= min(waits) <= 1 + longest / 4
+        assert longest * 0.75 <= max(waits) <= longest
+    assert 0 <= min(up_to(8) for _ in range(50)) < max(up_to(8) for _ in range(50)) <= 8
+    assert full_jitter(linear(0, 0), least=0.5)(1) == 0.5
