@@ -1,27 +1,161 @@
-"""Bulk publishes from a DataFrame: the rules of `publish`, all or nothing, once."""
+"""Bulk publishes through Spark: tasks that fail and run twice, drivers that are killed, files."""
+
+import os
+from io import StringIO
+from pathlib import Path
+from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pulljobs.models import BulkPublish, Job, Message
+from pulljobs.models import BulkPublish, Job, Message, RejectedRow
+from pulljobs.spark.failures import line_of
 from pulljobs.spark.session import dsn
 from tests.factories import ConsumerFactory
+from tests.sessions import blocked_by, query, session, wait_until
+from tests.spark import driving
+from tests.spark.driving import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db(transaction=True)
+JOBS = int(os.environ.get("PULLJOBS_TEST_JOBS", 3_000))
+"""PULLJOBS_TEST_JOBS=1000000 is the size the promise is made for."""
+modes = pytest.mark.parametrize("mode", ["atomic", "chunked"])
+
+
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(0, count, 1, 2).selectExpr("cast(id AS string) AS payload")
 
 
 def write(df: DataFrame, channel: str, **options: object) -> None:
     writing = df.write.format("pulljobs").mode("append")
-    writing.options(dsn=dsn(), channel=channel, **options).save()
+    writing.options(dsn=dsn(), channel=channel, **options).save()  # type: ignore[arg-type]  # texts
 
 
-@pytest.mark.parametrize("mode", ["atomic", "chunked"])
-def test_every_row_becomes_a_message(spark: SparkSession, mode: str) -> None:
+def exactly(count: int) -> bool:
+    """Whether each number is the payload of one message, and has one job."""
+    [found] = query(
+        "SELECT count(*), count(DISTINCT convert_from(payload, 'UTF8')::bigint),"
+        " max(convert_from(payload, 'UTF8')::bigint), count(DISTINCT job.id)"
+        " FROM pulljobs_message AS message JOIN pulljobs_job AS job ON message_id = message.id"
+    )
+    return found == (count, count, count - 1, count)
+
+
+@modes
+def test_every_row_becomes_a_message_once(spark: SparkSession, mode: str) -> None:
     consumer = ConsumerFactory.create()
-    rows = spark.range(1000).selectExpr("concat('{\"n\": ', id, '}') AS payload")
-    write(rows.repartition(3), consumer.channel.name, publishId="1", mode=mode)
-    assert Job.objects.count() == Message.objects.count() == 1000
+    for _time in range(2):
+        write(numbers(spark, 1000), consumer.channel.name, publishId="1", mode=mode)
+    assert exactly(1000)
     done = BulkPublish.objects.get()
     assert (done.state, done.rows, done.messages, done.jobs) == ("done", 1000, 1000, 1000)
-    write(rows.repartition(3), consumer.channel.name, publishId="1", mode=mode)
-    assert Job.objects.count() == 1000
+
+
+def test_columns_of_spark(spark: SparkSession) -> None:
+    consumer = ConsumerFactory.create(exclusive_keys=True)
+    row = spark.sql(
+        "SELECT binary('x') AS payload, 'a' AS key, 3S AS priority, map('h', 'v') AS headers,"
+        " interval '1' hour AS delay, timestamp'2100-01-01 00:00:00Z' AS available_at"
+    )
+    write(row, consumer.channel.name)
+    message, job = Message.objects.get(), Job.objects.get()
+    assert (bytes(message.payload), message.key, message.priority) == (b"x", "a", 3)
+    assert message.headers == {"h": "v"}
+    assert job.available_at is not None
+    assert job.available_at.isoformat() == "2100-01-01T01:00:00+00:00"
+
+
+def test_bad_rows_are_told_in_one_line(spark: SparkSession) -> None:
+    consumer = ConsumerFactory.create()
+    rows = spark.range(10).selectExpr("'x' AS payload", "if(id = 7, 40000, 0) AS priority")
+    with pytest.raises(PySparkException) as failed:
+        write(rows, consumer.channel.name)
+    told = line_of(failed.value)
+    assert told.startswith("1 rows can't be published, so nothing was published")
+    assert "priority must be a whole number" in told
+    assert Message.objects.count() == 0
+    write(rows, consumer.channel.name, onBadRow="reject")
+    assert (Message.objects.count(), RejectedRow.objects.count()) == (9, 1)
+
+
+@modes
+def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession, mode: str) -> None:
+    """Tasks fail before and after their rows, and the whole run is done twice more."""
+    consumer = ConsumerFactory.create()
+    options = {"channel": consumer.channel.name, "publishId": "1", "mode": mode}
+    orders = {"count": JOBS, "tasks": 7, "options": options, "times": 2}
+    with driving.driver("publish", **orders, failing=True) as process:
+        assert process.wait(PATIENCE_SECONDS + JOBS / 1000) == 0
+    assert exactly(JOBS)
+    assert BulkPublish.objects.get().messages == JOBS
+
+
+def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSession) -> None:
+    """kill -9 of its group; the publish is repeated, and what was left of it is gone."""
+    consumer = ConsumerFactory.create()
+    options = {"channel": consumer.channel.name, "publishId": "1"}
+    with (
+        session() as other,
+        driving.driver("publish", count=JOBS, tasks=2, options=options) as process,
+    ):
+        other.execute("LOCK TABLE pulljobs_message IN SHARE MODE")
+        wait_until(lambda: blocked_by(other), PATIENCE_SECONDS + JOBS / 1000)
+        driving.kill(process)
+    driving.wait_until_gone()
+    assert Message.objects.count() == Job.objects.count() == 0
+    assert BulkPublish.objects.get().state == "open"
+    write(numbers(spark, JOBS), consumer.channel.name, publishId="1")
+    assert exactly(JOBS)
+    assert query("SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_staged_[0-9]+$'") == []
+
+
+class TestCommand:
+    @pytest.fixture
+    def channel(self) -> str:
+        name: str = ConsumerFactory.create().channel.name
+        return name
+
+    def run(self, *arguments: Any, **options: Any) -> str:
+        said = StringIO()
+        call_command("pulljobs", "lake", "publish", *map(str, arguments), stdout=said, **options)
+        return said.getvalue()
+
+    def test_files_are_published_once(
+        self, spark: SparkSession, tmp_path: Path, channel: str
+    ) -> None:
+        path = tmp_path / "rows.jsonl"
+        path.write_text('{"payload": {"n": 1}, "key": "a"}\n{"payload": {"n": 2}}\n')
+        assert "2 messages of 2 rows, 2 jobs" in self.run(path, "--channel", channel)
+        assert "Published before" in self.run(path, "--channel", channel)
+        stored = [(bytes(row.payload), row.content_type, row.key) for row in messages()]
+        assert stored == [
+            (b'{"n":1}', "application/json", "a"),
+            (b'{"n":2}', "application/json", None),
+        ]
+
+    def test_rows_as_a_whole(self, spark: SparkSession, tmp_path: Path, channel: str) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_text("name,age\nAnn,7\n")
+        self.run(path, "--channel", channel, "--whole")
+        [message] = messages()
+        assert bytes(message.payload) == b'{"name":"Ann","age":"7"}'
+
+    def test_what_is_wrong_is_told_in_one_line(
+        self, spark: SparkSession, tmp_path: Path, channel: str
+    ) -> None:
+        path = tmp_path / "rows.jsonl"
+        path.write_text('{"payload": "x", "prio": 1}\n')
+        with pytest.raises(CommandError, match=r"^Column 'prio' .* did you mean 'priority'\?$"):
+            self.run(path, "--channel", channel)
+        with pytest.raises(CommandError, match="no channel 'nowhere'"):
+            self.run(path, "--channel", "nowhere")
+        with pytest.raises(CommandError, match="can't be read here"):
+            self.run(tmp_path / "missing.jsonl", "--channel", channel)
+        with pytest.raises(CommandError, match="one of these formats"):
+            self.run(Path(__file__), "--channel", channel)
+
+
+def messages() -> list[Message]:
+    return list(Message.objects.order_by("id"))

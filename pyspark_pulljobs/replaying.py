@@ -1,0 +1,52 @@
+"""What tasks add to the jobs that a replay chose: who was replayed before, and payloads."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulljobs.arrays import array
+from pyspark_pulljobs.session import Session, opened
+
+CHOSEN: Final = (
+    "job_id long, consumer_id long, message_id long, payload binary, content_type string, "
+    "headers string, key string, priority int"
+)
+"""A row for each job; the payload is NULL where the lake does not have it."""
+
+
+def unreplayed(
+    batches: Iterable[pa.RecordBatch], dsn: str, target: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Without those that were replayed to the target, or, if None, to the consumer they are of."""
+    with opened(dsn) as session:
+        for batch in batches:
+            params = {"job_ids": array(batch["job_id"].to_pylist()), "consumer_id": target}
+            before = set(session.run("replayed", params))
+            consumers = [target] * len(batch) if target else batch["consumer_id"].to_pylist()
+            pairs = zip(batch["job_id"].to_pylist(), consumers, strict=True)
+            yield batch.filter(pa.array([pair not in before for pair in pairs], pa.bool_()))
+
+
+def with_payloads(batches: Iterable[pa.RecordBatch], dsn: str) -> Iterator[pa.RecordBatch]:
+    """Payloads that stayed behind are read from PostgreSQL; NULL: it has them no more."""
+    with opened(dsn) as session:
+        for batch in batches:
+            missing = pc.unique(batch["message_id"].filter(pc.is_null(batch["payload"])))
+            if len(missing):
+                yield _filled(batch, _payloads(session, missing.to_pylist()))
+            else:
+                yield batch
+
+
+def _payloads(session: Session, ids: list[int]) -> dict[int, bytes]:
+    params = {"ids": array(ids), "lowest": min(ids), "highest": max(ids)}
+    return {id: payload for id, payload, *_others in session.run("messages", params)}
+
+
+def _filled(batch: pa.RecordBatch, payloads: dict[int, bytes]) -> pa.RecordBatch:
+    pairs = zip(batch["payload"].to_pylist(), batch["message_id"].to_pylist(), strict=True)
+    filled = [payloads.get(id) if payload is None else payload for payload, id in pairs]
+    place = batch.schema.get_field_index("payload")
+    return batch.set_column(place, batch.schema.field(place), pa.array(filled, pa.binary()))
