@@ -150,9 +150,10 @@ def maintain() -> Upkeep:
     nodes.forget_waits(using)
     if now.RETENTION is None:
         return Upkeep(made, [])
-    copied = partial(lake.copied, using, now.LAKE, now.RETENTION) if now.LAKE else None
+    where = lake.location(now.LAKE)
+    copied = partial(lake.copied, using, where, now.RETENTION) if where else None
     dropped = partitions.drop_before(using, now.RETENTION, copied)
-    lake.dropped(using, now.LAKE, dropped)
+    lake.dropped(using, where, dropped)
     partitions.forget_publications(using, now.RETENTION)
     scheduled.forget(using, now.RETENTION)
     nodes.forget(using, now.RETENTION)

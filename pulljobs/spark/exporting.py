@@ -88,28 +88,39 @@ def export(choice: Choice, sessions: Sessions, *, always_spark: bool = False) ->
     exported, started = Exported(), time.monotonic()
     with lake.owned(using) as owner:
         run = _Run(using, where, choice.reader, owner, sessions, always_spark)
+        _check_history(using, where)
         if (cut_off := lake.open_run(using)) is not None:
             _check_place(cut_off, where)
             exported.resumed = True
             exported.add(run.end(cut_off, was_cut_off=True))
-        low = _low(using, where)
+        last = lake.last_run(using, where)
+        low = last.high_xid if last else 0
         if _is_anything_new(using, low):
             exported.add(run.end(lake.begin(using, where, low, options)))
     exported.seconds = time.monotonic() - started
     return exported
 
 
-def _low(using: str, where: str) -> int:
-    """Where the next window begins. LakeError if another cluster counted the transactions."""
+def _check_history(using: str, where: str) -> None:
+    """LakeError if ledger and lake do not tell of one history, or other transactions count."""
     last, now = lake.last_run(using, where), lake.horizon(using)
+    if newest_run(where) > (last.pk if last else 0):
+        raise LakeError(
+            "The lake has runs that this database knows nothing of: it is another one, or an older "
+            "one, or the lake was moved. `pulljobs lake rebase` goes on from here."
+        )
     if last is None:
-        return 0
+        return
     if last.system_identifier != now.system_identifier or last.high_xid > now.next_xid:
         raise LakeError(
             "This database is not the one that the lake was exported from, or went back in time: "
             "its transactions count differently. `pulljobs lake rebase` goes on from here."
         )
-    return last.high_xid
+
+
+def newest_run(where: str) -> int:
+    """That the lake knows of; 0: it is empty."""
+    return max(Table(where, name).last_run() for name in TABLES)
 
 
 def _check_place(cut_off: LakeRun, where: str) -> None:

@@ -42,7 +42,7 @@ def rebase(using: str, where: str) -> dict[str, int]:
                 for table in TABLES
             }
             LakeDay.objects.using(using).filter(location=where, dropped_at=None).delete()
-            lake.rebased(using, where, now)
+            lake.rebased(using, where, now, exporting.newest_run(where))
     return fresh
 
 

@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.storage import lake
 from pyspark_pulljobs.schemas import DAY, TABLES, VERSION
 from pyspark_pulljobs.writing import File, place
 
@@ -42,11 +43,11 @@ class Held(NamedTuple):
 
 def location() -> str:
     """PULLJOBS['LAKE'], or ConfigurationError."""
-    if not settings().LAKE:
+    if not (where := lake.location(settings().LAKE)):
         raise ConfigurationError(
             f"There is no lake: set {SETTING}['LAKE'] to the directory that it is to be in."
         )
-    return settings().LAKE.rstrip("/")
+    return where
 
 
 class Table:

@@ -1,5 +1,6 @@
 """The ledger of the lake: runs of the export, and days that were verified."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -21,6 +22,11 @@ from pulljobs.storage.statements import run
 
 LOCK: Final = 0x6C616B65  # "lake"
 """The advisory lock of whoever writes to the lake, of any location."""
+
+
+def location(setting: str) -> str:
+    """Of PULLJOBS['LAKE']: the same wherever this process was started; empty: there is none."""
+    return os.path.abspath(setting) if setting and "://" not in setting else setting.rstrip("/")
 
 
 class Horizon(NamedTuple):
@@ -115,8 +121,17 @@ def begin(using: str, location: str, low: int, options: Mapping[str, Any]) -> La
         return _saved(using, made)
 
 
-def rebased(using: str, location: str, now: Horizon) -> LakeRun:
-    """The next window of the location begins there."""
+def rebased(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
+    """The next window of the location begins there; runs are numbered on from the newest.
+
+    In the caller's transaction.
+    """
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT setval(pg_get_serial_sequence('pulljobs_lake_run', 'id'),"
+            " greatest(%s, nextval(pg_get_serial_sequence('pulljobs_lake_run', 'id'))))",
+            [max(newest, 1)],
+        )
     made = LakeRun(
         kind=LakeRun.Kind.REBASE,
         state=LakeRun.State.DONE,
@@ -181,7 +196,7 @@ def restored(using: str, location: str, partitions: Iterable[Partition]) -> None
 
 def _days(using: str, location: str, partitions: Iterable[Partition]) -> QuerySet[LakeDay]:
     known = [Q(table=partition.table, day=partition.day) for partition in partitions]
-    days = LakeDay.objects.using(using).filter(location=location.rstrip("/"))
+    days = LakeDay.objects.using(using).filter(location=location)
     return days.filter(reduce(or_, known)) if known else days.none()
 
 

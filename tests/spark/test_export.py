@@ -271,6 +271,25 @@ def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
     assert lakes(place, "archive")[0] == before[0] + 2
 
 
+def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased(
+    place: Path,
+) -> None:
+    """As after an older backup was restored, or the lake was moved: numbers of runs come again."""
+    consumer = ConsumerFactory.create()
+    settled(consumer, 2)
+    run("export")
+    settled(consumer, 1)
+    run("export")
+    query("DELETE FROM pulljobs_lake_run")
+    query("ALTER SEQUENCE pulljobs_lake_run_id_seq RESTART")
+    settled(consumer, 3)
+    with pytest.raises(CommandError, match="knows nothing of"):
+        run("export")
+    assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}
+    assert run("export")["rows"] == {"archive": 3, "messages": 3}
+    assert_same(place)
+
+
 def test_rows_of_the_old_cluster_that_the_lake_has_not_go_with_the_next_run(place: Path) -> None:
     consumer = ConsumerFactory.create()
     settled(consumer, 2)
