@@ -27,6 +27,8 @@ ACKED: Final = "acked"
 LOOKS: Final = 5
 """At jobs that others have locked, before a query that takes what is there leaves them."""
 LOOK_SECONDS: Final = 0.2
+CLOCK: Final = timedelta(milliseconds=2)
+"""Ids tell milliseconds, rounded."""
 
 
 class Stream:
@@ -147,7 +149,7 @@ class Stream:
         return entry._replace(until=min(self._until, entry.until or self._until))
 
     def _terms(self, link: Link) -> Terms:
-        newest = None if self._until is None else ids.first_of(self._until + timedelta(seconds=1))
+        newest = None if self._until is None else ids.first_of(self._until + CLOCK)
         return Terms(
             DOOR,
             self._wanted.max_lease,

@@ -12,7 +12,7 @@ from pulljobs.errors import ConfigurationError, StreamTaken
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
 from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, nodes
 from pyspark_pulljobs import batches, ownership, settling, streaming, waiting
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import query, wait_until
@@ -181,7 +181,8 @@ def test_available_now_ends_with_what_was_there(consumer: Consumer, exclusive: b
     made = published(consumer, 15, key="k" if exclusive else None)
     with source(consumer) as stream:
         stream.reader.prepareForTriggerAvailableNow()
-        time.sleep(1.1)  # ids are told apart by the second
+        there = nodes.clock(USING)
+        wait_until(lambda: nodes.clock(USING) - there > timedelta(milliseconds=5))
         late = published(consumer, 2, key="other" if exclusive else None)
         found = []
         while rows := stream.run():
