@@ -68,6 +68,14 @@ class NodeCosts(Part):
         return str(node or cost.node_id or looks.NOTHING)
 
 
+class OfConsumer(ConsumerFilter):
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        return queryset.filter(consumer=int(value)) if value.isdecimal() else queryset.none()
+
+
 @admin.register(Rollup)
 class RollupAdmin(ReadOnlyAdmin):
     ordering = ("-starts_at",)
@@ -75,7 +83,7 @@ class RollupAdmin(ReadOnlyAdmin):
         "starts", "period", "subscription", "published", "delivered", "dead", "retries",
         "redeliveries", "waits", "runs",
     )  # fmt: skip
-    list_filter = ("period", ConsumerFilter)
+    list_filter = ("period", OfConsumer)
     list_per_page = 100
     inlines = (HotKeys, Errors, NodeCosts)
     fieldsets = (

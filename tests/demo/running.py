@@ -48,7 +48,7 @@ def own_database() -> Iterator[tuple[str, Session]]:
 
 class Project:
     def __init__(self, url: str, session: Session, history: Path) -> None:
-        self._session, self._history = session, history
+        self.url, self._session, self._history = url, session, history
         self._environment = {**os.environ, "DATABASE_URL": url, "CENSUS_HISTORY": str(history)}
         self._demos: list[Demo] = []
 
