@@ -65,7 +65,8 @@ class Settings:
     """How long a claim can be kept by renewing, unless it was granted longer."""
 
     RETENTION: timedelta | None = None
-    """Age at which partitions of messages and archive may be dropped; None keeps everything."""
+    """Age at which partitions of messages and archive may be dropped, where there is a lake once it
+    was verified to have them; None keeps everything."""
     PARTITIONS_AHEAD: int = 7
     """Days for which partitions are made in advance."""
 
