@@ -30,29 +30,29 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType | str:
         """A consumer's jobs where the options name one, else the rows of a table."""
         if "consumer" in self.options:
-            from pyspark_pulljobs import streaming
+            from pyspark_pulljobs.streaming import schema as of_jobs
 
-            return streaming.schema(self.options)
-        from pyspark_pulljobs import reading
+            return of_jobs(self.options)
+        from pyspark_pulljobs.reading import schema as of_table
 
-        return reading.schema(self.options)
+        return of_table(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_pulljobs import reading
+        from pyspark_pulljobs.reading import reader
 
-        return reading.reader(self.options, schema)
+        return reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_pulljobs import publishing
+        from pyspark_pulljobs.publishing import writer
 
-        return publishing.writer(self.options, schema, overwrite)
+        return writer(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from pyspark_pulljobs import streaming
+        from pyspark_pulljobs.streaming import reader
 
-        return streaming.reader(self.options, schema)
+        return reader(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from pyspark_pulljobs import sink
+        from pyspark_pulljobs.sink import writer
 
-        return sink.writer(self.options, schema, overwrite)
+        return writer(self.options, schema, overwrite)
