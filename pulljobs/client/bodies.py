@@ -106,22 +106,23 @@ def pull(
     return _json(asked if max_bytes is None else asked | {"MaxBytes": max_bytes})
 
 
-def pulled(answer: Answer, limits: Limits) -> Pulled:
+def pulled(answer: Answer, limits: Limits, asked_at: float) -> Pulled:
+    """`asked_at`: when it was asked first, on the monotonic clock."""
     told = answer.json()
     given = told["Result"]
     # All jobs of an answer have one lease.
-    deadline = _deadline(given[0], answer, limits) if given else 0.0
+    deadline = _deadline(given[0], answer, limits, asked_at) if given else 0.0
     reason = (told.get("Status") or {}).get("Reason", "ok")
     return Pulled([Job(one, deadline) for one in given], reason)
 
 
-def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits) -> float:
-    """An answer that was lost at first tells of a lease that is older than the answer."""
+def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits, asked_at: float) -> float:
+    """The lease began between the first request and the answer, whatever clocks say."""
+    seconds = float(given.get("LeaseSeconds") or limits.lease_seconds)
     at = given.get("LeaseExpiresAt")
     local = limits.local(datetime.fromisoformat(at)) if at else None
-    if local is not None:
-        return local
-    return answer.received_at + float(given.get("LeaseSeconds") or limits.lease_seconds)
+    latest = answer.received_at + seconds
+    return latest if local is None else min(max(local, asked_at + seconds), latest)
 
 
 @dataclass(frozen=True, slots=True)

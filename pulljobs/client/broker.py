@@ -182,7 +182,7 @@ class Broker:
             log.circuit(state, circuit.level, seconds)
 
     async def _pull(self, batch: int) -> None:
-        request_id = uuid4().hex
+        request_id, asked_at = uuid4().hex, now()
         expires = self.room.lingers(self.share, min(LONGEST_LINGER, self.link.limits.max_expires))
         body = bodies.pull(batch, request_id, expires=expires)
         request = self._request("pull", body, expires + GRACE)
@@ -192,7 +192,7 @@ class Broker:
                 if request.in_doubt and not self.share.forfeited:
                     await self._recall(request_id)
                 return
-            pulled = bodies.pulled(asking.result(), self.link.limits)
+            pulled = bodies.pulled(asking.result(), self.link.limits, asked_at)
             self._receive(pulled)
         if pulled.reason == SHUTS_DOWN and not pulled.jobs:
             await asyncio.sleep(SHUTDOWN_PAUSE)
@@ -214,7 +214,7 @@ class Broker:
         """
         body = bodies.pull(1, request_id, max_bytes=1)
         answer = await self.link.ask(self._request("pull", body))
-        jobs = bodies.pulled(answer, self.link.limits).jobs
+        jobs = bodies.pulled(answer, self.link.limits, now()).jobs
         if jobs:
             words = [Word(job, Outcome.RELEASE) for job in jobs]
             await self.link.ask(self._request("ack", bodies.ack(words)))

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -71,6 +72,7 @@ def _consume(options: argparse.Namespace) -> None:
         graceful_timeout=options.graceful_timeout,
         connection=_connection(options),
     )
+    command.on_last = partial(consumer.set_max_in_flight, 0)
     command.on_done = consumer.stop
     consumer.run()
 

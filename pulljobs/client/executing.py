@@ -29,19 +29,26 @@ class Command:
     ) -> None:
         self._command, self._environment = command, environment
         self._left = count
+        self.on_last: Callable[[], None] = lambda: None
+        """Called when as many messages are begun as asked for, and"""
         self.on_done: Callable[[], None] = lambda: None
-        """Called when as many messages were run as asked for."""
+        """when the last of them has ended."""
+        self._running = 0
 
     async def run(self, message: AsyncMessage) -> None:
+        if self._left == 0:
+            await message.release()
+            return
         if self._left is not None:
             self._left -= 1
-            if self._left < 0:
-                await message.release()
-                return
+            if self._left == 0:
+                self.on_last()
+        self._running += 1
         try:
             await self._run(message)
         finally:
-            if self._left == 0:
+            self._running -= 1
+            if self._left == 0 and not self._running:
                 self.on_done()
 
     async def _run(self, message: AsyncMessage) -> None:

@@ -61,10 +61,10 @@ def limits(path: str, until: float) -> Flow[Limits]:
 
 def pull(path: str, limits: Limits, batch: int, until: float, expires: float = 0.0) -> Flow[Pulled]:
     """One claim: when its answer is lost, the repeat brings the same jobs under the same token."""
-    body = bodies.pull(batch, uuid4().hex, expires=expires)
+    asked_at, body = now(), bodies.pull(batch, uuid4().hex, expires=expires)
     call = Call("POST", f"{path}/pull", body, expires + GRACE)
     told = yield from insist(call, until)
-    return bodies.pulled(told.answer, limits)
+    return bodies.pulled(told.answer, limits, asked_at)
 
 
 def fetch(path: str, limits: Limits, wanted: int, timeout: float) -> Flow[list[Job]]:
