@@ -96,7 +96,7 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str]:
     return {
         "payloads": byte_array(payloads),
         "content_types": array(content_types),
-        "headers": array(map(json.dumps, headers)),
+        "headers": array(json.dumps(one) if one else "{}" for one in headers),
         "keys": array(keys),
         "priorities": array(priorities),
         "client_message_ids": array(client_ids),

@@ -10,15 +10,26 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types
 
 from pulljobs import ids
-from pulljobs.drafts import BYTES, TEXT, Draft, Limits, NewMessage, checked
+from pulljobs.drafts import (
+    BYTES,
+    MAX_KEY_CHARS,
+    PRIORITIES,
+    TEXT,
+    Draft,
+    Limits,
+    NewMessage,
+    checked,
+)
 from pulljobs.errors import ConfigurationError, InvalidMessage, PublishError
 
 CHUNK_ROWS: Final = 5_000
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+NO_HEADERS: Final[dict[str, str]] = {}
 COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
     "payload": (types.BinaryType, types.StringType),
     "key": (types.StringType,),
@@ -59,7 +70,8 @@ class Chunk:
 
     @property
     def is_full(self) -> bool:
-        return self.rows >= CHUNK_ROWS or self.size >= CHUNK_BYTES
+        many = len(self.messages) >= CHUNK_ROWS or len(self.rejects) >= CHUNK_ROWS
+        return many or self.size >= CHUNK_BYTES
 
     def checksum(self) -> int:
         """The same for the same rows in any order, over as many chunks as they come in."""
@@ -100,8 +112,15 @@ def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]
     """All rows, good and bad, in their order; none of the chunks is empty."""
     chunk = Chunk()
     for batch in batches:
-        for row in _rows(batch):
-            _add(chunk, row, limits)
+        rows = _Rows(batch)
+        messages, originals = rows.plain(), rows.columns["original_job"]
+        for number, plain in enumerate(_plain(batch, limits)):
+            if plain:
+                chunk.messages.append(messages[number])
+                chunk.originals.append(originals[number])
+            else:
+                _add(chunk, rows.row(number), limits)
+            chunk.size += len(rows.payloads[number] or b"")
             if chunk.is_full:
                 yield chunk
                 chunk = Chunk()
@@ -125,30 +144,64 @@ class _Row(NamedTuple):
     original_job: Any
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    payload = columns.pop("payload")
-    text = not pa.types.is_binary(payload.type) and not pa.types.is_large_binary(payload.type)
-    values: list[Iterable[Any]] = [
-        _values(columns[name]) if name in columns else repeat(None)
-        for name in COLUMNS
-        if name != "payload"
-    ]
-    return map(_Row, _payloads(payload), repeat(text), *values)
+class _Rows:
+    """A batch as Python has it; text is stored as the bytes it has."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        payload = batch.column("payload")
+        self._text = _is_text(payload.type)
+        self._content_type = TEXT if self._text else BYTES
+        self.payloads: list[bytes | None] = payload.cast(pa.large_binary()).to_pylist()
+        self.columns = {
+            name: _values(batch.column(name)) if name in batch.schema.names else [None] * len(batch)
+            for name in COLUMNS
+            if name != "payload"
+        }
+
+    def plain(self) -> list[NewMessage]:
+        """What the rows would be whose other columns are empty."""
+        priorities = [priority or 0 for priority in self.columns["priority"]]
+        others = repeat(self._content_type), repeat(NO_HEADERS), self.columns["key"]
+        made = map(NewMessage, self.payloads, *others, priorities, self.columns["message_id"])
+        return list(made)
+
+    def row(self, number: int) -> _Row:
+        values = (column[number] for column in self.columns.values())
+        return _Row(self.payloads[number], self._text, *values)
 
 
-def _payloads(column: pa.Array) -> Iterable[Any]:
-    """As bytes; text is stored as the bytes it has."""
-    values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
-    return values
+def _plain(batch: pa.RecordBatch, limits: Limits) -> list[bool]:
+    """Of each row, whether `checked` would surely take it; by columns, for rows are many."""
+    payload = batch.column("payload").cast(pa.large_binary())
+    plain = pc.less_equal(pc.binary_length(payload), limits.MAX_PAYLOAD_BYTES)
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in ("key", "message_id"):
+            long = pc.utf8_length(column)
+            fits = pc.and_(pc.greater(long, 0), pc.less_equal(long, MAX_KEY_CHARS))
+            fits = pc.and_not(fits, pc.match_substring(column, "\x00"))
+        elif name == "priority":
+            low, high = PRIORITIES[0], PRIORITIES[-1]
+            fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
+        elif name == "payload" or (name == "original_job" and not _is_text(column.type)):
+            continue
+        else:
+            fits = pc.is_null(column)
+        plain = pc.and_(plain, pc.or_(pc.is_null(column), pc.fill_null(fits, False)))
+    flags: list[bool] = pc.fill_null(plain, False).to_pylist()
+    return flags
 
 
-def _values(column: pa.Array) -> Iterable[Any]:
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _values(column: pa.Array) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
-        return values
     except (ValueError, OverflowError):  # of one value, or several
         return [_value(one) for one in column]
+    return values
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -166,7 +219,6 @@ def _add(chunk: Chunk, row: _Row, limits: Limits) -> None:
     else:
         chunk.messages.append(message)
         chunk.originals.append(original)
-    chunk.size += len(row.payload or b"")
 
 
 def _message(row: _Row, limits: Limits) -> NewMessage:

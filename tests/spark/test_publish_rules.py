@@ -239,3 +239,15 @@ def test_many_chunks_of_rows_keep_their_order(monkeypatch: pytest.MonkeyPatch) -
     found = [bytes(row.payload) for row in Message.objects.order_by("id")]
     assert found == [row["payload"] for row in sent]
     assert SCHEMA.names[0] == "payload"
+
+
+@pytest.mark.parametrize("row", [*GOOD, *BAD.values()], ids=repr)
+def test_rows_that_pass_at_a_glance_are_those_that_pass_the_check(row: dict[str, Any]) -> None:
+    """Plain rows skip the check for its cost: it would have made the same of them."""
+    read, limits = batch(row), Bounds()
+    [plain] = rows._plain(read, limits)
+    if plain:
+        made = rows._message(rows._Rows(read).row(0), limits)
+        assert rows._Rows(read).plain() == [made]
+    edge = batch({"key": "k" * 255, "priority": -32_768, "message_id": "ü" * 255})
+    assert rows._plain(edge, limits) == [True]

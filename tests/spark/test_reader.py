@@ -22,7 +22,7 @@ JOBS = 30
 
 @pytest.fixture
 def consumer() -> Any:
-    consumer = ConsumerFactory.create(exclusive_keys=True)
+    consumer = ConsumerFactory.create(max_queued_per_key=1000)
     drafts = [Draft(payload=f"{n}", key=f"k{n % 3}", priority=n % 2) for n in range(JOBS)]
     publish_many(consumer.channel.name, drafts)
     for state in ("DELIVERED", "DEAD"):
