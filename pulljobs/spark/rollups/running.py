@@ -15,6 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Final
 
 from django.db import connections, transaction
+from django.db.models import Max
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
@@ -102,11 +103,11 @@ class _Run:
 
     @classmethod
     def prepared(cls, using: str, where: str, anew: bool) -> "_Run":
+        exported = LakeRun.objects.using(using).filter(location=where, done_at__isnull=False)
+        until = exported.aggregate(until=Max("opened_at"))["until"]
         last = RollupRun.objects.using(using).first()
         before = last if last and last.location == where and not anew else None
         archive, messages = (Snapshot.of(Table(where, name)) for name in ("archive", "messages"))
-        exported = LakeRun.objects.using(using).filter(pk=archive.last_run).first()
-        until = exported.opened_at if exported else None
         return cls(using, where, before, last.pk if last else None, archive, messages, until)
 
     @property
@@ -163,8 +164,10 @@ class _Run:
 
     def _touched(self, spark: "SparkSession") -> set[datetime]:
         if self.before is None:
-            files = [*self.archive.files, *self.messages.files]
-            return hours.all_of({file.day for file in files})
+            archive, messages = self.archive, self.messages
+            return hours.between(archive.ranges(archive.files, "settled_at")) | hours.between(
+                messages.ranges(messages.files, "published_at")
+            )
         settled = self.archive.since(self.before.archive_run)
         published = self.messages.since(self.before.messages_run)
         return hours.touched(spark, self.archive, settled, "settled_at") | hours.touched(
@@ -175,8 +178,10 @@ class _Run:
         """More than the rows of these hours: the files of their days."""
         spans = hours.spans(touched)
         settled = self.archive.during(spans)
-        oldest = self.archive.oldest(settled, "created_at")
-        deaths = [file for file in self.archive.files if oldest and file.day >= oldest.date()]
+        created = [first for first, _last in self.archive.ranges(settled, "created_at")]
+        deaths = [
+            file for file in self.archive.files if created and file.day >= min(created).date()
+        ]
         return Sources(
             self.archive.frame(spark, settled),
             self.archive.frame(spark, deaths),
@@ -191,11 +196,13 @@ class _Run:
         counted: set[datetime],
     ) -> Rows:
         """What earlier runs counted of these days or months, and this one does not."""
-        since, until = min(wholes), max(wholes) + LONGEST[period]
         return {
             key: counts
-            for key, counts in storing.load(self.using, period, since, until).items()
-            if key.starts_at not in counted and whole(key.starts_at) in wholes
+            for since in wholes
+            for key, counts in storing.load(
+                self.using, period, since, since + LONGEST[period]
+            ).items()
+            if key.starts_at not in counted and whole(key.starts_at) == since
         }
 
 
