@@ -9,9 +9,9 @@ from pulljobs.storage.statements import run
 
 SPANS: Final = 6
 """In which a slice is read, so that what is read is from all over it."""
-CAP: Final = 150
+CAP: Final = 300
 """Settlements that are read of a span; if there are more, how many is estimated."""
-TIMED: Final = 50
+TIMED: Final = 30
 """Settlements of a span of which the times are looked at."""
 
 Quantiles = tuple[float, float, float]

@@ -13,10 +13,10 @@ from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, police, viol
 DASHBOARD = "pulljobs/dashboard/"
 CHARTS = 5
 LOOKS = {
-    "dashboard-wide-light": (WIDE, "light"),
-    "dashboard-wide-dark": (WIDE, "dark"),
-    "dashboard-phone-light": (NARROW, "light"),
-    "dashboard-phone-dark": (NARROW, "dark"),
+    "dashboard-light-wide": (WIDE, "light"),
+    "dashboard-dark-wide": (WIDE, "dark"),
+    "dashboard-light-narrow": (NARROW, "light"),
+    "dashboard-dark-narrow": (NARROW, "dark"),
 }
 
 
