@@ -55,6 +55,12 @@ MESSAGES: Final = pa.schema(
 )
 
 TABLES: Final = {"archive": ARCHIVE, "messages": MESSAGES}
+FEW_VALUES: Final = [
+    "consumer_id", "channel", "consumer", "state", "reason", "retry_count", "deliveries", "node_id",
+    "settled_xid", "channel_id", "producer_id", "priority", "content_type", "headers",
+    "published_xid",
+]  # fmt: skip
+"""Columns that Parquet writes as places in a dictionary; for the others it would look in vain."""
 NAMED: Final = {
     "archive": ("consumer_id", ("channel", "consumer")),
     "messages": ("channel_id", ("channel",)),

@@ -11,7 +11,7 @@ from pyarrow import fs
 from pyarrow.parquet import ParquetWriter
 
 from pulljobs.ids import EPOCH, SEQUENCE_BITS
-from pyspark_pulljobs.schemas import NAMED, TABLES
+from pyspark_pulljobs.schemas import FEW_VALUES, NAMED, TABLES
 from pyspark_pulljobs.selecting import batches
 
 DAY_MILLISECONDS: Final = 86_400_000
@@ -114,6 +114,7 @@ class _Days:
             TABLES[self._piece.table],
             filesystem=self._filesystem,
             compression="zstd",
+            use_dictionary=FEW_VALUES,
         )
         self._seen[day] = (path, 0, 2**63 - 1, 0)
 

@@ -30,7 +30,9 @@ class Sample(NamedTuple):
 
     def cuts(self, tasks: int) -> list[int]:
         """Bounds of slices, the ends included, for so many tasks at once."""
-        count = max(-(-self.rows // ROWS), min(tasks, self.rows // FEWEST), 1)
+        count = max(min(tasks, self.rows // FEWEST), 1)
+        if self.rows > count * ROWS:
+            count *= -(-self.rows // (count * ROWS))  # as many for each task
         inner = {self.ids[len(self.ids) * number // count] for number in range(1, count)}
         return [0, *sorted(inner - {0}), LAST_ID]
 

@@ -324,6 +324,7 @@ def test_slices_hold_every_id_once() -> None:
     assert (cuts[0], cuts[-1]) == (0, slices.LAST_ID)
     assert slices.Sample([], 0).cuts(4) == [0, slices.LAST_ID]
     assert len(slices.Sample(ids, 60_000).cuts(4)) - 1 == 2
+    assert len(slices.Sample(ids, 1_100_000).cuts(4)) - 1 == 8  # none of the four idles
 
 
 def test_tasks_of_spark_write_the_same(
