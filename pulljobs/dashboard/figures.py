@@ -47,6 +47,14 @@ def duration(seconds: float | None) -> str:
     return "1 min"
 
 
+def coarse(seconds: float) -> str:
+    """In the largest unit alone: for what need not be known better."""
+    for least, unit, _smaller, _size in _UNITS:
+        if seconds >= least:
+            return f"{seconds // least:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
 def size(count: float) -> str:
     for unit in _BYTES:
         if count < 999.5 or unit == _BYTES[-1]:

@@ -59,7 +59,7 @@ class Table:
         at = self.health.vacuumed_at
         if at is None:
             return _("not yet")
-        return _("%s ago") % figures.duration(max(1.0, (self.now - at).total_seconds()))
+        return _("%s ago") % figures.coarse((self.now - at).total_seconds())
 
 
 @dataclass(frozen=True)

@@ -85,11 +85,11 @@ class Worker:
 
     @property
     def up(self) -> str:
-        return figures.duration(max(1.0, (self.now - self.node.started_at).total_seconds()))
+        return figures.coarse((self.now - self.node.started_at).total_seconds())
 
     @property
     def heard(self) -> str:
-        return figures.duration(max(0.0, round(self.silence.total_seconds(), 0)))
+        return figures.coarse(self.silence.total_seconds())
 
     @property
     def done(self) -> str | None:

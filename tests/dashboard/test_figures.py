@@ -31,6 +31,13 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.9, "60 s"), (61, "1 min"), (7199, "1 h"), (9e5, "10 d")]
+)
+def test_ages(seconds: float, text: str) -> None:
+    assert figures.coarse(seconds) == text
+
+
+@pytest.mark.parametrize(
     ("count", "text"),
     [
         (0, "0"),
