@@ -1,9 +1,9 @@
 """Publishing all or nothing: tasks stage their rows, one transaction publishes them."""
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID, uuid4
 
 import psycopg
@@ -47,8 +47,9 @@ class AtomicWriter(DataSourceArrowWriter):
             return stage(session, self._request, self._publish, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with opened(self._request.dsn) as session:
-            commit(session, self._request, self._address, messages)
+        if not self._publish.done:
+            with opened(self._request.dsn) as session:
+                commit(session, self._request, self._address, self._publish.id, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with opened(self._request.dsn) as session:
@@ -81,19 +82,18 @@ def commit(
     session: Session,
     request: Request,
     address: Address,
+    publish_id: int,
     messages: Sequence[WriterCommitMessage | None],
+    batch: Batch | None = None,
 ) -> None:
     """Publish what the tasks brought, once; then forget it."""
-    brought = [message for message in messages if isinstance(message, Brought)]
-    if not brought or brought[0].publish.done:
-        return
-    publish, batch = brought[0].publish, brought[0].batch
+    brought = (message for message in messages if isinstance(message, Brought))
     writers = [one.writer for one in brought if one.writer is not None]
-    ledger.hold(session, publish.id)
-    store = _retrying(lambda: _publish(session, request, address, publish.id, batch, writers))
+    ledger.hold(session, publish_id)
+    store = _retrying(lambda: _publish(session, request, address, publish_id, batch, writers))
     if store is not None:
         store.tell()
-    staging.drop(session, publish.id)
+    staging.drop(session, publish_id)
 
 
 def abort(session: Session, publish_id: int) -> None:
@@ -135,10 +135,10 @@ def _stop_at_bad_rows(session: Session, publish_id: int, staged: Sequence[stagin
     bad.stop("nothing was published")
 
 
-def _retrying(work: Any) -> Store | None:
+def _retrying(work: Callable[[], Store | None]) -> Store | None:
     for attempt in range(1, ATTEMPTS):
         try:
-            return work()  # type: ignore[no-any-return]
+            return work()
         except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
             logger.info("Attempt %d to publish lost a conflict over locks; again.", attempt)
-    return work()  # type: ignore[no-any-return]
+    return work()

@@ -52,9 +52,13 @@ class SinkWriter(DataSourceStreamArrowWriter):
             return atomic.stage(session, self._request, publish, iterator, batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        brought = next((one for one in messages if isinstance(one, Brought)), None)
+        if brought is None or brought.publish.done:
+            return
         with opened(self._request.dsn) as session:
             address = requests.address(session, self._request)
-            atomic.commit(session, self._request, address, messages)
+            publish = brought.publish.id
+            atomic.commit(session, self._request, address, publish, messages, brought.batch)
             staging.clean(session)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

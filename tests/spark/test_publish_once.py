@@ -212,3 +212,12 @@ def test_staged_rows_are_not_logged() -> None:
     [(persistence,)] = query("SELECT relpersistence FROM pg_class WHERE relname = %s", tables())
     assert persistence == "u"
     writer.abort([])
+
+
+@modes
+def test_nothing_to_publish_is_done_too(mode: str) -> None:
+    consumer = ConsumerFactory.create()
+    bulk.publish(consumer.channel, mode=mode)
+    bulk.publish(consumer.channel, [], mode=mode)
+    assert list(BulkPublish.objects.values_list("state", "rows")) == [("done", 0)] * 2
+    assert tables() == []

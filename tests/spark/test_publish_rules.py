@@ -29,7 +29,8 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 STORED = """
 SELECT message.payload, message.content_type, message.headers::text, message.key,
     message.priority, client_message_id, job.priority, job.key, state, retry_count, deliveries,
-    greatest(round(extract(epoch FROM available_at - published_at)), 0) AS due
+    CASE WHEN available_at > '2099-01-01' THEN available_at::text
+        ELSE (available_at - published_at)::text END AS due
 FROM pulljobs_message AS message JOIN pulljobs_job AS job ON message_id = message.id
 WHERE message.channel_id = %s ORDER BY job.id
 """
