@@ -197,4 +197,6 @@ def _chosen(source: Source, schema: StructType) -> pa.Schema:
             )
     if not schema.fields:
         raise ConfigurationError("Name a column to read at least: to count, read the id.")
-    return pa.schema([source.columns.field(name) for name in schema.names])
+    return pa.schema(
+        [source.columns.field(one.name).with_nullable(one.nullable) for one in schema.fields]
+    )
