@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from benchmarks.database import query
+from benchmarks.database import CONSUMER, EMPTIED, query
 from pulljobs.models import Channel, Consumer
 
 CONSUMERS: Final = 8
@@ -58,6 +58,12 @@ FROM
     LATERAL (SELECT settled_at - interval '3 seconds' * random() AS claimed_at) AS claimed,
     LATERAL (SELECT claimed_at - interval '5 seconds' * random() AS created_at) AS created
 """
+
+
+def forget() -> None:
+    """Leave one consumer, with nothing to do."""
+    Consumer.objects.exclude(name=CONSUMER).delete()
+    query(f"TRUNCATE {EMPTIED}, pulljobs_message")
 
 
 def settle(rows: int) -> int:

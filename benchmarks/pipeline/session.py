@@ -106,6 +106,7 @@ def _jobs(
     table: Table,
     figures: dict[str, Any],
 ) -> None:
+    history.forget()
     if "publish" in options.parts:
         published = publishing.measure(spark, rows, options.rounds, folder / "rows")
         _tell(table, rows, "raw COPY into staging", rows, published.copy)
