@@ -11,17 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
 from django.db import connections
-from pyarrow import fs
 
 from pulljobs import telemetry
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.models import Channel, Consumer, LakeRun
-from pulljobs.spark import progress, session, slices, tables
+from pulljobs.spark import files, progress, session, slices, tables
 from pulljobs.spark.tables import Table
 from pulljobs.storage import lake
 from pulljobs.storage.lake import Owner
@@ -33,7 +31,6 @@ from pyspark_pulljobs.writing import File, Names, Order
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TEMPORARY: Final = "_tmp-run"
 Sessions = Callable[[], AbstractContextManager["SparkSession"]]
 
 
@@ -163,14 +160,14 @@ class _Run:
         known = [table for table in map(self._table, TABLES) if table.last_run() >= made.pk]
         left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]
         if was_cut_off:
-            _clean(self.where, left, made.pk)
-        files = self._written(made, _names_of(left))
+            files.clean(self.where, left, made.pk)
+        wrote = self._written(made, _names_of(left))
         for table in left:
-            self._publish(table, made.pk, [file for file in files if file.table == table.name])
-        rows, size = _sums(files, known, made.pk)
+            self._publish(table, made.pk, [file for file in wrote if file.table == table.name])
+        rows, size = files.sums(wrote, known, made.pk)
         self.owner.check()
         lake.end(self.using, made, rows, size)
-        remove_temporary(self.where)
+        files.remove_temporary(self.where)
         made.refresh_from_db(using=self.using)
         telemetry.emit(telemetry.LakeExported(rows, size))
         return made
@@ -184,22 +181,22 @@ class _Run:
             return []
         with ThreadPoolExecutor(1) as aside:
             expected = aside.submit(_counted, self.using, made)
-            files = self._write(made, names)
+            wrote = self._write(made, names)
         for name in names:
-            wrote = sum(file.rows for file in files if file.table == name)
-            if wrote != expected.result()[name]:
+            rows, there = sum(file.rows for file in wrote if file.table == name), expected.result()
+            if rows != there[name]:
                 raise LakeError(
-                    f"Run {made.pk} wrote {wrote:,} rows of {name}, PostgreSQL has "
-                    f"{expected.result()[name]:,}: nothing was published, run it again."
+                    f"Run {made.pk} wrote {rows:,} rows of {name}, PostgreSQL has "
+                    f"{there[name]:,}: nothing was published, run it again."
                 )
-        return files
+        return wrote
 
     def _write(self, made: LakeRun, names: Sequence[str]) -> list[File]:
         """By this process, where there are few rows, else by Spark's tasks."""
         samples = slices.sampled(self.using, made)
         rows = sum(samples[name].rows for name in names)
-        folder = f"{TEMPORARY}{made.pk}-{uuid4().hex[:8]}"
-        order = Order(session.dsn(), self.reader, self.where, folder, _registry(self.using))
+        folder, names_of = files.temporary(made.pk), _registry(self.using)
+        order = Order(session.dsn(), self.reader, self.where, folder, names_of)
         plan = partial(slices.planned, self.using, made, samples, names)
         if rows <= slices.FEWEST and not self.always_spark:
             return list(writing.write(order, plan(1)))
@@ -208,11 +205,11 @@ class _Run:
             tasks = spark.sparkContext.parallelize(planned, len(planned))
             return tasks.mapPartitions(partial(writing.write, order)).collect()
 
-    def _publish(self, table: Table, run: int, files: Sequence[File]) -> None:
-        if files:
-            names = _moved(table, self.where, files, run)
+    def _publish(self, table: Table, run: int, wrote: Sequence[File]) -> None:
+        if wrote:
+            names = files.moved(table, self.where, wrote, run)
             self.owner.check()
-            table.commit(run, files, names)
+            table.commit(run, wrote, names)
 
 
 def _counted(using: str, made: LakeRun) -> dict[str, int]:
@@ -222,57 +219,11 @@ def _counted(using: str, made: LakeRun) -> dict[str, int]:
         connections.close_all()  # this thread's
 
 
-def _moved(table: Table, where: str, files: Sequence[File], run: int) -> dict[str, str]:
-    """Where the files went, by where they were: from now on plain readers of Parquet see them."""
-    filesystem, root = writing.place(where)
-    moved = {}
-    for number, file in enumerate(sorted(files, key=lambda file: (file.day, file.slice))):
-        folder = f"day={file.day.isoformat()}"
-        # A name of its own, for one that was cut off may still be moving.
-        moved[file.path] = f"{folder}/{_prefix(run)}{uuid4().hex[:8]}-{number:04}.parquet"
-        filesystem.create_dir(f"{root}/{table.name}/{folder}", recursive=True)
-        filesystem.move(f"{root}/{file.path}", f"{root}/{table.name}/{moved[file.path]}")
-    return moved
-
-
-def _prefix(run: int) -> str:
-    return f"run{run}-"
-
-
-def _clean(where: str, unknown: Iterable[Table], run: int) -> None:
-    """Remove what a run left behind that the log does not know."""
-    remove_temporary(where)
-    filesystem, root = writing.place(where)
-    for table in unknown:
-        selector = fs.FileSelector(f"{root}/{table.name}", recursive=True, allow_not_found=True)
-        for found in filesystem.get_file_info(selector):
-            if found.base_name.startswith(_prefix(run)):
-                filesystem.delete_file(found.path)
-
-
-def remove_temporary(where: str) -> None:
-    filesystem, root = writing.place(where)
-    for found in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True)):
-        if found.base_name.startswith(TEMPORARY):
-            filesystem.delete_dir(found.path)
-
-
 def give_up(using: str, where: str, cut_off: LakeRun) -> None:
     """Forget a run; what the log has of it stays in the lake."""
     unknown = [Table(where, name) for name in TABLES]
-    _clean(where, [one for one in unknown if one.last_run() < cut_off.pk], cut_off.pk)
+    files.clean(where, [one for one in unknown if one.last_run() < cut_off.pk], cut_off.pk)
     cut_off.delete(using=using)
-
-
-def _sums(files: Sequence[File], known: Iterable[Table], run: int) -> tuple[dict[str, int], int]:
-    """Rows by table, and bytes: of files just written, and of those that the log knew already."""
-    rows = {name: sum(f.rows for f in files if f.table == name) for name in TABLES}
-    size = sum(file.bytes for file in files)
-    for table in known:
-        held = [one for one in table.held() if f"/{_prefix(run)}" in one.path]
-        rows[table.name] = sum(one.rows for one in held)
-        size += sum(one.bytes for one in held)
-    return rows, size
 
 
 def _names_of(some: Iterable[Table]) -> list[str]:

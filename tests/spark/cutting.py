@@ -19,6 +19,7 @@ django.setup()
 
 from example_project.state import BASE_DIR  # noqa: E402  after the setup
 from pulljobs.spark import exporting, session, tables  # noqa: E402
+from pulljobs.spark import files as runs  # noqa: E402
 from pulljobs.storage import lake  # noqa: E402
 from pyspark_pulljobs import writing  # noqa: E402
 
@@ -27,8 +28,8 @@ STEPS: Final[dict[str, tuple[str, Place]]] = {
     "before the run row": ("before", (lake, "begin")),
     "after the run row": ("after", (lake, "begin")),
     "in the write": ("before", (writing._Days, "close")),
-    "before the rename": ("before", (exporting, "_moved")),
-    "after the rename": ("after", (exporting, "_moved")),
+    "before the rename": ("before", (runs, "moved")),
+    "after the rename": ("after", (runs, "moved")),
     "before the commit": ("before", (tables.Table, "commit")),
     "after the commit": ("after", (tables.Table, "commit")),
     "before the ledger": ("before", (lake, "end")),
@@ -63,7 +64,7 @@ def prepare(step: str) -> None:
 
 def die_once_there_are_files(root: Path) -> None:
     """For tasks of Spark's, which other processes run."""
-    while not any(root.glob(f"{exporting.TEMPORARY}*/*.parquet")):
+    while not any(root.glob(f"{runs.TEMPORARY}*/*.parquet")):
         time.sleep(0.002)
     die()
 

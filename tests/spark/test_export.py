@@ -22,6 +22,7 @@ from pulljobs.models import Consumer, LakeRun
 from pulljobs.outcomes import Held
 from pulljobs.publishing import publish, publish_many
 from pulljobs.spark import exporting, session, slices, tables
+from pulljobs.spark import files as runs
 from pulljobs.spark.exporting import Choice
 from pulljobs.states import State
 from pulljobs.storage import jobs, lake
@@ -226,14 +227,14 @@ def test_one_who_lost_the_lock_publishes_nothing(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled(ConsumerFactory.create())
-    moved = exporting._moved
+    moved = runs.moved
 
     def cut(*args: object) -> object:
         query("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
         return moved(*args)  # type: ignore[arg-type]  # its own
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporting, "_moved", cut)
+        patch.setattr(runs, "moved", cut)
         with pytest.raises(CommandError, match="connection that keeps others from the lake"):
             run("export")
     assert files(place, "archive") == []
