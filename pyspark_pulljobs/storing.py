@@ -94,7 +94,7 @@ class Store:
         self, text: str, params: Mapping[str, Any], ones: Ones, originals: Sequence[int | None]
     ) -> None:
         with psycopg.Cursor(self._session.connection) as cursor:
-            cursor.execute(text.encode(), params, prepare=True, binary=True)
+            cursor.execute(text.encode(), params, binary=True)
             first = cursor.fetchone()
             if first is None:
                 raise UnknownChannel(str(self._common["channel"]))
