@@ -39,7 +39,7 @@ class Broker:
     room: Room
     share: Share
     hand_out: Callable[[list[Any]], None]
-    make: Callable[[Job, "Broker"], Held]
+    message_of: Callable[[Job, Any], Held]
     requeue: Delay | None
     flush_seconds: float
     counts: Counter[str]
@@ -50,6 +50,8 @@ class Broker:
     """Those of them of which nothing was said yet."""
     handed: set[Held] = field(default_factory=set)
     """Those of the open that a handler has, or had and detached."""
+    desk: Any = None
+    """Where its messages say how they end."""
     _said: "deque[tuple[Held, Word]]" = field(default_factory=deque)
     _outbox: "deque[tuple[Held, Word]]" = field(default_factory=deque)
     _noticed: bool = False
@@ -199,13 +201,14 @@ class Broker:
 
     def _receive(self, pulled: Pulled) -> None:
         ticket = self.room.received(self.share, len(pulled.jobs))
-        messages = [self.make(job, self) for job in pulled.jobs]
+        messages = [self.message_of(job, self.desk) for job in pulled.jobs]
         for message in messages:
             message.ticket = ticket
         self.held.update(messages)
         self.open.update(messages)
         self.counts["received"] += len(messages)
-        self.hand_out(messages)
+        # Not at once: the next pull is on its way before handlers take their time.
+        self.loop.call_soon(self.hand_out, messages)
 
     async def _recall(self, request_id: str) -> None:
         """What an interrupted pull was given goes back as if never taken.

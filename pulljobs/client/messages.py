@@ -36,7 +36,7 @@ class Received(Generic[Done, Left]):
     """`ack`, `nack` and `reject` end it: the first of them counts, others are ignored."""
 
     def __init__(self, job: Job, desk: Desk[Done, Left]) -> None:
-        self._desk = desk
+        self.desk = desk
         self.job = job
         self.deadline = job.deadline
         """When the lease ends, on the monotonic clock."""
@@ -103,7 +103,7 @@ class Received(Generic[Done, Left]):
     def nack(self, delay: float | None = None, reason: str = "") -> Done:
         """Again after so many seconds (an hour at the most), or after the requeue delay."""
         if delay is None:
-            delay = self._desk.requeue_delay(self.attempts)
+            delay = self.desk.requeue_delay(self.attempts)
         return self.say(Outcome.RETRY, delay, reason)
 
     def reject(self, reason: str) -> Done:
@@ -116,7 +116,7 @@ class Received(Generic[Done, Left]):
 
     def in_progress(self, seconds: float | None = None) -> Left:
         """A new lease from now, of the consumer's length or as asked; how long it goes on."""
-        return self._desk.renew(self, seconds)
+        return self.desk.renew(self, seconds)
 
     def detach(self) -> None:
         """In a handler of a `Consumer`: what it returns shall not end the message; say so later."""
@@ -126,9 +126,9 @@ class Received(Generic[Done, Left]):
         """What `ack` and the others do."""
         with _once:
             if self.settled:
-                return self._desk.done()
+                return self.desk.done()
             self.settled = True
-        return self._desk.settle(self, Word(self.job, outcome, delay, reason))
+        return self.desk.settle(self, Word(self.job, outcome, delay, reason))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of message {self.message_id}>"

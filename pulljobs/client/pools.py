@@ -122,3 +122,4 @@ class TaskPool:
             finally:
                 del self._running[number]
                 self._end(message, verdict)
+            await asyncio.sleep(0)  # Handlers that never wait are not to hold up the requests.

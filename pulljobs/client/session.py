@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pulljobs.circuit import Circuit
 from pulljobs.client import log
-from pulljobs.client.bodies import Job, Outcome, Word
+from pulljobs.client.bodies import Outcome, Word
 from pulljobs.client.broker import Broker
 from pulljobs.client.connecting import Connection, Subscription
 from pulljobs.client.discovery import Discovery
@@ -115,11 +115,13 @@ class Session:
             self.room,
             share,
             self._pool.put,
-            AsyncReceived if terms.handling.is_async else ThreadReceived,
+            AsyncMessage if terms.handling.is_async else Message,
             terms.requeue_delay,
             terms.flush_interval,
             self._counts,
         )
+        is_async = terms.handling.is_async
+        broker.desk = AwaitedDesk(broker) if is_async else ThreadDesk(broker)
         self._start(broker.pull_forever())
         self._start(broker.flush_forever())
         self._start(self._look_after(broker))
@@ -218,34 +220,25 @@ class ThreadDesk(Desk):
 
 
 class AwaitedDesk(Desk):
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self._done: asyncio.Future[None] = broker.loop.create_future()
+        self._done.set_result(None)
+
     def settle(self, message: Any, word: Word) -> "asyncio.Future[None]":
         self.broker.settle(message, word)
-        return self.done()
+        return self._done
 
     async def renew(self, message: Any, seconds: float | None) -> float:
         return await self.broker.renew(message, seconds)
 
     def done(self) -> "asyncio.Future[None]":
-        done: asyncio.Future[None] = self.broker.loop.create_future()
-        done.set_result(None)
-        return done
-
-
-class ThreadReceived(Message):
-    def __init__(self, job: Job, broker: Broker) -> None:
-        super().__init__(job, ThreadDesk(broker))
-        self.broker = broker
-
-
-class AsyncReceived(AsyncMessage):
-    def __init__(self, job: Job, broker: Broker) -> None:
-        super().__init__(job, AwaitedDesk(broker))
-        self.broker = broker
+        return self._done
 
 
 def _begin(message: Any) -> bool:
-    return bool(message.broker.begin(message))
+    return bool(message.desk.broker.begin(message))
 
 
 def _end(message: Any, verdict: Verdict | None) -> None:
-    message.broker.end(message, verdict)
+    message.desk.broker.end(message, verdict)

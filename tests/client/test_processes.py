@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from example_project.state import BASE_DIR
+from pulljobs.client import Consumer
 from pulljobs.client.commands import main
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.publishing import publish_many
-from tests.client.names import ENVIRONMENT
+from tests.client.names import ENVIRONMENT, SUBSCRIPTION
 from tests.client.worlds import Live
 from tests.sessions import PATIENCE_SECONDS, wait_until
 
@@ -57,6 +59,19 @@ def assert_nothing_leaked(published: int) -> None:
     """What was not done waits as if never touched."""
     left = Counter(Job.objects.values_list("state", "deliveries"))
     assert left == Counter({("QUEUED", 0): published - delivered()})
+
+
+def test_a_broker_is_found_by_lookup(live: Live) -> None:
+    """The example project tells where it is served; its answers come compressed."""
+    publish_many("orders", [b"x"])
+    asked = {"X-Broker-Channel-Token": SUBSCRIPTION.channel_token}
+    answer = httpx.get(f"{live.base_url}/openapi.json", headers=asked)
+    assert answer.headers["Content-Encoding"] == "gzip"
+    consumer = Consumer(
+        lambda message: consumer.stop(), lookup_urls=[live.base_url], subscription=SUBSCRIPTION
+    )
+    consumer.run()
+    assert delivered() == 1
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
