@@ -41,8 +41,8 @@ class Standing:
     now: datetime
     waiting: int
     """Pulls that wait for jobs of it."""
-    workers: Sequence[Worker]
-    """Those that say they serve it."""
+    workers: Sequence[Worker] | None
+    """Those that say they serve it; None: it is not known."""
     estimate: int | None = None
     """Of what is queued, where it is too much to be counted."""
 
@@ -62,7 +62,7 @@ class Standing:
 
     @property
     def is_served(self) -> bool:
-        return bool(self.workers or self.waiting or self.backlog.in_flight)
+        return self.workers is None or bool(self.workers or self.waiting or self.backlog.in_flight)
 
     @property
     def is_left_alone(self) -> bool:
@@ -167,7 +167,7 @@ class Row:
         return bars.sparkline(self.trend)
 
 
-def standings(now: datetime, workers: Sequence[Worker]) -> tuple[list[Standing], int]:
+def standings(now: datetime, workers: Sequence[Worker] | None) -> tuple[list[Standing], int]:
     """Of the first ones by name, and how many there are."""
     using = settings().DATABASE
     known = counts.consumers(using)
@@ -180,7 +180,7 @@ def standings(now: datetime, workers: Sequence[Worker]) -> tuple[list[Standing],
             found[consumer.pk],
             now,
             waiting.get(consumer.pk, 0),
-            [one for one in workers if one.is_alive and place_of(consumer) in one.serves],
+            None if workers is None else _serving(consumer, workers),
             _estimate(using, found[consumer.pk]),
         )
         for consumer in shown
@@ -202,6 +202,10 @@ def rows(
         )
         for one in standing
     ]
+
+
+def _serving(consumer: Consumer, workers: Sequence[Worker]) -> list[Worker]:
+    return [one for one in workers if one.is_alive and place_of(consumer) in one.serves]
 
 
 def place_of(consumer: Consumer) -> str:
@@ -227,7 +231,7 @@ def _badges(standing: Standing) -> list[Badge]:
         badges.append(Badge("plain", _("push")))
     if until := standing.paused_until:
         badges.append(Badge("warn", _("paused until %s") % figures.moment(until)))
-    for worker in standing.workers:
+    for worker in standing.workers or ():
         if circuit := worker.circuits.get(standing.place):
             text = _("held back, level %s") % circuit["level"]
             badges.append(Badge("warn", text))

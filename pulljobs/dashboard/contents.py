@@ -27,7 +27,7 @@ from pulljobs.dashboard.failures import Failures
 from pulljobs.dashboard.history import History
 from pulljobs.dashboard.links import Links
 from pulljobs.dashboard.ranges import Range
-from pulljobs.dashboard.reading import Reading, impatient
+from pulljobs.dashboard.reading import Part, Reading, impatient
 from pulljobs.dashboard.tiles import Tile
 from pulljobs.dashboard.upkeep import Partitions, Snapshot, Table
 from pulljobs.dashboard.workers import Card, Worker
@@ -69,7 +69,7 @@ class Contents:
     consumer: Consumer | None
     """Whose history is drawn; None: that of all."""
     links: Links
-    missed: Sequence[str]
+    missed: Sequence[Part]
     """Parts that were not read in time."""
 
     @property
@@ -104,13 +104,22 @@ class Contents:
 
     @property
     def tiles(self) -> list[Tile]:
-        return [
+        """Those of which all was read."""
+        told = [
             *tiles.now(self.now.standings, self.now.workers, self.links),
-            *tiles.of_late(self.lately, self.history, self.range),
+            tiles.throughput(self.lately),
+            tiles.failed(self.history, self.range),
         ]
+        return [tile.untold() if tile.part in self.missed else tile for tile in told]
+
+    @property
+    def missed_names(self) -> str:
+        return ", ".join(str(part.label) for part in self.missed)
 
     @property
     def coverage(self) -> list[str]:
+        if Part.HISTORY in self.missed:
+            return [_("The database did not tell in time.")]
         return coverage.told(self.history, self.range)
 
     @property
@@ -165,9 +174,9 @@ def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
         return Contents(
             now=now,
             lately=reading.part(
-                _("throughput"), lambda: history.of_archive(minutes, step, pk), lately
+                Part.THROUGHPUT, lambda: history.of_archive(minutes, step, pk), lately
             ),
-            history=reading.part(_("history"), lambda: history.read(chosen, now.at, pk), past),
+            history=reading.part(Part.HISTORY, lambda: history.read(chosen, now.at, pk), past),
             range=chosen,
             consumer=of,
             links=links,
@@ -177,17 +186,17 @@ def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
 
 def _now(reading: Reading, links: Links) -> Now:
     at = nodes.clock(settings().DATABASE)
-    known: list[Worker] = reading.part(_("workers"), lambda: workers.living(at), [])
+    known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.living(at), None)
     none: tuple[list[Standing], int] = ([], 0)
-    standings, count = reading.part(_("consumers"), lambda: consumers.standings(at, known), none)
+    standings, count = reading.part(Part.CONSUMERS, lambda: consumers.standings(at, known), none)
     shown = [one.consumer for one in standings]
     return Now(
         at=at,
-        workers=known,
+        workers=known or [],
         standings=standings,
         consumers=count,
-        failures=reading.part(_("dead jobs"), lambda: failures.read(shown, links), None),
-        tables=reading.part(_("tables"), lambda: upkeep.tables(at), []),
-        snapshots=reading.part(_("snapshots"), upkeep.snapshots, []),
-        partitions=reading.part(_("partitions"), lambda: upkeep.read_partitions(at), None),
+        failures=reading.part(Part.DEAD, lambda: failures.read(shown, links), None),
+        tables=reading.part(Part.TABLES, lambda: upkeep.tables(at), []),
+        snapshots=reading.part(Part.SNAPSHOTS, upkeep.snapshots, []),
+        partitions=reading.part(Part.PARTITIONS, lambda: upkeep.read_partitions(at), None),
     )

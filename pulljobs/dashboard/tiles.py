@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -11,7 +12,11 @@ from pulljobs.dashboard.consumers import Standing
 from pulljobs.dashboard.history import History
 from pulljobs.dashboard.links import Links
 from pulljobs.dashboard.ranges import Range
+from pulljobs.dashboard.reading import Part
 from pulljobs.dashboard.workers import Worker
+
+MANY: Final = 0.05
+"""The share of failures that is no everyday thing."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,12 @@ class Tile:
     tone: str = ""
     """`bad` or `good`: said by a colour beside the words."""
     address: str | None = None
+    part: Part = Part.CONSUMERS
+    """Of which it is made."""
+
+    def untold(self) -> "Tile":
+        """It is not known."""
+        return Tile(self.title, figures.NOTHING, note=_("not told in time"))
 
 
 @dataclass(frozen=True)
@@ -69,26 +80,29 @@ def now(standings: Sequence[Standing], workers: Sequence[Worker], links: Links) 
     ]
 
 
-def of_late(lately: History, history: History, chosen: Range) -> list[Tile]:
-    """`lately`: some whole minutes."""
+def throughput(lately: History) -> Tile:
+    """Of some whole minutes."""
     rate = lately.total.settled / max(1, len(lately.points))
     about = "≈ " if lately.is_estimate else ""
+    return Tile(
+        _("Throughput"),
+        f"{about}{figures.number(round(rate, 1))}",
+        _("/ min"),
+        note=_("over the last %s minutes") % len(lately.points),
+        part=Part.THROUGHPUT,
+    )
+
+
+def failed(history: History, chosen: Range) -> Tile:
     share = history.total.failed_share
-    return [
-        Tile(
-            _("Throughput"),
-            f"{about}{figures.number(round(rate, 1))}",
-            _("/ min"),
-            note=_("over the last %s minutes") % len(lately.points),
-        ),
-        Tile(
-            _("Failed"),
-            figures.NOTHING if share is None else figures.percent(share),
-            note=_("of %(count)s settled in %(range)s")
-            % {"count": figures.compact(round(history.total.settled)), "range": chosen.title},
-            tone="bad" if share and share > 0.05 else "",
-        ),
-    ]
+    return Tile(
+        _("Failed"),
+        figures.NOTHING if share is None else figures.percent(share),
+        note=_("of %(count)s settled in %(range)s")
+        % {"count": figures.compact(round(history.total.settled)), "range": chosen.title},
+        tone="bad" if share and share > MANY else "",
+        part=Part.HISTORY,
+    )
 
 
 def _sum(standings: Sequence[Standing], count: str) -> Sum:

@@ -118,7 +118,7 @@ class Partitions:
         ]
         around = Frame(
             label=_("Size of the partitions by day"),
-            times=[f"{one.day:%d %b}" for one in past],
+            times=[f"{one.day.day} {one.day:%b}" for one in past],
             tips=[_tip(one) for one in past],
             scale=linear(max((stack.total for stack in stacks), default=0)),
             unit=figures.size,

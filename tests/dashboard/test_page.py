@@ -173,6 +173,8 @@ def test_what_the_database_does_not_tell_in_time_is_left_out(
         other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")
         page = read(operator)
     assert "The database did not tell in time: workers" in words(page)
+    assert "No worker was heard of" not in page
+    assert "nobody serves it" not in page
     assert tile(page, "Ready").startswith("3 ")
 
 

@@ -13,7 +13,7 @@ from pulljobs.dashboard.charts.scales import Scale
 HEIGHT: Final = 160
 BELOW: Final = 22
 """For the words of the x axis."""
-LABELS: Final = 6
+LABELS: Final = 5
 
 
 @dataclass(frozen=True)
