@@ -230,7 +230,10 @@ def test_one_who_lost_the_lock_publishes_nothing(
     moved = runs.moved
 
     def cut(*args: object) -> object:
-        query("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        query(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
         return moved(*args)  # type: ignore[arg-type]  # its own
 
     with monkeypatch.context() as patch:
