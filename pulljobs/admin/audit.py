@@ -81,7 +81,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
     def told(self, entry: AuditEntry) -> str:
         if entry.expected is None:
             return looks.NOTHING
-        return f"{entry.expected:,} jobs" + (" or more" if entry.is_more else "")
+        return f"{entry.expected:,}" + (" or more" if entry.is_more else "")
 
     @admin.display(description=_("stands"))
     def stands(self, entry: AuditEntry) -> str:
