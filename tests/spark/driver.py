@@ -31,8 +31,9 @@ def publish(spark: SparkSession, orders: dict[str, Any]) -> None:
     )
     if orders.get("failing"):
         rows = rows.mapInArrow(failing(orders["tasks"]), rows.schema)
-    for _time in range(orders.get("times", 1)):
-        rows.write.format("pulljobs").mode("append").options(**orders["options"]).save()
+    for options in orders.get("runs", [{}]):
+        writing = rows.write.format("pulljobs").mode("append")
+        writing.options(**orders["options"], **options).save()
 
 
 def failing(tasks: int) -> Any:

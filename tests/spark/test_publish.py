@@ -10,18 +10,19 @@ from django.core.management import CommandError, call_command
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pulljobs.models import BulkPublish, Job, Message, RejectedRow
+from pulljobs.models import BulkPublish, Consumer, Job, Message, RejectedRow
 from pulljobs.spark.failures import line_of
 from pulljobs.spark.session import dsn
 from tests.factories import ConsumerFactory
 from tests.sessions import blocked_by, query, session, wait_until
 from tests.spark import driving
+from tests.spark.bulk import WAYS
 from tests.spark.driving import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 JOBS = int(os.environ.get("PULLJOBS_TEST_JOBS", 3_000))
 """PULLJOBS_TEST_JOBS=1000000 is the size the promise is made for."""
-modes = pytest.mark.parametrize("mode", ["atomic", "chunked"])
+modes = pytest.mark.parametrize("mode", WAYS)
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
@@ -33,12 +34,14 @@ def write(df: DataFrame, channel: str, **options: object) -> None:
     writing.options(dsn=dsn(), channel=channel, **options).save()  # type: ignore[arg-type]  # texts
 
 
-def exactly(count: int) -> bool:
-    """Whether each number is the payload of one message, and has one job."""
+def exactly(count: int, consumer: Consumer) -> bool:
+    """Whether each number is the payload of one message, and the consumer has one job of it."""
     [found] = query(
         "SELECT count(*), count(DISTINCT convert_from(payload, 'UTF8')::bigint),"
         " max(convert_from(payload, 'UTF8')::bigint), count(DISTINCT job.id)"
         " FROM pulljobs_message AS message JOIN pulljobs_job AS job ON message_id = message.id"
+        " WHERE consumer_id = %s",
+        [consumer.pk],
     )
     return found == (count, count, count - 1, count)
 
@@ -48,7 +51,7 @@ def test_every_row_becomes_a_message_once(spark: SparkSession, mode: str) -> Non
     consumer = ConsumerFactory.create()
     for _time in range(2):
         write(numbers(spark, 1000), consumer.channel.name, publishId="1", mode=mode)
-    assert exactly(1000)
+    assert exactly(1000, consumer)
     done = BulkPublish.objects.get()
     assert (done.state, done.rows, done.messages, done.jobs) == ("done", 1000, 1000, 1000)
 
@@ -80,16 +83,19 @@ def test_bad_rows_are_told_in_one_line(spark: SparkSession) -> None:
     assert (Message.objects.count(), RejectedRow.objects.count()) == (9, 1)
 
 
-@modes
-def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession, mode: str) -> None:
-    """Tasks fail before and after their rows, and the whole run is done twice more."""
-    consumer = ConsumerFactory.create()
-    options = {"channel": consumer.channel.name, "publishId": "1", "mode": mode}
-    orders = {"count": JOBS, "tasks": 7, "options": options, "times": 2}
+def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession) -> None:
+    """In each mode tasks fail before and after their rows, and the whole run is done again."""
+    consumers = {mode: ConsumerFactory.create() for mode in WAYS}
+    once = [
+        {"channel": consumer.channel.name, "publishId": mode, "mode": mode}
+        for mode, consumer in consumers.items()
+    ]
+    orders = {"count": JOBS, "tasks": 7, "options": {}, "runs": once * 2}
     with driving.driver("publish", **orders, failing=True) as process:
         assert process.wait(PATIENCE_SECONDS + JOBS / 1000) == 0
-    assert exactly(JOBS)
-    assert BulkPublish.objects.get().messages == JOBS
+    for consumer in consumers.values():
+        assert exactly(JOBS, consumer)
+    assert [one.messages for one in BulkPublish.objects.all()] == [JOBS] * 2
 
 
 def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSession) -> None:
@@ -107,7 +113,7 @@ def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSessio
     assert Message.objects.count() == Job.objects.count() == 0
     assert BulkPublish.objects.get().state == "open"
     write(numbers(spark, JOBS), consumer.channel.name, publishId="1")
-    assert exactly(JOBS)
+    assert exactly(JOBS, consumer)
     assert query("SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_staged_[0-9]+$'") == []
 
 
