@@ -35,6 +35,7 @@ from tests.spark.lakes import Cutter, assert_same, files, lake_at, lakes, ours, 
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROUNDS = int(os.environ.get("PULLJOBS_TEST_EXPORTS", len(STEPS)))
+MASTER = os.environ.get("PULLJOBS_TEST_EXPORT_MASTER", "")
 WRITERS = 4
 
 
@@ -98,17 +99,16 @@ class Writer:
 def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_killed(
     place: Path, request: pytest.FixtureRequest
 ) -> None:
-    full = "PULLJOBS_TEST_EXPORTS" in os.environ
-    if full:
+    if MASTER:
         request.getfixturevalue("spark")
     writers = [Writer(ConsumerFactory.create(), seed) for seed in range(WRITERS)]
     threads = [Thread(writer.work) for writer in writers]
-    cutter = Cutter(place, *(["local[2,4]"] if full else []))
+    cutter = Cutter(place, MASTER)
     try:
         for number in range(ROUNDS):
             step = list(STEPS)[number % len(STEPS)]
             assert cutter.cut(step) == signal.SIGKILL, step
-            run("export", "--with-payload", *(["--master", "local[2]"] if full else []))
+            run("export", "--with-payload", *(["--master", MASTER] if MASTER else []))
     finally:
         for writer in writers:
             writer.stopped.set()
@@ -122,8 +122,7 @@ def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_kill
         " HAVING count(*) > 1) AS twice"
     )
     assert redriven > 0
-    if full:
-        print(f"{ROUNDS} rounds: database {ours('archive')}, lake {lakes(place, 'archive')}")
+    print(f"{ROUNDS} rounds: database {ours('archive')}, lake {lakes(place, 'archive')}")
 
 
 def test_files_of_a_run_that_was_cut_off_do_not_stay(
