@@ -96,7 +96,7 @@ def test_what_stays_away_is_told_in_time(mocked: Mock) -> None:
     start = time.monotonic()
     with pytest.raises(Unreachable, match="All connection attempts failed"):
         side.consumer().fetch(1, timeout=0.5)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 10
     assert len(broker.requests) >= 2
 
 
@@ -129,7 +129,7 @@ def test_a_broker_that_fails_is_asked_less_and_less_and_at_full_rate_again(statu
         fails = False
         wait_until(lambda: is_done(broker))
     waits = list(gaps([request.at for request in broker.requests]))[:4]
-    assert all(0.05 <= wait <= 1.5 for wait in waits)
+    assert all(0.05 <= wait <= 6 for wait in waits)
 
 
 def test_E74_refused_connections_give_few_attempts_and_then_recovery(
@@ -152,11 +152,11 @@ def test_E74_refused_connections_give_few_attempts_and_then_recovery(
         start = time.monotonic()
         broker = filled(3)
         with served_at(broker, port):
-            wait_until(lambda: is_done(broker), 65 * scale + 5)
+            wait_until(lambda: is_done(broker), 65 * scale + 15)
             recovered = time.monotonic() - start
     print(f"{OUTAGE:g} s refused: {tried} attempts, recovered after {recovered:.1f} s")
     assert 2 <= tried <= 15
-    assert recovered <= 60 * scale + 3
+    assert recovered <= 60 * scale + 10
 
 
 def noted(attempts: list[float], wait: float) -> float:

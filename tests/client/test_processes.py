@@ -83,7 +83,7 @@ def test_SIGTERM_in_the_middle(live: Live, kind: str) -> None:
         start = time.monotonic()
         worker.terminate()
         assert worker.wait(PATIENCE_SECONDS) == 0
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 10
     assert 40 < delivered() < 400
     assert_nothing_leaked(400)
 
