@@ -10,7 +10,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Job
 from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
-from pulljobs.storage import dead, jobs, lake, listen, nodes, partitions, scheduled
+from pulljobs.storage import archive, dead, jobs, lake, listen, nodes, partitions, scheduled
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.rows import Stats
 
@@ -155,6 +155,7 @@ def maintain() -> Upkeep:
     dropped = partitions.drop_before(using, now.RETENTION, copied)
     lake.dropped(using, where, dropped)
     partitions.forget_publications(using, now.RETENTION)
+    archive.forget_attempts(using, now.RETENTION)
     scheduled.forget(using, now.RETENTION)
     nodes.forget(using, now.RETENTION)
     return Upkeep(made, dropped)

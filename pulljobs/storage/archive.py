@@ -1,7 +1,11 @@
 """Looking jobs up, live or settled."""
 
-from pulljobs.models import ArchivedJob, Job
+from datetime import timedelta
+
+from pulljobs import ids
+from pulljobs.models import ArchivedJob, Attempt, Job
 from pulljobs.states import State
+from pulljobs.storage import nodes
 from pulljobs.storage.rows import JobView
 
 
@@ -12,6 +16,12 @@ def find(using: str, job_id: int) -> JobView | None:
     if job is not None:
         return _live(job, last)
     return None if last is None else _archived(last)
+
+
+def forget_attempts(using: str, age: timedelta) -> None:
+    """Of claims that ended so long ago."""
+    oldest = ids.first_of(nodes.clock(using) - age)
+    Attempt.objects.using(using).filter(id__lt=oldest).delete()
 
 
 def _live(job: Job, last: ArchivedJob | None) -> JobView:

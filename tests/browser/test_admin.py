@@ -10,21 +10,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from example_project.state import BASE_DIR
 from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, violations
 from tests.demo.running import wait_until
 
-SHOTS = BASE_DIR / "docs" / "images"
-KEPT = os.environ.get("PULLJOBS_TEST_SCREENSHOTS") == "1"
-"""Whether pictures of the docs are made anew."""
 DEATHS = "SELECT count(*) FROM pulljobs_archived_job WHERE state = 'DEAD'"
 CONSUMERS = "SELECT id FROM pulljobs_consumer ORDER BY name"
 
 
-def keep(page: Page, name: str) -> None:
-    if KEPT:
-        SHOTS.mkdir(exist_ok=True)
-        page.screenshot(path=SHOTS / f"{name}.png")
+def keep(page: Page, name: str, *, whole: bool = False) -> None:
+    """In the directory that is named, as the pictures of the docs."""
+    if directory := os.environ.get("PULLJOBS_SCREENSHOTS"):
+        page.screenshot(path=Path(directory) / f"{name}.png", full_page=whole)
 
 
 @contextmanager
@@ -90,8 +86,7 @@ def test_dead_jobs_of_a_filter_are_redriven_run_and_come_back(visitor: Visitor) 
     expect(timeline.get_by_text("TooLarge").first).to_be_visible()
     timeline.locator("summary").first.click()
     expect(timeline.get_by_text("Traceback").first).to_be_visible()
-    if KEPT:
-        page.screenshot(path=SHOTS / "admin-job.png", full_page=True)
+    keep(page, "admin-job", whole=True)
 
 
 def test_a_job_that_runs_is_killed_by_its_button(visitor: Visitor, tmp_path: Path) -> None:

@@ -198,6 +198,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         "started": [None] * BATCH,
     },
     "settled": {"job_ids": IDS, "tokens": TOKENS},
+    "reschedule": {"job_ids": IDS, "at": NOW},
     "kill": {"job_ids": IDS, "states": ["QUEUED", "INFLIGHT"], "reason": "killed", "error": None},
     "redrive": {"job_ids": IDS},
     "delete": {"job_ids": IDS},
@@ -287,7 +288,7 @@ def test_a_claim_enters_the_index_at_the_floor(planner: Session) -> None:
 
 
 def test_points_are_written_by_the_primary_key(planner: Session) -> None:
-    for name in ("finish", "renew", "kill", "redrive", "delete"):
+    for name in ("finish", "renew", "kill", "redrive", "reschedule", "delete"):
         assert indexes_of_jobs(planner, name) == {"pulljobs_job_pkey"}, name
 
 

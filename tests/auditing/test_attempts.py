@@ -1,0 +1,58 @@
+"""Claims that the archive does not tell of: kept, until retention drops them."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import override_settings
+
+from pulljobs import ids, operating, outcomes
+from pulljobs.models import Attempt
+from pulljobs.states import State
+from pulljobs.storage import jobs
+from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
+
+pytestmark = pytest.mark.django_db
+
+
+def told() -> list[tuple[str, int, str | None]]:
+    return list(Attempt.objects.order_by("pk").values_list("event", "renewals", "error"))
+
+
+def test_a_claim_that_settles_at_once_leaves_none() -> None:
+    JobFactory.create(state=State.DELIVERED)
+    JobFactory.create(state=State.DEAD)
+    assert told() == []
+
+
+def test_failures_releases_and_kills_are_told_with_their_claim() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    for settle in (lambda one: outcomes.retry(one, "no luck"), outcomes.release):
+        [held] = claimed(consumer)
+        assert jobs.finish(USING, [settle(held)]).states
+    [held] = claimed(consumer)
+    assert operating.kill([held.job_id], by="olga").done
+    assert told() == [("retry", 0, "no luck"), ("release", 0, None), ("kill", 0, "killed by olga")]
+    assert set(Attempt.objects.values_list("job_id", flat=True)) == {held.job_id}
+
+
+def test_renewals_are_counted_for_each_job_by_itself() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 2)
+    first, second = claimed(consumer, 2)
+    for _turn in range(3):
+        assert jobs.renew(USING, [first])
+    assert jobs.finish(USING, [outcomes.deliver(first), outcomes.deliver(second)]).states
+    assert told() == [("deliver", 3, None)]
+
+
+@override_settings(PULLJOBS={"RETENTION": timedelta(days=1)})
+def test_they_go_with_their_time() -> None:
+    job = JobFactory.create(state=State.INFLIGHT)
+    assert operating.kill([job.id], by="olga").done
+    operating.maintain()
+    assert Attempt.objects.count() == 1
+    old = ids.first_of(ids.time_of(job.id) - timedelta(days=2))
+    Attempt.objects.update(id=old)
+    operating.maintain()
+    assert not Attempt.objects.exists()
