@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from pulljobs.errors import ConfigurationError
+from pyspark_pulljobs import drivers
 from pyspark_pulljobs.requests import Address, Request
 from pyspark_pulljobs.session import Session
 
@@ -63,6 +64,7 @@ def open_publish(
         "query_id": batch and batch.query_id,
         "batch_id": batch and batch.batch_id,
         "guarded": request.guarded,
+        "driver": "" if batch else drivers.ours(),  # which tasks of a sink don't know
     }
     [(id, *found, state)] = session.run("open_publish", params)
     if found != list(asked.values()):

@@ -6,6 +6,7 @@ takes. The table is not logged, and goes with the publish.
 """
 
 import logging
+import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
@@ -16,14 +17,14 @@ from psycopg import sql
 
 from pulljobs.arrays import array, byte_array
 from pulljobs.drafts import parameters
-from pyspark_pulljobs import ledger
+from pyspark_pulljobs import drivers, ledger
 from pyspark_pulljobs.rows import Chunk, Reject
 from pyspark_pulljobs.session import Session
 
 logger = logging.getLogger("pulljobs.spark")
 
 PATIENCE: Final = timedelta(minutes=10)
-"""After which a publish that nobody guards nor touches is taken for left behind."""
+"""After which a publish that nobody guards nor touches is left behind, wherever its driver was."""
 DROP_SECONDS: Final = 2
 ARRAYS: Final = {
     "payloads": "bytea[]",
@@ -144,7 +145,9 @@ def drop(session: Session, publish_id: int) -> None:
 def clean(session: Session) -> None:
     """Drop what killed publishes left behind."""
     with session.atomic():
-        for (publish_id,) in session.run("leftovers", {"patience": PATIENCE}):
+        found = session.run("open_drivers", {"host": socket.gethostname()})
+        gone = drivers.gone(driver for (driver,) in found)
+        for (publish_id,) in session.run("leftovers", {"patience": PATIENCE, "gone": gone}):
             ledger.settle(session, publish_id, ledger.ABORTED, ledger.Tally())
             drop(session, publish_id)
 

@@ -19,6 +19,7 @@ class Migration(migrations.Migration):
                 ('mode', models.CharField(choices=[('atomic', 'Atomic'), ('chunked', 'Chunked')], max_length=7)),
                 ('state', models.CharField(choices=[('open', 'Open'), ('aborted', 'Aborted'), ('done', 'Done')], db_default='open', max_length=7)),
                 ('guarded', models.BooleanField(db_default=False)),
+                ('driver', models.CharField(db_default='', max_length=255)),
                 ('rows', models.BigIntegerField(db_default=0)),
                 ('messages', models.BigIntegerField(db_default=0)),
                 ('jobs', models.BigIntegerField(db_default=0)),

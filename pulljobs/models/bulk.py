@@ -41,6 +41,8 @@ class BulkPublish(models.Model):
     state = models.CharField(max_length=7, choices=State.choices, db_default=State.OPEN)
     guarded = models.BooleanField(db_default=False)
     """Its driver holds an advisory lock: where nobody does it is left behind."""
+    driver = models.CharField(max_length=255, db_default="")
+    """host:pid of the process that its driver lives with; on that host it is seen to be gone."""
     rows = models.BigIntegerField(db_default=0)
     messages = models.BigIntegerField(db_default=0)
     jobs = models.BigIntegerField(db_default=0)

@@ -1,6 +1,6 @@
 -- Find the staging tables that nobody will commit: their publish is settled, forgotten, or whoever began it is gone.
 -- Event: none; they are dropped in the same transaction.
--- Parameters: patience interval (how long an unguarded publish may be untouched).
+-- Parameters: patience interval (how long an unguarded publish may be untouched), gone text[] (drivers that are).
 -- Returns: id of each publish.
 -- Locks: the publish's row, skipping those at work, and its advisory lock, if nobody holds it. Index: publish primary key.
 WITH staged AS MATERIALIZED (
@@ -14,7 +14,10 @@ candidate AS MATERIALIZED (
     SELECT publish.id, state
     FROM pulljobs_bulk_publish AS publish
     JOIN staged ON staged.id = publish.id
-    WHERE state <> 'open' OR guarded OR touched_at < clock_timestamp() - %(patience)s::interval
+    WHERE state <> 'open'
+        OR guarded
+        OR driver = ANY(%(gone)s::text[])
+        OR touched_at < clock_timestamp() - %(patience)s::interval
     FOR UPDATE OF publish SKIP LOCKED
 )
 SELECT id

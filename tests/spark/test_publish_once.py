@@ -1,12 +1,13 @@
 """A publish happens once, all or nothing, whoever fails, repeats or dies on the way."""
 
+import subprocess
 from typing import Any
 
 import pytest
 
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.models import BulkPublish, Job, Message
-from pyspark_pulljobs import ledger
+from pyspark_pulljobs import drivers, ledger
 from tests.factories import ConsumerFactory
 from tests.sessions import Thread, blocked_by, query, run, session, wait_until
 from tests.spark import bulk
@@ -91,6 +92,21 @@ def test_a_killed_publish_is_taken_up_by_its_id() -> None:
     bulk.publish(consumer.channel, numbered(0, 5), publishId="daily")
     assert payloads() == list(range(5))
     assert tables() == []
+
+
+def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
+    consumer = ConsumerFactory.create()
+    bulk.writer(consumer.channel).write(iter(numbered(0, 3)))
+    assert drivers.gone([drivers.ours()]) == []
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    query(
+        "UPDATE pulljobs_bulk_publish SET driver = regexp_replace(driver, '[0-9]+$', %s)",
+        [str(ended.pid)],
+    )
+    bulk.publish(consumer.channel, numbered(5, 1))
+    assert tables() == []
+    assert payloads() == [5]
 
 
 @pytest.mark.parametrize("guarded", ["true", "false"])
