@@ -45,25 +45,14 @@ def _options() -> argparse.ArgumentParser:
     keys.add_argument("--free", type=int, default=20_000, help="jobs of free keys")
     keys.add_argument("--rounds", type=int, default=3)
     keys.add_argument("--json", action="store_true", help="one line of JSON")
-    listing = commands.add_parser("listing", help="a page of queued-jobs at any backlog")
-    listing.set_defaults(module="benchmarks.listing")
-    listing.add_argument("--small", type=int, default=10_000, help="jobs queued at first")
-    listing.add_argument("--large", type=int, default=1_000_000, help="jobs queued then")
-    listing.add_argument("--settled", type=int, default=500_000, help="how many of them are done")
-    listing.add_argument("--delayed", type=int, default=10_000, help="jobs that are due later")
-    listing.add_argument("--rounds", type=int, default=200, help="pages timed")
-    listing.add_argument("--json", action="store_true", help="one line of JSON")
+    _listing(commands.add_parser("listing", help="a page of queued-jobs at any backlog"))
     http = commands.add_parser("http", help="requests a second of the API")
     http.set_defaults(module="benchmarks.http")
     http.add_argument("--backlogs", type=int, nargs="+", default=[10_000, 1_000_000])
     http.add_argument("--clients", type=int, default=8)
     http.add_argument("--requests", type=int, default=500, help="of a kind, at the most")
     http.add_argument("--json", action="store_true", help="one line of JSON")
-    pages = commands.add_parser("pages", help="every page of the admin over millions of rows")
-    pages.set_defaults(module="benchmarks.pages", settings="benchmarks.pages_settings")
-    pages.add_argument("--archived", type=int, default=10_000_000)
-    pages.add_argument("--queued", type=int, default=1_000_000)
-    pages.add_argument("--json", action="store_true", help="one line of JSON")
+    _pages(commands.add_parser("pages", help="every page of the admin over millions of rows"))
     limit = commands.add_parser("limit", help="the most it can do")
     limit.set_defaults(module="benchmarks.modes")
     limit.add_argument("--jobs", type=int, nargs="+", help="queued at the start")
@@ -91,6 +80,23 @@ def _options() -> argparse.ArgumentParser:
         help="in a trickle: some transactions stay open 5 s",
     )
     return parser
+
+
+def _listing(listing: argparse.ArgumentParser) -> None:
+    listing.set_defaults(module="benchmarks.listing")
+    listing.add_argument("--small", type=int, default=10_000, help="jobs queued at first")
+    listing.add_argument("--large", type=int, default=1_000_000, help="jobs queued then")
+    listing.add_argument("--settled", type=int, default=500_000, help="how many of them are done")
+    listing.add_argument("--delayed", type=int, default=10_000, help="jobs that are due later")
+    listing.add_argument("--rounds", type=int, default=200, help="pages timed")
+    listing.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def _pages(pages: argparse.ArgumentParser) -> None:
+    pages.set_defaults(module="benchmarks.pages", settings="benchmarks.pages_settings")
+    pages.add_argument("--archived", type=int, default=10_000_000)
+    pages.add_argument("--queued", type=int, default=1_000_000)
+    pages.add_argument("--json", action="store_true", help="one line of JSON")
 
 
 def _client(client: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import NoReverseMatch, reverse
 
 from benchmarks.database import consumer, own_database, query
-from benchmarks.report import Table, tell
+from benchmarks.report import tell
 from pulljobs import auditing
 from pulljobs.admin.operations import BY_WORD
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, Node, Producer
@@ -28,16 +28,15 @@ LIMIT_MS: Final = 300.0
 CONSUMERS: Final = 10
 STEP: Final = 500_000
 RARE: Final = "one of a kind"
-DISTINCT: Final = (
-    "(((extract(epoch FROM {at}) * 1000)::bigint - 1577836800000) << 22) | (n %% 4194304)"
-)
+MADE: Final = "(((extract(epoch FROM at) * 1000)::bigint - 1577836800000) << 22) | (n %% 4194304)"
+"""An id of that moment, and no other row's."""
 ARCHIVE: Final = f"""
 INSERT INTO pulljobs_archived_job (
-    id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries, state, reason, error,
-    lease_token
+    id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at,
+    retry_count, deliveries, state, reason, error, lease_token
 )
-SELECT {DISTINCT.format(at="at")}, {DISTINCT.format(at="at")}, {DISTINCT.format(at="at")},
-    (%(consumers)s::bigint[])[1 + n %% %(many)s], at - interval '2 s', at - interval '1 s', at, 0, 1,
+SELECT {MADE}, {MADE}, {MADE}, (%(consumers)s::bigint[])[1 + n %% %(many)s],
+    at - interval '2 s', at - interval '1 s', at, 0, 1,
     CASE WHEN n %% 100 = 0 THEN 'DEAD' ELSE 'DELIVERED' END,
     CASE WHEN n %% 100 = 0 THEN 'rejected' END,
     CASE WHEN n %% 100 = 0 THEN 'bad' END,
@@ -48,23 +47,33 @@ CROSS JOIN LATERAL (
 ) AS settled
 """
 MESSAGES: Final = f"""
-INSERT INTO pulljobs_message (id, channel_id, producer_id, published_at, priority, content_type, headers, payload, key)
-SELECT {DISTINCT.format(at="at")}, %(channel)s, %(producer)s, at, 0, 'application/json', '{{}}', '{{"n": 1}}', 'key ' || n %% 1000
+INSERT INTO pulljobs_message (
+    id, channel_id, producer_id, published_at, priority, content_type, headers, payload, key
+)
+SELECT {MADE}, %(channel)s, %(producer)s, at, 0, 'application/json', '{{}}', '{{"n": 1}}',
+    'key ' || n %% 1000
 FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
-CROSS JOIN LATERAL (SELECT %(now)s - interval '1 hour' * (1 - n::float8 / %(count)s) AS at) AS published
+CROSS JOIN LATERAL (
+    SELECT %(now)s - interval '1 hour' * (1 - n::float8 / %(count)s) AS at
+) AS published
 """
 QUEUED: Final = f"""
-INSERT INTO pulljobs_job (id, consumer_id, message_id, available_at, priority, state, reason, error, retry_count, deliveries, key)
-SELECT {DISTINCT.format(at="at")}, (%(consumers)s::bigint[])[1 + n %% %(many)s], {DISTINCT.format(at="at")},
-    CASE WHEN n %% 10 <> 3 THEN at + CASE WHEN n %% 10 = 4 THEN interval '1 day' ELSE interval '0' END END,
+INSERT INTO pulljobs_job (
+    id, consumer_id, message_id, available_at, priority, state, reason, error,
+    retry_count, deliveries, key
+)
+SELECT {MADE}, (%(consumers)s::bigint[])[1 + n %% %(many)s], {MADE},
+    CASE n %% 10 WHEN 3 THEN NULL WHEN 4 THEN at + interval '1 day' ELSE at END,
     n %% 5,
-    CASE WHEN n %% 10 = 3 THEN 'DEAD' ELSE 'QUEUED' END,
-    CASE WHEN n %% 10 = 3 THEN CASE WHEN n = 3 THEN 'killed' ELSE 'rejected' END END,
-    CASE WHEN n %% 10 = 3 THEN 'bad' END,
+    CASE n %% 10 WHEN 3 THEN 'DEAD' ELSE 'QUEUED' END,
+    CASE WHEN n = 3 THEN 'killed' WHEN n %% 10 = 3 THEN 'rejected' END,
+    CASE n %% 10 WHEN 3 THEN 'bad' END,
     0, 0,
     CASE WHEN n = 7 THEN '{RARE}' WHEN n %% 2 = 0 THEN 'key ' || n %% 1000 END
 FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
-CROSS JOIN LATERAL (SELECT %(now)s - interval '1 hour' * (1 - n::float8 / %(count)s) AS at) AS published
+CROSS JOIN LATERAL (
+    SELECT %(now)s - interval '1 hour' * (1 - n::float8 / %(count)s) AS at
+) AS published
 """
 Page = tuple[str, str]
 
@@ -154,11 +163,9 @@ def _pages() -> Iterator[Page]:
         yield model, reverse(f"admin:pulljobs_{model}_changelist")
     yield from _rows(one, channel)
     for word in BY_WORD:
-        for query in ("", "state=DEAD", f"consumer={one.pk}", "reason=killed", f"key={RARE}"):
-            yield (
-                f"{word} all, {query}",
-                f"{reverse('admin:pulljobs_job_all', args=[word])}?{query}",
-            )
+        for asked in ("", "state=DEAD", f"consumer={one.pk}", "reason=killed", f"key={RARE}"):
+            url = reverse("admin:pulljobs_job_all", args=[word])
+            yield f"{word} all, {asked}", f"{url}?{asked}"
     yield "index", reverse("admin:index")
     yield "app", reverse("admin:app_list", args=["pulljobs"])
     yield from _dashboard()
@@ -188,10 +195,10 @@ def _lists(model: str, one: Consumer, channel: Channel) -> Iterator[Page]:
         f"consumer={one.pk}&state=DEAD&reason=killed",
         f"consumer={one.pk}&state=INFLIGHT",
     ]
-    for query in asked:
-        yield f"{model} {query}", f"{url}?{query}"
-        if not query.startswith("q="):
-            yield f"{model} {query}, later", f"{url}?{query}&{later}".replace("?&", "?")
+    for one_of in asked:
+        yield f"{model} {one_of}", f"{url}?{one_of}"
+        if not one_of.startswith("q="):
+            yield f"{model} {one_of}, later", f"{url}?{one_of}&{later}".replace("?&", "?")
 
 
 def _rows(one: Consumer, channel: Channel) -> Iterator[Page]:
@@ -222,8 +229,8 @@ def _dashboard() -> Iterator[Page]:
         url = reverse("admin:pulljobs_dashboard_changelist")
     except NoReverseMatch:
         return
-    for query in ("", "?range=hour", "?range=day", "?range=week", "?range=month"):
-        yield f"dashboard {query}", url + query
+    for asked in ("", "?range=hour", "?range=day", "?range=week", "?range=month"):
+        yield f"dashboard {asked}", url + asked
 
 
 def _measured(client: Client, page: Page) -> dict[str, Any]:
