@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceWriter
 from pyspark.sql.types import StructType
 
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs import ledger, requests, rows, staging
+from pyspark_pulljobs import columns, ledger, requests, staging
 from pyspark_pulljobs.atomic import AtomicWriter
 from pyspark_pulljobs.chunked import ChunkedWriter
 from pyspark_pulljobs.ledger import Batch, Opened
@@ -27,7 +27,7 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
     if overwrite:
         raise ConfigurationError('A publish only adds jobs: write with .mode("append").')
     request = requests.read(options)
-    rows.check(schema, replays=request.consumer is not None)
+    columns.check(schema, replays=request.consumer is not None)
     with opened(request.dsn) as session:
         address = requests.address(session, request)
         staging.clean(session)

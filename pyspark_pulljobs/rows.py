@@ -1,17 +1,15 @@
-"""Rows of a DataFrame as messages: which columns there are, and what becomes of bad rows."""
+"""Rows of a DataFrame as messages, and what is kept of those that are none."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from difflib import get_close_matches
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types
 
 from pulljobs import ids
 from pulljobs.drafts import (
@@ -24,24 +22,12 @@ from pulljobs.drafts import (
     NewMessage,
     checked,
 )
-from pulljobs.errors import ConfigurationError, InvalidMessage, PublishError
+from pulljobs.errors import InvalidMessage, PublishError
+from pyspark_pulljobs.columns import COLUMNS
 
 CHUNK_ROWS: Final = 5_000
 CHUNK_BYTES: Final = 8 * 1024 * 1024
-NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 NO_HEADERS: Final[dict[str, str]] = {}
-COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
-    "payload": (types.BinaryType, types.StringType),
-    "key": (types.StringType,),
-    "priority": NUMBERS,
-    "message_id": (types.StringType,),
-    "headers": (types.MapType,),
-    "content_type": (types.StringType,),
-    "delay": (types.DayTimeIntervalType, types.DoubleType, types.FloatType, *NUMBERS),
-    "available_at": (types.TimestampType,),
-    "original_job": (types.LongType, types.StringType),
-}
-"""A message's fields and the types they may have; a number for a delay is of seconds."""
 
 
 class Reject(NamedTuple):
@@ -85,27 +71,6 @@ class _Unreadable(NamedTuple):
     """A value that Python has no equal of."""
 
     error: str
-
-
-def check(schema: types.StructType, *, replays: bool) -> None:
-    """Raise ConfigurationError for columns that make no message; replays are to one consumer."""
-    for column in schema.fields:
-        if column.name not in COLUMNS:
-            nearest = get_close_matches(column.name, COLUMNS, 1, 0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else "drop it."
-            raise ConfigurationError(f"Column {column.name!r} is no field of a message: {hint}")
-        if not isinstance(column.dataType, COLUMNS[column.name]):
-            raise ConfigurationError(_mistyped(column))
-    if "payload" not in schema.names:
-        raise ConfigurationError("There is no column 'payload': name it so, as text or binary.")
-    if "original_job" in schema.names and not replays:
-        raise ConfigurationError("Column 'original_job' needs the option consumer: who replays it.")
-
-
-def _mistyped(column: types.StructField) -> str:
-    wanted = " or ".join(kind.typeName() for kind in COLUMNS[column.name])
-    hint = ": use to_json()." if column.name == "payload" else "."
-    return f"Column {column.name!r} must be {wanted}, not {column.dataType.simpleString()}{hint}"
 
 
 def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]:

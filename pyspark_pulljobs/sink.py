@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs import atomic, requests, rows, staging
+from pyspark_pulljobs import atomic, columns, requests, staging
 from pyspark_pulljobs.atomic import Brought
 from pyspark_pulljobs.ledger import Batch
 from pyspark_pulljobs.publishing import open_publish
@@ -34,7 +34,7 @@ def writer(
     request = requests.read(options)
     if request.mode != ATOMIC or "publishid" in {name.lower() for name in options}:
         raise ConfigurationError("A sink's batches are atomic, and have ids of their own.")
-    rows.check(schema, replays=request.consumer is not None)
+    columns.check(schema, replays=request.consumer is not None)
     return SinkWriter(request)
 
 

@@ -1,0 +1,44 @@
+"""The columns of a DataFrame of messages, and the types they may have."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from pyspark.sql import types
+
+from pulljobs.errors import ConfigurationError
+
+NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
+    "payload": (types.BinaryType, types.StringType),
+    "key": (types.StringType,),
+    "priority": NUMBERS,
+    "message_id": (types.StringType,),
+    "headers": (types.MapType,),
+    "content_type": (types.StringType,),
+    "delay": (types.DayTimeIntervalType, types.DoubleType, types.FloatType, *NUMBERS),
+    "available_at": (types.TimestampType,),
+    "original_job": (types.LongType, types.StringType),
+}
+"""A message's fields and the types they may have; a number for a delay is of seconds."""
+
+
+def check(schema: types.StructType, *, replays: bool) -> None:
+    """Raise ConfigurationError for columns that make no message; replays are to one consumer."""
+    for column in schema.fields:
+        if column.name not in COLUMNS:
+            nearest = get_close_matches(column.name, COLUMNS, 1, 0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else "drop it."
+            raise ConfigurationError(f"Column {column.name!r} is no field of a message: {hint}")
+        if not isinstance(column.dataType, COLUMNS[column.name]):
+            raise ConfigurationError(_mistyped(column))
+    if "payload" not in schema.names:
+        raise ConfigurationError("There is no column 'payload': name it so, as text or binary.")
+    if "original_job" in schema.names and not replays:
+        raise ConfigurationError("Column 'original_job' needs the option consumer: who replays it.")
+
+
+def _mistyped(column: types.StructField) -> str:
+    wanted = " or ".join(kind.typeName() for kind in COLUMNS[column.name])
+    hint = ": use to_json()." if column.name == "payload" else "."
+    return f"Column {column.name!r} must be {wanted}, not {column.dataType.simpleString()}{hint}"
