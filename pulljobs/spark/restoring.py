@@ -49,12 +49,11 @@ def restore(using: str, where: str, day: date) -> Restored:
                 left_out[name] = problem
                 continue
             partition = Partition(PARTITIONED[name], day)
+            lake.restored(using, where, [partition])  # before upkeep could see it
             try:
                 rows[name] = _filled(using, table, partition, high)
             except ValueError as error:
                 left_out[name] = str(error)
-            else:
-                lake.restored(using, where, [partition])
     if not rows:
         raise LakeError(f"Nothing of {day} was restored. {' '.join(left_out.values())}")
     return Restored(rows, left_out)

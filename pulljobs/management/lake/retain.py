@@ -34,7 +34,10 @@ def handle(**options: Any) -> Answer:
     }
     lines = [
         *(f"{name}: dropped, the lake has it" for name in content["dropped"]),
-        *(f"{name}: stays, live jobs need it" for name in content["needed"]),
+        *(
+            f"{name}: stays, for live jobs or an export to come need it"
+            for name in content["needed"]
+        ),
         *(f"{name}: STAYS, the lake differs: see `lake verify`" for name in content["differing"]),
     ]
     return Answer(content, lines or ["No day is old enough."], int(bool(found.differing)))
