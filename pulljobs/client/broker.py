@@ -157,7 +157,8 @@ class Broker:
             self._said.append((message, word))
             first, self._noticed = not self._noticed, True
         if first:
-            self.loop.call_soon_threadsafe(self._notice)
+            with suppress(RuntimeError):  # The loop is over: nobody can be told any more.
+                self.loop.call_soon_threadsafe(self._notice)
 
     def _notice(self) -> None:
         with self._lock:

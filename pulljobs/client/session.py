@@ -22,7 +22,7 @@ from pulljobs.client.sending import AsyncSender
 from pulljobs.client.strategies import Backoff, Delay
 
 LOOK_SECONDS: Final = 0.5
-FLUSH_SECONDS: Final = 5.0
+FLUSH_SECONDS: Final = 10.0
 """For the last flush: a broker may be away."""
 POLL_SECONDS: Final = 0.01
 """Between looks at whether all has ended."""
