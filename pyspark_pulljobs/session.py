@@ -25,8 +25,8 @@ class Session:
             cursor.execute(text, [params[name] for name in names], binary=True)
             return cursor.fetchall() if cursor.description else []
 
-    def atomic(self) -> AbstractContextManager[psycopg.Transaction]:
-        """A transaction, or a savepoint within one; `psycopg.Rollback` undoes it quietly."""
+    def atomic(self) -> AbstractContextManager[object]:
+        """A transaction, or a savepoint within one; `psycopg.Rollback` undoes the innermost quietly."""
         return self.connection.transaction()
 
 

@@ -137,10 +137,10 @@ class Store:
         return published.message_id
 
     def _tried(self, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
-        with self._session.atomic() as savepoint:
+        with self._session.atomic():
             tried = key_bounds.publish(self._session.run, message)
             if tried[0].full is not None:
-                raise psycopg.Rollback(savepoint)
+                raise psycopg.Rollback
         return tried
 
     def _refuse(self, message: Mapping[str, Any], full: FullKey) -> None:
