@@ -13,7 +13,7 @@ from example_project.state import BASE_DIR
 from pulljobs.spark.session import dsn
 from tests.sessions import query, wait_until
 
-PATIENCE_SECONDS = 180
+PATIENCE_SECONDS = 400
 CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
@@ -33,6 +33,7 @@ def driver(do: str, **orders: Any) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         kill(process)
+        wait_until(gone, PATIENCE_SECONDS)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -49,7 +50,3 @@ def gone() -> bool:
         " AND datname = current_database()"
     )
     return bool(count == 0)
-
-
-def wait_until_gone() -> None:
-    wait_until(gone, PATIENCE_SECONDS)

@@ -91,7 +91,7 @@ def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession) -> None
         {"channel": consumer.channel.name, "publishId": mode, "mode": mode}
         for mode, consumer in consumers.items()
     ]
-    orders = {"count": JOBS, "tasks": 7, "options": {}, "runs": once * 2}
+    orders = {"count": JOBS, "tasks": 4, "options": {}, "runs": once * 2}
     with driving.driver("publish", **orders, failing=True) as process:
         assert process.wait(PATIENCE_SECONDS + JOBS / 1000) == 0
     for consumer in consumers.values():
@@ -104,13 +104,15 @@ def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSessio
     consumer = ConsumerFactory.create()
     options = {"channel": consumer.channel.name, "publishId": "1"}
     with (
-        session() as other,
         driving.driver("publish", count=JOBS, tasks=2, options=options) as process,
+        session() as other,
     ):
         other.execute("LOCK TABLE pulljobs_message IN SHARE MODE")
-        wait_until(lambda: blocked_by(other), PATIENCE_SECONDS + JOBS / 1000)
+        publishing = BulkPublish.objects.all()
+        wait_until(
+            lambda: publishing.exists() and blocked_by(other), PATIENCE_SECONDS + JOBS / 1000
+        )
         driving.kill(process)
-    driving.wait_until_gone()
     assert Message.objects.count() == Job.objects.count() == 0
     assert BulkPublish.objects.get().state == "open"
     bulk.publish(ConsumerFactory.create().channel, [bulk.batch({})])
