@@ -26,7 +26,7 @@ class Session:
             return cursor.fetchall() if cursor.description else []
 
     def atomic(self) -> AbstractContextManager[object]:
-        """A transaction, or a savepoint within one; `psycopg.Rollback` undoes the innermost quietly."""
+        """A transaction, or a savepoint within one; `psycopg.Rollback` undoes it quietly."""
         return self.connection.transaction()
 
 
