@@ -59,7 +59,7 @@ def end_batch(
     count = len(job_ids)
     nulls = _repeated("NULL", count)
     params = {
-        "job_ids": array(job_ids),
+        "job_ids": "{" + ",".join(map(str, job_ids)) + "}",
         "tokens": _repeated(token.hex, count),
         "events": _repeated(event, count),
         "reasons": nulls,
