@@ -48,6 +48,11 @@ class Circuit:
             return State.CLOSED
         return State.OPEN if now < self.blocked_until else State.HALF_OPEN
 
+    @property
+    def is_calm(self) -> bool:
+        """Closed, and the last job did not fail: only a failure changes anything."""
+        return not (self.level or self._failures)
+
     def room(self, now: float) -> int | None:
         """How many jobs may be claimed; None: any number."""
         state = self.state(now)

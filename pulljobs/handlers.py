@@ -221,16 +221,16 @@ class Handler:
     on_giving_up: Callable[[ClaimedJob], Any] | None = None
     backoff: bool = True
     defaults: dict[str, Any] = field(default_factory=dict)
+    # These two are asked for with every job.
+    place: tuple[str, str] = field(init=False)
+    is_async: bool = field(init=False)
+    """Whether it runs on the event loop."""
 
-    @property
-    def is_async(self) -> bool:
-        """Whether it runs on the event loop."""
+    def __post_init__(self) -> None:
         called = getattr(self.function, "__call__", None)  # noqa: B004  of an object, its method
-        return iscoroutinefunction(self.function) or iscoroutinefunction(called)
-
-    @property
-    def place(self) -> tuple[str, str]:
-        return self.channel, self.consumer
+        is_async = iscoroutinefunction(self.function) or iscoroutinefunction(called)
+        object.__setattr__(self, "place", (self.channel, self.consumer))
+        object.__setattr__(self, "is_async", is_async)
 
     @property
     def names(self) -> set[str]:

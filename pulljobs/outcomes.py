@@ -6,11 +6,14 @@ the flusher writes.
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pulljobs.arrays import array
 from pulljobs.states import Event, Reason
+
+DELIVER: Final = Event.DELIVER
+"""Python 3.11 takes as long to find a member of an enum as to make the whole settlement."""
 
 
 class Held(NamedTuple):
@@ -35,7 +38,7 @@ class Settlement(NamedTuple):
 
 
 def deliver(held: Held, result: str | None = None) -> Settlement:
-    return Settlement(held, Event.DELIVER, result=result)
+    return Settlement(held, DELIVER, None, None, None, result)
 
 
 def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:

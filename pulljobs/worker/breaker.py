@@ -2,12 +2,14 @@
 
 import threading
 import time
-from typing import Any
+from typing import Any, Final
 
 from pulljobs.circuit import Circuit, Result
 from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.telemetry import CircuitChanged, emit
+
+FAILURE: Final = Result.FAILURE
 
 
 class Breaker:
@@ -36,6 +38,8 @@ class Breaker:
             return self._circuit.claimed()
 
     def tell(self, ticket: int, result: Result) -> None:
+        if result is not FAILURE and self._circuit.is_calm:
+            return  # As nearly always: without the lock that all threads share.
         with self._lock:
             now = time.monotonic()
             if not self._circuit.tell(ticket, result, now):

@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import transaction
@@ -17,6 +17,9 @@ from pulljobs.states import Event
 from pulljobs.telemetry import HandlerSilent, JobFailed, emit
 from pulljobs.worker.running import Ended, Run
 
+ACK_FIRST: Final = AckPolicy.ACK_FIRST
+MANUAL: Final = AckPolicy.MANUAL
+
 
 def perform(job: ClaimedJob) -> Settlement | None:
     """Run the handler; what to write for it, or None where that is written already (or lost).
@@ -25,7 +28,7 @@ def perform(job: ClaimedJob) -> Settlement | None:
     """
     if job.handler.is_async:
         return async_to_sync(aperform)(job)
-    if job.handler.ack_policy is AckPolicy.ACK_FIRST:
+    if job.handler.ack_policy is ACK_FIRST:
         if (word := _settle_first(job)) is None and not job.taken_away:
             _run_settled(job)
         return word
@@ -120,7 +123,7 @@ def _said(job: ClaimedJob, result: Any) -> Settlement:
     """The handler's first word, or else what its return means."""
     if job.settlement is not None:
         return job.settlement
-    if job.handler.ack_policy is AckPolicy.MANUAL:
+    if job.handler.ack_policy is MANUAL:
         emit(HandlerSilent(job.id, job.handler.consumer))
         raise Retry(reason="the handler called neither ack, nack nor reject")
     return outcomes.deliver(job.held, encoded(result))

@@ -14,7 +14,6 @@ from pulljobs import outcomes, pulling
 from pulljobs.circuit import Result
 from pulljobs.conf import Settings, settings
 from pulljobs.handlers import ClaimedJob
-from pulljobs.models import Consumer
 from pulljobs.outcomes import Held
 from pulljobs.pulling import Claim
 from pulljobs.states import Event
@@ -241,6 +240,7 @@ class Fetcher:
         if claim.taken is None:
             return claim
         token, lease = claim.taken.token, source.puller.consumer.lease
+        hard_end = before + max(lease, source.puller.max_lease).total_seconds()
         jobs = [
             ClaimedJob(
                 source.handler,
@@ -249,7 +249,7 @@ class Fetcher:
                 Held(row.id, token),
                 lease=lease,
                 claimed_at=before,
-                hard_end=before + max(lease, source.puller.max_lease).total_seconds(),
+                hard_end=hard_end,
                 renew=renew_one,
                 stopping=self._stopping,
             )
@@ -261,19 +261,20 @@ class Fetcher:
     def _hand_on(self, source: Source, jobs: list[ClaimedJob]) -> None:
         self._holdings.add(jobs)
         ticket = self._breakers.of(source.handler).claimed()
+        consumer = source.puller.consumer
+        deliveries, retries = consumer.max_deliveries, consumer.retries
+        suspects: list[ClaimedJob] = []
+        others: list[ClaimedJob] = []
         for job in jobs:
             job.ticket = ticket
-            if _is_used_up(job, source.puller.consumer):
+            if job.deliveries > deliveries or job.retry_count > retries:
+                # Such a job runs no more: somebody lowered a limit, or it never came to an end.
                 job.verdict = Result.NEUTRAL
                 self._outbox.say(job, outcomes.retry(job.held, USED_UP))
-        rest = [job for job in jobs if job.verdict is None]
-        self._quarantine.take(source.lane, [job for job in rest if job.is_suspect])
-        source.lane.take([job for job in rest if not job.is_suspect])
-
-
-def _is_used_up(job: ClaimedJob, consumer: Consumer) -> bool:
-    """Such a job runs no more: somebody lowered a limit, or it never came to an end."""
-    return job.deliveries > consumer.max_deliveries or job.retry_count > consumer.retries
+            else:
+                (suspects if job.is_suspect else others).append(job)
+        self._quarantine.take(source.lane, suspects)
+        source.lane.take(others)
 
 
 def _turn(source: Source) -> tuple[bool, float]:
