@@ -23,6 +23,7 @@ logger = logging.getLogger("pulljobs.spark")
 
 ATTEMPTS: Final = 5
 """At a publish that loses a conflict over locks; nothing was published then."""
+GONE: Final = "The publish was committed or given up by another run meanwhile: run it again."
 KEPT_BATCHES: Final = 100
 """Of a sink, in the ledger: Spark repeats the last one at the most."""
 
@@ -33,6 +34,7 @@ class Brought(WriterCommitMessage):
 
     writer: UUID | None
     publish: Opened
+    rows: int = 0
     batch: Batch | None = None
 
 
@@ -68,14 +70,12 @@ def stage(
     writer, context = uuid4(), TaskContext.get()
     chunks = rows.chunks(iterator, request.bounds)
     try:
-        staging.copy(session, publish.id, writer, context.partitionId() if context else 0, chunks)
+        partition = context.partitionId() if context else 0
+        count = staging.copy(session, publish.id, writer, partition, chunks)
     except psycopg.errors.UndefinedTable:
-        raise LakeError(
-            f"Publish {request.publish_id!r} was committed or given up by another run meanwhile: "
-            "run it again."
-        ) from None
+        raise LakeError(GONE) from None
     ledger.touch(session, publish.id)
-    return Brought(writer, publish, batch)
+    return Brought(writer, publish, count, batch)
 
 
 def commit(
@@ -87,10 +87,9 @@ def commit(
     batch: Batch | None = None,
 ) -> None:
     """Publish what the tasks brought, once; then forget it."""
-    brought = (message for message in messages if isinstance(message, Brought))
-    writers = [one.writer for one in brought if one.writer is not None]
+    brought = [message for message in messages if isinstance(message, Brought)]
     ledger.hold(session, publish_id)
-    store = _retrying(lambda: _publish(session, request, address, publish_id, batch, writers))
+    store = _retrying(lambda: _publish(session, request, address, publish_id, batch, brought))
     if store is not None:
         store.tell()
     staging.drop(session, publish_id)
@@ -107,13 +106,13 @@ def _publish(
     address: Address,
     publish_id: int,
     batch: Batch | None,
-    writers: Collection[UUID],
+    brought: Collection[Brought],
 ) -> Store | None:
     """None: it was done already."""
     with session.atomic():
         if ledger.lock(session, publish_id) == ledger.DONE:
             return None
-        staged = staging.staged(session, publish_id, writers)
+        staged = _staged(session, publish_id, brought)
         if request.stops:
             _stop_at_bad_rows(session, publish_id, staged)
         store = Store(session, publish_id, address, request)
@@ -124,6 +123,24 @@ def _publish(
             below = batch.batch_id - KEPT_BATCHES
             session.run("forget_batches", {"query_id": batch.query_id, "below": below})
     return store
+
+
+def _staged(
+    session: Session, publish_id: int, brought: Collection[Brought]
+) -> list[staging.Staged]:
+    """All that was brought; LakeError if the server lost it in a crash, for it is not logged."""
+    writers = [one.writer for one in brought if one.writer is not None]
+    try:
+        staged = staging.staged(session, publish_id, writers)
+    except psycopg.errors.UndefinedTable:
+        raise LakeError(GONE) from None
+    rows = sum(one.messages + one.rejects for one in staged)
+    if rows != (wanted := sum(one.rows for one in brought)):
+        raise LakeError(
+            f"Of {wanted:,} rows that were staged the database has {rows:,}, as after a crash: "
+            "nothing was published, run it again."
+        )
+    return staged
 
 
 def _stop_at_bad_rows(session: Session, publish_id: int, staged: Sequence[staging.Staged]) -> None:

@@ -48,7 +48,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
             address = requests.address(session, self._request)
             publish = open_publish(session, self._request, address, batch)
             if publish.done:
-                return Brought(None, publish, batch)
+                return Brought(None, publish, 0, batch)
             return atomic.stage(session, self._request, publish, iterator, batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -237,3 +237,14 @@ def test_nothing_to_publish_is_done_too(mode: str) -> None:
     bulk.publish(consumer.channel, [], mode=mode)
     assert list(BulkPublish.objects.values_list("state", "rows")) == [("done", 0)] * 2
     assert tables() == []
+
+
+def test_what_a_crash_of_the_server_took_is_not_passed_over() -> None:
+    """It empties tables that are not logged."""
+    consumer = ConsumerFactory.create()
+    writer = bulk.writer(consumer.channel)
+    messages = [writer.write(iter(numbered(0, 3)))]
+    query(f"TRUNCATE {tables()[0]}")
+    with pytest.raises(LakeError, match="Of 3 rows that were staged the database has 0"):
+        writer.commit(messages)
+    assert Message.objects.count() == 0
