@@ -1,0 +1,150 @@
+"""Acting on all that a filter shows, the trail it leaves, and what the page of a job tells."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from pulljobs import auditing, ids
+from pulljobs.models import AuditEntry, Consumer, Job
+from pulljobs.states import Event, State
+from pulljobs.storage.selecting import Selection
+from tests.admin.pages import act, listing, page, read, rows
+from tests.factories import ConsumerFactory, JobFactory, published
+
+PNG = b"\x89PNG\r\n\x1a\n and so on"
+
+
+def for_all(word: str) -> str:
+    return reverse("admin:pulljobs_job_all", args=[word])
+
+
+def press(entry: AuditEntry, word: str) -> str:
+    return reverse("admin:pulljobs_auditentry_press", args=[entry.pk, word])
+
+
+def test_all_of_a_filter_is_previewed_then_redriven_and_nothing_else(
+    operator: Client, consumer: Consumer
+) -> None:
+    mine = [JobFactory.create(consumer=consumer, state=State.DEAD).id for _ in range(3)]
+    other = JobFactory.create(state=State.DEAD).id
+    url = f"{for_all('redrive')}?state=DEAD&consumer={consumer.pk}"
+    assert "3 jobs" in read(operator, url)
+    assert Job.objects.filter(state=State.DEAD).count() == 4
+    operator.post(url, {"expected": "3"})
+    assert list(Job.objects.filter(state=State.DEAD).values_list("id", flat=True)) == [other]
+    [entry] = AuditEntry.objects.all()
+    assert (entry.by, entry.upon) == ("olga", "state DEAD, consumer files/census")
+    assert (entry.expected, entry.is_more, entry.done) == (3, False, 3)
+    assert "finished" in rows(read(operator, listing("auditentry")))[0]
+    text = read(operator, page("auditentry", entry.pk))
+    assert all(ids.encode(id) in text for id in mine)
+
+
+def test_a_preview_stops_counting(
+    operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "COUNTED", 2)
+    for _ in range(3):
+        JobFactory.create(consumer=consumer, state=State.DEAD)
+    assert "2 jobs or more" in read(operator, for_all("redrive"))
+
+
+@pytest.mark.parametrize("query", ["state=nonsense", "consumer=x", "age=never", "chosen=x"])
+def test_what_is_none_of_the_choices_means_no_job(
+    query: str, operator: Client, consumer: Consumer
+) -> None:
+    job = JobFactory.create(consumer=consumer, state=State.DEAD)
+    operator.post(f"{for_all('redrive')}?{query}")
+    assert Job.objects.get().id == job.id
+    assert Job.objects.get().state == State.DEAD
+
+
+def test_chosen_jobs_are_rescheduled_to_a_time(operator: Client, consumer: Consumer) -> None:
+    job, other = published(consumer, 2)
+    answer = operator.post(
+        listing("job"), {"action": "reschedule", "_selected_action": [job], "index": 0}
+    )
+    assert "Due at" in read(operator, answer["Location"])
+    assert "valid date" in operator.post(answer["Location"], {"at": "soon"}).content.decode()
+    at = (timezone.now() + timedelta(hours=2)).replace(microsecond=0)
+    operator.post(answer["Location"], {"at": f"{at:%Y-%m-%dT%H:%M:%S}"})
+    assert Job.objects.get(id=job).available_at == at
+    assert Job.objects.get(id=other).available_at != at
+
+
+def test_what_is_under_way_goes_on_or_is_stopped(operator: Client, consumer: Consumer) -> None:
+    JobFactory.create(consumer=consumer, state=State.DEAD)
+    first = auditing.begin(Event.REDRIVE, Selection(), by="olga", upon="a test")
+    assert "data-pulljobs-refresh" in read(operator, page("auditentry", first.pk))
+    operator.post(press(first, "go-on"))
+    second = auditing.begin(Event.KILL, Selection(), by="olga", upon="a test")
+    operator.post(press(second, "stop"))
+    operator.post(press(second, "go-on"))
+    told = AuditEntry.objects.order_by("pk").values_list("done", "stopped_by")
+    assert list(told) == [(1, ""), (0, "olga")]
+
+
+def test_nobody_edits_the_trail(operator: Client, reader: Client, consumer: Consumer) -> None:
+    job = JobFactory.create(consumer=consumer, state=State.DEAD)
+    act(operator, "redrive", [job.id, 17])
+    [entry] = AuditEntry.objects.all()
+    before = list(AuditEntry.objects.values())
+    for browser in (operator, reader):
+        assert 'name="_save"' not in read(browser, page("auditentry", entry.pk))
+        assert browser.post(page("auditentry", entry.pk), {"by": "x"}).status_code == 403
+        delete = reverse("admin:pulljobs_auditentry_delete", args=[entry.pk])
+        assert browser.post(delete, {"post": "yes"}).status_code == 403
+    assert reader.post(press(entry, "stop")).status_code == 403
+    assert list(AuditEntry.objects.values()) == before
+
+
+def test_an_outcome_is_told_job_by_job(operator: Client, consumer: Consumer) -> None:
+    job = JobFactory.create(consumer=consumer, state=State.DEAD)
+    act(operator, "redrive", [job.id, 17])
+    url = reverse("admin:pulljobs_auditentry_outcome", args=[AuditEntry.objects.get().pk])
+    lines = b"".join(operator.get(url)).decode().splitlines()  # type: ignore[call-overload]  # it streams
+    assert lines[1:] == [
+        f"{ids.encode(job.id)},{job.id},redrive,",
+        f"{ids.encode(17)},17,left alone,it is no live job any more (delivered or deleted)",
+    ]
+
+
+def test_a_page_that_found_little_says_how_far_it_looked(
+    operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulljobs.storage.windows.downwards.__defaults__", (200,))
+    other = ConsumerFactory.create()
+    [first] = published(consumer)
+    published(other, 250)
+    text = read(operator, listing("job"), consumer=consumer.pk)
+    assert not rows(text)
+    assert "Look further back" in text
+    below = Job.objects.filter(consumer=other).order_by("-id").values_list("id", flat=True)[199]
+    [row] = rows(read(operator, listing("job"), consumer=consumer.pk, id__lt=below))
+    assert ids.encode(first) in row
+
+
+def test_why_a_job_waits(operator: Client, consumer: Consumer) -> None:
+    [job] = published(consumer)
+    assert "Nobody serves files/census" in read(operator, page("job", job))
+
+
+def test_json_is_indented_and_images_are_what_they_say(
+    operator: Client, consumer: Consumer
+) -> None:
+    [job] = published(consumer, payload=json.dumps({"a": [1]}), content_type="application/json")
+    assert "{\n  &quot;a&quot;: [" in read(operator, page("job", job))
+    for payload, drawn in ((PNG, True), (b"<svg onload='x'/>", False)):
+        [job] = published(consumer, payload=payload, content_type="image/png")
+        message = Job.objects.values_list("message_id", flat=True).get(id=job)
+        url = reverse("admin:pulljobs_job_payload", args=[message])
+        answer = operator.get(url)
+        assert (f'src="{url}"' in read(operator, page("job", job))) == drawn
+        assert (answer["Content-Type"] == "image/png") == drawn
+        assert ("Content-Disposition" in answer) != drawn
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        assert answer["Content-Security-Policy"] == "default-src 'none'; sandbox"
