@@ -25,7 +25,6 @@ from pulljobs.client.bodies import Job, Outcome, Word
 BATCH: Final = 100
 CONNECTIONS: Final = (1, 2)
 HELD: Final = 3 * BATCH
-CONCURRENCY: Final = 4
 BARE: Final = "bare loop"
 
 
@@ -104,7 +103,6 @@ def _consume(port: int, jobs: int, is_async: bool) -> None:
         f"http://127.0.0.1:{port}",
         subscription=Subscription(CHANNEL, CONSUMER, TOKEN, TOKEN),
         max_in_flight=HELD,
-        concurrency=CONCURRENCY,
     )
     consumer.run()
 
