@@ -17,6 +17,7 @@ from psycopg import sql
 
 from pulljobs.arrays import array, byte_array
 from pulljobs.drafts import parameters
+from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import drivers, ledger
 from pyspark_pulljobs.rows import Chunk, Reject
 from pyspark_pulljobs.session import Session
@@ -75,13 +76,18 @@ def create(session: Session, publish_id: int) -> None:
     external = sql.SQL(", ").join(
         sql.SQL("ALTER {} SET STORAGE EXTERNAL").format(sql.Identifier(name)) for name in KINDS
     )
-    session.connection.execute(
-        sql.SQL(
-            "CREATE UNLOGGED TABLE {} (number bigint GENERATED ALWAYS AS IDENTITY "
-            "PRIMARY KEY, writer uuid NOT NULL, partition int NOT NULL, messages int NOT NULL, "
-            "rejects int NOT NULL, {})"
-        ).format(name, columns)
-    )
+    made = sql.SQL(
+        "CREATE UNLOGGED TABLE {} (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+        "writer uuid NOT NULL, partition int NOT NULL, messages int NOT NULL, "
+        "rejects int NOT NULL, {})"
+    ).format(name, columns)
+    try:
+        session.connection.execute(made)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"An atomic publish needs a table of its own ({error.diag.message_primary}): GRANT "
+            "CREATE ON the SCHEMA, or publish in mode chunked."
+        ) from None
     session.connection.execute(sql.SQL("ALTER TABLE {} {}").format(name, external))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.models import BulkPublish, Job, Message
-from pyspark_pulljobs import drivers, ledger
+from pyspark_pulljobs import drivers, ledger, staging
 from tests.factories import ConsumerFactory
 from tests.sessions import Thread, blocked_by, query, run, session, wait_until
 from tests.spark import bulk
@@ -248,3 +248,14 @@ def test_what_a_crash_of_the_server_took_is_not_passed_over() -> None:
     with pytest.raises(LakeError, match="Of 3 rows that were staged the database has 0"):
         writer.commit(messages)
     assert Message.objects.count() == 0
+
+
+def test_a_role_that_may_make_no_table_is_told() -> None:
+    query("CREATE ROLE pulljobs_poor; GRANT USAGE ON SCHEMA public TO pulljobs_poor")
+    try:
+        with bulk.direct() as poor:
+            poor.connection.execute("SET ROLE pulljobs_poor")
+            with pytest.raises(ConfigurationError, match="mode chunked"):
+                staging.create(poor, 1)
+    finally:
+        query("DROP OWNED BY pulljobs_poor; DROP ROLE pulljobs_poor")
