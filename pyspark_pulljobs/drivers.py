@@ -4,6 +4,15 @@ import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final, NamedTuple
+
+ENDED: Final = ("Z", "X")
+"""States of processes that only wait to be forgotten."""
+
+
+class _Process(NamedTuple):
+    state: str
+    parent: int
 
 
 def ours() -> str:
@@ -12,12 +21,8 @@ def ours() -> str:
     (The parent itself, a daemon of pyspark, may end before the publish does.) Empty where the
     system does not tell.
     """
-    try:
-        told = Path(f"/proc/{os.getppid()}/stat").read_text("utf-8")
-    except OSError:
-        return ""
-    # After the name, which may hold anything, come the state and the parent.
-    return f"{socket.gethostname()}:{told.rpartition(')')[2].split()[1]}"
+    parent = _process(os.getppid())
+    return f"{socket.gethostname()}:{parent.parent}" if parent else ""
 
 
 def gone(drivers: Iterable[str]) -> list[str]:
@@ -26,10 +31,14 @@ def gone(drivers: Iterable[str]) -> list[str]:
 
 
 def _is_alive(pid: int) -> bool:
+    process = _process(pid)
+    return process is not None and process.state not in ENDED
+
+
+def _process(pid: int) -> _Process | None:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        told = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except OSError:
+        return None
+    state, parent, *_others = told.rpartition(")")[2].split()  # before it the name, whatever it is
+    return _Process(state, int(parent))
