@@ -106,7 +106,7 @@ def test_an_outcome_is_told_job_by_job(operator: Client, consumer: Consumer) -> 
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
     act(operator, "redrive", [job.id, 17])
     url = reverse("admin:pulljobs_auditentry_outcome", args=[AuditEntry.objects.get().pk])
-    lines = b"".join(operator.get(url)).decode().splitlines()  # type: ignore[call-overload]  # it streams
+    lines = b"".join(operator.get(url)).decode().splitlines()
     assert lines[1:] == [
         f"{ids.encode(job.id)},{job.id},redrive,",
         f"{ids.encode(17)},17,left alone,it is no live job any more (delivered or deleted)",

@@ -54,9 +54,11 @@ def test_batches_add_up_and_no_job_is_met_twice(monkeypatch: pytest.MonkeyPatch)
     consumer, other = ConsumerFactory.create(), ConsumerFactory.create()
     jobs = made(consumer, DEAD=5)["DEAD"] | made(other, DEAD=5)["DEAD"]
     entry = asked(Event.REDRIVE, Selection())
+    turns = 0
     while auditing._proceed(entry.pk):
-        for id in Job.objects.filter(state=State.QUEUED).values_list("id", flat=True):
-            operating.kill([id], by="a test")
+        operating.kill(Job.objects.values_list("id", flat=True), by="a test")
+        turns += 1
+        assert turns < 10, "it comes to no end"
     entry.refresh_from_db()
     assert batches(entry) == Counter(jobs)
     assert (entry.done, entry.batches.count()) == (10, 4)

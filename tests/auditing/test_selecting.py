@@ -11,7 +11,7 @@ from django.utils import timezone
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import LIVE, State
 from pulljobs.storage.selecting import Selection, window
-from pulljobs.storage.windows import downwards, upwards
+from pulljobs.storage.windows import LARGEST_ID, downwards, upwards
 from tests.factories import ConsumerFactory, JobFactory, published
 
 pytestmark = pytest.mark.django_db
@@ -38,27 +38,30 @@ MEANT: list[dict[str, Any]] = [
 @pytest.fixture
 def jobs() -> list[dict[str, Any]]:
     """Of two consumers, in every state, some with a key."""
-    consumers = ConsumerFactory.create(), ConsumerFactory.create()
-    for consumer, state in list(product(consumers, sorted(LIVE))) * 2:
-        JobFactory.create(consumer=consumer, state=state)
-    Consumer.objects.filter(pk=consumers[0].pk).update(exclusive_keys=True)
-    _queued, held = published(consumers[0], 2, key="red")
+    first, last = ConsumerFactory.create(), ConsumerFactory.create()
+    for state in sorted(LIVE) * 2:
+        JobFactory.create(consumer=first, state=state)
+    Consumer.objects.filter(pk=first.pk).update(exclusive_keys=True)
+    _queued, held = published(first, 2, key="red")
     token, now = uuid4(), timezone.now()
     Job.objects.filter(id=held).update(state="INFLIGHT", lease=token)
     times = dict.fromkeys(("claimed_at", "leased_until", "hard_end"), now)
-    Lease.objects.create(token=token, consumer=consumers[0], door="pull", job_ids=[held], **times)
-    [dead] = published(consumers[0], key="red")
+    Lease.objects.create(token=token, consumer=first, door="pull", job_ids=[held], **times)
+    [dead] = published(first, key="red")
     Job.objects.filter(id=dead).update(state="DEAD", reason="killed", available_at=None)
+    # All of its ids are above those of the first: their indexes end at different places.
+    for state in sorted(LIVE) * 2:
+        JobFactory.create(consumer=last, state=state)
     rows = Job.objects.order_by("id").values("id", "consumer_id", "state", "reason", "key")
     return [dict(row) for row in rows]
 
 
 def test_windows_find_each_job_that_is_meant_once(jobs: list[dict[str, Any]]) -> None:
     """One test for all, for the jobs take longer to make than to find."""
-    for meant, scanned, upward in product(MEANT, [2, 7, 1000], [True, False]):
+    for meant, wanted, scanned, upward in product(MEANT, [1, 3], [2, 7, 1000], [True, False]):
         selection = selected(meant, jobs)
         ids = [job["id"] for job in jobs if selection.fits(job)]
-        assert found(selection, scanned, upward) == (ids if upward else ids[::-1]), meant
+        assert found(selection, wanted, scanned, upward) == (ids if upward else ids[::-1]), meant
         assert ids
 
 
@@ -71,14 +74,15 @@ def selected(meant: dict[str, Any], jobs: list[dict[str, Any]]) -> Selection:
     return Selection(**meant)
 
 
-def found(selection: Selection, scanned: int, upward: bool) -> list[int]:
+def found(selection: Selection, wanted: int, scanned: int, upward: bool) -> list[int]:
     """Window by window."""
     ids: list[int] = []
-    beyond: int | None = 0 if upward else None
+    first = 0 if upward else LARGEST_ID
+    beyond: int | None = first
     while True:
-        span = upwards(beyond or 0, 3, scanned) if upward else downwards(beyond, 3, scanned)
+        span = (upwards if upward else downwards)(beyond or first, wanted, scanned)
         seen = window("default", selection, span)
-        assert len(seen.ids) <= 3
+        assert len(seen.ids) <= wanted
         ids += seen.ids
         beyond = seen.beyond
         if beyond is None:
