@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pulljobs import ids
 from pulljobs.storage.statements import run
@@ -51,8 +51,13 @@ class Slice(NamedTuple):
 
 def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
     """Slices are numbered from 0 in what comes back."""
+    return list(_rows(run(using, "recent", params(slices))))
+
+
+def params(slices: Sequence[Slice]) -> dict[str, Any]:
+    """Of the statement."""
     bounds = [one.bounds() for one in slices]
-    params = {
+    return {
         "lows": [low for one in bounds for low in one[:-1]],
         "highs": [high for one in bounds for high in one[1:]],
         "slices": [number for number, one in enumerate(bounds) for _low in one[:-1]],
@@ -61,7 +66,6 @@ def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
         "cap": CAP,
         "timed": TIMED,
     }
-    return list(_rows(run(using, "recent", params)))
 
 
 def _rows(found: Sequence[tuple[object, ...]]) -> Iterator[Settled]:
