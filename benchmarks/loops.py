@@ -12,11 +12,11 @@ import psycopg
 
 from benchmarks.database import EMPTIED, bare_connection, consumer, query
 from pulljobs import pulling
+from pulljobs.arrays import array
 from pulljobs.conf import settings
 from pulljobs.outcomes import Held, deliver
 from pulljobs.sql import statement
 from pulljobs.storage import statements
-from pulljobs.arrays import array
 
 RAW: Final = Path(__file__).parent / "raw"
 DESIGNS: Final = ("hot", "hot_lease", "array_lease", "state_index")

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 from weakref import ReferenceType
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
@@ -57,11 +57,9 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
         with suppress(RequestAborted), await handler.read_body(receive) as body:
             set_script_prefix(get_script_prefix(scope))
             request_started.send(sender=type(handler), scope=scope)
-            request, response = handler.create_request(scope, body)
-            if request is None:
-                await handler.send_response(response, send)
-            else:
-                response = await _unless_gone(_answer(handler, request, send), receive)
+            request, refused = handler.create_request(scope, body)
+            answer = _answer(handler, request, send) if request else _send(handler, refused, send)
+            response = await _unless_gone(answer, receive)
             if response is None:
                 request_finished.send(sender=type(handler))
             else:
@@ -71,9 +69,12 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
 
 
 async def _answer(handler: ASGIHandler, request: Any, send: Any) -> HttpResponseBase:
-    response: HttpResponseBase = await handler.run_get_response(request)
+    return await _send(handler, await handler.run_get_response(request), send)
+
+
+async def _send(handler: ASGIHandler, response: Any, send: Any) -> HttpResponseBase:
     await handler.send_response(response, send)
-    return response
+    return cast("HttpResponseBase", response)
 
 
 async def _unless_gone(

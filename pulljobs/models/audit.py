@@ -57,7 +57,9 @@ class AuditEntry(models.Model):
         default_permissions = ("view",)
         indexes = [
             models.Index(
-                fields=["id"], condition=Q(finished_at__isnull=True), name="pulljobs_audit_unfinished"
+                fields=["id"],
+                condition=Q(finished_at__isnull=True),
+                name="pulljobs_audit_unfinished",
             )
         ]
 

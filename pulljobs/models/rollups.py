@@ -124,7 +124,9 @@ class Rollup(models.Model):
             )
         ]
         indexes = [
-            models.Index(fields=["consumer", "period", "starts_at"], name="pulljobs_rollup_consumer")
+            models.Index(
+                fields=["consumer", "period", "starts_at"], name="pulljobs_rollup_consumer"
+            )
         ]
 
     def __str__(self) -> str:

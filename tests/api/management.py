@@ -16,10 +16,12 @@ def user(name: str, *verbs: str, models: tuple[str, ...] = ()) -> User:
     made = User.objects.create(username=name)
     Token.objects.create(user=made, key=name)
     permissions = Permission.objects.filter(content_type__app_label="pulljobs")
-    names = ((one, *one.codename.split("_", 1)) for one in permissions)
-    made.user_permissions.set(
-        [one for one, verb, model in names if verb in verbs and (not models or model in models)]
-    )
+    given = []
+    for one in permissions:
+        verb, _, model = one.codename.partition("_")
+        if verb in verbs and (not models or model in models):
+            given.append(one)
+    made.user_permissions.set(given)
     return made
 
 

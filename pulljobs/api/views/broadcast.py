@@ -7,7 +7,7 @@ from typing import Any, Final
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import ids, publishing, scheduling
+from pulljobs import drafts, ids, publishing, scheduling
 from pulljobs.api import bodies, exceptions, links, times
 from pulljobs.api.authentication import ProducerTokens, Publisher, publisher
 from pulljobs.api.views.protocol import ProtocolView
@@ -52,7 +52,7 @@ def _publish(request: Request, to: Publisher, payload: bytes, at: datetime | Non
         "priority": _priority(request),
         "message_id": text(request, MESSAGE_ID) or None,
         "headers": _metadata(request),
-        "content_type": request.META.get("CONTENT_TYPE") or publishing.BYTES,
+        "content_type": request.META.get("CONTENT_TYPE") or drafts.BYTES,
         "producer": to.producer,
     }
     if at is not None:

@@ -5,8 +5,8 @@ from typing import Any
 
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
-from pulljobs.errors import ConfigurationError, UnknownJob
 from pulljobs.diagnosis import explain
+from pulljobs.errors import ConfigurationError, UnknownJob
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import Job
 
