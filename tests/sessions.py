@@ -31,6 +31,17 @@ def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS)
         time.sleep(0.005)
 
 
+def others_ended() -> None:
+    """Transactions of other databases on the server are over that went on when this was called.
+
+    Tests of other processes have such, and the lake takes nothing that began after one of them.
+    """
+    ours = "datname <> current_database() AND backend_xid IS NOT NULL"
+    going_on = f"SELECT pid, backend_xid::text FROM pg_stat_activity WHERE {ours}"
+    awaited = set(query(going_on))
+    wait_until(lambda: not awaited & set(query(going_on)), 6 * PATIENCE_SECONDS)
+
+
 FORGET = """
 TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message,
     pulljobs_publication, pulljobs_exclusive_key, pulljobs_scheduled_message;

@@ -32,13 +32,16 @@ def verdict(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     is_measured = plan.faults == ("restart",) and plan.every > AFTER
     if is_measured and any(one["ratio"] < RECOVERED for one in after):
         outcome.complaints.append("the rate of before was not reached again in 15 s")
+    figures = counts(outcome.case)
+    if not (figures["acknowledged"] and figures["claims"]):
+        outcome.complaints.append("nothing was done: --keep the logs, and see why processes ended")
     return {
         "clean": not broken and not outcome.complaints,
         "broken": {rule: [len(said), *said[:SHOWN]] for rule, said in broken.items()},
         "complaints": outcome.complaints,
         "faults": Counter(outcome.injected),
         "kills": outcome.stage.kills,
-        **counts(outcome.case),
+        **figures,
         "restarts": after,
     }
 

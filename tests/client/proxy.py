@@ -34,15 +34,17 @@ class Proxy:
         self._lose = path
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        broker = await asyncio.open_connection(*self._target)
-        pipe = _Pipe(self, (reader, writer), broker)
-        ways = [asyncio.create_task(pipe.ask()), asyncio.create_task(pipe.answer())]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        for _reader, end in (broker, (reader, writer)):
-            end.transport.abort()
+        with _aborting(writer):
+            broker = await asyncio.open_connection(*self._target)
+            with _aborting(broker[1]):
+                pipe = _Pipe(self, (reader, writer), broker)
+                ways = [asyncio.create_task(pipe.ask()), asyncio.create_task(pipe.answer())]
+                try:
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for way in ways:
+                        way.cancel()
+                    await asyncio.gather(*ways, return_exceptions=True)
 
     def loses_answer(self, said: bytes) -> bool:
         if self._lose is not None and self._lose in said:
@@ -82,6 +84,14 @@ class _Pipe:
             self._client[1].write(said)
 
 
+@contextmanager
+def _aborting(end: asyncio.StreamWriter) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        end.transport.abort()
+
+
 async def _read(ends: Ends) -> bytes:
     with suppress(OSError):
         return await ends[0].read(CHUNK)
@@ -112,3 +122,4 @@ async def _close(server: asyncio.Server) -> None:
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.sleep(0)  # What was aborted is closed in the loop's next pass.

@@ -18,6 +18,7 @@ from pulljobs.models import ArchivedJob, Consumer, Message
 from pulljobs.spark import exporting
 from pulljobs.spark.exporting import Choice, Exported
 from pulljobs.spark.rollups.running import RolledUp, roll_up
+from tests.sessions import others_ended
 
 NODES = (uuid.UUID(int=1), uuid.UUID(int=2))
 SECOND = timedelta(seconds=1)
@@ -71,6 +72,7 @@ class Lake:
     """How often somebody asked for a session."""
 
     def export(self) -> Exported:
+        others_ended()
         return exporting.export(Choice(), self._session)
 
     def roll_up(self, **options: Any) -> RolledUp:

@@ -20,7 +20,7 @@ from django.test import override_settings
 
 from example_project.state import BASE_DIR
 from pulljobs.sql import statement
-from tests.sessions import query
+from tests.sessions import others_ended, query
 
 EVERYTHING: Final = {"low_id": 0, "high_id": 2**63 - 1, "high_xid": 2**62}
 COLUMNS: Final = {
@@ -48,6 +48,7 @@ def lake_at(path: Path) -> Iterator[Path]:
 
 def run(verb: str, *flags: str) -> dict[str, Any]:
     """What `pulljobs lake VERB --json` prints."""
+    others_ended()
     out = StringIO()
     call_command("pulljobs", "lake", verb, "--json", *flags, stdout=out)
     found: dict[str, Any] = json.loads(out.getvalue())

@@ -28,7 +28,7 @@ from pulljobs.states import State
 from pulljobs.storage import jobs, lake
 from pulljobs.storage.rows import Taken
 from tests.factories import MAX_LEASE, USING, ConsumerFactory, JobFactory, claimed, published
-from tests.sessions import Thread, query
+from tests.sessions import Thread, others_ended, query
 from tests.sessions import session as other_session
 from tests.spark.cutting import STEPS
 from tests.spark.lakes import Cutter, assert_same, files, lake_at, lakes, ours, read, run
@@ -338,6 +338,7 @@ def test_tasks_of_spark_write_the_same(
     settled(consumer, 300)
     monkeypatch.setattr(slices, "FEWEST", 50)
     opened = partial(session.opened, "test")
+    others_ended()
     exported = exporting.export(Choice(payload_cap=9), opened, always_spark=True)
     assert exported.rows == {"archive": 300, "messages": 300}
     assert len(files(place, "archive")) > 1

@@ -26,6 +26,7 @@ from pulljobs.models import Job
 from pulljobs.testing import drain
 from tests.demo.running import Project, own_database
 from tests.guides import forget, modules_of
+from tests.sessions import others_ended
 from tests.spark.history import lake_at
 from tests.spark.test_session import path_without_java
 
@@ -126,6 +127,7 @@ def test_the_walk_of_the_guide(
     try:
         with lake_at(tmp_path / "lake"):
             code = modules_of("lake.md")
+            others_ended()
             for command in commands_of("docs/guides/lake.md"):
                 call_command(*command)
             assert capsys.readouterr().out.count("Every day is the same.") == 1

@@ -27,9 +27,11 @@ from benchmarks.faults.history import (
     Pen,
 )
 from benchmarks.faults.roles.surroundings import LEASE, ROLE
+from pulljobs.claiming import guarded
 from pulljobs.outcomes import Held, Settlement
-from pulljobs.storage import jobs, keys
+from pulljobs.storage import jobs
 from pulljobs.storage.rows import Finished
+from pulljobs.storage.statements import AliasSession
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,10 +61,11 @@ def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
 
 
 def _claim(pen: Pen, genuine: Callable[..., Any]) -> Callable[..., Any]:
-    def claim(using: str, *args: Any, **kwargs: Any) -> Any:
+    def claim(where: str | AliasSession, *args: Any, **kwargs: Any) -> Any:
+        using = where if isinstance(where, str) else where.using
         since = monotonic()
-        claimed = genuine(using, *args, **kwargs)
-        if claimed.taken is not None:
+        claimed = genuine(where, *args, **kwargs)
+        if claimed is not None and claimed.taken is not None:
             token = claimed.taken.token
             entries = [
                 Entry(job.id, token, "-", job.retry_count, job.deliveries) for job in claimed.jobs
@@ -125,7 +128,7 @@ Wrap = Callable[[Pen, Callable[..., Any]], Callable[..., Any]]
 
 WRAPPERS: Final[tuple[tuple[ModuleType, str, Wrap], ...]] = (
     (jobs, "claim", _claim),
-    (keys, "claim", _claim),
+    (guarded, "claim", _claim),
     (jobs, "renew", _renew),
     (jobs, "finish", _finish),
     (jobs, "abandon", _abandon),
