@@ -33,7 +33,7 @@ def test_postgresql_16(directory: Path) -> None:
 
 def test_postgresql_15_of_debian(directory: Path) -> None:
     with postgres(debian_postgres(15), directory) as port:
-        assert_passed(storage_suite(port))
+        assert_passed(storage_suite(port, plans=True))
 
 
 def test_pgbouncer_in_transaction_mode(directory: Path) -> None:
