@@ -57,7 +57,6 @@ class AuditEntryAdmin(ReadOnlyAdmin):
     readonly_fields = ("when", "stands", "told", "ended")
 
     class Media:
-        css = {"all": ["pulljobs/admin.css"]}
         js = ["pulljobs/admin.js"]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:

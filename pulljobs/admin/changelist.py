@@ -1,6 +1,6 @@
 """Lists over tables too long to count: newest first, each page below the ids of the last."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -50,6 +50,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
     sortable_by = ()
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
+
+    class Media:
+        css: ClassVar = {"all": ["pulljobs/admin.css"]}
 
     def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
         """One row more than a page tells whether there is an older one."""

@@ -20,9 +20,6 @@ class JobRowsAdmin(ReadOnlyAdmin):
     list_select_related = ("consumer__channel",)
     search_help_text = search.HELP
 
-    class Media:
-        css: ClassVar = {"all": ["pulljobs/admin.css"]}
-
     @admin.display(description="job")
     def xid(self, row: Job | ArchivedJob) -> str:
         return ids.encode(getattr(row, self.id_field))

@@ -74,6 +74,7 @@ def test_dead_jobs_of_a_filter_are_redriven_run_and_come_back(visitor: Visitor) 
     keep(page, "admin-redrive-all")
     page.get_by_role("button", name=re.compile(f"Redrive {dead} job")).click()
     expect(page.get_by_text("finished", exact=True)).to_be_visible()
+    assert violations(page) == []
     keep(page, "admin-audit")
 
     wait_until(lambda: project.number(DEATHS) == deaths + dead)
@@ -137,6 +138,15 @@ PATHS = {
     "token": "pulljobs/consumer/{consumer}/rotate/",
     "audit": "pulljobs/auditentry/",
     "nodes": "pulljobs/node/",
+    "node": "pulljobs/node/{node}/change/",
+    "ours": "pulljobs/",
+    "channel": "pulljobs/channel/{channel}/change/",
+    "without a channel": "pulljobs/channel/{channel}/delete/",
+    "new channel": "pulljobs/channel/add/",
+    "new producer": "pulljobs/producer/add/",
+    "new consumer": "pulljobs/consumer/add/",
+    "rollups": "pulljobs/rollup/",
+    "rollup runs": "pulljobs/rolluprun/",
 }
 LOOKS = [("light", WIDE), ("dark", NARROW)]
 
@@ -156,12 +166,14 @@ def test_pages_are_for_everybody(theme: str, size: tuple[int, int], visitor: Vis
     assert found == []
 
 
-class Ids(dict[str, int]):
+class Ids(dict[str, object]):
     """Of rows that the demo made."""
 
     def __init__(self, visitor: Visitor) -> None:
         project = visitor.site.project
         self["consumer"] = project.number(CONSUMERS)
+        self["channel"] = project.number("SELECT id FROM pulljobs_channel")
+        [(self["node"],)] = project.query("SELECT id FROM pulljobs_node LIMIT 1")
         self["settled"] = project.number("SELECT max(id) FROM pulljobs_archived_job")
         self["job"] = project.number("SELECT id FROM pulljobs_job WHERE reason IS NOT NULL")
 
