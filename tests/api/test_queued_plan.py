@@ -10,6 +10,7 @@ from django.db import connection
 from pulljobs.models import Consumer
 from pulljobs.sql import statement
 from tests.api.caller import subscription
+from tests.sessions import FORGET
 
 PARAMETERS = {
     "consumer_id": "bigint",
@@ -38,6 +39,7 @@ FILL = """
 @pytest.fixture
 def consumer(db: None) -> Consumer:
     """Tens of thousands due at two priorities, and as many due later at the highest of all."""
+    _execute(FORGET)
     made = subscription("orders", "census").consumer
     for number, (priority, due) in enumerate([(9, "1 day"), (5, "-1 day"), (0, "-1 day")]):
         first = number * BACKLOG

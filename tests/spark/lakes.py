@@ -115,6 +115,7 @@ class Cutter:
 
     def cut(self, step: str) -> int:
         """The signal that ended the process, 0 if it came to its end."""
+        others_ended()
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(f"{step}\n")

@@ -10,7 +10,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from pulljobs.conf import settings
 from pulljobs.storage import statements
 
-THREADS: Final = 4
+THREADS: Final = 3
 """For claims, and as many for all else."""
 
 T = TypeVar("T")
