@@ -186,7 +186,7 @@ def test_E44_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None
             for thread in load.threads:
                 thread.result()
             with psycopg.connect(host=str(run), user="pulljobs", dbname="pulljobs") as session:
-                made_of = dict(session.execute(JOBS).fetchall())
+                made_of: dict[str, int] = dict(session.execute(JOBS).fetchall())
                 load.pen.write(PUBLISHED, [Entry(made_of.get(one, -1)) for one in load.published])
                 case = Case(history.read(tmp_path), tables.read(session), CALLERS)
     # What was in flight waits for the end of its lease, and there is no reaper.
