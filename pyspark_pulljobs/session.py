@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from pulljobs.sql import numbered, statement
+from pulljobs.sql import bound, statement
 from pyspark_pulljobs.connecting import connect
 
 Row = tuple[Any, ...]
@@ -20,9 +20,8 @@ class Session:
 
     def run(self, name: str, params: Mapping[str, Any]) -> list[Row]:
         """The rows of a statement, bound on the server, in the transaction there is, if any."""
-        text, names = numbered(statement(name))
         with psycopg.RawCursor(self.connection) as cursor:
-            cursor.execute(text, [params[name] for name in names], binary=True)
+            cursor.execute(*bound(statement(name), params), binary=True)
             return cursor.fetchall() if cursor.description else []
 
     def atomic(self) -> AbstractContextManager[object]:

@@ -1,9 +1,10 @@
 """Every hot-path statement, one a file, for any psycopg connection; nothing of Django here."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Final, LiteralString, NamedTuple
+from typing import Any, Final, LiteralString
 
 DATABASE_CHANNEL: Final = "pulljobs"
 """Where notify.sql sends, and waiters listen."""
@@ -16,21 +17,21 @@ def statement(name: str) -> LiteralString:
     return files(__name__).joinpath(f"{name}.sql").read_text("utf-8")
 
 
-class Numbered(NamedTuple):
-    """For `psycopg.RawCursor`, which needs not parse it."""
+def bound(text: str, params: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
+    """A statement and its parameters for `psycopg.RawCursor`, which needs not parse it.
 
-    text: bytes
-    """With the server's own placeholders, $1 and so on."""
-    names: tuple[str, ...]
-    """Of the parameters, in that order."""
+    psycopg would parse one of more than 4 kB anew whenever it is run.
+    """
+    numbered, names = _numbered(text)
+    return numbered, [params[name] for name in names]
 
 
 @cache
-def numbered(text: str) -> Numbered:
-    """The same statement. psycopg would parse one of more than 4 kB anew whenever it is run."""
+def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
+    """With the server's own placeholders, $1 and so on, and the names of what they stand for."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:
         return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
 
-    return Numbered(_PLACEHOLDER.sub(number, text).encode(), tuple(names))
+    return _PLACEHOLDER.sub(number, text).encode(), tuple(names)

@@ -20,7 +20,7 @@ from weakref import WeakSet
 import psycopg
 from django.db import OperationalError, connections, transaction
 
-from pulljobs.sql import numbered, statement
+from pulljobs.sql import bound, statement
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -100,9 +100,8 @@ def _execute(
     threshold = raw.prepare_threshold
     raw.prepare_threshold = 0 if prepare else None
     try:
-        text, names = numbered(statement(name))
         with psycopg.RawCursor(raw) as cursor:
-            cursor.execute(text, [params[name] for name in names], binary=True)
+            cursor.execute(*bound(statement(name), params), binary=True)
             return cursor.fetchall() if cursor.description else []
     finally:
         raw.prepare_threshold = threshold
