@@ -6,11 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import override_settings
 from pyspark.sql import SparkSession
 
 from pulljobs import ids
@@ -85,10 +83,6 @@ class Lake:
     def _session(self) -> AbstractContextManager[SparkSession]:
         self.opened += 1
         return nullcontext(self.spark)
-
-
-def lake_at(path: Path) -> override_settings:
-    return override_settings(PULLJOBS={"LAKE": str(path)})
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from pulljobs.models import ArchivedJob, Consumer, Job, Message, RejectedRow, Re
 from pulljobs.outcomes import Held
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, JobFactory, published, taken
-from tests.sessions import query, wait_until
-from tests.spark.driving import PATIENCE_SECONDS
+from tests.sessions import query
 from tests.spark.lakes import lake_at, lakes, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,14 +41,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     held = Held(revived.id, taken(consumer, revived.id))
     jobs.finish(USING, [outcomes.deliver(held)])
     with lake_at(tmp_path / "lake"):
-        wait_until(lambda: exported(tmp_path / "lake"), PATIENCE_SECONDS)
+        run("export", "--with-payload", "--payload-cap", "20")
+        assert lakes(tmp_path / "lake", "archive")[0] == ArchivedJob.objects.count()
         yield World(consumer, dead, revived.id)
-
-
-def exported(lake: Path) -> bool:
-    """Whether all is: a transaction of another database of the server may hold the rest back."""
-    run("export", "--with-payload", "--payload-cap", "20")
-    return lakes(lake, "archive")[0] == ArchivedJob.objects.count()
 
 
 def replayed(consumer: Consumer) -> list[tuple[Any, ...]]:

@@ -16,7 +16,8 @@ from pulljobs.models.rollups import Period
 from pulljobs.spark import tables
 from pulljobs.spark.rollups.running import RolledUp, _Run
 from tests.factories import ConsumerFactory
-from tests.spark.history import NODES, NOON, SECOND, History, Lake, lake_at
+from tests.spark.history import NODES, NOON, SECOND, History, Lake
+from tests.spark.lakes import lake_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -27,7 +27,7 @@ from pulljobs.testing import drain
 from tests.demo.running import Project, own_database
 from tests.guides import forget, modules_of
 from tests.sessions import others_ended
-from tests.spark.history import lake_at
+from tests.spark.lakes import lake_at
 from tests.spark.test_session import path_without_java
 
 FILES = 40
