@@ -1,15 +1,14 @@
 """Publishing over HTTP."""
 
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from pulljobs.client import bodies, flows
 from pulljobs.client.bodies import Draft, Receipt
 from pulljobs.client.calls import Flow
 from pulljobs.client.connecting import CHANNEL_TOKEN, PRODUCER, PRODUCER_TOKEN, Connection
 from pulljobs.client.errors import NotPublished
-from pulljobs.client.sending import AsyncSender, Sender
+from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 
 PATIENCE: Final = 30.0
 """Seconds for which publishing is tried: less than a channel remembers ids."""
@@ -34,7 +33,7 @@ class _Desk:
         return flows.publish(self._channel, made, bodies.now() + self._timeout)
 
 
-class Producer(_Desk):
+class Producer(Closing, _Desk):
     """Publishes on one channel. Thread-safe; close it, or use it as a context.
 
     Every message has an id, its own or a new one, so that a repeat after a lost answer is known to
@@ -80,22 +79,8 @@ class Producer(_Desk):
         """Drafts, or payloads alone; a receipt each: what is refused does not stop the others."""
         return self._sender.run(self._publish(drafts))
 
-    def close(self) -> None:
-        self._sender.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class AsyncProducer(_Desk):
+class AsyncProducer(AsyncClosing, _Desk):
     """The same, asynchronous; for one event loop."""
 
     def __init__(
@@ -134,20 +119,6 @@ class AsyncProducer(_Desk):
 
     async def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
         return await self._sender.run(self._publish(drafts))
-
-    async def close(self) -> None:
-        await self._sender.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 def published(receipt: Receipt) -> Receipt:

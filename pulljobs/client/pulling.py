@@ -1,8 +1,7 @@
 """Pulling by hand: fetch some messages, settle each."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from pulljobs.client import bodies, flows
 from pulljobs.client.bodies import Limits, Outcome, Word
@@ -10,7 +9,7 @@ from pulljobs.client.calls import Answer
 from pulljobs.client.connecting import Connection, Subscription
 from pulljobs.client.errors import LeaseLost, Unreachable
 from pulljobs.client.messages import AsyncMessage, Message
-from pulljobs.client.sending import AsyncSender, Sender
+from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.client.strategies import REQUEUE, Delay
 
 PATIENCE: Final = 5.0
@@ -19,7 +18,7 @@ PATIENCE: Final = 5.0
 M = TypeVar("M", Message, AsyncMessage)
 
 
-class PullConsumer:
+class PullConsumer(Closing):
     """Pulls for one consumer from one broker. Thread-safe; close it, or use it as a context."""
 
     def __init__(
@@ -67,20 +66,6 @@ class PullConsumer:
             self._limits = self._sender.run(flows.limits(self._path, bodies.now() + timeout))
         return self._limits
 
-    def close(self) -> None:
-        self._sender.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def settle(self, message: Message, word: Word) -> None:
         """For the message: tell the broker now; tried while the lease lasts."""
         try:
@@ -112,7 +97,7 @@ class PullConsumer:
         return _lost(ending, self._sender.run(flow))
 
 
-class AsyncPullConsumer:
+class AsyncPullConsumer(AsyncClosing):
     """The same, asynchronous; for one event loop."""
 
     def __init__(
@@ -155,20 +140,6 @@ class AsyncPullConsumer:
             flow = flows.limits(self._path, bodies.now() + timeout)
             self._limits = await self._sender.run(flow)
         return self._limits
-
-    async def close(self) -> None:
-        await self._sender.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def settle(self, message: AsyncMessage, word: Word) -> None:
         try:

@@ -4,7 +4,8 @@ import asyncio
 import gzip
 import time
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from pulljobs.client.bodies import now
 from pulljobs.client.calls import Answer, Call, Flow, Pause
@@ -83,6 +84,46 @@ class AsyncSender:
             return _answer(await self._http.request(**_request(call, self._gzip_from)))
         except httpx.RequestError as error:
             raise _unreachable(error) from error
+
+
+class Closing:
+    """What has a sender of its own, closed by hand or at the end of its context."""
+
+    _sender: Sender
+
+    def close(self) -> None:
+        self._sender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncClosing:
+    """The same, asynchronous."""
+
+    _sender: AsyncSender
+
+    async def close(self) -> None:
+        await self._sender.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
 
 
 def _resumed(flow: Flow[T], came: Came) -> Call | Pause:
