@@ -1,6 +1,8 @@
 """A live site and the Chromium that looks at it."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -78,8 +80,9 @@ class Visitor:
         return made
 
 
-def police(page: Page) -> list[str]:
-    """From now on a strict Content-Security-Policy holds; what the browser complains of."""
+@contextmanager
+def policed(page: Page) -> Iterator[list[str]]:
+    """A strict Content-Security-Policy holds meanwhile; what the browser complains of."""
     complaints: list[str] = []
 
     def restrict(route: Route) -> None:
@@ -90,7 +93,8 @@ def police(page: Page) -> list[str]:
     page.route("**/admin/**", restrict)
     page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    return complaints
+    yield complaints
+    page.unroute_all(behavior="wait")  # or a page that closes fails its own refresh
 
 
 def violations(page: Page) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, police, violations
+from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, policed, violations
 
 DASHBOARD = "pulljobs/dashboard/"
 CHARTS = 5
@@ -24,13 +24,13 @@ def test_it_is_sound_light_and_dark_wide_and_narrow_under_a_strict_csp(visitor: 
     """axe-core finds nothing serious, nothing sticks out, and no policy is broken."""
     for name, (size, theme) in LOOKS.items():
         page = visitor.page(size=size, theme=theme)
-        complaints = police(page)
-        page.goto(visitor.site.address + DASHBOARD)
-        _looks_right(page, name)
-        assert violations(page) == [], name
-        assert not is_too_wide(page), name
+        with policed(page) as complaints:
+            page.goto(visitor.site.address + DASHBOARD)
+            _looks_right(page, name)
+            assert violations(page) == [], name
+            assert not is_too_wide(page), name
+            _keep(page, name)
         assert complaints == [], name
-        _keep(page, name)
         page.context.close()
 
 

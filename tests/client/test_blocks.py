@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import httpx
@@ -23,6 +24,9 @@ from tests.sessions import wait_until
 SCALE = OUTAGE / 60
 LATE = 0.6 if OUTAGE >= 60 else 5.0
 """Seconds by which a pull may come after the end of a block, on a busy machine."""
+BEFORE = 4
+"""Failures that don't block yet: the next does, and each of three probes after it."""
+FAILURES = BEFORE + 4
 
 
 class Pulls(httpx.AsyncHTTPTransport):
@@ -40,12 +44,12 @@ class Pulls(httpx.AsyncHTTPTransport):
 
 
 class Shop(http.server.BaseHTTPRequestHandler):
-    """Of the site that handlers call."""
+    """Of the site that handlers call: it fails so many times, then no more."""
 
-    status = 500
+    failures = count()
 
     def do_GET(self) -> None:
-        self.send_response(type(self).status)
+        self.send_response(500 if next(self.failures) < FAILURES else 200)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -71,6 +75,7 @@ def test_ladder_probe_and_recovery_while_a_server_fails_on_purpose(
 ) -> None:
     """Blocks of 2, 4, 8 and 16 seconds (scaled), each ended by a probe; then 8, 4, 2, and on."""
     publish_many("orders", [b"x"] * 300)
+    monkeypatch.setattr(Shop, "failures", count())
     called: list[float] = []
     pulls = Pulls()
     with shop() as url, httpx.Client(base_url=url) as client:
@@ -90,11 +95,10 @@ def test_ladder_probe_and_recovery_while_a_server_fails_on_purpose(
             connection=Connection(transport=pulls),
         )
         with running(consumer):
-            wait_until(lambda: len(called) >= 8, 20 + OUTAGE)
-            failed, probes = called[4:8], pulls.at[-3:]
-            monkeypatch.setattr(Shop, "status", 200)
-            wait_until(lambda: live.states()["DELIVERED"] >= 10, 20 + 2 * OUTAGE)
-        recovered = [at for at in pulls.at if at > failed[-1]]
+            wait_until(lambda: live.states()["DELIVERED"] >= 10, 20 + 3 * OUTAGE)
+    failed = called[BEFORE:FAILURES]
+    probes = [at for at in pulls.at if at < failed[-1]][-3:]
+    recovered = [at for at in pulls.at if at > failed[-1]]
     up = [probe - fail for fail, probe in zip(failed, [*probes, recovered[0]], strict=True)]
     down = list(gaps(recovered[:4]))
     print(f"blocks of {rounded(up)} s, then of {rounded(down)} s")

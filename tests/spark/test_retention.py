@@ -19,7 +19,7 @@ from pulljobs.spark import verifying
 from pulljobs.storage import jobs, lake, partitions
 from pulljobs.storage.partitions import Partition
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import query
+from tests.sessions import others_ended, query
 from tests.spark.lakes import assert_same, files, lake_at, lakes, ours, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -83,6 +83,7 @@ def tamper(lake: Path, table: str, column: str, value: Any) -> None:
 
 def verified(day: date, lake_: Path) -> None:
     """As `lake verify` notes it."""
+    others_ended()
     now = lake.horizon(USING)
     for table in partitions.PARTITIONED:
         lake.verified(
