@@ -19,6 +19,7 @@ CONNECT_SECONDS: Final = 10
 NAME: Final = "pulljobs on Spark"
 SESSION: Final = {
     # As readers expect them, whatever the role is set to; poolers let these pass.
+    "client_encoding": "UTF8",
     "TimeZone": "UTC",
     "DateStyle": "ISO",
     "IntervalStyle": "postgres",

@@ -1,10 +1,11 @@
 """Rows of a DataFrame as messages, and what is kept of those that are none."""
 
 import json
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import repeat
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -40,30 +41,49 @@ class Reject(NamedTuple):
     payload: bytes | None
 
 
+FIELDS: Final = NewMessage._fields
+Columns = Mapping[str, list[Any]]
+
+
+def _no_columns() -> Columns:
+    return {name: [] for name in FIELDS}
+
+
 @dataclass
 class Chunk:
     """Messages that are stored by one statement, and what was not fit to be."""
 
-    messages: list[NewMessage] = field(default_factory=list)
+    columns: Columns = field(default_factory=_no_columns)
+    """Of the messages, by the fields of NewMessage."""
     originals: list[int | None] = field(default_factory=list)
     """The jobs that the messages replay, one each."""
     rejects: list[Reject] = field(default_factory=list)
     size: int = 0
 
     @property
+    def count(self) -> int:
+        """Of messages."""
+        return len(self.originals)
+
+    @property
     def rows(self) -> int:
-        return len(self.messages) + len(self.rejects)
+        return self.count + len(self.rejects)
 
     @property
     def is_full(self) -> bool:
-        many = len(self.messages) >= CHUNK_ROWS or len(self.rejects) >= CHUNK_ROWS
+        many = self.count >= CHUNK_ROWS or len(self.rejects) >= CHUNK_ROWS
         return many or self.size >= CHUNK_BYTES
+
+    def messages(self) -> list[NewMessage]:
+        return list(map(NewMessage, *self.columns.values()))
 
     def checksum(self) -> int:
         """The same for the same rows in any order, over as many chunks as they come in."""
+        names = ("payload", "key", "client_message_id")
+        told = zip(*map(self.columns.__getitem__, names), strict=True)
         return sum(
-            crc32(one.payload, crc32(f"{one.key}\0{one.client_message_id}".encode()))
-            for one in self.messages
+            crc32(payload, crc32(f"{key}\0{message_id}".encode()))
+            for payload, key, message_id in told
         ) + sum(crc32(one.payload or b"", crc32(one.row.encode())) for one in self.rejects)
 
 
@@ -77,15 +97,13 @@ def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]
     """All rows, good and bad, in their order; none of the chunks is empty."""
     chunk = Chunk()
     for batch in batches:
-        rows = _Rows(batch)
-        messages, originals = rows.plain(), rows.columns["original_job"]
-        for number, plain in enumerate(_plain(batch, limits)):
-            if plain:
-                chunk.messages.append(messages[number])
-                chunk.originals.append(originals[number])
+        rows, plain = _Rows(batch), [*_plain(batch, limits), False]
+        place = 0
+        while place < len(batch):
+            if plain[place]:
+                place = _add_plain(chunk, rows, place, plain.index(False, place))
             else:
-                _add(chunk, rows.row(number), limits)
-            chunk.size += len(rows.payloads[number] or b"")
+                place = _add(chunk, rows, place, limits)
             if chunk.is_full:
                 yield chunk
                 chunk = Chunk()
@@ -116,19 +134,35 @@ class _Rows:
         payload = batch.column("payload")
         self._text = _is_text(payload.type)
         self._content_type = TEXT if self._text else BYTES
-        self.payloads: list[bytes | None] = payload.cast(pa.large_binary()).to_pylist()
+        binary = payload.cast(pa.large_binary())
+        self.payloads: list[bytes | None] = binary.to_pylist()
+        self.sizes = list(accumulate(pc.fill_null(pc.binary_length(binary), 0).to_pylist()))
+        """Bytes of the payloads, up to each."""
         self.columns = {
             name: _values(batch.column(name)) if name in batch.schema.names else [None] * len(batch)
             for name in COLUMNS
             if name != "payload"
         }
 
-    def plain(self) -> list[NewMessage]:
+    def plain(self, first: int, end: int) -> Columns:
         """What the rows would be whose other columns are empty."""
-        priorities = [priority or 0 for priority in self.columns["priority"]]
-        others = repeat(self._content_type), repeat(NO_HEADERS), self.columns["key"]
-        made = map(NewMessage, self.payloads, *others, priorities, self.columns["message_id"])
-        return list(made)
+        count = end - first
+        given = {name: values[first:end] for name, values in self.columns.items()}
+        return {
+            "payload": self.payloads[first:end],
+            "content_type": [self._content_type] * count,
+            "headers": [NO_HEADERS] * count,
+            "key": given["key"],
+            "priority": [priority or 0 for priority in given["priority"]],
+            "client_message_id": given["message_id"],
+            "delay": [None] * count,
+            "available_at": [None] * count,
+        }
+
+    def end_within(self, size: int, first: int) -> int:
+        """Behind the rows from there on whose payloads have so many bytes; behind one at least."""
+        before = self.sizes[first - 1] if first else 0
+        return bisect_left(self.sizes, before + size, first) + 1
 
     def row(self, number: int) -> _Row:
         values = (column[number] for column in self.columns.values())
@@ -176,14 +210,30 @@ def _value(scalar: pa.Scalar) -> Any:
         return _Unreadable(str(error))
 
 
-def _add(chunk: Chunk, row: _Row, limits: Limits) -> None:
+def _add_plain(chunk: Chunk, rows: _Rows, first: int, end: int) -> int:
+    """Rows that are plain, as many as there is room for; the place behind them."""
+    end = min(
+        end, first + CHUNK_ROWS - chunk.count, rows.end_within(CHUNK_BYTES - chunk.size, first)
+    )
+    for name, values in rows.plain(first, end).items():
+        chunk.columns[name].extend(values)
+    chunk.originals.extend(rows.columns["original_job"][first:end])
+    chunk.size += rows.sizes[end - 1] - (rows.sizes[first - 1] if first else 0)
+    return end
+
+
+def _add(chunk: Chunk, rows: _Rows, place: int, limits: Limits) -> int:
+    row = rows.row(place)
     try:
         message, original = _message(row, limits), _original(row.original_job)
     except PublishError as error:
         chunk.rejects.append(_reject(row, error))
     else:
-        chunk.messages.append(message)
+        for column, value in zip(chunk.columns.values(), message, strict=True):
+            column.append(value)
         chunk.originals.append(original)
+    chunk.size += len(row.payload or b"")
+    return place + 1
 
 
 def _message(row: _Row, limits: Limits) -> NewMessage:

@@ -1,13 +1,14 @@
 """Where tasks bring their rows before anybody may see them: a table for each atomic publish.
 
-A row of it is a chunk: the arrays that publish.sql takes, so that the statement reads them where
-they are. Chunks of tasks that failed, or ran twice, stay unread: a commit names the writers it
-takes. The table is not logged, and goes with the publish.
+A row of it is a chunk: arrays of its messages and of its bad rows, which publish_staged.sql reads
+where they are. Chunks of tasks that failed, or ran twice, stay unread: a commit names the writers
+it takes. The table is not logged, and goes with the publish.
 """
 
+import json
 import logging
 import socket
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -16,9 +17,9 @@ import psycopg
 from psycopg import sql
 
 from pulljobs.arrays import array, byte_array
-from pulljobs.drafts import parameters
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs import drivers, ledger
+from pulljobs.sql import statement
+from pyspark_pulljobs import binary, drivers, ledger
 from pyspark_pulljobs.rows import Chunk, Reject
 from pyspark_pulljobs.session import Session
 
@@ -28,24 +29,22 @@ PATIENCE: Final = timedelta(minutes=10)
 """After which a publish that nobody guards nor touches is left behind, wherever its driver was."""
 DROP_SECONDS: Final = 2
 ARRAYS: Final = {
-    "payloads": "bytea[]",
-    "content_types": "text[]",
-    "headers": "jsonb[]",
-    "keys": "text[]",
-    "priorities": "smallint[]",
-    "client_message_ids": "text[]",
-    "delays": "interval[]",
-    "available_ats": "timestamptz[]",
+    "payloads": "bytea",
+    "content_types": "text",
+    "headers": "jsonb",
+    "keys": "text",
+    "priorities": "smallint",
+    "client_message_ids": "text",
+    "delays": "interval",
+    "available_ats": "timestamptz",
 }
-"""Of publish.sql."""
-BAD: Final = {
-    "reasons": "text[]",
-    "errors": "text[]",
-    "rows": "text[]",
-    "reject_payloads": "bytea[]",
-}
+"""Of messages; one that is empty is of NULLs."""
+BAD: Final = {"reasons": "text", "errors": "text", "rows": "text", "reject_payloads": "bytea"}
 REJECTS: Final = tuple(BAD)
-KINDS: Final = {**ARRAYS, "originals": "bigint[]", **BAD}
+KINDS: Final = {**ARRAYS, "originals": "bigint", **BAD}
+COUNTS: Final = {"writer": "uuid", "partition": "int", "messages": "int", "rejects": "int"}
+STAND_IN: Final = "pulljobs_staged"
+"""For a table's name, in publish_staged.sql."""
 
 
 class Staged(NamedTuple):
@@ -57,7 +56,7 @@ class Staged(NamedTuple):
 
 
 def table(publish_id: int) -> sql.Identifier:
-    return sql.Identifier(f"pulljobs_staged_{publish_id}")
+    return sql.Identifier(f"{STAND_IN}_{publish_id}")
 
 
 def create(session: Session, publish_id: int) -> None:
@@ -68,18 +67,17 @@ def create(session: Session, publish_id: int) -> None:
     )
     if there:
         return
+    kinds = {name: f"{kind} NOT NULL" for name, kind in COUNTS.items()}
+    kinds |= {name: f"{kind}[]" for name, kind in KINDS.items()}
     columns = sql.SQL(", ").join(
-        sql.SQL("{} {} NULL").format(sql.Identifier(name), sql.SQL(kind))
-        for name, kind in KINDS.items()
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in kinds.items()
     )
     # Out of line as it is: to compress it would take longer than to read it twice.
     external = sql.SQL(", ").join(
         sql.SQL("ALTER {} SET STORAGE EXTERNAL").format(sql.Identifier(name)) for name in KINDS
     )
     made = sql.SQL(
-        "CREATE UNLOGGED TABLE {} (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
-        "writer uuid NOT NULL, partition int NOT NULL, messages int NOT NULL, "
-        "rejects int NOT NULL, {})"
+        "CREATE UNLOGGED TABLE {} (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {})"
     ).format(name, columns)
     try:
         session.connection.execute(made)
@@ -95,16 +93,16 @@ def copy(
     session: Session, publish_id: int, writer: UUID, partition: int, chunks: Iterable[Chunk]
 ) -> int:
     """Bring a task's chunks, all or none; how many rows there were."""
-    names = ("writer", "partition", "messages", "rejects", *KINDS)
-    into = sql.SQL("COPY {} ({}) FROM STDIN").format(
-        table(publish_id), sql.SQL(", ").join(map(sql.Identifier, names))
+    into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        table(publish_id), sql.SQL(", ").join(map(sql.Identifier, (*COUNTS, *KINDS)))
     )
     rows = 0
     with session.connection.cursor() as cursor, cursor.copy(into) as copying:
+        copying.write(binary.BEGINNING)
         for chunk in chunks:
             rows += chunk.rows
-            counts = len(chunk.messages), len(chunk.rejects)
-            copying.write_row((writer, partition, *counts, *map(_values(chunk).get, KINDS)))
+            copying.write(binary.row(_fields(writer, partition, chunk)))
+        copying.write(binary.END)
     return rows
 
 
@@ -120,13 +118,9 @@ def staged(session: Session, publish_id: int, writers: Collection[UUID]) -> list
     return [Staged(*row) for row in found]
 
 
-def bound(session: Session, publish_id: int) -> dict[str, str]:
-    """What stands for the arrays of publish.sql: those of the chunk `number`, where they are."""
-    name = table(publish_id).as_string(session.connection)
-    return {
-        column: f"(SELECT {column} FROM {name} WHERE number = %(number)s::bigint)"
-        for column in ARRAYS
-    }
+def publishing(publish_id: int) -> bytes:
+    """The text of publish_staged.sql, of the table of this publish."""
+    return statement("publish_staged").replace(STAND_IN, f"{STAND_IN}_{publish_id}").encode()
 
 
 def read(session: Session, publish_id: int, number: int, names: Iterable[str]) -> list[Any]:
@@ -158,11 +152,26 @@ def clean(session: Session) -> None:
             drop(session, publish_id)
 
 
-def _values(chunk: Chunk) -> Mapping[str, Any]:
-    values: dict[str, Any] = parameters(chunk.messages) if chunk.messages else {}
+def _fields(writer: UUID, partition: int, chunk: Chunk) -> Iterator[bytes]:
+    """As the columns of COUNTS and KINDS."""
+    counts = (writer, partition, chunk.count, len(chunk.rejects))
+    yield from map(binary.value, COUNTS.values(), counts)
+    columns = _columns(chunk)
+    for name, kind in KINDS.items():
+        yield binary.array(kind, columns[name]) if name in columns else binary.NULL
+
+
+def _columns(chunk: Chunk) -> dict[str, Sequence[Any]]:
+    columns: dict[str, Sequence[Any]] = {}
+    if chunk.count:
+        columns.update(zip(ARRAYS, chunk.columns.values(), strict=True))
+        columns["headers"] = [json.dumps(one) if one else "{}" for one in columns["headers"]]
     if any(original is not None for original in chunk.originals):
-        values["originals"] = array(chunk.originals)
-    return values | (rejects(chunk.rejects) if chunk.rejects else {})
+        columns["originals"] = chunk.originals
+    if chunk.rejects:
+        columns.update(zip(BAD, zip(*chunk.rejects, strict=True), strict=True))
+        columns["reject_payloads"] = [one or b"" for one in columns["reject_payloads"]]
+    return columns
 
 
 def rejects(bad: Sequence[Reject]) -> dict[str, str]:

@@ -1,13 +1,14 @@
-"""Storing chunks as messages and jobs: publish.sql, in the transaction of whoever stores.
+"""Storing chunks as messages and jobs, in the transaction of whoever stores.
 
-The statement takes its arrays from the task that has them, or where they are staged. Where a
-consumer bounds its keys each message is looked at by itself, as `publish_many` does.
+publish.sql takes them from the task that has them, publish_staged.sql where they are staged. Where
+a consumer bounds its keys each message is looked at by itself, as `publish_many` does.
 """
 
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
@@ -31,6 +32,18 @@ ONE: Final = (
 )  # fmt: skip
 """Parameters of publish_one.sql, in the order of the arrays of publish.sql."""
 NONE_REPLACED: Final = {"replacing": None}
+
+
+class Counted(NamedTuple):
+    """What publish_staged.sql tells."""
+
+    messages: int
+    jobs: int
+    duplicates: int
+    consumer_ids: list[int]
+    bounded: bool
+    message_ids: list[int | None] | None
+
 
 Ones = Iterable[Mapping[str, Any]]
 """The parameters of publish_one.sql for each message."""
@@ -56,10 +69,10 @@ class Store:
 
     def store(self, chunk: Chunk) -> None:
         """From the memory of a task."""
-        if chunk.messages:
-            params = {**self._common, **parameters(chunk.messages)}
-            ones = (message.parameters() for message in chunk.messages)
-            self._store(statement("publish"), params, ones, chunk.originals)
+        if messages := chunk.messages():
+            params = {**self._common, **parameters(messages)}
+            ones = (message.parameters() for message in messages)
+            self._store(params, ones, chunk.originals)
         if chunk.rejects:
             self._reject(chunk.rejects)
 
@@ -67,13 +80,18 @@ class Store:
         """From the table of the publish."""
         session, id, number = self._session, self._publish_id, staged.number
         if staged.messages:
-            # The parameters stay what they are; for arrays the statement reads columns.
-            text = statement("publish") % (
-                {name: f"%({name})s" for name in self._common} | staging.bound(session, id)
-            )
-            [originals] = staging.read(session, id, number, ["originals"])
-            params = {**self._common, "number": number}
-            self._store(text, params, _ones(session, id, number), originals or ())
+            counted = self._counted(number)
+            if counted.bounded:
+                message_ids = self._one_by_one(_ones(session, id, number))
+            else:
+                message_ids = counted.message_ids or []
+                self._consumers.update(counted.consumer_ids)
+                self._count(
+                    messages=counted.messages, jobs=counted.jobs, duplicates=counted.duplicates
+                )
+            if message_ids:
+                [originals] = staging.read(session, id, number, ["originals"])
+                self._link(message_ids, originals or ())
         if staged.rejects:
             values = staging.read(session, id, number, staging.REJECTS)
             self._reject(list(map(Reject, *values)))
@@ -90,17 +108,24 @@ class Store:
         except psycopg.Error as error:  # It must not look as if the publish had failed.
             logger.warning("What was published is committed, but nobody was woken: %s", error)
 
+    def _counted(self, number: int) -> Counted:
+        text, params = staging.publishing(self._publish_id), {**self._common, "number": number}
+        with psycopg.Cursor(self._session.connection) as cursor:
+            row = cursor.execute(text, params, binary=True).fetchone()
+        if row is None:
+            raise UnknownChannel(str(self._common["channel"]))
+        return Counted(*row)
+
     def _store(
-        self, text: str, params: Mapping[str, Any], ones: Ones, originals: Sequence[int | None]
+        self, params: Mapping[str, Any], ones: Ones, originals: Sequence[int | None]
     ) -> None:
         with psycopg.Cursor(self._session.connection) as cursor:
-            cursor.execute(text.encode(), params, binary=True)
+            cursor.execute(statement("publish"), params, binary=True)
             first = cursor.fetchone()
             if first is None:
                 raise UnknownChannel(str(self._common["channel"]))
             message_ids = self._one_by_one(ones) if first[-1] else self._all(cursor)
-        if any(original is not None for original in originals):
-            self._link(message_ids, originals)
+        self._link(message_ids, originals)
 
     def _all(self, cursor: psycopg.Cursor[Any]) -> list[int | None]:
         """Count what a statement returned; all messages have the same consumers."""
@@ -160,6 +185,8 @@ class Store:
         )
 
     def _link(self, message_ids: Sequence[int | None], originals: Sequence[int | None]) -> None:
+        if all(original is None for original in originals):
+            return
         params = {
             "publish_id": self._publish_id,
             "consumer_id": self._common["only_consumer_id"],
@@ -176,7 +203,7 @@ class Store:
 
 def _ones(session: Session, publish_id: int, number: int) -> Iterator[dict[str, Any]]:
     columns = staging.read(session, publish_id, number, staging.ARRAYS)
-    for values in zip(*columns, strict=True):
+    for values in zip_longest(*columns):
         one = dict(zip(ONE, values, strict=True))
         yield {**one, **NONE_REPLACED, "headers": json.dumps(one["headers"])}
 

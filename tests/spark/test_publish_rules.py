@@ -93,7 +93,7 @@ def test_what_is_stored_is_what_publish_many_stores(mode: str) -> None:
 def test_what_publish_refuses_is_refused_with_its_words(bad: dict[str, Any]) -> None:
     [chunk] = rows.chunks([batch(bad)], Bounds())
     [reject] = chunk.rejects
-    assert chunk.messages == []
+    assert chunk.messages() == []
     if bad.keys() & {"payload"} and bad["payload"] is None:
         assert "payload is NULL" in reject.error
         return
@@ -252,6 +252,25 @@ def test_rows_that_pass_at_a_glance_are_those_that_pass_the_check(row: dict[str,
     [plain] = rows._plain(read, limits)
     if plain:
         made = rows._message(rows._Rows(read).row(0), limits)
-        assert rows._Rows(read).plain() == [made]
+        assert list(zip(*rows._Rows(read).plain(0, 1).values(), strict=True)) == [made]
     edge = batch({"key": "k" * 255, "priority": -32_768, "message_id": "ü" * 255})
     assert rows._plain(edge, limits) == [True]
+
+
+def test_chunks_are_bounded_by_rows_and_bytes_and_lose_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Plain rows are cut many at a time, between those that are looked at one by one."""
+    monkeypatch.setattr(rows, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(rows, "CHUNK_BYTES", 50)
+    sizes = [0, 1, 1, 1, 1, 30, 30, 1, 60, 1, 1, 1, 1, 1, 1, 1, 1]
+    sent = [
+        {"payload": b"%d" % number * size, **({"headers": {"a": "b"}} if number % 5 == 3 else {})}
+        for number, size in enumerate(sizes)
+    ]
+    made = list(rows.chunks([batch(*sent[:11]), batch(*sent[11:])], Bounds()))
+    assert [one.payload for chunk in made for one in chunk.messages()] == [
+        row["payload"] for row in sent
+    ]
+    assert [chunk.count for chunk in made] == [4, 3, 2, 4, 4]
+    assert all(chunk.count == len(chunk.messages()) for chunk in made)

@@ -281,5 +281,5 @@ def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consume
 
 def test_statements_that_make_jobs_available_have_their_transaction_before_the_clock() -> None:
     """The order the floors rely on: see `pulljobs.floors`."""
-    for name in ("publish", "publish_one", "finish", "free_keys", "replace"):
+    for name in ("publish", "publish_one", "publish_staged", "finish", "free_keys", "replace"):
         assert "pg_current_xact_id()" in statement(name), name
