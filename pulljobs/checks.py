@@ -69,6 +69,7 @@ def check_settings(
         *_wrong_engine(load(given)),
         *_wrong_access(load(given)),
         *_wrong_push(load(given)),
+        *_missing_extra(load(given)),
     ]
 
 
@@ -159,6 +160,17 @@ def _wrong_push(settings: Settings) -> Iterator[CheckMessage]:
         yield Error(
             f"{SETTING}['PUSH_TOKEN_HEADER']: {name!r} is no name of a header.", id="pulljobs.E015"
         )
+
+
+def _missing_extra(settings: Settings) -> Iterator[CheckMessage]:
+    needed = {"METRICS": "prometheus_client", "TRACING": "opentelemetry"}
+    for name, package in needed.items():
+        if getattr(settings, name) and find_spec(package) is None:
+            yield Error(
+                f"{SETTING}[{name!r}] is on, but the package {package} is missing.",
+                hint="python -m pip install 'pulljobs[metrics]'",
+                id="pulljobs.E016",
+            )
 
 
 @register(Tags.database)

@@ -111,7 +111,8 @@ class Settings:
     MAX_MEMORY: int | None = None
     """Resident memory at which a child is replaced by a new one."""
     HEALTH_PORT: int | None = None
-    """Where a worker answers /livez and /readyz; 0: a free port, named in the log."""
+    """Where a worker answers /livez, /readyz and, with METRICS, /metrics; 0: a free port, named in
+    the log."""
     HEALTH_HOST: str = "127.0.0.1"
     LIVENESS_TIMEOUT: timedelta = timedelta(seconds=60)
     """A loop that takes so long over one pass is hung, and its child is replaced."""
@@ -167,6 +168,12 @@ class Settings:
     """How far a signature's time may be from ours, either way."""
     GATEWAY_EXEMPT: Sequence[str] = ("/_status", "/metrics", "/debug/pprof/", "/livez", "/readyz")
     """Paths that begin so need no signature."""
+
+    METRICS: bool = False
+    """Count what happens for Prometheus; needs `pulljobs[metrics]`."""
+    TRACING: bool = False
+    """Spans for OpenTelemetry, and their context in the headers of messages; needs
+    `pulljobs[metrics]`."""
 
     LAKE: str = ""
     """The directory, or the URL of one, that history is exported to; empty: there is no lake."""

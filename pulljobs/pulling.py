@@ -2,7 +2,6 @@
 
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,6 +11,7 @@ from uuid import UUID
 
 from django.db import connections
 
+from pulljobs import telling
 from pulljobs.claiming.claimer import Claimer
 from pulljobs.claiming.rows import Terms
 from pulljobs.conf import settings
@@ -22,7 +22,7 @@ from pulljobs.states import Event, State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
 from pulljobs.storage.statements import AliasSession
-from pulljobs.telemetry import JobRefused, JobsClaimed, JobsExpired, JobsFinished, LeasesLost, emit
+from pulljobs.telling import Places
 
 REAPED_LEASES = 20
 FROM_THE_HEAD = Floors().entry_above()
@@ -105,7 +105,7 @@ class Puller:
                 claimed.more or self._claimer.floors.below is not None
             )
             return Claim(None, [], more, claimed.next_due, claimed.refusal)
-        emit(JobsClaimed(self.consumer.name, len(claimed.jobs)))
+        telling.claimed(self.using, self.consumer, claimed.jobs, claimed.started_at)
         together = _with_messages(self.using, claimed.jobs)
         more = claimed.more or len(together) == wanted
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
@@ -165,7 +165,7 @@ def take(
     if taken is Refusal.UNGUARDED:
         taken = limits.take(using, consumer.pk, job_id, partial(take, guarded=True))
     if isinstance(taken, Taken):
-        emit(JobsClaimed(consumer.name, 1))
+        telling.taken(using, consumer)
     return taken
 
 
@@ -179,15 +179,13 @@ def renew(
     return jobs.renew(settings().DATABASE, held, lease, running=running)
 
 
-def finish(settlements: Sequence[Settlement]) -> Finished:
-    """Write outcomes; losses and refusals are told in the answer and as events."""
+def finish(settlements: Sequence[Settlement], places: Places = telling.nobody) -> Finished:
+    """Write outcomes; losses and refusals are told in the answer and as events.
+
+    `places` says whose jobs they are, for those who count.
+    """
     finished = jobs.finish(settings().DATABASE, settlements)
-    if finished.states:
-        emit(JobsFinished(Counter(finished.states.values())))
-    if finished.lost:
-        emit(LeasesLost(len(finished.lost)))
-    for job_id, error in finished.refused.items():
-        emit(JobRefused(job_id, error))
+    telling.finished(settings().DATABASE, settlements, finished, places)
     released = {one.held.job_id for one in settlements if one.event is Event.RELEASE}
     _wake_for(released & finished.states.keys())
     listen.wake_on_commit(settings().DATABASE, finished.roomier)
@@ -219,7 +217,7 @@ def _told(finished: Finished | None) -> int | None:
     if finished is None:
         return None
     if finished.states:
-        emit(JobsExpired(Counter(map(str, finished.states.values()))))
+        telling.expired(settings().DATABASE, finished)
         listen.wake_on_commit(settings().DATABASE, finished.roomier)
         _wake_for({id for id, state in finished.states.items() if state is State.QUEUED})
     return len(finished.states)

@@ -3,7 +3,8 @@
     JobsPublished   messages and jobs of one publish
     MessageHeldBack a scheduled message that publishing refused when its time came
     JobsClaimed     jobs of one claim
-    JobsFinished    jobs of one flush or one settle, by where they went
+    HandlersRan     how long the handlers of a consumer ran that ended of late
+    JobsFinished    jobs of one flush or one settle, by event and where they went
     LeasesLost      writes that were refused: somebody else has the job, or nobody
     JobsExpired     jobs whose lease was over, by where they went
     JobRefused      an outcome that the database would not take
@@ -11,18 +12,19 @@
     HandlerSilent   a manual handler returned without a word
     JobTimedOut     a handler ran for longer than it may
     GivingUpFailed  an `on_giving_up` raised
+    PushAnswered    what came of a POST to a push consumer
     CircuitChanged  a consumer's jobs failed in a row, or go again
     LoopFailed      a loop's pass failed and will be tried again
     LeftBehind      what a stop could not end in time
     LakeExported    rows of one run of the export, by table of the lake
     ExportHeldBack  an open transaction keeps what was settled since from the lake
 
-A recorder is a callable that takes an event. Labels are channel, consumer and event, never ids;
-neither payloads nor tokens are in any event.
+A recorder is a callable that takes an event. Labels are channel, consumer and event, never ids, and
+empty where they are not known; neither payloads nor tokens are in any event.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
@@ -56,34 +58,54 @@ class MessageHeldBack:
 
 @dataclass(frozen=True, slots=True)
 class JobsClaimed:
+    channel: str
     consumer: str
     jobs: int
+    waits: Sequence[float] = ()
+    """Of those delivered for the first time: seconds since their publish."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlersRan:
+    channel: str
+    consumer: str
+    seconds: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
 class JobsFinished:
-    states: Mapping[str, int]
+    ends: Mapping[tuple[str, str], int]
+    """By event and state."""
+    channel: str = ""
+    consumer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LeasesLost:
     jobs: int
+    channel: str = ""
+    consumer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsExpired:
+    channel: str
+    consumer: str
     states: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class JobRefused:
     job: int
+    channel: str
+    consumer: str
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
     job: int
+    channel: str
     consumer: str
     error: str
 
@@ -91,12 +113,14 @@ class JobFailed:
 @dataclass(frozen=True, slots=True)
 class HandlerSilent:
     job: int
+    channel: str
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobTimedOut:
     job: int
+    channel: str
     consumer: str
     seconds: float
 
@@ -104,12 +128,22 @@ class JobTimedOut:
 @dataclass(frozen=True, slots=True)
 class GivingUpFailed:
     job: int
+    channel: str
     consumer: str
     error: str
 
 
 @dataclass(frozen=True, slots=True)
+class PushAnswered:
+    channel: str
+    consumer: str
+    answer: str
+    """The class of its status such as `2xx`, or why there is none: `timeout` or `unreachable`."""
+
+
+@dataclass(frozen=True, slots=True)
 class CircuitChanged:
+    channel: str
     consumer: str
     state: str
     level: int
@@ -139,7 +173,12 @@ def log(event: object) -> None:
 
 @log.register
 def _(event: JobsExpired) -> None:
-    logger.info("Leases were over; their jobs went to %s.", _counts(event.states))
+    logger.info(
+        "Leases of %s/%s were over; their jobs went to %s.",
+        event.channel,
+        event.consumer,
+        _counts(event.states),
+    )
 
 
 @log.register
@@ -199,13 +238,14 @@ def _(event: GivingUpFailed) -> None:
 def _(event: CircuitChanged) -> None:
     if event.level:
         logger.warning(
-            "Jobs of %s fail: none is claimed for %.1f s, and then one (level %d).",
+            "Jobs of %s/%s fail: none is claimed for %.1f s, and then one (level %d).",
+            event.channel,
             event.consumer,
             event.seconds,
             event.level,
         )
     else:
-        logger.info("Jobs of %s succeed again.", event.consumer)
+        logger.info("Jobs of %s/%s succeed again.", event.channel, event.consumer)
 
 
 @log.register
@@ -244,6 +284,11 @@ def record_with(recorder: Recorder) -> Callable[[], None]:
     """Have it told from now on; call what is returned to end that."""
     _recorders.append(recorder)
     return lambda: _recorders.remove(recorder)
+
+
+def is_counting() -> bool:
+    """Whether anybody wants what is no news for a log: numbers of what goes as it should."""
+    return len(_recorders) > 1 or logger.isEnabledFor(logging.DEBUG)
 
 
 def emit(event: object) -> None:

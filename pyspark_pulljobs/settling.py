@@ -104,7 +104,7 @@ def _count(session: Session, settlements: Sequence[Settlement], done: set[int]) 
 
 def _tell(session: Session, rows: Sequence[Row]) -> None:
     if rows:
-        emit(JobsFinished(Counter(row[1] for row in rows)))
+        emit(JobsFinished(Counter(("", row[1]) for row in rows)))
     if roomier := sorted({row[2] for row in rows} - {None}):
         params = {"consumer_ids": roomier, "database_channel": DATABASE_CHANNEL}
         session.run("notify", params)

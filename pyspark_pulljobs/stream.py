@@ -139,7 +139,7 @@ class Stream:
         )
         if batch is not None:
             self._take(seq, batch)
-            emit(JobsClaimed(self._wanted.consumer, batch.jobs))
+            emit(JobsClaimed(self._wanted.channel, self._wanted.consumer, batch.jobs))
         return claimed
 
     def _bound(self, entry: Entry) -> Entry:
@@ -201,7 +201,7 @@ class Stream:
         self._acked = max(self._acked, seq)
         self._ours = {number: one for number, one in self._ours.items() if number > seq}
         if sum(lost):
-            emit(LeasesLost(sum(lost)))
+            emit(LeasesLost(sum(lost), self._wanted.channel, self._wanted.consumer))
 
     def _give_back(self, link: Link) -> int:
         released = []

@@ -181,7 +181,7 @@ def standings(now: datetime, workers: Sequence[Worker] | None) -> tuple[list[Sta
             now,
             waiting.get(consumer.pk, 0),
             None if workers is None else _serving(consumer, workers),
-            _estimate(using, found[consumer.pk]),
+            backlog.estimate(using, found[consumer.pk]),
         )
         for consumer in shown
     ]
@@ -216,13 +216,6 @@ def _waiting(using: str) -> Mapping[int, int]:
     rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now())
     sums: Any = rows.values_list("consumer_id").annotate(Sum("waiting")).order_by()
     return dict(sums)
-
-
-def _estimate(using: str, found: Backlog) -> int | None:
-    """Only where a count was cut off; never less than what was counted."""
-    if max(found.ready, found.delayed) < found.cap:
-        return None
-    return max(found.queued, backlog.estimated(using, found.consumer_id))
 
 
 def _badges(standing: Standing) -> list[Badge]:

@@ -27,12 +27,13 @@ from pulljobs.dashboard.failures import Failures
 from pulljobs.dashboard.history import History
 from pulljobs.dashboard.links import Links
 from pulljobs.dashboard.ranges import Range
-from pulljobs.dashboard.reading import Part, Reading, impatient
+from pulljobs.dashboard.reading import PATIENCE, Part
 from pulljobs.dashboard.tiles import Tile
 from pulljobs.dashboard.upkeep import Partitions, Snapshot, Table
 from pulljobs.dashboard.workers import Card, Worker
 from pulljobs.models import Consumer
 from pulljobs.storage import nodes
+from pulljobs.storage.reading import Reading, impatient
 
 RATE_MINUTES: Final = 5
 
@@ -163,7 +164,7 @@ class Contents:
 
 
 def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
-    with impatient(settings().DATABASE) as reading:
+    with impatient(settings().DATABASE, PATIENCE) as reading:
         now = _now(reading, links)
         of = next((one.consumer for one in now.standings if str(one.consumer.pk) == consumer), None)
         pk = None if of is None else of.pk
@@ -180,7 +181,7 @@ def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
             range=chosen,
             consumer=of,
             links=links,
-            missed=reading.missed,
+            missed=[Part(one) for one in reading.missed],
         )
 
 

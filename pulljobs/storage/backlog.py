@@ -29,12 +29,25 @@ class Backlog(NamedTuple):
     def queued(self) -> int:
         return self.ready + self.delayed + self.parked
 
+    @property
+    def is_capped(self) -> bool:
+        """Whether there is, or may be, more of something."""
+        counts = (self.ready, self.delayed, self.parked, self.in_flight, self.dead)
+        return max(counts) >= self.cap
+
 
 def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
     """The more consumers, the lower the cap, so that all of them take about as long as one."""
     cap = next((cap for cap in CAPS if cap * len(consumer_ids) <= ROWS), CAPS[-1])
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
     return [Backlog._make([*row, cap]) for row in run(using, "backlog", params)]
+
+
+def estimate(using: str, found: Backlog) -> int | None:
+    """Of what is queued; only where a count was cut off, and never less than what was counted."""
+    if max(found.ready, found.delayed) < found.cap:
+        return None
+    return max(found.queued, estimated(using, found.consumer_id))
 
 
 def estimated(using: str, consumer_id: int) -> int:

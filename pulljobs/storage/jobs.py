@@ -153,12 +153,13 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
             left.lost + right.lost,
             left.refused | right.refused,
             left.roomier | right.roomier,
+            left.repeated | right.repeated,
         )
     states = finished.states
     missing = [one.held for one in settlements if one.held.job_id not in states]
-    states |= _settled_before(using, missing, settlements)
-    lost = [held.job_id for held in missing if held.job_id not in states]
-    return replace(finished, lost=lost)
+    before = _settled_before(using, missing, settlements)
+    lost = [held.job_id for held in missing if held.job_id not in before]
+    return replace(finished, states=states | before, lost=lost, repeated=frozenset(before))
 
 
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:

@@ -155,6 +155,12 @@ def settled_high(using: str, location: str) -> int:
     return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
 
 
+def lag(using: str, location: str) -> timedelta:
+    """How old the oldest settlement is that is not there."""
+    rows = run(using, "lake_lag", {"high_xid": settled_high(using, location)})
+    return rows[0][0] if rows else timedelta()
+
+
 def verified(using: str, location: str, found: LakeDay) -> None:
     """Remember that a day is the same here and there, but for later transactions."""
     LakeDay.objects.using(using).update_or_create(

@@ -114,7 +114,7 @@ def _run(
     with _usable_transaction():
         settlement = executor.perform(job)
     if settlement is not None:
-        pulling.finish([settlement])
+        pulling.finish([settlement], lambda: {job.id: handler.place})
     return Ran(
         handler.channel, handler.consumer, message.payload, jobs.get(row.id), recorded.exception
     )

@@ -5,6 +5,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
 from pulljobs.errors import ConfigurationError
+from pulljobs.metrics import sharing
 
 if TYPE_CHECKING:
     from pulljobs.worker.board import Board
@@ -15,9 +16,12 @@ RETIRED: Final = 75
 """Exit code of a child that ended for another to take its place; the EX_TEMPFAIL of sysexits."""
 
 
-def start(order: bytes, board: "Board", supervisor: Connection) -> None:
+def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str | None) -> None:
     """Set Django up, find the handlers and work; `order` is a pickled `Order`."""
     import pickle
+
+    if counts_as is not None:
+        sharing.join(counts_as)  # Before a handler's module makes metrics of its own.
 
     import django
 

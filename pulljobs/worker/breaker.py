@@ -16,7 +16,7 @@ class Breaker:
     """The circuit of one consumer."""
 
     def __init__(self, handler: Handler, limits: Settings) -> None:
-        self._consumer = "/".join(handler.place)
+        self._place = handler.place
         # A burst comes to an end by itself, and had better not be long about it.
         is_disabled = not handler.backoff or limits.BURST or limits.ONCE
         initial = 0 if is_disabled else limits.BACKOFF_INITIAL.total_seconds()
@@ -45,7 +45,7 @@ class Breaker:
             if not self._circuit.tell(ticket, result, now):
                 return
             state, level = self._circuit.state(now), self._circuit.level
-        emit(CircuitChanged(self._consumer, state, level, self.wait()))
+        emit(CircuitChanged(*self._place, state, level, self.wait()))
 
     def report(self) -> dict[str, Any] | None:
         """None: closed."""

@@ -10,6 +10,7 @@ from typing import Final
 from uuid import uuid4
 
 from pulljobs.conf import Settings
+from pulljobs.metrics import sharing
 from pulljobs.worker import boot
 from pulljobs.worker.board import Board
 from pulljobs.worker.child import LAST_FLUSH, Order
@@ -27,7 +28,8 @@ def patience(limits: Settings) -> float:
 class ChildProcess:
     """Started when it is made. `stop`, `kill` and `ask` may be called by signal handlers."""
 
-    def __init__(self, context: SpawnContext, limits: Settings) -> None:
+    def __init__(self, context: SpawnContext, limits: Settings, post: int) -> None:
+        self._counts_as = f"child-{post}" if limits.METRICS else None
         self.order = Order(node_id=uuid4(), limits=limits)
         self.board = Board.shared(context, slots_of(limits))
         self.began_at = time.monotonic()
@@ -36,7 +38,7 @@ class ChildProcess:
         theirs, self._pipe = context.Pipe(duplex=False)
         self._process = context.Process(
             target=boot.start,
-            args=(pickle.dumps(self.order), self.board, theirs),
+            args=(pickle.dumps(self.order), self.board, theirs, self._counts_as),
             name="pulljobs-child",
         )
         self._process.start()
@@ -86,6 +88,8 @@ class ChildProcess:
     def close(self) -> None:
         self._process.join()
         self._pipe.close()
+        if self._counts_as is not None:
+            sharing.leave(self._counts_as)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):  # It may end between the two.

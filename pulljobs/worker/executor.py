@@ -14,6 +14,7 @@ from pulljobs.errors import Discard, LeaseLost, PulljobsError, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, clean, encoded
 from pulljobs.outcomes import Settlement
 from pulljobs.states import Event
+from pulljobs.storage.rows import Finished
 from pulljobs.telemetry import HandlerSilent, JobFailed, emit
 from pulljobs.worker.running import Ended, Run
 
@@ -76,7 +77,7 @@ def word_for(run: Run) -> Settlement | None:
 def _settle_first(job: ClaimedJob) -> Settlement | None:
     """What to write instead of running it; or None, and if it is not taken away it may run."""
     try:
-        settled = job.id in pulling.finish([outcomes.deliver(job.held)]).states
+        settled = job.id in _finished(job, outcomes.deliver(job.held)).states
     except Exception as error:
         # Not started, so not charged; if the delivery landed all the same, nothing is released.
         _tell(job, error)
@@ -109,7 +110,7 @@ def _transactional(job: ClaimedJob) -> None:
     """The handler's writes and the settle in one transaction: both, or neither."""
     with transaction.atomic(using=settings().DATABASE):
         word = _said(job, job.handler.function(job))
-        finished = pulling.finish([word])
+        finished = _finished(job, word)
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")
         if job.id not in finished.states:
@@ -119,12 +120,16 @@ def _transactional(job: ClaimedJob) -> None:
         job.mark_settled()
 
 
+def _finished(job: ClaimedJob, word: Settlement) -> Finished:
+    return pulling.finish([word], lambda: {job.id: job.handler.place})
+
+
 def _said(job: ClaimedJob, result: Any) -> Settlement:
     """The handler's first word, or else what its return means."""
     if job.settlement is not None:
         return job.settlement
     if job.handler.ack_policy is MANUAL:
-        emit(HandlerSilent(job.id, job.handler.consumer))
+        emit(HandlerSilent(job.id, *job.handler.place))
         raise Retry(reason="the handler called neither ack, nack nor reject")
     return outcomes.deliver(job.held, encoded(result))
 
@@ -158,7 +163,7 @@ _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {
 
 def _tell(job: ClaimedJob, error: BaseException) -> None:
     """The kind of error only: its text may quote a payload, and this goes to a log."""
-    emit(JobFailed(job.id, job.handler.consumer, type(error).__name__))
+    emit(JobFailed(job.id, *job.handler.place, type(error).__name__))
 
 
 def _traceback(error: BaseException) -> str:

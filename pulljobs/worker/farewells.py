@@ -49,4 +49,4 @@ def call_on_giving_up(job: ClaimedJob) -> None:
         else:
             function(job)
     except Exception as error:
-        emit(GivingUpFailed(job.id, job.handler.consumer, type(error).__name__))
+        emit(GivingUpFailed(job.id, *job.handler.place, type(error).__name__))

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Set
 from itertools import groupby
 from operator import attrgetter
@@ -12,7 +13,7 @@ from pulljobs.handlers import ClaimedJob, clean
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, State
 from pulljobs.storage.rows import Finished
-from pulljobs.telemetry import LeasesLost, emit
+from pulljobs.telemetry import HandlersRan, LeasesLost, emit
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.outbox import Outbox, Said
 from pulljobs.worker.running import Ended
@@ -47,6 +48,7 @@ class Flusher:
     def tick(self) -> float:
         self._renew()
         flushed = self._flush()
+        self._tell_times()
         if flushed == self._limits.FLUSH_SIZE:
             return 0
         return self._limits.FLUSH_INTERVAL.total_seconds()
@@ -56,7 +58,10 @@ class Flusher:
         if not batch:
             return 0
         try:
-            finished = pulling.finish([word for _job, word in batch if word is not None])
+            words = [word for _job, word in batch if word is not None]
+            finished = pulling.finish(
+                words, lambda: {one.id: one.handler.place for one, _ in batch}
+            )
         except Exception:
             self._said.extendleft(reversed(batch))
             raise
@@ -89,22 +94,30 @@ class Flusher:
             kept = pulling.renew([job.held for job in jobs], lease, running=self._running())
             self._mark(jobs, kept.keys(), before)
 
+    def _tell_times(self) -> None:
+        """Of the runs that have ended since."""
+        by_place: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        for place, seconds in self._outbox.runs.ended_since():
+            by_place[place].append(seconds)
+        for place, times in by_place.items():
+            emit(HandlersRan(*place, times))
+
     def _running(self) -> list[int]:
         if self._is_leaving.is_set():
             return []
         return [run.job.id for run in self._outbox.runs.now() if run.ended is None]
 
     def _mark(self, jobs: list[ClaimedJob], kept: Set[Held], before: float) -> None:
-        lost = 0
+        lost: Counter[tuple[str, str]] = Counter()
         for job in jobs:
             if job.held in kept:
                 job.extend(before)
             elif job.renew_at <= before:  # Not settled by its handler since.
                 job.taken_away, job.renew_at = True, float("inf")
                 self._outbox.runs.cancel(job.held, Ended.LOST)
-                lost += 1
-        if lost:
-            emit(LeasesLost(lost))
+                lost[job.handler.place] += 1
+        for place, count in lost.items():
+            emit(LeasesLost(count, *place))
 
 
 def _is_refused(said: Said, finished: Finished) -> bool:

@@ -24,9 +24,9 @@ class Post:
     """`exit_code` is None until nobody is to follow."""
 
     def __init__(
-        self, context: SpawnContext, limits: Settings, owe: Callable[[Debt], None]
+        self, context: SpawnContext, limits: Settings, owe: Callable[[Debt], None], number: int
     ) -> None:
-        self._context, self._limits, self._owe = context, limits, owe
+        self._context, self._limits, self._owe, self._number = context, limits, owe, number
         self.child: ChildProcess | None = None
         self.exit_code: int | None = None
         self._failures = 0
@@ -47,7 +47,7 @@ class Post:
         if stop_by is not None:
             self.exit_code = 0
         elif time.monotonic() >= self._begin_at:
-            self.child = ChildProcess(self._context, self._limits)
+            self.child = ChildProcess(self._context, self._limits, self._number)
 
     def _look_after(self, child: ChildProcess, stop_by: float | None) -> None:
         if child.is_late:

@@ -1,4 +1,4 @@
-"""/livez and /readyz of a worker, for those who restart and route by them."""
+"""/livez and /readyz of a worker, for those who restart and route by them, and its /metrics."""
 
 import json
 import logging
@@ -7,7 +7,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from django.db import connections
 
 from pulljobs.errors import ConfigurationError
 
@@ -15,6 +18,8 @@ logger = logging.getLogger("pulljobs.worker")
 
 PATIENCE: Final = 5
 """Seconds for a request."""
+ASKED: Final = {"/livez": "is_live", "/readyz": "is_ready"}
+METRICS: Final = "/metrics"
 
 
 class Health(NamedTuple):
@@ -28,9 +33,11 @@ class Health(NamedTuple):
 class Probes:
     """A server beside the work; it reads shared memory, so it answers whatever the rest does."""
 
-    def __init__(self, address: tuple[str, int], look: Callable[[], list[Health]]) -> None:
+    def __init__(
+        self, address: tuple[str, int], look: Callable[[], list[Health]], *, metrics: bool = False
+    ) -> None:
         try:
-            self._server = _Server(address, look)
+            self._server = _Server(address, look, metrics)
         except OSError as error:
             host, port = address
             raise ConfigurationError(
@@ -39,7 +46,8 @@ class Probes:
 
     def __enter__(self) -> "Probes":
         host, port = self._server.server_address[:2]
-        logger.info("Answering http://%s:%d/livez and /readyz.", host, port)
+        paths = " and ".join(self._server.paths)
+        logger.info("Answering http://%s:%d%s.", host, port, paths)
         threading.Thread(target=self._server.serve_forever, name="probes", daemon=True).start()
         return self
 
@@ -56,33 +64,52 @@ class Probes:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], look: Callable[[], list[Health]]) -> None:
+    def __init__(
+        self, address: tuple[str, int], look: Callable[[], list[Health]], metrics: bool
+    ) -> None:
         super().__init__(address, _Handler)
         self.look = look
+        self.paths = [*ASKED, METRICS] if metrics else list(ASKED)
 
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
     server: _Server
-    asked: ClassVar[dict[str, str]] = {"/livez": "is_live", "/readyz": "is_ready"}
 
     def do_GET(self) -> None:
-        asked = self.asked.get(self.path)
-        if asked is None:
-            self._answer(HTTPStatus.NOT_FOUND, {"paths": list(self.asked)})
-            return
+        path = urlsplit(self.path).path
+        if path not in self.server.paths:
+            self._answer(HTTPStatus.NOT_FOUND, {"paths": self.server.paths})
+        elif path == METRICS:
+            self._send(HTTPStatus.OK, *_metrics(self.headers.get("Accept", "")))
+        else:
+            self._tell(ASKED[path])
+
+    def _tell(self, asked: str) -> None:
         found = self.server.look()
         is_well = all(getattr(one, asked) for one in found)
         status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
         self._answer(status, {"children": [one._asdict() for one in found]})
 
     def _answer(self, status: HTTPStatus, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
+        self._send(status, json.dumps(content).encode(), "application/json")
+
+    def _send(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """A probe every few seconds is no news."""
+
+
+def _metrics(accept: str) -> tuple[bytes, str]:
+    """With what handlers count by prometheus_client themselves."""
+    from pulljobs.metrics import exposition
+
+    try:
+        return exposition.answer(accept, with_others=True)
+    finally:
+        connections.close_all()  # Each request has a thread of its own.

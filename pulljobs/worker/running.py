@@ -2,12 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import Held
+from pulljobs.telemetry import is_counting
 
 
 class Ended(StrEnum):
@@ -77,6 +79,10 @@ class Runs:
 
     def __init__(self) -> None:
         self._runs: dict[Run, None] = {}
+        self._times: deque[tuple[tuple[str, str], float]] | None = (
+            deque() if is_counting() else None
+        )
+        """Places and seconds of runs that have ended; None: nobody wants to know."""
 
     def begin(self, job: ClaimedJob, slot: int, on_cancel: Callable[[Run], None]) -> Run:
         """`on_cancel` is called once, in the thread that cancels."""
@@ -86,7 +92,14 @@ class Runs:
 
     def end(self, run: Run) -> Ended | None:
         self._runs.pop(run, None)
+        if self._times is not None:
+            self._times.append((run.job.handler.place, run.seconds))
         return run.end()
+
+    def ended_since(self) -> Iterator[tuple[tuple[str, str], float]]:
+        """Of those that have ended since this was asked: whose job, and for how many seconds."""
+        while self._times:
+            yield self._times.popleft()
 
     def cancel(self, held: Held, why: Ended) -> bool:
         """Rare, so it is looked for; under what is held they would cost every job its hashing."""

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, Final
 
 from pulljobs.conf import Settings
+from pulljobs.metrics import sharing
 from pulljobs.worker import boot
 from pulljobs.worker.childprocess import ChildProcess, patience
 from pulljobs.worker.debts import Debts
@@ -29,7 +30,9 @@ class Supervisor:
         context = multiprocessing.get_context("spawn")
         self._limits = limits
         self._debts = Debts(limits.DATABASE)
-        self._posts = [Post(context, limits, self._debts.owe) for _ in range(limits.PROCESSES)]
+        self._posts = [
+            Post(context, limits, self._debts.owe, number) for number in range(limits.PROCESSES)
+        ]
         self._signals = 0
         self._stop_by: float | None = None
 
@@ -37,9 +40,11 @@ class Supervisor:
         """Work until stopped, or until a burst is over; the exit code."""
         with ExitStack() as stack:
             stack.enter_context(self._signals_taken())
+            if self._limits.METRICS:
+                stack.enter_context(sharing.opened("supervisor"))
             if self._limits.HEALTH_PORT is not None:
                 address = (self._limits.HEALTH_HOST, self._limits.HEALTH_PORT)
-                stack.enter_context(Probes(address, self.health))
+                stack.enter_context(Probes(address, self.health, metrics=self._limits.METRICS))
             while any(post.exit_code is None for post in self._posts):
                 self._pass()
             self._debts.end(LAST_PAYMENT if self._signals else patience(self._limits))

@@ -176,11 +176,11 @@ def test_a_request_that_was_overtaken_overwrites_nothing(
     held = taken_by_post(census, publish())
     finish = pulling.finish
 
-    def overtaken(settlements: list[outcomes.Settlement]) -> object:
+    def overtaken(*said: Any) -> object:
         monkeypatch.undo()
         meanwhile(held)
         seen.update(contents())
-        return finish(settlements)
+        return finish(*said)
 
     seen: dict[str, object] = {}
     monkeypatch.setattr(pulling, "finish", overtaken)

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from pulljobs import pulling
+from pulljobs.metrics.exposition import GAUGES
 from pulljobs.models import Producer
 from pulljobs.states import State
 from pulljobs.storage import counts
@@ -13,6 +14,12 @@ from tests.api.caller import Subscription, job_in, publish, subscription
 from tests.api.management import Manager, user
 
 PAGES = ["/_status", "/job-status", "/dlq-status", "/metrics"]
+
+
+@pytest.fixture(autouse=True)
+def as_now() -> None:
+    """Not as in the test before."""
+    GAUGES.forget()
 
 
 @pytest.fixture
@@ -94,7 +101,6 @@ def test_the_app(every: Subscription, manager: Manager) -> None:
 
 
 def test_metrics(every: Subscription, manager: Manager) -> None:
-    pytest.importorskip("prometheus_client")
     answer = manager.get("/metrics")
     assert answer["Content-Type"].startswith("text/plain")
     told = dict(re.findall(r"^(\w+_job_count{.*}) (\S+)$", answer.content.decode(), re.MULTILINE))
@@ -111,7 +117,7 @@ def test_without_the_package_metrics_say_what_to_install(
 ) -> None:
     find = importlib.util.find_spec
     hidden = lambda name: None if name == "prometheus_client" else find(name)  # noqa: E731  short
-    monkeypatch.setattr("pulljobs.api.views.metrics.find_spec", hidden)
+    monkeypatch.setattr("pulljobs.metrics.find_spec", hidden)
     answer = manager.get("/metrics")
     assert (answer.status_code, b"pip install" in answer.content) == (501, True)
 

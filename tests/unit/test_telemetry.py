@@ -18,12 +18,12 @@ def test_a_recorder_that_fails_is_logged_and_the_others_are_told(
     ends = [record_with(broken), record_with(told.append)]
     try:
         with caplog.at_level(logging.ERROR, logger="pulljobs"):
-            emit(JobsClaimed("census", 3))
+            emit(JobsClaimed("files", "census", 3))
     finally:
         for end in ends:
             end()
 
-    assert told == [JobsClaimed("census", 3)]
+    assert told == [JobsClaimed("files", "census", 3)]
     assert "A recorder failed over JobsClaimed." in caplog.text
-    emit(JobsClaimed("census", 1))
+    emit(JobsClaimed("files", "census", 1))
     assert len(told) == 1

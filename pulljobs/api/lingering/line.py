@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pulljobs import outcomes, pulling
+from pulljobs import outcomes, pulling, telling
 from pulljobs.api import exceptions, problems
 from pulljobs.api.lingering.pull import Answer, Pull, Why
 from pulljobs.conf import settings
@@ -195,7 +195,7 @@ class Line:
             elif claim.refusal is Refusal.MAX_BYTES:
                 self._answer(pull, Answer(Why.MAX_BYTES))
         if rest:
-            await self._on_thread(partial(give_back, claim._replace(jobs=rest)))
+            await self._on_thread(partial(give_back, self.consumer, claim._replace(jobs=rest)))
 
     def _goes_on(self, party: list[Pull], claim: Claim) -> bool:
         """Whether the next in line may get what this party could not, or did not ask for."""
@@ -274,15 +274,18 @@ def lease_of(pull: Pull) -> timedelta:
     return pull.consumer.lease + (pull.asked.incremental_timeout or timedelta())
 
 
-def give_back(claim: Claim) -> None:
+def give_back(consumer: Consumer, claim: Claim) -> None:
     if claim.taken is not None:
         token = claim.taken.token
-        pulling.finish([outcomes.release(Held(job.id, token)) for job, _message in claim.jobs])
+        released = [outcomes.release(Held(job.id, token)) for job, _message in claim.jobs]
+        pulling.finish(released, telling.of(consumer, released))
 
 
-def give_back_answered(future: Future[Answer], run: Callable[[Callable[[], None]], Any]) -> None:
+def give_back_answered(
+    future: Future[Answer], consumer: Consumer, run: Callable[[Callable[[], None]], Any]
+) -> None:
     """What a request was answered that can't pass it on."""
     if not future.cancelled() and future.exception() is None:
         claim = future.result().claim
         if claim is not None:
-            run(partial(give_back, claim))
+            run(partial(give_back, consumer, claim))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pulljobs import pulling
+from pulljobs import pulling, telling
 from pulljobs.api import pull_bodies
 from pulljobs.api.lingering.pull import Answer, Asked, Why
 from pulljobs.api.pull_bodies import Word
@@ -74,7 +74,7 @@ def settle(consumer: Consumer, words: Sequence[Word]) -> list[Status]:
 
 def _finish(consumer: Consumer, settlements: list[Settlement]) -> list[Status]:
     """A job once."""
-    finished = pulling.finish(settlements)
+    finished = pulling.finish(settlements, telling.of(consumer, settlements))
     if any(one.event is Event.RETRY and one.held.job_id in finished.states for one in settlements):
         # Who waits has to learn when it falls due.
         listen.wake_on_commit(settings().DATABASE, [consumer.pk])

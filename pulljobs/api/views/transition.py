@@ -11,7 +11,7 @@ from django.utils.crypto import constant_time_compare
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import ids, outcomes, pulling
+from pulljobs import ids, outcomes, pulling, telling
 from pulljobs.api import bodies, exceptions, serializers, times
 from pulljobs.api.authentication import caller
 from pulljobs.api.serializers import Transition
@@ -48,7 +48,7 @@ class JobTransition(PullConsumerView):
         if event is None:
             return Response(status=202)
         if event in (Event.DELIVER, Event.REJECT):
-            return _settle(found, event, fenced=fence is not None)
+            return _settle(consumer, found, event, fenced=fence is not None)
         return _take(consumer, found, asked)
 
 
@@ -104,11 +104,11 @@ def _lease(taken: Taken) -> dict[str, str]:
     return {LEASE_TOKEN: str(taken.token), LEASE_EXPIRES_AT: until}
 
 
-def _settle(found: AddressedJob, event: Event, *, fenced: bool) -> Response:
+def _settle(consumer: Consumer, found: AddressedJob, event: Event, *, fenced: bool) -> Response:
     if not fenced and found.door != Lease.Door.POST:
         raise exceptions.held_elsewhere()
     held = Held(found.id, found.token or UUID(int=0))
     outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
-    if found.id not in pulling.finish([outcome]).states:
+    if found.id not in pulling.finish([outcome], telling.of(consumer, [outcome])).states:
         raise exceptions.overtaken()
     return Response(status=202)

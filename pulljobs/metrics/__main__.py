@@ -1,0 +1,19 @@
+"""`python -m pulljobs.metrics grafana` prints the dashboard, `alerts` the rules for Prometheus."""
+
+import argparse
+import sys
+from importlib.resources import files
+from typing import Final
+
+FILES: Final = {"grafana": "grafana.json", "alerts": "alerts.yml"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m pulljobs.metrics", description=__doc__)
+    parser.add_argument("file", choices=FILES)
+    chosen = files("pulljobs.metrics") / FILES[parser.parse_args().file]
+    sys.stdout.write(chosen.read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    main()

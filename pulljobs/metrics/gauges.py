@@ -1,0 +1,164 @@
+"""How things stand, from the database: at a cost that neither archive nor backlog raise."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, timedelta
+from functools import partial
+from typing import Final
+
+from django.db import DatabaseError, InterfaceError
+from django.db.models import Sum
+from django.db.models.functions import Now
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+
+from pulljobs.conf import settings
+from pulljobs.diagnosis import serving
+from pulljobs.metrics.families import READ
+from pulljobs.models import Node, PullWaiter
+from pulljobs.storage import backlog, blockers, counts, health, lake, nodes, partitions
+from pulljobs.storage.backlog import Backlog
+from pulljobs.storage.reading import impatient
+
+FRESH: Final = 5.0
+"""Seconds for which what was read is told again, whoever asks."""
+PATIENCE: Final = timedelta(seconds=1)
+"""For one statement: counters must not wait for long for gauges."""
+
+Sample = tuple[str, tuple[str, ...], float]
+"""Name of the family, values of its labels, value."""
+
+
+class Gauges:
+    """A collector, for all threads of a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._samples: Sequence[Sample] = ()
+        self._read_at = float("-inf")
+
+    def collect(self) -> Iterator[Metric]:
+        families = {
+            one.name: GaugeMetricFamily(one.name, one.meaning, labels=one.labels) for one in READ
+        }
+        for name, labels, value in self._current():
+            families[name].add_metric(labels, value)
+        yield from families.values()
+
+    def forget(self) -> None:
+        """Read anew when asked next."""
+        self._read_at = float("-inf")
+
+    def _current(self) -> Sequence[Sample]:
+        with self._lock:
+            if time.monotonic() - self._read_at > FRESH:
+                self._samples = read()
+                self._read_at = time.monotonic()
+            return self._samples
+
+
+def read() -> list[Sample]:
+    """All parts; of those that could not be read, that they could not."""
+    began, using = time.monotonic(), settings().DATABASE
+    samples: list[Sample] = []
+    missed: set[str] = set(PARTS)
+    try:
+        with impatient(using, PATIENCE) as reading:
+            for name in PARTS:
+                samples += reading.part(name, partial(_part, name, using), [])
+            missed = set(reading.missed)
+    except (DatabaseError, InterfaceError):
+        samples = []
+    samples += [("pulljobs_read_ok", (name,), name not in missed) for name in PARTS]
+    return [*samples, ("pulljobs_read_seconds", (), time.monotonic() - began)]
+
+
+def _part(name: str, using: str) -> list[Sample]:
+    return list(PARTS[name](using))
+
+
+def _consumers(using: str) -> Iterator[Sample]:
+    rows = {row.pk: row for row in counts.consumers(using)}
+    now = nodes.clock(using)
+    for found in _backlogs(using, list(rows)):
+        row = rows[found.consumer_id]
+        place = (row.channel.name, row.name)
+        ready_at = found.oldest_ready_at or now
+        pauses = [one for one in (row.paused_until, row.channel.paused_until) if one]
+        yield "queued_job_count", place, backlog.estimate(using, found) or found.queued
+        yield "dead_job_count", place, found.dead
+        for kind in ("ready", "delayed", "parked", "in_flight"):
+            yield "pulljobs_jobs", (*place, kind), getattr(found, kind)
+        yield "pulljobs_oldest_ready_seconds", place, max(0.0, (now - ready_at).total_seconds())
+        yield "pulljobs_paused", place, any(one > now for one in pauses)
+
+
+def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
+    """The more at once, the lower is the cap: those that reach it are counted once more, alone."""
+    found = {one.consumer_id: one for one in backlog.backlogs(using, consumer_ids)}
+    capped = [id for id, one in found.items() if one.is_capped]
+    if len(capped) < len(found):
+        found |= {one.consumer_id: one for one in backlog.backlogs(using, capped)}
+    return list(found.values())
+
+
+def _workers(using: str) -> Iterator[Sample]:
+    alive, silent = serving.living(), serving.gone()
+    for kind in Node.Kind.values:
+        for state, some in (("alive", alive), ("silent", silent)):
+            yield "pulljobs_nodes", (kind, state), sum(one.kind == kind for one in some)
+    waiting = _waiting(using)
+    for row in counts.consumers(using):
+        place = f"{row.channel.name}/{row.name}"
+        labels = (row.channel.name, row.name)
+        said = [one for one in alive if place in one.report.get("serves", ())]
+        yield "pulljobs_serving", labels, len(said) + waiting.get(row.pk, 0)
+        held_back = serving.circuits(alive, place).values()
+        level = max((circuit["level"] for circuit in held_back), default=0)
+        yield "pulljobs_circuit_level", labels, level
+
+
+def _waiting(using: str) -> Mapping[int, int]:
+    """Pulls over HTTP; a worker that waits has said already whom it serves."""
+    apis = Node.objects.using(using).filter(kind=Node.Kind.API).values("id")
+    rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now(), node_id__in=apis)
+    return dict(rows.values_list("consumer_id").annotate(Sum("waiting")).order_by())
+
+
+def _snapshots(using: str) -> Iterator[Sample]:
+    ages = [pin.seconds for pin in blockers.pins(using, timedelta(0)) if pin.seconds is not None]
+    yield "pulljobs_oldest_snapshot_seconds", (), max(ages, default=0.0)
+
+
+def _partitions(using: str) -> Iterator[Sample]:
+    in_default, today = blockers.in_default(using), nodes.clock(using).astimezone(UTC).date()
+    for table in partitions.PARTITIONED:
+        yield "pulljobs_default_partition_rows", (table,), in_default.get(table, 0)
+        there = {one.day for one in partitions.existing(using, table)}
+        ahead = -1
+        while today + timedelta(days=ahead + 1) in there:
+            ahead += 1
+        yield "pulljobs_partitions_ahead", (table,), ahead
+
+
+def _tables(using: str) -> Iterator[Sample]:
+    for table in health.tables(using):
+        yield "pulljobs_table_rows", (table.name, "live"), table.live_rows
+        yield "pulljobs_table_rows", (table.name, "dead"), table.dead_rows
+        yield "pulljobs_table_bytes", (table.name,), table.bytes
+
+
+def _lake(using: str) -> Iterator[Sample]:
+    if where := lake.location(settings().LAKE):
+        yield "pulljobs_lake_lag_seconds", (), lake.lag(using, where).total_seconds()
+
+
+PARTS: Final[Mapping[str, Callable[[str], Iterator[Sample]]]] = {
+    "consumers": _consumers,
+    "workers": _workers,
+    "snapshots": _snapshots,
+    "partitions": _partitions,
+    "tables": _tables,
+    "lake": _lake,
+}

@@ -1,0 +1,3 @@
+from tests.worker.conftest import stage
+
+__all__ = ["stage"]

@@ -1,0 +1,45 @@
+"""What Prometheus would store of an answer."""
+
+import re
+import urllib.request
+from collections import defaultdict
+from collections.abc import Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, Worker
+
+Labels = tuple[tuple[str, str], ...]
+Samples = Mapping[tuple[str, Labels], float]
+
+
+def counting(stage: Stage, *flags: str) -> Worker:
+    """A worker that answers /metrics."""
+    return stage.worker("--health-port", "0", *flags, WORKER_PULLJOBS='{"METRICS": true}')
+
+
+def scrape(worker: Worker) -> Samples:
+    wait_until(lambda: "Answering" in worker.log)
+    address = re.search(r"Answering (http://[\d.:]+)/livez", worker.log)
+    assert address, worker.log
+    with urllib.request.urlopen(f"{address[1]}/metrics", timeout=20) as answer:
+        return parsed(answer.read().decode())
+
+
+def parsed(text: str) -> Samples:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def by(samples: Samples, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """Sums of one name, by these labels, without those that are 0."""
+    sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    for (found, pairs), value in samples.items():
+        if found == name:
+            known = dict(pairs)
+            sums[tuple(known[label] for label in labels)] += value
+    return {key: value for key, value in sums.items() if value}

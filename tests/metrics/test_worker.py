@@ -1,0 +1,73 @@
+"""One scrape of a worker tells of all its processes, and what it tells is what the tables say."""
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+from django.db.models import Count
+
+from pulljobs.models import ArchivedJob, Attempt, Job
+from tests.metrics.scraping import Samples, by, counting, scrape
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, Worker
+
+pytestmark = pytest.mark.processes
+FINISHED = "pulljobs_jobs_finished_total"
+
+
+def test_a_scrape_of_two_processes_tells_what_the_tables_say(stage: Stage) -> None:
+    """After a drain: deliveries, retries and deaths, claims and the times of runs and waits."""
+    stage.consumer(max_retries=1, retry_delays=[0.01])
+    stage.until_gate(4)
+    stage.publish(60)
+    stage.publish(7, fail="no")
+    worker = counting(stage, "--processes", "2", "--concurrency", "2", "--backoff-initial", "0")
+    stage.wait_for("started", 4)
+    stage.open_gate()
+    wait_until(lambda: Counter(Job.objects.values_list("state", flat=True)) == {"DEAD": 7})
+    wait_until(lambda: by(scrape(worker), FINISHED, "state").get(("DEAD",)) == 7)
+    told = scrape(worker)
+    settled = dict(ArchivedJob.objects.values_list("state").annotate(Count("id")).order_by())
+    given_back = dict(Attempt.objects.values_list("event").annotate(Count("id")).order_by())
+    assert settled == {"DELIVERED": 64, "DEAD": 7}
+    assert by(told, FINISHED, "channel", "consumer", "event", "state") == {
+        ("script", "plain", "deliver", "DELIVERED"): settled["DELIVERED"],
+        ("script", "plain", "retry", "DEAD"): settled["DEAD"],
+        ("script", "plain", "retry", "QUEUED"): given_back["retry"],
+    }
+    claimed = sum(settled.values()) + given_back["retry"]
+    assert by(told, "pulljobs_jobs_claimed_total") == {(): claimed}
+    assert by(told, "pulljobs_run_seconds_count") == {(): claimed}
+    assert by(told, "pulljobs_wait_seconds_count") == {(): sum(settled.values())}
+    assert by(told, "pulljobs_handler_failures_total", "kind") == {("raised",): 14}
+    assert len({line.pid for line in stage.history("started")}) == 2, "one would have no room"
+    # These are read again when they are some seconds old.
+    wait_until(lambda: by(scrape(worker), "dead_job_count", "consumer") == {("plain",): 7})
+    wait_until(lambda: by(scrape(worker), "pulljobs_serving", "channel").get(("script",)) == 2)
+    assert worker.stop() == 0
+
+
+def test_counters_go_on_where_a_killed_child_left_them(stage: Stage) -> None:
+    stage.consumer()
+    worker = counting(stage, "--processes", "2", "--concurrency", "1")
+    before: Samples = {}
+    for done in (20, 40, 60):
+        after = _after_twenty_more(stage, worker, done)
+        fell = {key: value for key, value in before.items() if after.get(key, 0.0) < value}
+        assert not {key for key in fell if key[0].endswith(("_total", "_count", "_bucket", "_sum"))}
+        before = after
+        _replace_a_child(worker)
+    assert worker.stop() == 0
+
+
+def _after_twenty_more(stage: Stage, worker: Worker, done: int) -> Samples:
+    stage.publish(20)
+    wait_until(lambda: by(scrape(worker), FINISHED, "state") == {("DELIVERED",): done})
+    return scrape(worker)
+
+
+def _replace_a_child(worker: Worker) -> None:
+    child = worker.child
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: worker.child not in (0, child))
