@@ -1,23 +1,22 @@
 """The guide's commands and programs, word for word, in one shell."""
 
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from example_project.state import BASE_DIR
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.publishing import publish_many
 from tests.client.environments import without_django
 from tests.client.test_flow import running
 from tests.client.worlds import Live
+from tests.guides import texts
 from tests.requirements import require
 from tests.sessions import wait_until
 
-GUIDE = BASE_DIR / "docs" / "guides" / "workers-without-django.md"
+GUIDE = "docs/guides/workers-without-django.md"
 SERVED_AT = "http://localhost:8000"
 MARK = "=== "
 
@@ -46,8 +45,8 @@ def test_the_commands_of_the_guide(live: Live, programs_dir: Path, tmp_path: Pat
     require("bash")
     for name, program in programs(live).items():
         (tmp_path / name).write_text(program)
-    blocks = re.findall(r"```sh\n(.*?)```", _text(live), re.DOTALL)
-    told = _run(f"\necho; echo '{MARK}'\n".join(blocks), tmp_path, programs_dir).split(MARK)
+    script = f"\necho; echo '{MARK}'\n".join(texts(GUIDE, "sh")).replace(SERVED_AT, live.base_url)
+    told = _run(script, tmp_path, programs_dir).split(MARK)
     (_, published, consumed, looked, invoiced, digested, fetched) = told
     assert len(published.split()) == 6
     assert 'order-17: {"order": 17}' in consumed
@@ -80,11 +79,11 @@ def test_the_batch_handler_of_the_guide(live: Live, capsys: pytest.CaptureFixtur
 
 
 def programs(live: Live) -> dict[str, str]:
-    return dict(re.findall(r"```python\n# (\S+)\n(.*?)```", _text(live), re.DOTALL))
-
-
-def _text(live: Live) -> str:
-    return GUIDE.read_text(encoding="utf-8").replace(SERVED_AT, live.base_url)
+    """By the name of the file, which is their first line."""
+    named = [text.partition("\n") for text in texts(GUIDE, "python")]
+    return {
+        name.removeprefix("# "): code.replace(SERVED_AT, live.base_url) for name, _, code in named
+    }
 
 
 def _run(script: str, directory: Path, programs_dir: Path) -> str:

@@ -18,7 +18,7 @@ from tests.handling import registry_of_its_own
 def code() -> Iterator[dict[str, ModuleType]]:
     with registry_of_its_own():
         try:
-            yield modules_of("publishing.md") | modules_of("handlers.md")
+            yield modules_of("guides/publishing.md") | modules_of("guides/handlers.md")
         finally:
             forget("teams")
             forget("news")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def code() -> Iterator[dict[str, ModuleType]]:
     with registry_of_its_own():
         try:
-            yield modules_of("keys-and-limits.md")
+            yield modules_of("guides/keys-and-limits.md")
         finally:
             forget("ledger")
 

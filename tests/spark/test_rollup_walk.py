@@ -25,13 +25,13 @@ from pulljobs import handlers
 from pulljobs.models import Job
 from pulljobs.testing import drain
 from tests.demo.running import Project, own_database
-from tests.guides import forget, modules_of
+from tests.guides import forget, modules_of, texts
 from tests.sessions import others_ended
 from tests.spark.lakes import lake_at
 from tests.spark.test_session import path_without_java
 
 FILES = 40
-COMMAND = re.compile(r"^ *python manage\.py (pulljobs lake .+)$", re.MULTILINE)
+COMMAND = re.compile(r"^python manage\.py (pulljobs lake .+)$", re.MULTILINE)
 ADMIN = """
 import django
 django.setup()
@@ -71,7 +71,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def commands_of(page: str) -> list[list[str]]:
-    return [shlex.split(found) for found in COMMAND.findall((BASE_DIR / page).read_text())]
+    return [shlex.split(one) for text in texts(page, "sh") for one in COMMAND.findall(text)]
 
 
 @pytest.mark.django_db
@@ -126,7 +126,7 @@ def test_the_walk_of_the_guide(
     drain(delayed=True)
     try:
         with lake_at(tmp_path / "lake"):
-            code = modules_of("lake.md")
+            code = modules_of("guides/lake.md")
             others_ended()
             for command in commands_of("docs/guides/lake.md"):
                 call_command(*command)
@@ -138,7 +138,8 @@ def test_the_walk_of_the_guide(
 
 def _check_walk(code: dict[str, ModuleType], spark: SparkSession) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(sql_of("lake.md"))
+        [counting] = texts("docs/guides/lake.md", "sql")
+        cursor.execute(counting)
         [(delivered, dead)] = cursor.fetchall()
     assert delivered + dead == FILES
     outcomes = code["walk.reading"].outcomes()
@@ -157,9 +158,3 @@ def _check_walk(code: dict[str, ModuleType], spark: SparkSession) -> None:
     assert code["walk.sizes"].largest(jobs).to_dict("records") == [
         {"job_id": 2, "outcome": "reject", "error": "no Python"}
     ]
-
-
-def sql_of(guide: str) -> str:
-    text = (BASE_DIR / "docs" / "guides" / guide).read_text()
-    [block] = re.findall(r"^```sql\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return str(block)

@@ -12,7 +12,7 @@ from tests.guides import forget, modules_of
 @pytest.fixture
 def modules(registry: None) -> Iterator[dict[str, ModuleType]]:
     try:
-        yield modules_of("testing.md")
+        yield modules_of("guides/testing.md")
     finally:
         forget("orders")
 

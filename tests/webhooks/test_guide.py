@@ -18,7 +18,7 @@ from tests.webhooks.sending import job_of, refusal, send
 @pytest.fixture
 def code() -> Iterator[dict[str, ModuleType]]:
     try:
-        yield modules_of("push.md")
+        yield modules_of("guides/push.md")
     finally:
         forget("shop")
 

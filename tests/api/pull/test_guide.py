@@ -1,7 +1,7 @@
 """The guide's commands, word for word, in one shell."""
 
+import json
 import os
-import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -11,9 +11,10 @@ from django.contrib.auth.models import User
 
 from example_project.state import BASE_DIR
 from pulljobs.models import ArchivedJob, Job, Message
+from tests.guides import assert_like, texts
 from tests.requirements import require
 
-GUIDE = BASE_DIR / "docs" / "guides" / "pulling-over-http.md"
+GUIDE = "docs/guides/pulling-over-http.md"
 SERVED_AT = "http://localhost:8000"
 MARK = "=== "
 
@@ -23,10 +24,11 @@ def test_the_commands_of_the_guide(base: str, emptied: None, tmp_path: Path) -> 
     """Publish, pull, keep, settle, look and purge by curl alone; the admin shows what was done."""
     require("curl")
     User.objects.create_superuser("demo", password="demo")
-    blocks = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    script = f"\necho; echo '{MARK}'\n".join(blocks).replace(SERVED_AT, base)
+    script = f"\necho; echo '{MARK}'\n".join(texts(GUIDE, "sh")).replace(SERVED_AT, base)
     told = _run(script, tmp_path).split(MARK)
     (_, _, _, batch, pulled, renewed, acked, _, stands, shown, operated) = told
+    for text, said in zip(texts(GUIDE, "json"), (batch, pulled, renewed), strict=True):
+        assert_like(json.loads(text), json.loads(said))
     files = len(list((BASE_DIR / "example_project").glob("[a-z]*.py")))
     assert Message.objects.count() == files + 6
     types = Counter(Message.objects.values_list("content_type", flat=True))

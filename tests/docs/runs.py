@@ -1,0 +1,68 @@
+"""Which test runs the blocks of which page: what is not named here escapes, and fails.
+
+Kinds of blocks, by the word behind the fence:
+
+    python      a module, named by its first line
+    sh          commands, run as they stand
+    sql         run
+    json, http  answers and headers, compared with those that the commands got
+    py          Python of a system that readers come from: it has to compile, and is not run
+    text        what commands print, compared with what they printed; or generated from code
+    ini         a configuration file, read by its reader; its commands are parsed
+    console     commands behind `$ ` that a reader runs and a test does not, for they take hours,
+                the network or a cluster: the parser of each has to take them
+"""
+
+from typing import Final
+
+from example_project.state import BASE_DIR
+from tests.guides import blocks, pages
+
+PARSED: Final = {"console", "py"}
+
+G, D = "docs/guides", "tests/docs"
+SHOWN = f"{D}/test_shown.py"
+RUN: Final = {
+    ("README.md", "python"): SHOWN,
+    ("README.md", "sh"): f"{D}/test_quickstart.py",
+    ("README.md", "text"): f"{D}/test_quickstart.py",
+    ("docs/index.md", "python"): SHOWN,
+    ("docs/moving/from-celery.md", "python"): f"{D}/test_moving.py",
+    ("docs/moving/from-django-tasks.md", "python"): f"{D}/test_moving.py",
+    ("docs/quickstart.md", "python"): f"{D}/test_quickstart.py",
+    ("docs/quickstart.md", "sh"): f"{D}/test_quickstart.py",
+    ("docs/quickstart.md", "text"): f"{D}/test_quickstart.py",
+    ("docs/reference/events.md", "python"): SHOWN,
+    ("docs/reference/statements.md", "text"): f"{D}/test_tables.py",
+    (f"{G}/api-access.md", "python"): SHOWN,
+    (f"{G}/api-access.md", "http"): SHOWN,
+    (f"{G}/broker-protocol.md", "python"): SHOWN,
+    (f"{G}/broker-protocol.md", "sh"): "tests/api/test_broker_guide.py",
+    (f"{G}/broker-protocol.md", "json"): "tests/api/test_broker_guide.py",
+    (f"{G}/broker-protocol.md", "http"): "tests/api/test_broker_guide.py",
+    (f"{G}/bulk-publish.md", "python"): "tests/spark/test_stream_guide.py",
+    (f"{G}/dashboard.md", "python"): SHOWN,
+    (f"{G}/dashboard.md", "http"): SHOWN,
+    (f"{G}/handlers.md", "python"): f"{D}/test_guides.py",
+    (f"{G}/keys-and-limits.md", "python"): f"{D}/test_keys_guide.py",
+    (f"{G}/lake.md", "python"): "tests/spark/test_rollup_walk.py",
+    (f"{G}/lake.md", "sh"): "tests/spark/test_rollup_walk.py",
+    (f"{G}/lake.md", "sql"): "tests/spark/test_rollup_walk.py",
+    (f"{G}/operating.md", "sh"): f"{D}/test_commands.py",
+    (f"{G}/publishing.md", "python"): f"{D}/test_guides.py",
+    (f"{G}/pulling-over-http.md", "python"): SHOWN,
+    (f"{G}/pulling-over-http.md", "sh"): "tests/api/pull/test_guide.py",
+    (f"{G}/pulling-over-http.md", "json"): "tests/api/pull/test_guide.py",
+    (f"{G}/push.md", "python"): "tests/webhooks/test_guide.py",
+    (f"{G}/streams.md", "python"): "tests/spark/test_stream_guide.py",
+    (f"{G}/testing.md", "python"): "tests/testing/test_guide.py",
+    (f"{G}/workers.md", "ini"): f"{D}/test_commands.py",
+    (f"{G}/workers-without-django.md", "python"): "tests/client/test_guide.py",
+    (f"{G}/workers-without-django.md", "sh"): "tests/client/test_guide.py",
+}
+
+
+def shown() -> set[tuple[str, str]]:
+    """Every page with every kind of block it has."""
+    names = [str(page.relative_to(BASE_DIR)) for page in pages()]
+    return {(name, block.kind) for name in names for block in blocks(name)}

@@ -1,0 +1,146 @@
+"""Settings, routes and headers that the pages show work as they stand."""
+
+import base64
+import gc
+import hashlib
+import hmac
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging.config import DictConfigurator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.test import Client, override_settings
+from django.urls import clear_url_caches
+
+from pulljobs import handlers, telemetry
+from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.publishing import publish
+from pulljobs.states import State
+from pulljobs.testing import drain
+from tests.access.test_gateway import BODY, SECRET, call
+from tests.browser.pages import STRICT
+from tests.factories import ConsumerFactory
+from tests.guides import forget, modules_of, texts
+from tests.handling import registry_of_its_own
+
+
+@contextmanager
+def urls(module: str) -> Iterator[Client]:
+    clear_url_caches()
+    with override_settings(ROOT_URLCONF=module):
+        yield Client()
+    clear_url_caches()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_code_of_the_readme() -> None:
+    """It publishes, and the handler makes the invoice; what a shop has by itself is made up."""
+    [code] = texts("README.md", "python")
+    invoices: list[dict[str, int]] = []
+    invoice = SimpleNamespace(objects=SimpleNamespace(create=lambda **row: invoices.append(row)))
+    known: dict[str, Any] = {"order": SimpleNamespace(pk=7, customer_id=3), "Invoice": invoice}
+    ConsumerFactory.create(channel__name="orders", name="invoicing")
+    with registry_of_its_own():
+        exec(code, known | {"publish": publish, "handler": handler, "ClaimedJob": ClaimedJob})
+        [ran] = drain()
+    assert ran.job.state is State.DELIVERED
+    assert invoices == [{"order_id": 7}]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_code_of_the_first_page(capsys: pytest.CaptureFixture[str]) -> None:
+    with registry_of_its_own():
+        try:
+            made = modules_of("index.md")
+            handlers.sync_consumers()
+            made["orders.buying"].buy(7)
+            assert [ran.job.state for ran in drain()] == [State.DELIVERED]
+        finally:
+            forget("orders")
+    assert capsys.readouterr().out == "an invoice for order 7\n"
+
+
+def test_a_recorder_of_ones_own() -> None:
+    recording = modules_of("reference/events.md")["shop.recording"]
+    try:
+        telemetry.emit(telemetry.JobsFinished({"DELIVERED": 2}))
+    finally:
+        recording.forget()
+        forget("shop")
+    telemetry.emit(telemetry.JobsFinished({"DELIVERED": 1}))
+    assert recording.settled == {"DELIVERED": 2}
+
+
+@pytest.mark.parametrize("code", texts("docs/guides/api-access.md", "python"))
+def test_settings_of_api_access_pass_the_checks(code: str) -> None:
+    """Each by itself, with keys from an environment that has some."""
+    made: dict[str, Any] = {"env": lambda _name: base64.b64encode(b"k" * 32).decode()}
+    exec(code, made)
+    with override_settings(PULLJOBS=made["PULLJOBS"]):
+        assert [one for one in run_checks() if str(one.id).startswith("pulljobs")] == []
+
+
+def test_the_signature_of_api_access() -> None:
+    """What is put in its <> opens the gateway, and something else does not."""
+    [text] = texts("docs/guides/api-access.md", "http")
+    name, _, value = text.splitlines()[1].partition(": ")
+    now = str(int(time.time()))
+    said = hmac.new(base64.b64decode(SECRET), f"{now}.".encode() + BODY, hashlib.sha256)
+    shape = value.replace("1795248000", now).partition("<")[0]
+    shown = value.replace("1795248000", now).partition("<")[2]
+    assert name == "X-Broker-Signature"
+    assert shown == f'hex HMAC-SHA256(secret, "{now}." + body)>'
+    with (
+        urls("tests.access.test_gateway"),
+        override_settings(PULLJOBS={"GATEWAY_SECRETS": [SECRET]}),
+    ):
+        assert call(shape + said.hexdigest()).status_code == 200
+        assert call(shape + "0" * 64).status_code == 403
+
+
+@pytest.mark.django_db
+def test_routes_middleware_and_log_of_the_broker_guide() -> None:
+    made = modules_of("guides/broker-protocol.md")
+    try:
+        with urls("urls") as client, override_settings(MIDDLEWARE=made["settings"].MIDDLEWARE):
+            assert client.get("/livez").status_code == 200
+            assert client.get("/no/such/path", headers={"x-request-id": "r-1"})["X-Request-ID"]
+    finally:
+        forget("urls")
+        forget("settings")
+    shown = made["settings"].LOGGING
+    making = DictConfigurator(shown)  # type: ignore[no-untyped-call]
+    record = logging.makeLogRecord({"msg": "hello", "levelname": "INFO"})
+    making.configure_filter(dict(shown["filters"]["request_id"])).filter(record)
+    formatter = making.configure_formatter(dict(shown["formatters"]["plain"]))
+    assert formatter.format(record) == "INFO [-] hello"
+
+
+def test_the_application_of_the_pull_guide() -> None:
+    before = gc.get_threshold()
+    try:
+        made = modules_of("guides/pulling-over-http.md")
+        assert callable(made["asgi"].application)
+        assert gc.get_threshold() != before
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+        forget("asgi")
+
+
+def test_the_dashboard_in_a_site_of_ones_own() -> None:
+    try:
+        site = modules_of("guides/dashboard.md")["shop.admin"].site
+    finally:
+        forget("shop")
+    assert [model.__name__ for model in site._registry] == ["Dashboard"]
+
+
+def test_the_policy_of_the_dashboard_is_the_one_browsers_are_tested_with() -> None:
+    [shown] = texts("docs/guides/dashboard.md", "http")
+    assert shown.splitlines()[1] == f"Content-Security-Policy: {STRICT}"
