@@ -1,0 +1,88 @@
+"""A reader who follows a page word by word, in a shell of their own."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from django.db import connection
+from psycopg import sql
+
+from example_project.postgres.binaries import TREES, installed
+from example_project.state import BASE_DIR
+from tests.guides import Block
+from tests.requirements import not_run
+
+PATIENCE_SECONDS = 600
+OURS = ("DATABASE", "DJANGO", "PULLJOBS", "PYTHON", "TEST_DATABASE", "VIRTUAL_ENV", "COV")
+MARK = "=== block"
+
+
+def walk(blocks: list[Block], checkout: Path, environment: dict[str, str]) -> list[str]:
+    """What each block of `sh` printed; one of `python` is saved under the name it begins with.
+
+    It is one shell, as a reader has: directories that were entered and environments that were
+    activated stay.
+    """
+    script = "\n".join(_step(block) for block in blocks if block.kind in ("sh", "python"))
+    done = subprocess.run(
+        ["bash", "-eu"],
+        input=script,
+        cwd=checkout,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    return done.stdout.split(f"{MARK}\n")[1:]
+
+
+def _step(block: Block) -> str:
+    if block.kind == "sh":
+        return f"echo '{MARK}'\n{block.text}"
+    name = block.text.partition("\n")[0].removeprefix("# ")
+    return f"cat > {name} <<'END'\n{block.text}END"
+
+
+def assert_shows(shown: str, told: str) -> None:
+    """Every line that a page shows was printed, in that order; numbers and times may differ."""
+    lines = iter(_alike(line) for line in told.splitlines())
+    for line in shown.splitlines():
+        assert line == "..." or _alike(line) in lines, f"{line!r} is not in:\n{told}"
+
+
+def _alike(line: str) -> str:
+    return re.sub(r"\d[\d,.]*", "N", line.strip())
+
+
+def copied(directory: Path) -> Path:
+    """What a clone would have, without what this checkout has made since."""
+    for asked in ("pyproject.toml", "pulljobs/apps.py"):
+        if not (BASE_DIR / asked).exists():
+            not_run("a checkout: this is a part of one")
+    made = ("build", "dist", "_build", "__pycache__", "*.egg-info", ".*")
+    shutil.copytree(BASE_DIR, directory, ignore=shutil.ignore_patterns(*made))
+    return directory
+
+
+@contextmanager
+def newcomer(database: str) -> Iterator[dict[str, str]]:
+    """The environment of somebody who has Python and an empty PostgreSQL, and nothing of ours."""
+    known = connection.get_connection_params()
+    place = {key: str(known[key]) for key in ("host", "port", "user", "password") if known.get(key)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    kept |= {f"PG{key.upper()}": value for key, value in place.items()}
+    path = [str(Path(sys.base_prefix) / "bin"), kept["PATH"], str(installed() / TREES[18] / "bin")]
+    try:
+        yield kept | {"PATH": os.pathsep.join(path), "PIP_NO_COMPILE": "1"}
+    finally:
+        with psycopg.connect(**place, dbname="postgres", autocommit=True) as server:
+            drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+            server.execute(drop.format(sql.Identifier(database)))
