@@ -1,13 +1,17 @@
 """Write the tables of the docs that code decides: `python docs/tables.py`. A test compares them."""
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import ModuleType
 
-from pulljobs import conf
+from pulljobs import conf, errors, telemetry
 from pulljobs.api.schema.page import page as http
+from pulljobs.client import errors as client_errors
 from pulljobs.states import TRANSITIONS, State
 from pulljobs.storage.promises import PASSING, PROMISES
 
@@ -57,12 +61,84 @@ def promises() -> str:
     return "\n".join(["| promise | what holds |", "|---|---|", *rows])
 
 
+def errors_of(module: ModuleType) -> str:
+    """The tree of a module's docstring, with what each says and carries."""
+    rows = []
+    for name, error in vars(module).items():
+        if inspect.isclass(error) and error.__module__ == module.__name__:
+            bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+            about = _described(module, name) or vars(error).get("__doc__") or "any of them"
+            says, carries = _made(error)
+            rows.append(f"| `{name}` | {bases} | {_line(about)} | {says} | {carries} |")
+    head = ["| error | is a | when | says | carries |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows])
+
+
+def events() -> str:
+    """Every event with its fields, and how the log tells it."""
+    rows = []
+    for name, event in vars(telemetry).items():
+        if inspect.isclass(event) and is_dataclass(event):
+            carries = ", ".join(f"`{field.name}`" for field in fields(event))
+            rows.append(
+                f"| `{name}` | {_described(telemetry, name)} | {carries} | {_logged(event)} |"
+            )
+    head = ["| event | what | carries | log |", "|---|---|---|---|"]
+    return "\n".join([*head, *sorted(rows)])
+
+
+def _described(module: ModuleType, name: str) -> str:
+    """What the list in a module's docstring says of a name."""
+    found = re.search(rf"^[ |`-]*{name}[ ]+(\S.*)$", module.__doc__ or "", re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _made(error: type) -> tuple[str, str]:
+    """The message an error makes of what it is given, and what it keeps of that."""
+    if "__init__" not in vars(error):
+        return "", ""
+    nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(error.__init__)))))
+    [said] = [node for node in nodes if isinstance(node, ast.Call) and _is_init(node.func)]
+    kept = [
+        f"`{node.attr}`"
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    ]
+    return _line(_template(said.args[-1])), ", ".join(kept)
+
+
+def _is_init(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and function.attr == "__init__"
+
+
+def _template(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            part.value if isinstance(part, ast.Constant) else f"`{ast.unparse(part.value)}`"
+            for part in node.values
+        )
+    return str(node.value) if isinstance(node, ast.Constant) else ""
+
+
+def _logged(event: type) -> str:
+    wording = telemetry.log.registry.get(event)
+    levels = re.findall(r"logger\.(\w+)\(", inspect.getsource(wording)) if wording else ["debug"]
+    return " or ".join(dict.fromkeys(levels))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "http": http,
     "states": states,
     "settings": settings,
     "promises": promises,
     "statements": statements,
+    "errors": lambda: errors_of(errors),
+    "client_errors": lambda: errors_of(client_errors),
+    "events": events,
 }
 
 

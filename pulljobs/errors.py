@@ -4,14 +4,14 @@
     |-- ConfigurationError      a setting, flag or registration that can't work
     |-- PublishError            a message that was refused; nothing was written
     |   |-- InvalidMessage      an argument out of its bounds
-    |   |-- UnknownChannel
-    |   |-- PayloadTooLarge
+    |   |-- UnknownChannel      nobody made it
+    |   |-- PayloadTooLarge     above MAX_PAYLOAD_BYTES
     |   |-- DuplicateMessage    carries the id of the first one
     |   |-- KeyFull             a consumer takes no more jobs of that key
-    |   |-- DuplicateSchedule
-    |   `-- ScheduledTooSoon
+    |   |-- DuplicateSchedule   one of that id was scheduled already
+    |   `-- ScheduledTooSoon    less than MIN_SCHEDULE_DELAY ahead
     |-- InvalidRegistration     a field of a channel, a producer or a consumer out of its bounds
-    |-- UnknownJob
+    |-- UnknownJob              neither live nor in the archive
     |-- InvalidTransition       the job's state does not allow what was asked
     |-- LeaseLost               the lease that a write was made under holds the job no more
     |-- LakeError               a run over the lake or in Spark that can't go on

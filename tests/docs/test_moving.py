@@ -1,0 +1,90 @@
+"""Those who come from elsewhere: the code after the move works, and so does what moves the rest."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.db import connection
+from django.test import modify_settings, override_settings
+from django.utils import timezone
+
+from pulljobs import handlers
+from pulljobs.models import Job, Message
+from pulljobs.states import State
+from pulljobs.testing import drain
+from tests.guides import forget, modules_of
+from tests.handling import registry_of_its_own
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PATH = "tests.docs.enqueued.send_receipt"
+
+
+@contextmanager
+def shop(page: str) -> Iterator[dict[str, ModuleType]]:
+    with registry_of_its_own():
+        try:
+            made = modules_of(page)
+            handlers.sync_consumers()
+            yield made
+        finally:
+            forget("shop")
+
+
+def test_a_task_of_celery_runs_by_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch says where the next job goes; what is rolled back goes nowhere."""
+    sent: list[dict[str, Any]] = []
+    celery: Any = ModuleType("shop.celery_tasks")
+    celery.send_receipt = SimpleNamespace(delay=lambda **arguments: sent.append(arguments))
+    with shop("moving/from-celery.md") as made:
+        monkeypatch.setitem(sys.modules, "shop.celery_tasks", celery)
+        with override_settings(RECEIPTS_BY="celery"):
+            made["shop.ordering"].place_order(7, "ann@example.org")
+        with override_settings(RECEIPTS_BY="pulljobs"):
+            made["shop.ordering"].place_order(8, "bob@example.org")
+        assert [run.job.state for run in drain()] == [State.DELIVERED]
+    assert sent == [{"order_id": 7, "email": "ann@example.org"}]
+    assert [one.to for one in mail.outbox] == [["bob@example.org"]]
+
+
+def test_tasks_of_django_are_moved_where_they_wait() -> None:
+    """With their arguments, their priority and their time; one that runs stays where it is."""
+    with modify_settings(INSTALLED_APPS={"append": "django_tasks_db"}), table() as results:
+        never = timezone.now().replace(year=9999)
+        later = timezone.now() + timedelta(hours=1)
+        add(results, [7], {"email": "ann@example.org"}, run_after=never, priority=10)
+        add(results, [8, "bob@example.org"], {}, run_after=later)
+        add(results, [9, "cyn@example.org"], {}, run_after=never, status="RUNNING")
+        with shop("moving/from-django-tasks.md") as made:
+            assert made["shop.draining"].move(PATH, "receipts") == 2
+            made["shop.ordering"].place_order(1, "dan@example.org")
+            assert [run.job.result for run in drain()] == [
+                {"sent to": "ann@example.org"},
+                {"sent to": "dan@example.org"},
+            ]
+        assert [row.status for row in results.objects.all()] == ["RUNNING"]
+    assert sorted(Message.objects.values_list("priority", flat=True)) == [0, 10, 10]
+    assert Job.objects.get().available_at == later
+
+
+@contextmanager
+def table() -> Iterator[Any]:
+    """That of django-tasks-db, made for the while: no project of ours has the app installed."""
+    from django_tasks_db.models import DBTaskResult
+
+    with connection.schema_editor() as editor:
+        editor.create_model(DBTaskResult)
+    try:
+        yield DBTaskResult
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(DBTaskResult)
+
+
+def add(results: Any, args: list[Any], kwargs: dict[str, Any], **fields: Any) -> None:
+    given = {"args": args, "kwargs": kwargs}
+    results.objects.create(args_kwargs=given, task_path=PATH, backend_name="default", **fields)
