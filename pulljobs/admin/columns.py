@@ -8,8 +8,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from pulljobs import ids
-from pulljobs.admin import looks, payloads, search, timeline
+from pulljobs.admin import looks, payloads, search
 from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.diagnosis import timeline
 from pulljobs.models import ArchivedJob, Job
 
 
@@ -56,7 +57,9 @@ class JobRowsAdmin(ReadOnlyAdmin):
         return {
             "subtitle": self.xid(row),
             "message": payloads.message_of(row),
-            "timeline": timeline.of(job_id, row.message_id),
+            "timeline": [
+                (one, looks.record_page(one.record)) for one in timeline.of(job_id, row.message_id)
+            ],
         }
 
     def change_view(

@@ -65,6 +65,11 @@ def consumer_link(consumer: Consumer) -> SafeString:
     return format_html('<a href="{}">{} / {}</a>', url, consumer.channel, consumer)
 
 
+def record_page(record: tuple[str, int] | None) -> str | None:
+    """Of a row, by its model's name and its key."""
+    return reverse(f"admin:pulljobs_{record[0]}_change", args=record[1:]) if record else None
+
+
 def duration(seconds: float | None) -> str:
     """In the largest unit of which there are two, such as 90 s or 3 h."""
     if seconds is None:

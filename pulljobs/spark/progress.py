@@ -1,17 +1,16 @@
-"""How far a run is, on the error stream: a line that moves on a terminal, else one now and then."""
+"""How far a run of Spark is: tasks done of those that are under way."""
 
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
+
+from pulljobs.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS: Final = 0.25
-LINE_SECONDS: Final = 10.0
 
 
 @contextmanager
@@ -22,7 +21,7 @@ def shown(
 
     `rows` are those of all tasks together: the end is reckoned as if each had the same.
     """
-    watch = _Watch(spark, title, rows, stream or sys.stderr)
+    watch = _Watch(spark, Progress(title, "tasks", stream=stream), rows)
     thread = threading.Thread(target=watch.run, name="progress", daemon=True)
     thread.start()
     try:
@@ -33,33 +32,26 @@ def shown(
 
 
 class _Watch:
-    def __init__(self, spark: "SparkSession", title: str, rows: int | None, stream: TextIO) -> None:
+    def __init__(self, spark: "SparkSession", progress: Progress, rows: int | None) -> None:
         self._tracker = spark.sparkContext.statusTracker()
-        self._title, self._rows, self._stream = title, rows, stream
-        self._moves = stream.isatty()
-        self._started = self._written = time.monotonic()
+        self._progress, self._rows = progress, rows
         self.ended = threading.Event()
 
     def run(self) -> None:
         while not self.ended.wait(LOOK_SECONDS):
-            now = time.monotonic()
-            if self._moves or now - self._written >= LINE_SECONDS:
-                self._written = now
-                self._write(*self._tasks())
-        if self._moves:
-            self._stream.write("\r\033[K")
-            self._stream.flush()
+            if self._progress.is_due:
+                self._progress.say(self._text())
+        self._progress.end()
+
+    def _text(self) -> str:
+        done, tasks = self._tasks()
+        return text_of(self._progress.title, done, tasks, self._rows, self._progress.seconds)
 
     def _tasks(self) -> tuple[int, int]:
         """Done and in all, of the stages that are under way."""
         stages = [self._tracker.getStageInfo(id) for id in self._tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
-
-    def _write(self, done: int, tasks: int) -> None:
-        line = text_of(self._title, done, tasks, self._rows, time.monotonic() - self._started)
-        self._stream.write(f"\r\033[K{line}" if self._moves else f"{line}\n")
-        self._stream.flush()
 
 
 def text_of(title: str, done: int, tasks: int, rows: int | None, seconds: float) -> str:

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from django.urls import reverse
 from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -33,7 +32,8 @@ class Moment(NamedTuple):
     what: Any
     detail: str = ""
     error: str | None = None
-    url: str | None = None
+    record: tuple[str, int] | None = None
+    """The model's name and the key of the row that tells more."""
 
     @property
     def clock(self) -> str:
@@ -139,13 +139,12 @@ def _of_settlements(
             "retries": row.retry_count,
             "deliveries": row.deliveries,
         }
-        url = reverse("admin:pulljobs_archivedjob_change", args=[row.pk])
-        yield Moment(row.settled_at, row.state.lower(), what, counts, row.error, url)
+        record = ("archivedjob", row.pk)
+        yield Moment(row.settled_at, row.state.lower(), what, counts, row.error, record)
 
 
 def _of_operators(using: str, job_id: int) -> Iterator[Moment]:
     for batch in audit.upon(using, job_id):
         entry = batch.entry
-        url = reverse("admin:pulljobs_auditentry_change", args=[entry.pk])
-        detail = _("by %s") % entry.by
-        yield Moment(batch.at, "operator", entry.get_act_display().lower(), detail, url=url)
+        detail, record = _("by %s") % entry.by, ("auditentry", entry.pk)
+        yield Moment(batch.at, "operator", entry.get_act_display().lower(), detail, None, record)
