@@ -3,6 +3,7 @@
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, Final
@@ -14,7 +15,7 @@ from pulljobs import handlers
 from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.worker import roster
+from pulljobs.worker import reloading, roster
 from pulljobs.worker.supervisor import Supervisor
 
 FLAGS: Final = {
@@ -76,11 +77,18 @@ class Command(BaseCommand):
             dest="push",
             help="leave push consumers to others",
         )
+        parser.add_argument(
+            "--reload",
+            action="store_true",
+            help="start anew when code changes, for development: what runs is let end before",
+        )
         for name, text in FLAGS.items():
             parser.add_argument(f"--{name.lower().replace('_', '-')}", type=_kind(name), help=text)
 
     def handle(self, *args: Any, **options: Any) -> None:
         limits = _limits(options)
+        if options["reload"]:
+            _begin_reloading()
         try:
             handlers.autodiscover()
             roster.chosen(limits.ONLY, push=limits.PUSH)
@@ -93,6 +101,17 @@ class Command(BaseCommand):
             sys.exit(Supervisor(limits).run())
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
+
+
+def _begin_reloading() -> None:
+    """Return in the process that works; the one that watches ends here, when that has ended."""
+    if reloading.is_watched():
+        reloading.end_with_watcher()
+        return
+    with suppress(Exception):  # Whoever works will say what is wrong with the code.
+        handlers.autodiscover()
+    connections.close_all()
+    sys.exit(reloading.watch())
 
 
 def bytes_of(text: str) -> int:
