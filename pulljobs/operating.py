@@ -1,7 +1,7 @@
 """What operators may do to jobs, and the upkeep that nobody has to ask for."""
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from pulljobs.models import Channel, Consumer, Job
 from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
 from pulljobs.storage import archive, dead, jobs, lake, listen, nodes, partitions, scheduled
-from pulljobs.storage.partitions import Partition
+from pulljobs.storage.partitions import Copied, Partition
 from pulljobs.storage.rows import Stats
 
 BATCH: Final = 1000
@@ -148,17 +148,52 @@ def maintain() -> Upkeep:
     using, now = settings().DATABASE, settings()
     made = partitions.make_ahead(using, now.PARTITIONS_AHEAD)
     nodes.forget_waits(using)
-    if now.RETENTION is None:
-        return Upkeep(made, [])
-    where = lake.location(now.LAKE)
-    copied = partial(lake.copied, using, where, now.RETENTION) if where else None
-    dropped = partitions.drop_before(using, now.RETENTION, copied)
+    return Upkeep(made, [] if now.RETENTION is None else prune(now.RETENTION))
+
+
+class Old(NamedTuple):
+    """A partition that is old enough to be dropped."""
+
+    partition: Partition
+    stays: str
+    """Why it is not; empty: it is."""
+
+
+def prunable(age: timedelta) -> list[Old]:
+    """What `prune` would look at right now."""
+    using = settings().DATABASE
+    copied = _copied(age)
+    return [Old(one, _why_it_stays(using, one, copied)) for one in partitions.older(using, age)]
+
+
+def prune(
+    age: timedelta, told: Callable[[Partition], object] = lambda partition: None
+) -> list[Partition]:
+    """Drop the partitions that are wholly older, and forget what else is kept as long.
+
+    `told` is called for each partition that was looked at, dropped or not.
+    """
+    using, where = settings().DATABASE, lake.location(settings().LAKE)
+    dropped = partitions.drop_before(using, age, _copied(age), told)
     lake.dropped(using, where, dropped)
-    partitions.forget_publications(using, now.RETENTION)
-    archive.forget_attempts(using, now.RETENTION)
-    scheduled.forget(using, now.RETENTION)
-    nodes.forget(using, now.RETENTION)
-    return Upkeep(made, dropped)
+    partitions.forget_publications(using, age)
+    archive.forget_attempts(using, age)
+    scheduled.forget(using, age)
+    nodes.forget(using, age)
+    return dropped
+
+
+def _copied(age: timedelta) -> Copied | None:
+    where = lake.location(settings().LAKE)
+    return partial(lake.copied, settings().DATABASE, where, age) if where else None
+
+
+def _why_it_stays(using: str, partition: Partition, copied: Copied | None) -> str:
+    if partitions.needed(using, partition):
+        return "live jobs need it"
+    if copied is not None and copied(partition) is None:
+        return "the lake has no verified copy of it"
+    return ""
 
 
 def _outcome(asked: list[int], done: Iterable[int]) -> Outcome:

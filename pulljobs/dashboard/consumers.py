@@ -167,10 +167,12 @@ class Row:
         return bars.sparkline(self.trend)
 
 
-def standings(now: datetime, workers: Sequence[Worker] | None) -> tuple[list[Standing], int]:
-    """Of the first ones by name, and how many there are."""
+def standings(
+    now: datetime, workers: Sequence[Worker] | None, among: Sequence[Consumer] | None = None
+) -> tuple[list[Standing], int]:
+    """Of the first ones by name, or of those given, and how many there are."""
     using = settings().DATABASE
-    known = counts.consumers(using)
+    known = counts.consumers(using) if among is None else among
     shown = known[:SHOWN]
     waiting = _waiting(using)
     found = {one.consumer_id: one for one in backlog.backlogs(using, [one.pk for one in shown])}

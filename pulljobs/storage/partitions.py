@@ -39,6 +39,7 @@ MOVE: Final = (
 ATTACH: Final = "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})"
 LOCK_TIMEOUT: Final = timedelta(seconds=1)
 ATTEMPTS: Final = 10
+FORGOTTEN_AT_ONCE: Final = 10_000
 
 
 class Partition(NamedTuple):
@@ -86,16 +87,23 @@ def make_ahead(using: str, days: int) -> list[Partition]:
     return made
 
 
-def drop_before(using: str, age: timedelta, copied: Copied | None = None) -> list[Partition]:
+def drop_before(
+    using: str,
+    age: timedelta,
+    copied: Copied | None = None,
+    told: Callable[[Partition], object] = lambda partition: None,
+) -> list[Partition]:
     """Drop the partitions that are wholly older and hold nothing that a live job needs.
 
-    With `copied`, only those of which it knows that a copy is elsewhere.
+    With `copied`, only those of which it knows that a copy is elsewhere. `told` is called for each
+    that was looked at, dropped or not.
     """
     dropped = []
     for partition in older(using, age):
         high_xid = copied(partition) if copied else None
         if (copied is None or high_xid is not None) and drop(using, partition, high_xid):
             dropped.append(partition)
+        told(partition)
     return dropped
 
 
@@ -112,11 +120,21 @@ def older(using: str, age: timedelta) -> list[Partition]:
 
 def forget_publications(using: str, age: timedelta) -> int:
     """Client message ids of that age are free again, and find their message no more."""
+    forgotten = 0
+    while count := _forget_some(using, age):
+        forgotten += count
+    return forgotten
+
+
+def _forget_some(using: str, age: timedelta) -> int:
+    """A batch, so that no transaction gets long."""
     with connections[using].cursor() as cursor:
         cursor.execute(
-            "DELETE FROM pulljobs_publication"
-            " WHERE published_at < clock_timestamp() - make_interval(secs => %s)",
-            [age.total_seconds()],
+            "DELETE FROM pulljobs_publication WHERE ctid = ANY(ARRAY("
+            "SELECT ctid FROM pulljobs_publication"
+            " WHERE published_at < clock_timestamp() - make_interval(secs => %s)"
+            " ORDER BY published_at LIMIT %s))",
+            [age.total_seconds(), FORGOTTEN_AT_ONCE],
         )
         return int(cursor.rowcount)
 
@@ -208,16 +226,16 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
 
     def work() -> bool:
         _query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
-        if _needed(using, partition) or _written_since(using, partition, high_xid):
+        if needed(using, partition) or _written_since(using, partition, high_xid):
             transaction.set_rollback(True, using=using)
             return False
         _query(using, sql.SQL("DROP TABLE {name}").format(**names))
         return True
 
-    return not _needed(using, partition) and _patiently(using, work)
+    return not needed(using, partition) and _patiently(using, work)
 
 
-def _needed(using: str, partition: Partition) -> bool:
+def needed(using: str, partition: Partition) -> bool:
     """Whether a live job refers to the partition; nothing refers to the archive."""
     if partition.table != "pulljobs_message":
         return False

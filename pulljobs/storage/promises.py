@@ -5,7 +5,7 @@ whatever the statistics say, so that it may run beside the work.
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
@@ -55,6 +55,9 @@ KINDS: Final = {"jobs": False, "leases": False, "archive": True, "messages": Tru
 """Tables that are looked at, and whether the newest rows come first."""
 
 
+Told = Callable[[int], object]
+
+
 class Limits(NamedTuple):
     """`rows` of each table at the most; None: all of them."""
 
@@ -78,14 +81,18 @@ class Found:
         return {name: found for name, found in self.broken.items() if name in names}
 
 
-def look(using: str, limits: Limits) -> Found:
-    """One look at every table. Raise OperationalError where a page takes too long."""
+def look(using: str, limits: Limits, told: Told = lambda rows: None) -> Found:
+    """One look at every table. Raise OperationalError where a page takes too long.
+
+    `told` is called with the rows of each page.
+    """
     found = Found()
     for table, newest_first in KINDS.items():
         after = LAST if newest_first else 0
         looked_at = 0
         for reached, count, broken in _pages(using, table, after, limits):
             looked_at += count
+            told(count)
             for name, id in broken:
                 found.broken.setdefault(name, set()).add(id)
             if reached is not None and limits.rows is not None and looked_at >= limits.rows:
@@ -95,9 +102,11 @@ def look(using: str, limits: Limits) -> Found:
     return found
 
 
-def confirmed(using: str, limits: Limits, patience: timedelta) -> Found:
+def confirmed(
+    using: str, limits: Limits, patience: timedelta, told: Told = lambda rows: None
+) -> Found:
     """A look, and where it finds what may be passing, a second one after that time."""
-    found = look(using, limits)
+    found = look(using, limits, told)
     if suspected := found.only(PASSING):
         time.sleep(patience.total_seconds())
         again = look(using, limits).broken

@@ -140,7 +140,7 @@ def test_a_bad_entry_is_named_and_the_others_are_made(
 def test_no_token_is_told(file: Path) -> None:
     output = StringIO()
     call_command("pulljobs", "loadbroker", str(file), stdout=output)
-    assert "made: channel orders" in output.getvalue()
+    assert "channel orders" in output.getvalue()
     assert "token" not in output.getvalue()
 
 

@@ -1,44 +1,107 @@
 """`manage.py pulljobs ...`: what operators run by hand or from cron."""
 
-import json
+import os
 import sys
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, no_translations
+from django.db import InterfaceError, OperationalError
 
-from pulljobs.errors import PulljobsError
+from pulljobs.errors import (
+    ConfigurationError,
+    InvalidMessage,
+    InvalidRegistration,
+    PayloadTooLarge,
+    PulljobsError,
+    UnknownChannel,
+    UnknownJob,
+)
 from pulljobs.management import subcommands
+from pulljobs.management.output import Output
+from pulljobs.management.parsing import Parser, add_action
+from pulljobs.management.subcommands import FOUND, USAGE, Answer
+
+INTERRUPTED: Final = 130
+MISTAKES: Final = (
+    ConfigurationError,
+    InvalidMessage,
+    InvalidRegistration,
+    PayloadTooLarge,
+    UnknownChannel,
+    UnknownJob,
+)
+"""Of whoever typed it. What else is raised tells how things are."""
 
 
 class Command(BaseCommand):
     help = "Upkeep of pulljobs, and looks inside."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.__class__ = Parser  # Django makes one of its own
+        parser.epilog = (
+            f"Exit codes: {subcommands.FINE} all is well, {FOUND} something is wrong or could not "
+            f"be done, {USAGE} what was asked makes no sense and nothing was changed."
+        )
         parser.add_argument("--json", action="store_true", help="one line of JSON")
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         for name, module in _modules():
-            described = (module.__doc__ or "").strip()
-            action = actions.add_parser(name, help=described.partition("\n")[0])
-            action.add_argument("--json", action="store_true", default=SUPPRESS)
-            if hasattr(module, "add_arguments"):
-                module.add_arguments(action)
+            action = add_action(actions, name, module)
+            action.add_argument(
+                "--json", action="store_true", default=SUPPRESS, help="one line of JSON"
+            )
 
+    @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
-        module = import_module(f"{subcommands.__name__}.{options['action']}")
+        coloured = True if options["force_color"] else False if options["no_color"] else None
+        stream: Any = self.stdout._out
+        output = Output(stream, as_json=options["json"], coloured=coloured)
         try:
-            answer = module.handle(**options)
-        except PulljobsError as error:
-            raise CommandError(str(error)) from error
-        shown = [json.dumps(answer.content, default=str)] if options["json"] else answer.lines
-        for line in shown:
-            self.stdout.write(line)
-        if answer.exit_code:
-            sys.exit(answer.exit_code)
+            code = _done(output, options)
+        except KeyboardInterrupt:
+            self.stderr.write("Interrupted.")
+            code = INTERRUPTED
+        except BrokenPipeError:
+            # Whoever read it has seen enough; what is left to flush goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = subcommands.FINE
+        if code:
+            sys.exit(code)
+
+
+def _done(output: Output, options: dict[str, Any]) -> int:
+    module = import_module(f"{subcommands.__name__}.{options['action']}")
+    try:
+        answer = module.handle(**options, output=output)
+        if not isinstance(answer, Answer):
+            return _all_shown(output, answer)
+        output.show(answer)
+        return answer.exit_code
+    except MISTAKES as error:
+        raise CommandError(_line(error), returncode=USAGE) from error
+    except PulljobsError as error:
+        raise CommandError(_line(error), returncode=FOUND) from error
+    except (OperationalError, InterfaceError) as error:
+        raise CommandError(f"The database fails: {_line(error)}", returncode=FOUND) from error
+
+
+def _all_shown(output: Output, answers: Iterable[Answer]) -> int:
+    """Until there are no more, or somebody has seen enough."""
+    code = subcommands.FINE
+    with suppress(KeyboardInterrupt):
+        for answer in answers:
+            output.show(answer)
+            code = max(code, answer.exit_code)
+    return code
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _modules() -> Iterator[tuple[str, ModuleType]]:

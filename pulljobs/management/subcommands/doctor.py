@@ -1,28 +1,36 @@
-"""Name what keeps jobs from being done, or soon will; the exit code is 1 if something does."""
+"""Name what keeps jobs from being done, or soon will, and what to do about it.
+
+The exit code is 1 where something blocks, so that cron or a monitor may run it.
+"""
 
 from argparse import ArgumentParser
-from datetime import timedelta
 from typing import Any
 
-from pulljobs.diagnosis.doctor import examine
-from pulljobs.management.subcommands import Answer
+from pulljobs.diagnosis.doctor import Finding, examine
+from pulljobs.management.blocks import Table, Tone, Words, names
+from pulljobs.management.parsing import span
+from pulljobs.management.subcommands import FINE, FOUND, Answer
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--snapshot-age",
-        type=float,
-        default=60,
-        metavar="SECONDS",
-        help="how old a transaction may be (60)",
-    )
+        "--snapshot-age", type=span, default="60", metavar="TIME",
+        help="how old a transaction may be: 90, 5m (60)",
+    )  # fmt: skip
 
 
 def handle(**options: Any) -> Answer:
-    found = examine(timedelta(seconds=options["snapshot_age"]))
-    lines = [f"{'BLOCKED' if one.is_error else 'note'} {one.code}: {one.text}" for one in found]
+    found = examine(options["snapshot_age"])
+    blocks = any(one.is_error for one in found)
+    rows = [_row(one) for one in sorted(found, key=lambda one: not one.is_error)]
+    table = Table(names("blocks", "finding", "what it is"), rows)
     return Answer(
         {"findings": [one._asdict() for one in found]},
-        lines or ["Nothing blocks."],
-        exit_code=int(any(one.is_error for one in found)),
+        [table] if rows else [Words("Nothing blocks.", Tone.GOOD)],
+        FOUND if blocks else FINE,
     )
+
+
+def _row(one: Finding) -> list[Words | str]:
+    tone = Tone.BAD if one.is_error else Tone.WARN
+    return [Words("yes" if one.is_error else "no", tone), one.code, one.text]

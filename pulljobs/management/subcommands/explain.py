@@ -1,4 +1,4 @@
-"""Say why a job is not being claimed."""
+"""Say why a job is not being claimed, and how many come before it."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain
-from pulljobs.errors import ConfigurationError, UnknownJob
+from pulljobs.management.blocks import Words, title
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import Job
 
@@ -32,18 +32,15 @@ def _live(job: Job) -> Answer:
         "position": position,
         "reasons": [reason._asdict() for reason in reasons],
     }
-    lines = [f"Job {content['id']} of {content['consumer']} is {job.state}."]
+    lines = [title(f"Job {content['id']} of {content['consumer']} is {job.state}.")]
     if position is not None:
         more = " or more" if position >= explain.POSITION_CAP else ""
-        lines.append(f"{position}{more} jobs of its consumer come before it.")
+        lines.append(Words(f"{position:,}{more} jobs of its consumer come before it."))
     return Answer(content, [*lines, *(reason.text for reason in reasons)])
 
 
 def _settled(number: int) -> Answer:
-    try:
-        view = jobs.get(number)
-    except UnknownJob as error:
-        raise ConfigurationError(str(error)) from error
+    view = jobs.get(number)
     text = f"It was {view.state} at {view.settled_at:%Y-%m-%d %H:%M:%S %Z}."
     content = {
         "job": number,

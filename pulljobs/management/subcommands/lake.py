@@ -3,12 +3,13 @@
 Verbs are the modules of `pulljobs.management.lake`.
 """
 
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
 from pulljobs.management import lake
+from pulljobs.management.parsing import add_action, pair
 from pulljobs.management.subcommands import Answer
 
 
@@ -16,10 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for found in iter_modules(lake.__path__):
         module = import_module(f"{lake.__name__}.{found.name}")
-        verb = verbs.add_parser(found.name, help=(module.__doc__ or "").strip().partition("\n")[0])
-        _add_common(verb)
-        if hasattr(module, "add_arguments"):
-            module.add_arguments(verb)
+        _add_common(add_action(verbs, found.name, module))
 
 
 def handle(**options: Any) -> Answer:
@@ -37,14 +35,7 @@ def _add_common(verb: ArgumentParser) -> None:
         "--conf",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="a property of Spark's, may be repeated",
     )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value

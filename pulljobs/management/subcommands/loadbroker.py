@@ -3,15 +3,23 @@
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pulljobs import registering
 from pulljobs.errors import InvalidRegistration
 from pulljobs.management import brokerfile
+from pulljobs.management.blocks import Cell, Table, Tone, Words, names
 from pulljobs.management.brokerfile import BrokerFile, Entry
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.registering import Change
+
+TONES: Final = {
+    "made": Tone.GOOD,
+    "changed": Tone.GOOD,
+    "unchanged": Tone.FAINT,
+    "skipped": Tone.WARN,
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,8 +30,12 @@ def handle(file: Path, **options: Any) -> Answer:
     load = Load(brokerfile.read(file))
     shown = {**{str(change): load.done[change] for change in Change}, "skipped": load.skipped}
     shown["elsewhere"] = load.file.elsewhere
-    lines = [f"{word}: {one}" for word, ones in shown.items() for one in ones]
-    return Answer(shown, lines or ["The file names nothing."])
+    rows: list[list[Cell]] = [
+        [Words(word, TONES.get(word, Tone.PLAIN)), one] for word in shown for one in shown[word]
+    ]
+    return Answer(
+        shown, [Table(names("what came of it", "entry"), rows, "The file names nothing.")]
+    )
 
 
 class Load:

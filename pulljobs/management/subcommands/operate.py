@@ -4,19 +4,41 @@ from typing import Any, Final
 
 from pulljobs import auditing
 from pulljobs.conf import settings
+from pulljobs.management.blocks import Column, Table
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import AuditEntry
+from pulljobs.progress import Progress, shown
 
-SECONDS: Final = 60.0
+SECONDS: Final = 1.0
+"""Of work between two looks at how far it is."""
 
 
 def handle(**options: Any) -> Answer:
     unfinished = AuditEntry.objects.using(settings().DATABASE).filter(finished_at=None)
-    before = list(unfinished.values_list("pk", flat=True))
-    while auditing.proceed(SECONDS):
-        pass
-    after = AuditEntry.objects.using(settings().DATABASE).in_bulk(before).values()
-    finished = [entry for entry in after if entry.finished_at is not None]
-    return Answer.of(
-        {"finished": [str(entry) for entry in finished], "jobs": sum(one.done for one in finished)}
-    )
+    before = {entry.pk: entry for entry in unfinished}
+    expected = [None if one.is_more else one.expected for one in before.values()]
+    total = None if None in expected else sum(filter(None, expected))
+    with shown("operate", "jobs", total) as progress:
+        while auditing.proceed(SECONDS):
+            _look(progress, list(before))
+    after = AuditEntry.objects.using(settings().DATABASE).in_bulk(list(before)).values()
+    return _answer([entry for entry in after if entry.finished_at is not None])
+
+
+def _look(progress: Progress, entry_ids: list[int]) -> None:
+    entries = AuditEntry.objects.using(settings().DATABASE).in_bulk(entry_ids).values()
+    progress.advance(sum(one.done for one in entries) - progress.done)
+
+
+def _answer(finished: list[AuditEntry]) -> Answer:
+    numbers = [Column(name, is_number=True) for name in ("done", "left alone")]
+    columns = [Column("entry"), Column("act"), *numbers, Column("upon", may_shrink=True)]
+    rows = [
+        [str(one), one.get_act_display().lower(), f"{one.done:,}", f"{one.refused:,}", one.upon]
+        for one in finished
+    ]
+    content = {
+        "finished": [str(entry) for entry in finished],
+        "jobs": sum(one.done for one in finished),
+    }
+    return Answer(content, [Table(columns, rows, "Nothing was left to be done.")])

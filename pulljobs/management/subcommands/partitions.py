@@ -1,17 +1,52 @@
-"""List the partitions of messages and archive."""
+"""List the partitions of messages and archive, with what is in them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from pulljobs.conf import settings
+from pulljobs.dashboard import figures
+from pulljobs.management.blocks import Block, Column, Table, Tone, Words, title
 from pulljobs.management.subcommands import Answer
-from pulljobs.storage import partitions
+from pulljobs.storage import blockers, health, partitions
+from pulljobs.storage.health import PartitionSize
 
 
 def handle(**options: Any) -> Answer:
     using = settings().DATABASE
-    return Answer.of(
-        {
-            table: [partition.name for partition in partitions.existing(using, table)]
-            for table in partitions.PARTITIONED
-        }
-    )
+    found = {
+        table: health.sizes(using, partitions.existing(using, table))
+        for table in partitions.PARTITIONED
+    }
+    crowded = blockers.in_default(using)
+    content = {
+        "partitions": {table: [_content(one) for one in sizes] for table, sizes in found.items()},
+        "in_default": crowded,
+    }
+    return Answer(content, list(_lines(found, crowded)))
+
+
+def _content(one: PartitionSize) -> dict[str, Any]:
+    return {
+        "name": one.partition.name,
+        "day": one.partition.day,
+        "rows": one.rows,
+        "bytes": one.bytes,
+    }
+
+
+def _lines(found: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> Iterator[Block]:
+    columns = [
+        Column("day"),
+        Column("rows, about", is_number=True),
+        Column("size", is_number=True),
+        Column("partition"),
+    ]
+    for table, sizes in found.items():
+        yield title(table)
+        rows = [
+            [str(one.partition.day), f"{one.rows:,}", figures.size(one.bytes), one.partition.name]
+            for one in sizes
+        ]
+        yield Table(columns, rows, "It has none: run `pulljobs maintain`.")
+        if count := crowded.get(table):
+            yield Words(f"{table}_default holds {count:,} rows: run `pulljobs maintain`.", Tone.BAD)

@@ -4,10 +4,11 @@ from typing import Any
 
 from pulljobs import pulling
 from pulljobs.management.subcommands import Answer
+from pulljobs.progress import shown
 
 
 def handle(**options: Any) -> Answer:
-    given_back = 0
-    while (jobs := pulling.reap()) is not None:
-        given_back += jobs
-    return Answer.of({"given_back": given_back})
+    with shown("reap", "jobs") as progress:
+        while (jobs := pulling.reap()) is not None:
+            progress.advance(jobs)
+    return Answer.of({"given_back": progress.done})

@@ -1,9 +1,10 @@
-"""Look in the tables for anything that breaks a promise; exit code 1 if there is.
+"""Look in the tables for anything that breaks a promise; the exit code is 1 if there is.
 
 It only reads, a page at a time, and may run in production.
 """
 
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
 
@@ -11,30 +12,34 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from pulljobs.conf import settings
-from pulljobs.management.subcommands import Answer
-from pulljobs.storage import promises
+from pulljobs.management.blocks import Block, Column, Table, Tone, Words
+from pulljobs.management.parsing import span, whole
+from pulljobs.management.subcommands import FINE, FOUND, Answer
+from pulljobs.progress import shown
+from pulljobs.storage import health, partitions, promises
 from pulljobs.storage.promises import PROMISES, Found, Limits
 
 SHOWN: Final = 20
 """Ids named of each broken promise."""
 UNREAPED: Final = 12
 """Reaper intervals after which a lease that is over was forgotten."""
+LOOKED_AT: Final = ("pulljobs_job", "pulljobs_lease")
 LEAST_OVERDUE: Final = timedelta(minutes=1)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--rows", type=int, default=100_000,
+        "--rows", type=whole(0), default=100_000,
         help="of each table at the most: the oldest jobs, the newest messages and settlements; "
         "0: all (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--timeout", type=float, default=10.0,
-        help="seconds that one page of rows may take (default: %(default)s)",
+        "--timeout", type=span, default="10", metavar="TIME",
+        help="that one page of rows may take (default: %(default)s seconds)",
     )  # fmt: skip
     parser.add_argument(
-        "--patience", type=float,
-        help="seconds until the second look at what may be passing (default: two reaper intervals)",
+        "--patience", type=span, metavar="TIME",
+        help="until the second look at what may be passing (default: two reaper intervals)",
     )  # fmt: skip
 
 
@@ -42,22 +47,29 @@ def handle(**options: Any) -> Answer:
     interval = settings().REAP_INTERVAL
     limits = Limits(
         rows=options["rows"] or None,
-        page_timeout=timedelta(seconds=options["timeout"]),
+        page_timeout=options["timeout"],
         overdue=max(UNREAPED * interval, LEAST_OVERDUE),
         retention=settings().RETENTION,
     )
-    patience = options["patience"]
+    patience = 2 * interval if options["patience"] is None else options["patience"]
     try:
-        found = promises.confirmed(
-            settings().DATABASE,
-            limits,
-            2 * interval if patience is None else timedelta(seconds=patience),
-        )
+        with shown("verify", "rows", _expected(options["rows"])) as progress:
+            using = settings().DATABASE
+            found = promises.confirmed(using, limits, patience, told=progress.advance)
     except OperationalError as error:
         raise CommandError(
             f"Could not look at everything, try again later or with a longer --timeout: {error}"
         ) from error
-    return Answer(_content(found), _lines(found), exit_code=1 if found.broken else 0)
+    return Answer(_content(found), list(_lines(found)), FOUND if found.broken else FINE)
+
+
+def _expected(limit: int) -> int:
+    """Rows that will be looked at, as PostgreSQL counted along; `limit` 0: all."""
+    using = settings().DATABASE
+    rows = [one.live_rows for one in health.tables(using) if one.name in LOOKED_AT]
+    for table in partitions.PARTITIONED:
+        rows.append(sum(one.rows for one in health.sizes(using, partitions.existing(using, table))))
+    return sum(min(count, limit or count) for count in rows)
 
 
 def _content(found: Found) -> dict[str, Any]:
@@ -72,13 +84,18 @@ def _content(found: Found) -> dict[str, Any]:
     }
 
 
-def _lines(found: Found) -> list[str]:
-    more = dict.fromkeys(found.unseen, ", there may be more")
-    lines = [
-        f"{table}: looked at {count:,}{more.get(table, '')}"
-        for table, count in found.looked_at.items()
-    ]
+def _lines(found: Found) -> Iterator[Block]:
+    columns = [Column("table"), Column("rows looked at", is_number=True), Column("")]
+    more = dict.fromkeys(found.unseen, "there may be more")
+    yield Table(
+        columns,
+        [[table, f"{count:,}", more.get(table, "")] for table, count in found.looked_at.items()],
+    )
     for name, ids in found.broken.items():
         shown = ", ".join(map(str, sorted(ids)[:SHOWN]))
-        lines.append(f"BROKEN {name}: {PROMISES[name]} {len(ids):,} do not keep it: {shown}")
-    return [*lines, "Every promise is kept." if not found.broken else "Not every promise is kept."]
+        text = f"BROKEN {name}: {PROMISES[name]} {len(ids):,} do not keep it: {shown}"
+        yield Words(text, Tone.BAD)
+    if found.broken:
+        yield Words("Not every promise is kept.", Tone.BAD)
+    else:
+        yield Words("Every promise is kept.", Tone.GOOD)

@@ -1,0 +1,55 @@
+"""A channel: its settings, how its consumers stand, and what died."""
+
+from typing import Final
+
+from django.db.models import Count, Q
+
+from pulljobs.conf import settings
+from pulljobs.management import finding
+from pulljobs.management.blocks import Column, Facts, Table, title
+from pulljobs.management.inspecting import consumer, wording
+from pulljobs.management.subcommands import Answer
+from pulljobs.management.top import content, frame, shown
+from pulljobs.management.top.shown import Room
+from pulljobs.models import Channel
+
+STANDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_until")
+
+
+def inspect(name: str) -> Answer:
+    one = finding.channel(name)
+    consumers = finding.consumers([name])
+    now, found = frame.read(consumers), consumer.failures(consumers)
+    told = {
+        "kind": "channel",
+        "name": one.name,
+        **wording.fields(one, *STANDS),
+        "consumers": [content.consumer(now, standing) for standing in now.standings],
+        "failures": wording.failures_content(found),
+    }
+    lines = [
+        title(f"Channel {one.name}"),
+        Facts(wording.facts(wording.fields(one, *STANDS))),
+        title("Consumers"),
+        *shown.consumers(now, "name", Room()),
+        *wording.failures(found),
+    ]
+    return Answer(told, lines)
+
+
+def listed() -> Answer:
+    rows = Channel.objects.using(settings().DATABASE).annotate(
+        subscribed=Count("consumers", Q(consumers__deleted_at=None))
+    )
+    found = list(rows.order_by("name")[: wording.LISTED])
+    columns = [Column("channel"), Column("consumers", is_number=True), Column("paused until")]
+    told = [
+        {"channel": one.name, "consumers": one.subscribed, "paused_until": one.paused_until}
+        for one in found
+    ]
+    lines = Table(
+        columns,
+        [[one.name, f"{one.subscribed:,}", wording.moment(one.paused_until)] for one in found],
+        "There is no channel.",
+    )
+    return Answer({"channels": told}, [lines])

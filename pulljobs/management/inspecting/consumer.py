@@ -1,0 +1,71 @@
+"""A consumer: its settings, how it stands, who serves it, and what died."""
+
+from typing import Any, Final
+
+from pulljobs.conf import settings
+from pulljobs.management import finding
+from pulljobs.management.blocks import Block, Facts, Words, title
+from pulljobs.management.inspecting import wording
+from pulljobs.management.subcommands import Answer
+from pulljobs.management.top import content, frame, shown
+from pulljobs.management.top.shown import Room
+from pulljobs.models import Consumer
+from pulljobs.storage import dead
+
+SETTINGS: Final = (
+    "type", "callback_url", "lease", "protocol_lease", "retry_strategy", "retry_jitter",
+    "max_retries", "max_total_delay", "max_deliveries", "exclusive_keys", "hold_key_on_retry",
+    "max_queued_per_key", "key_overflow", "key_limit_counts", "max_in_flight", "max_waiting",
+)  # fmt: skip
+STANDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_at")
+
+
+def inspect(place: str) -> Answer:
+    one = finding.consumer(place)
+    now = frame.read([one])
+    found = failures([one])
+    told = {
+        "kind": "consumer",
+        "name": place_of(one),
+        **wording.fields(one, *STANDS),
+        "settings": wording.fields(one, *SETTINGS),
+        "now": next((content.consumer(now, standing) for standing in now.standings), None),
+        "failures": wording.failures_content(found),
+    }
+    return Answer(told, _lines(one, now, found))
+
+
+def listed() -> Answer:
+    now = frame.read()
+    told = [content.consumer(now, one) for one in now.standings]
+    return Answer(
+        {"consumers": told, "in_all": now.consumers}, list(shown.consumers(now, "name", Room()))
+    )
+
+
+def place_of(one: Consumer) -> str:
+    return f"{one.channel.name}/{one.name}"
+
+
+def failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
+    """The newest dead jobs of all of them, the newest first."""
+    places = {one.pk: place_of(one) for one in consumers}
+    found = dead.newest(settings().DATABASE, list(places), wording.FAILURES)
+    newest = sorted(found, key=lambda job: -job.id)[: wording.FAILURES]
+    return [(places[job.consumer_id], job) for job in newest]
+
+
+def _lines(one: Consumer, now: frame.Frame, found: list[tuple[str, dead.Dead]]) -> list[Block]:
+    served: list[Any] = [standing.workers or () for standing in now.standings]
+    by = ", ".join(worker.node.name for workers in served for worker in workers) or "nobody"
+    waiting = sum(standing.waiting for standing in now.standings)
+    stands = [("served by", Words(by)), ("pulls that wait", Words(str(waiting)))]
+    return [
+        title(f"Consumer {place_of(one)}"),
+        Facts([*wording.facts(wording.fields(one, *STANDS)), *stands]),
+        title("Now"),
+        *shown.consumers(now, "name", Room()),
+        title("Settings"),
+        Facts(wording.facts(wording.fields(one, *SETTINGS))),
+        *wording.failures(found),
+    ]

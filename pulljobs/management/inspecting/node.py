@@ -1,0 +1,73 @@
+"""A node: what it said of itself with its last heartbeat, and what it holds."""
+
+from typing import Any
+
+from django.db.models import Count, Min
+
+from pulljobs.conf import settings
+from pulljobs.dashboard.workers import Worker
+from pulljobs.management import finding
+from pulljobs.management.blocks import Block, Column, Facts, Table, Words, names, title
+from pulljobs.management.inspecting import wording
+from pulljobs.management.subcommands import Answer
+from pulljobs.management.top import content, frame, shown
+from pulljobs.management.top.shown import Room
+from pulljobs.models import Lease
+from pulljobs.storage import nodes
+
+
+def inspect(text: str) -> Answer:
+    using = settings().DATABASE
+    one = Worker(finding.node(text), nodes.clock(using))
+    held = Lease.objects.using(using).filter(node_id=one.node.pk)
+    leases = held.aggregate(count=Count("id"), first_end=Min("leased_until"))
+    told = {
+        "kind": "node",
+        **content.node(one),
+        "stopped_at": one.node.stopped_at,
+        "address": one.node.address,
+        "leases": leases["count"],
+        "first_lease_until": leases["first_end"],
+        "loops": one.report.get("loops", {}),
+    }
+    return Answer(told, [title(f"Node {one.node.name}"), Facts(_facts(one, told)), *_tables(one)])
+
+
+def listed() -> Answer:
+    now = frame.read()
+    lines = list(shown.nodes(now, Room()))
+    return Answer({"nodes": [content.node(one) for one in now.workers]}, lines[1:])
+
+
+def _facts(one: Worker, told: dict[str, Any]) -> list[tuple[str, Words]]:
+    stopped = one.node.stopped_at
+    stands = Words("stopped") if stopped else Words(str(one.stands), wording.tone(one.is_well))
+    wanted = ("id", "kind", "address", "started_at", "heartbeat_at", "stopped_at", "held", "done",
+              "leases", "first_lease_until")  # fmt: skip
+    known = {name: told[name] for name in wanted}
+    serves = Words(", ".join(one.serves) or "nothing")
+    return [("stands", stands), *wording.facts(known), ("serves", serves)]
+
+
+def _tables(one: Worker) -> list[Block]:
+    running = [[run.xid, run.consumer, run.time] for run in one.running]
+    loops = [_loop(name, loop) for name, loop in one.report.get("loops", {}).items()]
+    circuits = [[place, str(held["level"])] for place, held in one.circuits.items()]
+    numbers = [Column(name, is_number=True) for name in ("last pass", "failures")]
+    return [
+        title("Runs"),
+        Table(
+            [*names("job", "consumer")[:1], Column("consumer"), Column("for", True)],
+            running,
+            "Nothing.",
+        ),
+        title("Loops"),
+        Table([Column("loop"), Column("state"), *numbers], loops, "It told of none."),
+        title("Held back, for their jobs fail"),
+        Table([Column("consumer"), Column("level", is_number=True)], circuits),
+    ]
+
+
+def _loop(name: str, loop: dict[str, Any]) -> list[Any]:
+    state = Words("alive" if loop["alive"] else "dead", wording.tone(loop["alive"]))
+    return [name, state, f"{loop['last_pass_seconds']} s ago", str(loop.get("failures", 0))]

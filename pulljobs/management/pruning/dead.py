@@ -1,0 +1,101 @@
+"""Delete DEAD jobs, all of them or some; what they did stays in the archive."""
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from pulljobs import auditing, ids
+from pulljobs.auditing import Preview
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError
+from pulljobs.management import finding, operator
+from pulljobs.management.blocks import Facts, Words
+from pulljobs.management.inspecting.consumer import place_of
+from pulljobs.management.parsing import span
+from pulljobs.management.pruning import add_common
+from pulljobs.management.subcommands import Answer
+from pulljobs.models import AuditEntry
+from pulljobs.progress import shown
+from pulljobs.states import Event, Reason, State
+from pulljobs.storage import nodes
+from pulljobs.storage.selecting import Selection
+
+SLICE = 1.0
+"""Seconds of work between two looks at how far it is."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="CHANNEL[/CONSUMER]", help="of these only"
+    )
+    parser.add_argument(
+        "--older-than", type=span, metavar="TIME", help="made so long ago or earlier, such as 30d"
+    )
+    parser.add_argument(
+        "--reason", choices=[one.value for one in Reason], metavar="REASON",
+        help=f"died of this only: {', '.join(Reason)}",
+    )  # fmt: skip
+    add_common(parser)
+
+
+def handle(**options: Any) -> Answer:
+    selection, upon = _meant(options)
+    found = auditing.preview(Event.DELETE, selection)
+    question = f"Delete {_count(found)} dead jobs {upon}?"
+    if options["dry_run"] or not (found.jobs and operator.agrees(question, yes=options["yes"])):
+        return _preview(found, upon)
+    entry = auditing.begin(Event.DELETE, selection, by=operator.name(), upon=upon, expected=found)
+    total = None if found.is_more else found.jobs
+    with shown("prune dead", "jobs", total) as progress:
+        while auditing.proceed(SLICE, entry.pk):
+            entry.refresh_from_db(using=settings().DATABASE)
+            progress.advance(entry.done - progress.done)
+    entry.refresh_from_db(using=settings().DATABASE)
+    return _done(entry)
+
+
+def _meant(options: dict[str, Any]) -> tuple[Selection, str]:
+    """Which, and that in words."""
+    chosen = finding.consumers(options["only"])
+    if options["only"] and not chosen:
+        raise ConfigurationError("These channels have no consumers.")
+    selection = Selection(states=(State.DEAD.value,), reason=options["reason"])
+    words = [f"of {', '.join(map(place_of, chosen))}" if chosen else "of all consumers"]
+    if chosen:
+        selection = selection._replace(consumer_ids=tuple(one.pk for one in chosen))
+    if options["reason"]:
+        words.append(f"that died of {options['reason']}")
+    if options["older_than"] is not None:
+        selection = selection._replace(last=_last(options["older_than"]))
+        words.append(f"older than {options['older_than']}")
+    return selection, " ".join(words)
+
+
+def _last(age: timedelta) -> int:
+    return ids.first_of(nodes.clock(settings().DATABASE) - age)
+
+
+def _count(found: Preview) -> str:
+    return f"{found.jobs:,}{' or more' if found.is_more else ''}"
+
+
+def _preview(found: Preview, upon: str) -> Answer:
+    oldest = [ids.encode(one) for one in found.first]
+    content = {"jobs": found.jobs, "is_more": found.is_more, "oldest": oldest, "deleted": 0}
+    if not found.jobs:
+        return Answer(content, [f"There are no dead jobs {upon}."])
+    return Answer(
+        content,
+        [
+            f"{_count(found)} dead jobs {upon} would be deleted.",
+            Facts([("the oldest", Words("\n".join(oldest)))]),
+        ],
+    )
+
+
+def _done(entry: AuditEntry) -> Answer:
+    content = {"entry": str(entry), "deleted": entry.done, "left_alone": entry.refused}
+    lines = [f"{entry.done:,} dead jobs {entry.upon} deleted."]
+    if entry.refused:
+        lines.append(f"{entry.refused:,} left alone: somebody was faster.")
+    return Answer(content, [*lines, f"In the audit trail: {entry}."])

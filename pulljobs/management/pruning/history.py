@@ -1,0 +1,98 @@
+"""Drop days of messages and archive that are old enough, and what else is kept as long."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from pulljobs import operating
+from pulljobs.conf import SETTING, settings
+from pulljobs.dashboard import figures
+from pulljobs.errors import ConfigurationError
+from pulljobs.management import operator
+from pulljobs.management.blocks import Cell, Column, Table, Tone, Words
+from pulljobs.management.parsing import span
+from pulljobs.management.pruning import add_common
+from pulljobs.management.subcommands import Answer
+from pulljobs.operating import Old
+from pulljobs.progress import shown
+from pulljobs.storage import health
+from pulljobs.storage.health import PartitionSize
+
+LEAST: Final = timedelta(days=1)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--older-than", type=span, metavar="TIME",
+        help=f"such as 30d, a day or more ({SETTING}['RETENTION'])",
+    )  # fmt: skip
+    add_common(parser)
+
+
+def handle(**options: Any) -> Answer:
+    age = _age(options["older_than"])
+    found = operating.prunable(age)
+    sizes = health.sizes(settings().DATABASE, [one.partition for one in found])
+    going = [size for one, size in zip(found, sizes, strict=True) if not one.stays]
+    question = f"Drop {len(going)} partitions, {figures.size(_bytes(going))}?"
+    if options["dry_run"] or not (going and operator.agrees(question, yes=options["yes"])):
+        return _answer(found, sizes, [])
+    with shown("prune history", "partitions", len(found)) as progress:
+        dropped = operating.prune(age, lambda _one: progress.advance(1))
+    return _answer(found, sizes, [one.name for one in dropped])
+
+
+def _age(told: timedelta | None) -> timedelta:
+    age = settings().RETENTION if told is None else told
+    if age is None:
+        raise ConfigurationError(f"How old? Give --older-than, or set {SETTING}['RETENTION'].")
+    if age < LEAST:
+        raise ConfigurationError("History is dropped by days: --older-than must be 1d or more.")
+    return age
+
+
+def _bytes(sizes: Sequence[PartitionSize]) -> int:
+    return sum(one.bytes for one in sizes)
+
+
+def _answer(found: list[Old], sizes: list[PartitionSize], dropped: list[str]) -> Answer:
+    columns = [
+        Column("partition"),
+        Column("rows, about", is_number=True),
+        Column("size", is_number=True),
+        Column("what becomes of it", may_shrink=True),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            one.partition.name,
+            f"{size.rows:,}",
+            figures.size(size.bytes),
+            _fate(one, is_dropped=one.partition.name in dropped),
+        ]
+        for one, size in zip(found, sizes, strict=True)
+    ]
+    going = [size for one, size in zip(found, sizes, strict=True) if not one.stays]
+    word = "dropped" if dropped else "would be dropped"
+    sums = Words(f"{len(dropped or going)} partitions {word}, {figures.size(_bytes(going))}.")
+    content = {
+        "dropped": dropped,
+        "partitions": [
+            {
+                "partition": one.partition.name,
+                "rows": size.rows,
+                "bytes": size.bytes,
+                "stays": one.stays or None,
+            }
+            for one, size in zip(found, sizes, strict=True)
+        ],
+    }
+    return Answer(
+        content, [Table(columns, rows, "Nothing is old enough."), *([sums] if rows else [])]
+    )
+
+
+def _fate(one: Old, *, is_dropped: bool) -> Words:
+    if one.stays:
+        return Words(f"stays: {one.stays}", Tone.WARN)
+    return Words("dropped", Tone.GOOD) if is_dropped else Words("would be dropped")

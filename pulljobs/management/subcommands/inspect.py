@@ -1,0 +1,40 @@
+"""Tell all there is to know of one channel, consumer, job or node.
+
+    inspect channel orders
+    inspect consumer orders/invoicing
+    inspect job d3k2v1g0000a1b2c3d4g
+    inspect node web-1:4711
+
+Without a name it lists the channels, the consumers or the nodes that are at work.
+"""
+
+from argparse import ArgumentParser
+from importlib import import_module
+from typing import Any, Final
+
+from pulljobs.diagnosis import explain
+from pulljobs.errors import ConfigurationError
+from pulljobs.management import inspecting
+from pulljobs.management.subcommands import Answer
+
+KINDS: Final = ("channel", "consumer", "job", "node")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=f"one of {', '.join(KINDS)}")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME",
+        help="the name of a channel, CHANNEL/CONSUMER, the id of a job as a number or as the API "
+        "shows it, host:pid or the id of a node",
+    )  # fmt: skip
+
+
+def handle(kind: str, name: str | None, **options: Any) -> Answer:
+    module: Any = import_module(f"{inspecting.__name__}.{kind}")
+    if name is None:
+        if kind == "job":
+            raise ConfigurationError("Which job? Give its id.")
+        listed: Answer = module.listed()
+        return listed
+    told: Answer = module.inspect(explain.job_id(name) if kind == "job" else name)
+    return told

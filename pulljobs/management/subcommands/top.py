@@ -1,0 +1,92 @@
+"""Watch consumers, nodes and problems live, as htop shows processes.
+
+On a terminal it draws a screen: q quits, ? tells the other keys. Without one, or without the
+package rich, it prints a frame every so often, and with --json a line of JSON for each.
+"""
+
+import itertools
+import time
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator
+from datetime import UTC
+from functools import partial
+from typing import Any, Final
+
+from pulljobs.management import finding
+from pulljobs.management.blocks import Block, title
+from pulljobs.management.output import Output
+from pulljobs.management.parsing import whole
+from pulljobs.management.subcommands import Answer
+from pulljobs.management.top import content, frame, shown
+from pulljobs.management.top.frame import Frame
+from pulljobs.management.top.shown import SORTS, Room
+
+EVERY: Final = 2.0
+LEAST, LONGEST = 0.1, 3600.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "only", nargs="*", metavar="CHANNEL[/CONSUMER]", help="show these consumers only"
+    )
+    parser.add_argument(
+        "--interval", type=_interval, default=EVERY, metavar="SECONDS",
+        help=f"between two frames ({EVERY:g})",
+    )  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="one frame, and no more")
+    parser.add_argument(
+        "--frames",
+        type=whole(1),
+        metavar="COUNT",
+        help="so many frames, and no more; never a screen",
+    )
+    parser.add_argument(
+        "--sort", choices=list(SORTS), default="need",
+        help="the order of consumers: what nobody serves and the longest queue first (need), or "
+        "by one column",
+    )  # fmt: skip
+
+
+def handle(output: Output, **options: Any) -> Iterator[Answer]:
+    among = finding.consumers(options["only"]) if options["only"] else None
+    read = partial(frame.read, among)
+    count = 1 if options["once"] else options["frames"]
+    if output.is_rich and count is None and output.stream.isatty():
+        from pulljobs.management.top.screen import Screen
+
+        Screen(output.console, read, options["interval"], options["sort"]).run()
+        return
+    yield from _frames(read, count, options["interval"], options["sort"])
+
+
+def _frames(
+    read: Callable[[], Frame], count: int | None, interval: float, sort: str
+) -> Iterator[Answer]:
+    due = time.monotonic()
+    for number in itertools.count(1):
+        now = read()
+        yield Answer(content.of(now), list(_blocks(now, sort, is_first=number == 1)))
+        if number == count:
+            return
+        due = max(due + interval, time.monotonic())
+        time.sleep(due - time.monotonic())
+
+
+def _blocks(now: Frame, sort: str, *, is_first: bool) -> Iterator[Block]:
+    if not is_first:
+        yield ""
+    yield title(f"pulljobs top, {now.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
+    if not now.error:
+        yield f"{shown.headline(now)}; {shown.throughput(now)}"
+        yield ""
+    yield from shown.of(now, sort, Room())
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not LEAST <= seconds <= LONGEST:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds from {LEAST:g} to {LONGEST:g}")
+    return seconds

@@ -1,0 +1,103 @@
+"""How all stands at one moment: bounded reads, each of which may fail alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from pulljobs.conf import settings
+from pulljobs.dashboard import attention, consumers, history, upkeep, workers
+from pulljobs.dashboard.attention import Finding
+from pulljobs.dashboard.consumers import Standing
+from pulljobs.dashboard.history import History
+from pulljobs.dashboard.reading import Part, Reading, impatient
+from pulljobs.dashboard.workers import Worker
+from pulljobs.models import Consumer
+from pulljobs.storage import nodes
+from pulljobs.storage.recent import Slice
+
+STEP: Final = timedelta(seconds=5)
+STEPS: Final = 12
+"""Of the trend; a minute, of which the archive gives a bounded number of rows."""
+LATELY: Final = 2
+"""Steps that a rate is of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    at: datetime
+    lately: History
+    workers: Sequence[Worker] = ()
+    standings: Sequence[Standing] = ()
+    consumers: int = 0
+    """How many there are, shown or not."""
+    findings: Sequence[Finding] = ()
+    missed: Sequence[Part] = ()
+    """What the database did not tell in time."""
+    error: str = ""
+    """The database can't be asked, for this reason."""
+
+    def rate(self, consumer: Consumer | None = None) -> float:
+        """Settled by a second, of late; None: of all."""
+        if consumer is None:
+            settled = [point.settled for point in self.lately.points]
+        else:
+            settled = self.trend(consumer)
+        return sum(settled[-LATELY:]) / (LATELY * STEP.total_seconds())
+
+    def trend(self, consumer: Consumer) -> list[float]:
+        return self.lately.trends.get(consumer.pk, [0.0] * STEPS)
+
+
+def read(among: Sequence[Consumer] | None = None) -> Frame:
+    """Of all consumers, or of these; what the database does not tell is missing."""
+    using = settings().DATABASE
+    try:
+        with impatient(using) as reading:
+            return _read(reading, nodes.clock(using), among)
+    except (DatabaseError, InterfaceError) as error:
+        connections[using].close()
+        told = str(error).partition("\n")[0]
+        return Frame(at=datetime.now(UTC), lately=_empty(datetime.now(UTC)), error=told)
+
+
+def _read(reading: Reading, at: datetime, among: Sequence[Consumer] | None) -> Frame:
+    known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.living(at), None)
+    none: tuple[list[Standing], int] = ([], 0)
+    standings, count = reading.part(
+        Part.CONSUMERS, lambda: consumers.standings(at, known, among), none
+    )
+    return Frame(
+        at=at,
+        workers=known or [],
+        standings=standings,
+        consumers=count,
+        lately=reading.part(
+            Part.THROUGHPUT, lambda: history.of_archive(_slices(at), STEP), _empty(at)
+        ),
+        findings=_findings(reading, at, standings, known or []),
+        missed=reading.missed,
+    )
+
+
+def _findings(
+    reading: Reading, at: datetime, standings: Sequence[Standing], known: Sequence[Worker]
+) -> list[Finding]:
+    found = [*attention.of_consumers(standings), *attention.of_workers(known)]
+    found += attention.of_snapshots(reading.part(Part.SNAPSHOTS, upkeep.snapshots, []))
+    found += attention.of_tables(reading.part(Part.TABLES, lambda: upkeep.tables(at), []))
+    partitions = reading.part(Part.PARTITIONS, lambda: upkeep.read_partitions(at), None)
+    if partitions is not None:
+        found += attention.of_partitions(partitions)
+    return attention.ranked(found)
+
+
+def _slices(at: datetime) -> list[Slice]:
+    starts = [at - back * STEP for back in range(STEPS, 0, -1)]
+    return [Slice(start, start + STEP) for start in starts]
+
+
+def _empty(at: datetime) -> History:
+    return history.empty(_slices(at), STEP)

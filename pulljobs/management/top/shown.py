@@ -1,0 +1,187 @@
+"""A frame in words and tables, as many rows of each as there is room for."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pulljobs.dashboard import figures
+from pulljobs.dashboard.consumers import Standing
+from pulljobs.dashboard.workers import Worker
+from pulljobs.management.blocks import Block, Cell, Column, Table, Tone, Words
+from pulljobs.management.top.frame import Frame
+
+BARS: Final = " ▁▂▃▄▅▆▇█"
+WIDE: Final = 110
+"""Columns of a terminal that has room for trends and times."""
+ALL: Final = 10_000
+
+SORTS: Final[Mapping[str, Callable[[Frame, Standing], Any]]] = {
+    "need": lambda frame, one: (not one.is_left_alone, -one.queued, one.place),
+    "queue": lambda frame, one: (-one.queued, one.place),
+    "rate": lambda frame, one: (-frame.rate(one.consumer), one.place),
+    "oldest": lambda frame, one: (-(one.oldest_seconds or 0.0), one.place),
+    "dead": lambda frame, one: (-one.backlog.dead, one.place),
+    "name": lambda frame, one: one.place,
+}
+
+
+@dataclass(frozen=True)
+class Room:
+    """Rows of each table, and whether lines are long."""
+
+    consumers: int = ALL
+    nodes: int = ALL
+    problems: int = ALL
+    is_wide: bool = True
+
+
+def of(frame: Frame, sort: str, room: Room) -> Iterator[Block]:
+    if frame.error:
+        yield Words(f"The database fails: {frame.error}", Tone.BAD)
+        return
+    yield from consumers(frame, sort, room)
+    yield from nodes(frame, room)
+    yield from problems(frame, room)
+
+
+def headline(frame: Frame) -> str:
+    """The sums; of what is seldom only where there is some."""
+    parts = [_sum(frame, "ready", "ready"), _sum(frame, "in_flight", "in flight")]
+    parts += [_sum(frame, "delayed", "later"), _sum(frame, "parked", "behind keys")]
+    parts.append(_sum(frame, "dead", "dead"))
+    return ", ".join(part for number, part in enumerate(parts) if number < 2 or part[0] != "0")
+
+
+def _sum(frame: Frame, name: str, word: str) -> str:
+    counts = [(getattr(one.backlog, name), one.backlog.cap) for one in frame.standings]
+    more = "+" if any(count >= cap for count, cap in counts) else ""
+    return f"{sum(count for count, _cap in counts):,}{more} {word}"
+
+
+def throughput(frame: Frame) -> str:
+    about = "≈ " if frame.lately.is_estimate else ""
+    trend = spark([point.settled for point in frame.lately.points])
+    return f"{about}{rate(frame.rate())} settled/s {trend}".rstrip()
+
+
+def consumers(frame: Frame, sort: str, room: Room) -> Iterator[Block]:
+    columns = [Column("consumer"), *(Column(one, is_number=True) for one in _counts(room))]
+    if room.is_wide:
+        columns.append(Column("last minute"))
+    columns.append(Column("state", may_shrink=True))
+    ordered = sorted(frame.standings, key=lambda one: SORTS[sort](frame, one))
+    shown = ordered[: room.consumers]
+    yield Table(columns, [_consumer(frame, one, room) for one in shown], "There is no consumer.")
+    if more := frame.consumers - len(shown):
+        yield Words(f"and {more:,} more", Tone.FAINT)
+
+
+def _counts(room: Room) -> list[str]:
+    flow = ["rate/s", "wait p95", "run p95", "oldest"] if room.is_wide else ["rate/s", "oldest"]
+    return ["ready", "later", "keys", "flight", "dead", *flow]
+
+
+def _consumer(frame: Frame, one: Standing, room: Room) -> list[Cell]:
+    had, tally = one.backlog, frame.lately.consumers.get(one.consumer.pk)
+    dead = Words(figures.capped(had.dead, had.cap), Tone.BAD if had.dead else Tone.FAINT)
+    times: list[Cell] = []
+    if room.is_wide:
+        times = [_p95(tally.waits if tally else None), _p95(tally.runs if tally else None)]
+    cells: list[Cell] = [
+        Words(one.place, Tone.TITLE),
+        *(_count(count, had.cap) for count in (had.ready, had.delayed, had.parked, had.in_flight)),
+        dead,
+        rate(frame.rate(one.consumer)),
+        *times,
+        figures.duration(one.oldest_seconds),
+    ]
+    if room.is_wide:
+        cells.append(Words(spark(frame.trend(one.consumer)), Tone.GOOD))
+    return [*cells, state(one)]
+
+
+def _count(count: int, cap: int) -> Words:
+    return Words(figures.capped(count, cap), Tone.PLAIN if count else Tone.FAINT)
+
+
+def _p95(times: tuple[float, float, float] | None) -> str:
+    return figures.duration(times[1] if times else None)
+
+
+def state(one: Standing) -> Words:
+    """The worst of it."""
+    if one.is_left_alone:
+        return Words("nobody serves it", Tone.BAD)
+    if one.paused_until:
+        return Words(f"paused until {figures.moment(one.paused_until)}", Tone.WARN)
+    held_back = [one.place in worker.circuits for worker in one.workers or ()]
+    if any(held_back):
+        return Words(f"held back by {sum(held_back)} of {len(held_back)}", Tone.WARN)
+    if one.backlog.ready or one.backlog.in_flight:
+        return Words("busy", Tone.GOOD)
+    return Words("idle", Tone.FAINT)
+
+
+def nodes(frame: Frame, room: Room) -> Iterator[Block]:
+    columns = [
+        Column("node"),
+        Column("kind"),
+        *(Column(name, is_number=True) for name in ("up", "beat", "held", "done")),
+        Column("does now", may_shrink=True),
+    ]
+    shown = frame.workers[: room.nodes]
+    yield Words("")
+    yield Table(columns, [_node(one) for one in shown], "No node is at work.")
+    if more := len(frame.workers) - len(shown):
+        yield Words(f"and {more:,} more", Tone.FAINT)
+
+
+def _node(one: Worker) -> list[Cell]:
+    return [
+        Words(one.node.name, Tone.TITLE),
+        one.node.kind,
+        one.up,
+        one.heard,
+        f"{one.held:,}",
+        one.done or figures.NOTHING,
+        does(one),
+    ]
+
+
+def does(one: Worker) -> Words:
+    """Of which consumers it runs how many jobs, the longest first, unless it is not well."""
+    if not one.is_well:
+        return Words(str(one.stands), Tone.BAD)
+    if not one.running:
+        return Words("nothing", Tone.FAINT)
+    counts = Counter(run.consumer for run in one.running)
+    longest = {run.consumer: run.time for run in reversed(one.running)}
+    told = [f"{place} × {counts[place]}, {longest[place]}" for place in counts]
+    return Words("; ".join(told), Tone.GOOD)
+
+
+def problems(frame: Frame, room: Room) -> Iterator[Block]:
+    if frame.missed:
+        names = ", ".join(str(part.label) for part in frame.missed)
+        yield Words(f"The database did not tell in time: {names}.", Tone.WARN)
+    yield Words("")
+    if not frame.findings:
+        yield Words("Nothing needs attention.", Tone.GOOD)
+        return
+    shown = frame.findings[: room.problems]
+    for one in shown:
+        mark, tone = ("!!", Tone.BAD) if one.is_bad else (" !", Tone.WARN)
+        yield Words(f"{mark} {one.text}", tone)
+    if more := len(frame.findings) - len(shown):
+        yield Words(f"   and {more:,} more problems", Tone.FAINT)
+
+
+def rate(by_second: float) -> str:
+    return f"{by_second:,.0f}" if by_second >= 100 or not by_second else f"{by_second:,.1f}"
+
+
+def spark(totals: Sequence[float]) -> str:
+    highest = max(totals, default=0) or 1
+    steps = len(BARS) - 1
+    return "".join(BARS[min(steps, -int(-total / highest * steps // 1))] for total in totals)
