@@ -1,13 +1,15 @@
 """Rows of a query as Arrow batches, by ADBC or by COPY in CSV: both stream, and give the same."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from io import BufferedReader, RawIOBase
 from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
+from adbc_driver_postgresql import dbapi
 from pyarrow import csv
+from pyspark import TaskContext
 
 from pyspark_pulljobs.connecting import connect, connect_arrow
 
@@ -15,6 +17,8 @@ ADBC: Final = "adbc"
 COPY: Final = "copy"
 READERS: Final = (ADBC, COPY)
 BLOCK_BYTES: Final = 16 * 2**20
+_left: Final[dict[str, dbapi.Connection]] = {}
+"""By the last task of this process."""
 
 
 def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -23,11 +27,51 @@ def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa
 
 
 def _by_adbc(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with closing(connect_arrow(dsn)) as connection, closing(connection.cursor()) as cursor:
+    with _answer(dsn, query) as answer:
+        for batch in answer:
+            yield batch.cast(schema)
+
+
+@contextmanager
+def _answer(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
+    """A task leaves its connection to the next one in its process: Spark uses processes again.
+
+    For to connect is dear: ADBC reads all types of the database each time.
+    """
+    connection, cursor = _asked(dsn, query)
+    with ExitStack() as used:
+        used.enter_context(closing(connection))
+        used.enter_context(closing(cursor))
+        yield cursor.fetch_record_batch()
+        if TaskContext.get() is not None and dsn not in _left:
+            cursor.close()
+            used.pop_all()
+            _left[dsn] = connection
+
+
+def _asked(dsn: str, query: str) -> tuple[dbapi.Connection, dbapi.Cursor]:
+    if left := _left.pop(dsn, None):
+        try:
+            return left, _executed(left, query)
+        except dbapi.Error:  # The server may have closed it meanwhile.
+            left.close()
+    connection = connect_arrow(dsn)
+    try:
+        return connection, _executed(connection, query)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _executed(connection: dbapi.Connection, query: str) -> dbapi.Cursor:
+    cursor = connection.cursor()
+    try:
         cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": BLOCK_BYTES})
         cursor.execute(query)
-        for batch in cursor.fetch_record_batch():
-            yield batch.cast(schema)
+    except BaseException:
+        cursor.close()
+        raise
+    return cursor
 
 
 def _by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

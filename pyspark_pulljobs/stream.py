@@ -1,9 +1,6 @@
 """A stream as its owner runs it: claims batches, acks them, takes over what another left behind."""
 
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -14,6 +11,7 @@ from pulljobs.floors import Entry
 from pulljobs.states import Event
 from pulljobs.telemetry import JobsClaimed, LeasesLost, emit
 from pyspark_pulljobs import batches, ownership, settling, taking
+from pyspark_pulljobs.acking import Acking, Lost
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.link import Link, Links
 from pyspark_pulljobs.session import Session
@@ -46,6 +44,7 @@ class Stream:
         self._ours: dict[int, Batch] = {}
         """By their numbers, batches that this process claimed or took over."""
         self._acked = 0
+        self._acking = Acking()
         self._until: datetime | None = None
 
     def end(self) -> int:
@@ -61,17 +60,26 @@ class Stream:
         self._until = now
 
     def next_after(self, seq: int, rows: int) -> int:
-        """The number of the batch behind that one, which is acked before; or the same: no jobs.
+        """The number of the batch behind that one, which is acked meanwhile; or the same: no jobs.
 
-        Without jobs it waits, for a second at the most.
+        Without jobs it waits, for a second at the most; then all is acked that was to be.
         """
         return self._links.surviving(lambda link: self._next(link, seq, rows))
 
     def ack(self, seq: int) -> None:
         """All batches up to that number: deliver what is still held of them."""
+
+        def work(link: Link) -> None:
+            self._begin_ack(link, seq)
+            self._end_ack(link)
+
         if seq > self._acked:
-            done = self._links.surviving(lambda link: self._ack(link, link.session, seq))
-            self._note(seq, done)
+            self._links.surviving(work)
+
+    def ack_soon(self, seq: int) -> None:
+        """The same, but it may go on when this returns."""
+        if seq > max(self._acked, self._acking.seq):
+            self._links.surviving(lambda link: self._begin_ack(link, seq))
 
     def slices(self, after: int, until: int) -> list[BatchSlice]:
         """For the tasks that read these batches; what this process did not claim it takes over."""
@@ -86,14 +94,14 @@ class Stream:
         self._links.leave()
 
     def _next(self, link: Link, seq: int, rows: int) -> int:
-        with self._acking(link, seq):
-            known = _batches(link, seq, None)
-            if known:
-                self._own(link, known[0][1])
-                return int(known[0][1])
-            claimed = self._claim(link, seq + 1, rows)
+        self._begin_ack(link, seq)
+        if known := _batches(link, seq, None):
+            self._own(link, known[0][1])
+            return int(known[0][1])
+        claimed = self._claim(link, seq + 1, rows)
         if claimed.taken is not None:
             return seq + 1
+        self._end_ack(link)
         if self._until is not None:
             return self._next_of_what_is_there(link, seq, rows)
         if link.waiting.register(link.session):
@@ -102,22 +110,22 @@ class Stream:
             claimed = self._claim(link, seq + 1, rows)
         return seq if claimed.taken is None else seq + 1
 
-    @contextmanager
-    def _acking(self, link: Link, seq: int) -> Iterator[None]:
-        """Ack up to there before what is inside; or beside it, where neither is news to the other.
+    def _begin_ack(self, link: Link, seq: int) -> None:
+        """Up to there; to its end where jobs in flight are bounded or keys wait for it.
 
-        A batch that ends makes room for another where jobs in flight are bounded, and frees keys.
+        Else it is no news to the claim, nor to the batch that Spark runs next.
         """
+        self._end_ack(link)
         if seq <= self._acked:
-            yield
-        elif any(self._claimer.guards) or link is not self._link:
+            return
+        if any(self._claimer.guards) or link is not self._link:
             self._note(seq, self._ack(link, link.session, seq))
-            yield
         else:
-            with ThreadPoolExecutor(1, "ack") as pool:
-                acking = pool.submit(self._ack, link, link.acks, seq)
-                yield
-            self._note(seq, acking.result())
+            self._acking.begin(link, seq, lambda: self._ack(link, link.acks, seq))
+
+    def _end_ack(self, link: Link) -> None:
+        """Wait for the ack that goes on."""
+        self._note(*self._acking.end(link))
 
     def _next_of_what_is_there(self, link: Link, seq: int, rows: int) -> int:
         for _look in range(LOOKS):
@@ -181,8 +189,7 @@ class Stream:
             for slice in batches.sliced(connection, batch.id, batch.token, batch.jobs, partitions)
         ]
 
-    def _ack(self, link: Link, session: Session, seq: int) -> list[int]:
-        """How many were lost of each batch."""
+    def _ack(self, link: Link, session: Session, seq: int) -> Lost:
         done = []
         with session.atomic():
             ownership.hold(session, link.owned, self._wanted.stream)
@@ -196,14 +203,15 @@ class Stream:
             settling.tell(session, rows)
         return [lost for _rows, lost in done]
 
-    def _note(self, seq: int, lost: list[int]) -> None:
-        """That they are acked."""
+    def _note(self, seq: int, lost: Lost) -> None:
+        """That all up to there are acked."""
         self._acked = max(self._acked, seq)
         self._ours = {number: one for number, one in self._ours.items() if number > seq}
         if sum(lost):
             emit(LeasesLost(sum(lost), self._wanted.channel, self._wanted.consumer))
 
     def _give_back(self, link: Link) -> int:
+        self._end_ack(link)
         released = []
         with link.session.atomic():
             ownership.hold(link.session, link.owned, self._wanted.stream)

@@ -3,8 +3,9 @@
 A batch of Spark's is a lease. An offset is the name of the stream and the number of its last batch.
 
 - Spark asks for the offset behind `start` only when the batch that ends there is in its log of
-  commits. So all up to `start` is acked then and there; `commit` comes too late (for the last batch
-  of a burst, never) and does the same once more.
+  commits. So all up to `start` is acked from then on, while the next batch is claimed and run, and
+  to its end where there is none; `commit` comes too late (for the last batch of a burst, never) and
+  does the same once more.
 - A claim is committed together with the row of its batch. A driver that dies before Spark has the
   offset leaves a batch that the next one finds and takes over.
 - A batch that Spark runs again after a crash is taken again: what nobody else took meanwhile. Tasks
@@ -74,7 +75,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batches.read(self._wanted, partition, self._schema)
 
     def commit(self, end: Offset) -> None:
-        self.stream.ack(self._seq(end))
+        self.stream.ack_soon(self._seq(end))
 
     def stop(self) -> None:
         if self._stream is not None:

@@ -165,7 +165,8 @@ def test_one_consumer_of_a_channel_only(mode: str) -> None:
     ConsumerFactory.create(channel=consumer.channel, max_queued_per_key=1)
     sent = [batch({"key": "a"}, {"key": "a"})]
     bulk.publish(consumer.channel, sent, mode=mode, consumer=consumer.name)
-    assert list(Job.objects.values_list("consumer", flat=True)) == [consumer.pk] * 2
+    bulk.publish(consumer.channel, [batch({})], mode=mode, consumer=consumer.name)
+    assert list(Job.objects.values_list("consumer", flat=True)) == [consumer.pk] * 3
 
 
 @modes
@@ -269,8 +270,8 @@ def test_chunks_are_bounded_by_rows_and_bytes_and_lose_none(
         for number, size in enumerate(sizes)
     ]
     made = list(rows.chunks([batch(*sent[:11]), batch(*sent[11:])], Bounds()))
-    assert [one.payload for chunk in made for one in chunk.messages()] == [
-        row["payload"] for row in sent
+    assert [(one.payload, one.headers) for chunk in made for one in chunk.messages()] == [
+        (row["payload"], row.get("headers", {})) for row in sent
     ]
     assert [chunk.count for chunk in made] == [4, 3, 2, 4, 4]
     assert all(chunk.count == len(chunk.messages()) for chunk in made)

@@ -43,7 +43,7 @@ def test_a_batch_is_acked_when_spark_asks_for_the_next(consumer: Consumer) -> No
         assert job_ids(stream.run()) == made[:10]
         assert states() == {State.INFLIGHT: 10, State.QUEUED: 5}
         assert job_ids(stream.run()) == made[10:]
-        assert states() == {State.INFLIGHT: 5}
+        wait_until(lambda: states() == {State.INFLIGHT: 5})
         assert stream.run() == []
         assert states() == {}
     node = Node.objects.get()
