@@ -12,10 +12,11 @@ from pulljobs.dashboard import attention, consumers, history, upkeep, workers
 from pulljobs.dashboard.attention import Finding
 from pulljobs.dashboard.consumers import Standing
 from pulljobs.dashboard.history import History
-from pulljobs.dashboard.reading import Part, Reading, impatient
+from pulljobs.dashboard.reading import PATIENCE, Part
 from pulljobs.dashboard.workers import Worker
 from pulljobs.models import Consumer
 from pulljobs.storage import nodes
+from pulljobs.storage.reading import Reading, impatient
 from pulljobs.storage.recent import Slice
 
 STEP: Final = timedelta(seconds=5)
@@ -55,7 +56,7 @@ def read(among: Sequence[Consumer] | None = None) -> Frame:
     """Of all consumers, or of these; what the database does not tell is missing."""
     using = settings().DATABASE
     try:
-        with impatient(using) as reading:
+        with impatient(using, PATIENCE) as reading:
             return _read(reading, nodes.clock(using), among)
     except (DatabaseError, InterfaceError) as error:
         connections[using].close()
@@ -78,7 +79,7 @@ def _read(reading: Reading, at: datetime, among: Sequence[Consumer] | None) -> F
             Part.THROUGHPUT, lambda: history.of_archive(_slices(at), STEP), _empty(at)
         ),
         findings=_findings(reading, at, standings, known or []),
-        missed=reading.missed,
+        missed=[Part(one) for one in reading.missed],
     )
 
 
