@@ -68,11 +68,11 @@ def test_the_code_of_the_first_page(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_recorder_of_ones_own() -> None:
     recording = modules_of("reference/events.md")["shop.recording"]
     try:
-        telemetry.emit(telemetry.JobsFinished({"DELIVERED": 2}))
+        telemetry.emit(telemetry.JobsFinished({("deliver", "DELIVERED"): 2}))
     finally:
         recording.forget()
         forget("shop")
-    telemetry.emit(telemetry.JobsFinished({"DELIVERED": 1}))
+    telemetry.emit(telemetry.JobsFinished({("deliver", "DELIVERED"): 1}))
     assert recording.settled == {"DELIVERED": 2}
 
 
@@ -114,7 +114,7 @@ def test_routes_middleware_and_log_of_the_broker_guide() -> None:
         forget("urls")
         forget("settings")
     shown = made["settings"].LOGGING
-    making = DictConfigurator(shown)  # type: ignore[no-untyped-call]
+    making = DictConfigurator(shown)
     record = logging.makeLogRecord({"msg": "hello", "levelname": "INFO"})
     making.configure_filter(dict(shown["filters"]["request_id"])).filter(record)
     formatter = making.configure_formatter(dict(shown["formatters"]["plain"]))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from django.db import connection
@@ -76,7 +77,9 @@ def copied(directory: Path) -> Path:
 def newcomer(database: str) -> Iterator[dict[str, str]]:
     """The environment of somebody who has Python and an empty PostgreSQL, and nothing of ours."""
     known = connection.get_connection_params()
-    place = {key: str(known[key]) for key in ("host", "port", "user", "password") if known.get(key)}
+    place: dict[str, Any] = {
+        key: str(known[key]) for key in ("host", "port", "user", "password") if known.get(key)
+    }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     kept |= {f"PG{key.upper()}": value for key, value in place.items()}
     path = [str(Path(sys.base_prefix) / "bin"), kept["PATH"], str(installed() / TREES[18] / "bin")]
