@@ -45,7 +45,7 @@ def test_commands_of_operating(capsys: pytest.CaptureFixture[str]) -> None:
             call_command(*words[2:])
         told.append(capsys.readouterr().out)
     doctor, explain, verify = told
-    assert "BLOCKED no_worker" in doctor
+    assert "nobody serves it" in doctor
     assert "nobody" in explain.lower()
     assert verify
 
