@@ -66,9 +66,25 @@ DATABASES = {"default": env.db("DATABASE_URL") if env.str("DATABASE_URL", "") el
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED", False)
 # So that several test runs can share a server.
 DATABASES["default"]["TEST"] = {"NAME": env.str("TEST_DATABASE", default="") or None}
+# pulljobs' tables may have a database of their own on that server: docs/guides/databases.md.
+JOBS_DATABASE = env.str(
+    "JOBS_DATABASE", default="jobs" if env.bool("PULLJOBS_TEST_SECOND", False) else ""
+)
+if JOBS_DATABASE:
+    DATABASES["jobs"] = {
+        **DATABASES["default"],
+        "NAME": JOBS_DATABASE,
+        "USER": env.str("JOBS_ROLE", default=DATABASES["default"]["USER"]),
+        "TEST": {"NAME": f"{env.str('TEST_DATABASE', default='') or 'test_pulljobs'}_jobs"},
+    }
+    DATABASE_ROUTERS = ["pulljobs.routers.PulljobsRouter"]
+    SILENCED_SYSTEM_CHECKS = ["pulljobs.I001"]  # the demo's handlers write the same when run again
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-PULLJOBS = {"LAKE": env.str("LAKE", default="") or str(state_directory() / "lake")}
+PULLJOBS = {
+    "DATABASE": "jobs" if JOBS_DATABASE else "default",
+    "LAKE": env.str("LAKE", default="") or str(state_directory() / "lake"),
+}
 
 LOGGING = {
     "version": 1,

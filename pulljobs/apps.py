@@ -8,6 +8,6 @@ class PulljobsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from pulljobs import checks, observing  # noqa: F401  registers them
+        from pulljobs import checks, observing, router_checks  # noqa: F401  registers them
 
         observing.begin()

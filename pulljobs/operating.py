@@ -1,6 +1,6 @@
 """What operators may do to jobs, and the upkeep that nobody has to ask for."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -138,17 +138,21 @@ def stats(consumer: Consumer) -> Stats:
 class Upkeep(NamedTuple):
     made: list[Partition]
     dropped: list[Partition]
+    not_owned: Sequence[str] = ()
+    """Tables that this role does not own, so that nothing was made nor dropped."""
 
 
 def maintain() -> Upkeep:
     """Make partitions ahead; drop what is older than the retention, if one is set.
 
-    Where there is a lake, only what was verified to be there: see `pulljobs lake verify`.
+    Where there is a lake, only what was verified to be there: see `pulljobs lake verify`. A role
+    that does not own the tables forgets old rows, and leaves the partitions to the owner.
     """
     using, now = settings().DATABASE, settings()
-    made = partitions.make_ahead(using, now.PARTITIONS_AHEAD)
     nodes.forget_waits(using)
-    return Upkeep(made, [] if now.RETENTION is None else prune(now.RETENTION))
+    not_owned = partitions.not_owned(using)
+    made = [] if not_owned else partitions.make_ahead(using, now.PARTITIONS_AHEAD)
+    return Upkeep(made, [] if now.RETENTION is None else prune(now.RETENTION), not_owned)
 
 
 class Old(NamedTuple):
@@ -163,7 +167,10 @@ def prunable(age: timedelta) -> list[Old]:
     """What `prune` would look at right now."""
     using = settings().DATABASE
     copied = _copied(age)
-    return [Old(one, _why_it_stays(using, one, copied)) for one in partitions.older(using, age)]
+    old = partitions.older(using, age)
+    if partitions.not_owned(using):
+        return [Old(one, "another role owns the table") for one in old]
+    return [Old(one, _why_it_stays(using, one, copied)) for one in old]
 
 
 def prune(
@@ -171,10 +178,12 @@ def prune(
 ) -> list[Partition]:
     """Drop the partitions that are wholly older, and forget what else is kept as long.
 
-    `told` is called for each partition that was looked at, dropped or not.
+    A role that does not own the tables leaves the partitions to the owner. `told` is called for each partition that
+    was looked at, dropped or not.
     """
     using, where = settings().DATABASE, lake.location(settings().LAKE)
-    dropped = partitions.drop_before(using, age, _copied(age), told)
+    is_owner = not partitions.not_owned(using)
+    dropped = partitions.drop_before(using, age, _copied(age), told) if is_owner else []
     lake.dropped(using, where, dropped)
     partitions.forget_publications(using, age)
     archive.forget_attempts(using, age)

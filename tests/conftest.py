@@ -1,12 +1,18 @@
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
 from django.db import OperationalError, connection
 from django.test import TransactionTestCase
+from pytest_django import DjangoDbBlocker
 
+from tests import second
 from tests.emptying import empty_tables
+
+if second.IS_ON:
+    second.prepare()
 
 PROCESSES_PER_CORE = 2  # many tests wait for processes of their own
 
@@ -19,6 +25,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests start first, in their random order, so that none is left alone at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    if second.IS_ON:
+        second.open_to(items)
 
 
 def pytest_report_header() -> str:
@@ -35,4 +43,20 @@ def pytest_report_header() -> str:
 def _tables_are_emptied_quickly() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", empty_tables)
+        yield
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    with ExitStack() as entered:
+        if second.IS_ON:
+            with django_db_blocker.unblock():
+                entered.enter_context(second.entered())
+        yield
+
+
+@pytest.fixture(autouse=second.IS_ON)
+def _owner(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Before any connection of the test is opened."""
+    with second.owning(request.node.get_closest_marker("owner") is not None):
         yield

@@ -5,7 +5,9 @@ That truncates every table, used or not, and writes all content types and permis
 
 from typing import Any, Final
 
-from django.db import connection
+from django.db import connections
+
+from tests.second import as_owner
 
 # Locked as by TRUNCATE: what other sessions still write is waited for. Much is truncated indeed, or
 # the next test would read past it; that comes first, before rows that are deleted fire triggers.
@@ -33,5 +35,6 @@ END $$
 
 
 def empty_tables(*_case: Any) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(EMPTY)
+    for connection in connections.all():
+        with as_owner(connection), connection.cursor() as cursor:
+            cursor.execute(EMPTY)

@@ -10,6 +10,7 @@ from factory.declarations import Sequence, SubFactory
 from factory.django import DjangoModelFactory
 
 from pulljobs import outcomes
+from pulljobs.conf import settings
 from pulljobs.floors import Floors
 from pulljobs.models import Channel, Consumer, Lease
 from pulljobs.outcomes import Held
@@ -18,7 +19,7 @@ from pulljobs.states import State
 from pulljobs.storage import jobs
 from pulljobs.storage.rows import Claimed, Taken
 
-USING = "default"
+USING = settings().DATABASE
 NO_DELAY = "constant:0"
 LEASE = timedelta(seconds=30)
 MAX_LEASE = timedelta(seconds=900)

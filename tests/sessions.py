@@ -11,6 +11,7 @@ import psycopg
 from django.db import connection, connections
 
 from pulljobs.sql import statement
+from tests.second import as_owner, parameters
 
 PATIENCE_SECONDS = 20
 TABLES = (
@@ -53,7 +54,7 @@ DELETE FROM pg_statistic WHERE starelid::regclass::text LIKE 'pulljobs%'
 @contextmanager
 def session() -> Iterator[Session]:
     """A transaction in a session of its own, rolled back at the end unless committed."""
-    params = {**connection.get_connection_params(), "prepare_threshold": None}
+    params = {**parameters(connection.get_connection_params()), "prepare_threshold": None}
     params.pop("cursor_factory", None)
     params.pop("context", None)
     with psycopg.connect(**params) as other:
@@ -69,7 +70,7 @@ def run(other: Session, name: str, params: Mapping[str, Any]) -> list[tuple[Any,
 
 
 def query(text: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
+    with as_owner(connection), connection.cursor() as cursor:
         cursor.execute(text, params)
         return cursor.fetchall() if cursor.description else []
 

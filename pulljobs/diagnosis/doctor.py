@@ -11,7 +11,8 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
-from pulljobs.storage import blockers, nodes, partitions
+from pulljobs.storage import blockers, grants, nodes, partitions
+from pulljobs.storage.grants import Profile
 
 UNREAPED: Final = timedelta(seconds=30)
 LISTED: Final = 20
@@ -79,12 +80,25 @@ def default_partitions() -> Iterator[Finding]:
 
 
 def tables_not_owned() -> Iterator[Finding]:
+    """No error by itself: a partition that is missing for it is."""
     if tables := blockers.not_owned(settings().DATABASE):
         yield Finding(
             "not_owner",
-            True,
+            False,
             f"This role does not own {_listed(tables)}, so workers make no partitions: run "
             "`pulljobs maintain` as the owner every day, or make this role a member of it.",
+        )
+
+
+def missing_grants() -> Iterator[Finding]:
+    """Of a role that works; one that may not write to jobs only looks, or only publishes."""
+    lacking = grants.lacking(settings().DATABASE, Profile.APP)
+    if lacking and "UPDATE" not in lacking.get("pulljobs_job", ()):
+        named = [f"{' and '.join(what)} on {table}" for table, what in lacking.items()]
+        yield Finding(
+            "no_grant",
+            True,
+            f"This role lacks {_listed(named)}: run what `pulljobs grants` prints as the owner.",
         )
 
 
@@ -158,6 +172,7 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     full_keys,
     default_partitions,
     tables_not_owned,
+    missing_grants,
     missing_partitions,
     unserved_consumers,
     leases_not_reaped,

@@ -61,6 +61,18 @@ Copied = Callable[[Partition], int | None]
 """The transaction before which all of a partition is elsewhere, too; None: who knows."""
 
 
+def not_owned(using: str) -> list[str]:
+    """Of the partitioned tables those that this role may neither make nor drop partitions of."""
+    rows = _query(
+        using,
+        sql.SQL(
+            "SELECT relname FROM pg_class WHERE oid = ANY({}::regclass[])"
+            " AND NOT pg_has_role(relowner, 'USAGE') ORDER BY relname"
+        ).format(sql.Literal(list(PARTITIONED))),
+    )
+    return [name for (name,) in rows]
+
+
 def existing(using: str, table: str) -> list[Partition]:
     """The partitions of a table by day, the default left out."""
     rows = _query(

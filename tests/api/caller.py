@@ -14,6 +14,7 @@ from pulljobs.models import Channel, Consumer
 from pulljobs.outcomes import Held
 from pulljobs.states import State
 from pulljobs.storage.rows import Taken
+from tests.factories import USING
 
 
 class Subscription(NamedTuple):
@@ -94,7 +95,7 @@ def taken_by_post(subscription: Subscription, job_id: int, seconds: int = 0) -> 
 
 
 def claimed_by_worker(subscription: Subscription, job_id: int) -> Held:
-    claim = pulling.Puller("default", subscription.consumer).claim(100)
+    claim = pulling.Puller(USING, subscription.consumer).claim(100)
     assert claim.taken is not None
     assert job_id in {job.id for job, _message in claim.jobs}
     return Held(job_id, claim.taken.token)

@@ -14,6 +14,7 @@ from pulljobs.publishing import publish_many
 from pulljobs.states import State
 from tests.api.caller import Caller, Subscription, job_in, kill, publish, subscription
 from tests.api.management import FORM, Manager, user
+from tests.factories import USING
 from tests.sessions import contents
 
 DLQ = "/channel/orders/consumer/census/dlq"
@@ -266,7 +267,7 @@ def test_the_ladder_of_get_and_requeue(orders: Subscription, consumer: Caller) -
 def test_a_job_whose_message_was_dropped(orders: Subscription, consumer: Caller) -> None:
     """Retention drops messages by the day; what the archive has of the job is still shown."""
     publish_many("orders", [b"x", b"y"])
-    [claimed] = pulling.Puller("default", orders.consumer).claim(1).jobs
+    [claimed] = pulling.Puller(USING, orders.consumer).claim(1).jobs
     assert claimed
     job_id = claimed[0].id
     held = Job.objects.get(id=job_id)

@@ -13,6 +13,7 @@ from pulljobs.publishing import publish_many
 from pulljobs.states import State
 from tests.api.caller import Caller, Subscription, job_in, publish, subscription, taken_by_post
 from tests.api.management import Manager
+from tests.factories import USING
 from tests.sessions import contents, pass_time
 
 BASE = timedelta(seconds=32.25)
@@ -173,7 +174,7 @@ def test_e10_from_push_to_pull(orders: Subscription, consumer: Caller, manager: 
     manager.put(path, manager.get(path), type="push", **fields)
     for _ in range(4):
         publish()
-    claim = pulling.Puller("default", orders.consumer, door=Lease.Door.PUSH).claim(1)
+    claim = pulling.Puller(USING, orders.consumer, door=Lease.Door.PUSH).claim(1)
     assert claim.taken is not None
     assert consumer.queued().status_code == 412
     assert manager.put(path, manager.get(path), type="pull", **fields).status_code == 200

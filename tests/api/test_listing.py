@@ -18,7 +18,7 @@ from pulljobs.publishing import Draft, publish, publish_many
 from pulljobs.sql import statement
 from pulljobs.storage import protocol
 from pulljobs.storage.protocol import Listed, Place
-from tests.factories import ConsumerFactory
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import PATIENCE_SECONDS, Thread, at_once, query, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -50,7 +50,7 @@ def listed(queue: Queue, size: int = 50) -> list[int]:
 
 
 def settle(consumer: Consumer, wanted: int) -> None:
-    claim = pulling.Puller("default", consumer).claim(wanted)
+    claim = pulling.Puller(USING, consumer).claim(wanted)
     if claim.taken:
         held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
         pulling.finish([outcomes.deliver(one) for one in held])
@@ -58,13 +58,13 @@ def settle(consumer: Consumer, wanted: int) -> None:
 
 def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
     """It is left behind by the floors; its jobs are in the first listing after its commit."""
-    queue = Queue("default", consumer.pk)
+    queue = Queue(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     started: list[bool] = []
     end: list[bool] = []
 
     def slow() -> None:
-        with transaction.atomic():
+        with transaction.atomic(USING):
             publish(consumer.channel.name, b"late")
             started.append(True)
             wait_until(lambda: bool(end))
@@ -84,13 +84,13 @@ def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> Non
 
 def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
     """Floors stay below what is still being written, however often the queue is listed."""
-    queue = Queue("default", consumer.pk)
+    queue = Queue(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     listed(queue)
     written, end = threading.Event(), threading.Event()
 
     def publish_slowly() -> None:
-        with transaction.atomic():
+        with transaction.atomic(USING):
             publish(consumer.channel.name, b"x")
             written.set()
             end.wait(PATIENCE_SECONDS)
@@ -107,10 +107,10 @@ def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
 
 def test_what_comes_back_is_seen(consumer: Consumer) -> None:
     """Released, retried, expired, redriven: also below where it was taken."""
-    queue = Queue("default", consumer.pk)
+    queue = Queue(USING, consumer.pk)
     publish_many(consumer.channel.name, [b"x"] * 10)
     for _ in range(3):
-        claim = pulling.Puller("default", consumer).claim(4)
+        claim = pulling.Puller(USING, consumer).claim(4)
         assert listed(queue) == waiting(consumer)
         assert claim.taken
         held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
@@ -123,23 +123,23 @@ def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> No
     """What it saw taken may be given back by a rollback."""
     publish_many(consumer.channel.name, [b"x"] * 5)
     before = listing.queued(consumer.pk, 10)
-    with transaction.atomic():
+    with transaction.atomic(USING):
         settle(consumer, 3)
         assert len(listing.queued(consumer.pk, 10)) == 2
-        transaction.set_rollback(True)
+        transaction.set_rollback(True, using=USING)
     assert listing.queued(consumer.pk, 10) == before
     assert len(before) == 5
 
 
 def test_among_publishers_and_workers_nothing_is_left_out(consumer: Consumer) -> None:
     """Transactions of all lengths, priorities, claims that give back; then all is looked at."""
-    queue = Queue("default", consumer.pk)
+    queue = Queue(USING, consumer.pk)
 
     def busy(number: int) -> None:
         chance = random.Random(number)
         until = time.monotonic() + 1.5
         while time.monotonic() < until:
-            with transaction.atomic():
+            with transaction.atomic(USING):
                 for _ in range(3):
                     publish(consumer.channel.name, b"x", priority=chance.choice([0, 0, 5, -3]))
                 time.sleep(chance.choice([0, 0, 0.01, 0.2]))
@@ -150,11 +150,11 @@ def test_among_publishers_and_workers_nothing_is_left_out(consumer: Consumer) ->
     for _round in range(2):
         at_once(4, busy)
         assert listed(queue) == waiting(consumer)
-        assert listed(Queue("default", consumer.pk)) == waiting(consumer)
+        assert listed(Queue(USING, consumer.pk)) == waiting(consumer)
 
 
 def _release_some(consumer: Consumer) -> None:
-    claim = pulling.Puller("default", consumer).claim(2)
+    claim = pulling.Puller(USING, consumer).claim(2)
     if claim.taken:
         token = claim.taken.token
         pulling.finish([outcomes.release(Held(job.id, token)) for job, _message in claim.jobs])
@@ -188,7 +188,7 @@ def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list
     """Thousands taken and settled at the head of ten priorities, none of them clean yet."""
     for priority in range(10):
         publish_many(consumer.channel.name, [Draft(payload=b"x", priority=priority)] * 600)
-    queue = Queue("default", consumer.pk)
+    queue = Queue(USING, consumer.pk)
     queue.list(25, None)
     fresh = _blocks(consumer, entries[-1])
     for _ in range(10):

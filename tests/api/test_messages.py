@@ -18,6 +18,7 @@ from pulljobs.storage.pages import Cut
 from tests.api.broadcasting import Announcer
 from tests.api.caller import Subscription, job_in, subscription
 from tests.api.management import Manager, user
+from tests.factories import USING
 
 ROOT = "/channel/orders"
 KEYS = [
@@ -175,7 +176,7 @@ def test_a_page_is_read_without_its_payloads(orders: Subscription, manager: Mana
     """And with as many statements as an empty one."""
     publish("orders", b"x" * 100_000)
     with CaptureQueriesContext(connection) as captured:
-        published.page("default", orders.channel.pk, Cut())
+        published.page(USING, orders.channel.pk, Cut())
     assert len(captured) == 1
     assert "payload" not in captured[0]["sql"]
     assert Message.objects.count() == 1

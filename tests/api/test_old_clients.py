@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connections
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
 from rest_framework.authtoken.models import Token
@@ -33,7 +33,7 @@ PLACE = re.compile(r"http://127\.0\.0\.1:[1-9]\d*")
 @contextmanager
 def serving(kind: str, log: Path) -> Iterator[str]:
     """The base URL of a server on the test's database."""
-    known = connection.get_connection_params()
+    known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     url = f"postgres:///{known['dbname']}?{urlencode(place)}"
     environment = {**os.environ, "DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}

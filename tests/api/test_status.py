@@ -12,6 +12,7 @@ from pulljobs.states import State
 from pulljobs.storage import counts
 from tests.api.caller import Subscription, job_in, publish, subscription
 from tests.api.management import Manager, user
+from tests.factories import USING
 
 PAGES = ["/_status", "/job-status", "/dlq-status", "/metrics"]
 
@@ -81,7 +82,7 @@ def test_what_waits_behind_its_key_is_queued(orders: Subscription, manager: Mana
     orders.consumer.save()
     for _ in range(3):
         publish(key="k")
-    assert len(pulling.Puller("default", orders.consumer).claim(3).jobs) == 1
+    assert len(pulling.Puller(USING, orders.consumer).claim(3).jobs) == 1
     [rows] = manager.get("/job-status").json()["orders"].values()
     assert {row["status"]: row["count"] for row in rows} == {1001: 2, 1002: 1}
 

@@ -11,7 +11,7 @@ from pulljobs.models import AuditedBatch, AuditEntry, Consumer, Job
 from pulljobs.states import LIVE, TRANSITIONS, Event, State
 from pulljobs.storage import jobs as stored
 from pulljobs.storage.selecting import Selection
-from tests.factories import ConsumerFactory, JobFactory, published
+from tests.factories import USING, ConsumerFactory, JobFactory, published
 
 pytestmark = pytest.mark.django_db
 
@@ -69,9 +69,9 @@ def test_a_batch_that_is_not_committed_never_was(monkeypatch: pytest.MonkeyPatch
     jobs = made(ConsumerFactory.create(), DEAD=5)["DEAD"]
     entry = asked(Event.REDRIVE, Selection())
     assert auditing._proceed(entry.pk)
-    with transaction.atomic():
+    with transaction.atomic(USING):
         assert auditing._proceed(entry.pk)
-        transaction.set_rollback(True)
+        transaction.set_rollback(True, using=USING)
     entry.refresh_from_db()
     assert (entry.done, Job.objects.filter(state=State.QUEUED).count()) == (2, 2)
     assert not auditing.proceed(60)
@@ -119,7 +119,7 @@ def test_a_requeued_job_is_not_charged_and_its_holder_has_lost_it() -> None:
     assert auditing.act(Event.RELEASE, [job.id], by="olga").done == 1
     now = Job.objects.get()
     assert (now.state, now.retry_count, now.deliveries) == (State.QUEUED, 0, 0)
-    assert stored.renew("default", [job.held]) == {}
+    assert stored.renew(USING, [job.held]) == {}
 
 
 def test_rescheduled_jobs_are_due_then_and_those_behind_a_key_stay() -> None:

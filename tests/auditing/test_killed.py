@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from django.db import connection
+from django.db import connections
 
 from example_project.state import BASE_DIR
 from pulljobs import auditing
@@ -91,7 +91,7 @@ def done(entry: AuditEntry) -> int:
 
 
 def start() -> subprocess.Popen[bytes]:
-    known = connection.get_connection_params()
+    known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     place_of = "&".join(f"{key}={value}" for key, value in place.items())
     url = f"postgres:///{known['dbname']}?{place_of}"

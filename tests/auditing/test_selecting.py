@@ -12,7 +12,7 @@ from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import LIVE, State
 from pulljobs.storage.selecting import Selection, window
 from pulljobs.storage.windows import LARGEST_ID, downwards, upwards
-from tests.factories import ConsumerFactory, JobFactory, published
+from tests.factories import USING, ConsumerFactory, JobFactory, published
 
 pytestmark = pytest.mark.django_db
 MEANT: list[dict[str, Any]] = [
@@ -81,7 +81,7 @@ def found(selection: Selection, wanted: int, scanned: int, upward: bool) -> list
     beyond: int | None = first
     while True:
         span = (upwards if upward else downwards)(beyond or first, wanted, scanned)
-        seen = window("default", selection, span)
+        seen = window(USING, selection, span)
         assert len(seen.ids) <= wanted
         ids += seen.ids
         beyond = seen.beyond

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connections
 
 from pulljobs.models import Producer
 from tests.api.caller import subscription
@@ -16,7 +16,7 @@ LIVE = pytest.param("live", marks=pytest.mark.django_db(transaction=True))
 @pytest.fixture(scope="session")
 def served(django_db_setup: None) -> Iterator[Site]:
     """The example project in a process of its own, over the test's database."""
-    name = str(connection.settings_dict["NAME"])
+    name = str(connections["default"].settings_dict["NAME"])
     with site({"SERVED_DATABASE": name, "DJANGO_SETTINGS_MODULE": SETTINGS}) as running:
         yield running
 

@@ -14,6 +14,7 @@ from django.db import connection
 
 from example_project.state import BASE_DIR
 from pulljobs.client import Consumer, Producer
+from tests import second
 from tests.api.pull.processes import Site, site
 from tests.client.conftest import SETTINGS, subscribe
 from tests.client.names import SHOP, SUBSCRIPTION
@@ -49,7 +50,7 @@ def other(served: Site) -> Iterator[Site]:
     name = f"{connection.settings_dict['NAME']}_other"
     query(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
     query(f'CREATE DATABASE "{name}"')
-    environment = {"SERVED_DATABASE": name, "DJANGO_SETTINGS_MODULE": SETTINGS}
+    environment = {"SERVED_DATABASE": name, "DJANGO_SETTINGS_MODULE": SETTINGS} | second.NOT
     try:
         subprocess.run(
             [sys.executable, "-c", PREPARE],
@@ -109,7 +110,7 @@ def names() -> list[str]:
 
 
 def looking(name: str) -> Look:
-    params = connection.get_connection_params()
+    params = second.parameters(connection.get_connection_params())
     keys = ("host", "port", "user", "password")
     given = {key: params[key] for key in keys if params.get(key)}
     return psycopg.connect(**given, dbname=name, autocommit=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 
 from example_project.postgres.binaries import TREES, installed
+from tests import second
 
 START_SECONDS = 30
 QUICK = {"fsync": "off", "max_connections": "120", "shared_buffers": "64MB"}
@@ -164,6 +165,7 @@ def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> st
             "DATABASE_URL": f"postgres://pulljobs@127.0.0.1:{port}/postgres",
             "DATABASE_POOLED": "1" if pooled else "",
             "TEST_DATABASE": "",
+            **second.NOT,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -15,10 +15,11 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 import psycopg
-from django.db import connection
+from django.db import connections
 from psycopg import sql
 
 from example_project.state import BASE_DIR
+from tests import second
 
 PATIENCE_SECONDS = 180
 Session = psycopg.Connection[Any]
@@ -34,7 +35,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def own_database() -> Iterator[tuple[str, Session]]:
     """URL of, and a session in, a database on the tests' server that goes in the end."""
-    known = connection.get_connection_params()
+    known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     name = f"census_{uuid4().hex}"
     with psycopg.connect(**place, dbname="postgres", autocommit=True) as server:
@@ -49,7 +50,12 @@ def own_database() -> Iterator[tuple[str, Session]]:
 class Project:
     def __init__(self, url: str, session: Session, history: Path) -> None:
         self.url, self._session, self._history = url, session, history
-        self._environment = {**os.environ, "DATABASE_URL": url, "CENSUS_HISTORY": str(history)}
+        self._environment = {
+            **os.environ,
+            **second.NOT,
+            "DATABASE_URL": url,
+            "CENSUS_HISTORY": str(history),
+        }
         self._demos: list[Demo] = []
 
     def demo(self, *flags: str) -> "Demo":

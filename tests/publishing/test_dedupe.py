@@ -163,7 +163,7 @@ def hold(other: object, consumer: Consumer) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_of_fifty_at_once_one_is_published(consumer: Consumer) -> None:
     def send_many(_number: int) -> list[Receipt]:
-        with transaction.atomic():
+        with transaction.atomic(USING):
             return [
                 publish_many(consumer.channel.name, [Draft(payload=b"x", message_id="order-1")])[0]
                 if time % 2

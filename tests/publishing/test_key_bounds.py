@@ -156,7 +156,7 @@ class TestReject:
 
     def test_the_transaction_of_a_refused_publish_goes_on(self) -> None:
         consumer = bounded()
-        with transaction.atomic():
+        with transaction.atomic(USING):
             send(consumer)
             with pytest.raises(KeyFull):
                 send(consumer)
@@ -239,9 +239,9 @@ class TestDropOldest:
     def test_a_rollback_drops_nothing(self) -> None:
         consumer = bounded(1, "drop_oldest")
         send(consumer, "a")
-        with transaction.atomic():
+        with transaction.atomic(USING):
             send(consumer, "b")
-            transaction.set_rollback(True)
+            transaction.set_rollback(True, using=USING)
         assert waiting(consumer) == ["a"]
         assert len(claim(consumer)) == 1
 
@@ -350,7 +350,7 @@ OPEN: list[bool] = []
 
 
 def replace_and_wait(consumer: Consumer) -> None:
-    with transaction.atomic():
+    with transaction.atomic(USING):
         send(consumer, "c")
         OPEN.append(True)
         wait_until(lambda: not OPEN)

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from pulljobs.models import Job, Message, Producer
 from pulljobs.publishing import Draft, Receipt, apublish, publish, publish_many
-from tests.factories import ChannelFactory, ConsumerFactory
+from tests.factories import USING, ChannelFactory, ConsumerFactory
 from tests.sessions import TABLES, counts, query, session
 
 pytestmark = pytest.mark.django_db
@@ -174,7 +174,7 @@ def test_nothing_is_seen_before_the_commit_and_all_of_it_after() -> None:
     consumer = ConsumerFactory.create()
     with session() as other:
         other.autocommit = True
-        with transaction.atomic():
+        with transaction.atomic(USING):
             publish(consumer.channel.name, b"x", message_id="1")
             assert seen(other) == (0, 0, 0)
         assert seen(other) == (1, 1, 1)
@@ -192,10 +192,10 @@ def seen(other: object) -> tuple[int, ...]:
 def test_a_rollback_leaves_nothing() -> None:
     """E93."""
     consumer = ConsumerFactory.create()
-    with transaction.atomic():
+    with transaction.atomic(USING):
         publish(consumer.channel.name, b"x", message_id="1")
         publish_many(consumer.channel.name, [Draft(payload=b"x", message_id=f"{n}") for n in "ab"])
-        transaction.set_rollback(True)
+        transaction.set_rollback(True, using=USING)
     assert counts() == NOTHING
     assert not publish(consumer.channel.name, b"x", message_id="1").duplicate
 

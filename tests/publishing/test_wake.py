@@ -45,7 +45,7 @@ def test_a_waiter_is_woken(listener: Listener) -> None:
 def test_only_after_the_commit(listener: Listener) -> None:
     """E93."""
     consumer = waiting()
-    with transaction.atomic():
+    with transaction.atomic(USING):
         publish(consumer.channel.name, b"x")
         publish_many(consumer.channel.name, [b"x"])
         assert listener.heard(SHORT) == set()
@@ -54,9 +54,9 @@ def test_only_after_the_commit(listener: Listener) -> None:
 
 def test_not_after_a_rollback(listener: Listener) -> None:
     consumer = waiting()
-    with transaction.atomic():
+    with transaction.atomic(USING):
         publish(consumer.channel.name, b"x")
-        transaction.set_rollback(True)
+        transaction.set_rollback(True, using=USING)
     assert listener.heard(SHORT) == set()
 
 
@@ -95,7 +95,7 @@ def test_a_wake_that_fails_is_no_failed_publish() -> None:
     query("ALTER TABLE pulljobs_pull_waiter RENAME TO elsewhere")
     try:
         publish(consumer.channel.name, b"x")
-        with transaction.atomic():
+        with transaction.atomic(USING):
             publish(consumer.channel.name, b"x")
     finally:
         query("ALTER TABLE elsewhere RENAME TO pulljobs_pull_waiter")
@@ -107,13 +107,13 @@ def test_the_event_is_told_after_the_commit() -> None:
     events: list[object] = []
     end = telemetry.record_with(events.append)
     try:
-        with transaction.atomic():
+        with transaction.atomic(USING):
             publish_many(consumer.channel.name, [b"x", b"y"])
             assert events == []
         assert events == [JobsPublished(consumer.channel.name, 2, 2)]
-        with transaction.atomic():
+        with transaction.atomic(USING):
             publish(consumer.channel.name, b"x")
-            transaction.set_rollback(True)
+            transaction.set_rollback(True, using=USING)
         assert len(events) == 1
     finally:
         end()

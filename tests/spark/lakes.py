@@ -15,7 +15,7 @@ import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, connections
 from django.test import override_settings
 
 from example_project.state import BASE_DIR
@@ -133,7 +133,7 @@ class Cutter:
 
 
 def environment() -> dict[str, str]:
-    known = connection.get_connection_params()
+    known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     return {
         "DATABASE_URL": f"postgres:///{known['dbname']}?{urlencode(place)}",

@@ -65,7 +65,7 @@ class Writer:
         done = 0
         while not self.stopped.is_set():
             try:
-                with transaction.atomic():
+                with transaction.atomic(USING):
                     self._step()
                     time.sleep(self._dice.random() * 0.03)  # what began later may commit earlier
                     if self._dice.random() < 0.2:

@@ -15,7 +15,7 @@ from pulljobs.models import Consumer, Rollup, RollupRun
 from pulljobs.models.rollups import Period
 from pulljobs.spark import tables
 from pulljobs.spark.rollups.running import RolledUp, _Run
-from tests.factories import ConsumerFactory
+from tests.factories import USING, ConsumerFactory
 from tests.spark.history import NODES, NOON, SECOND, History, Lake
 from tests.spark.lakes import lake_at
 
@@ -186,7 +186,7 @@ def test_the_slower_of_two_runs_writes_nothing(
     """Two that begin alike must not count the same hours of two states of the lake."""
     history.settle(consumer, NOON)
     lake.export()
-    slower = _Run.prepared("default", tables.location(), anew=False)
+    slower = _Run.prepared(USING, tables.location(), anew=False)
     lake.roll_up()
     before = list(Rollup.objects.values_list("pk", "delivered"))
     with pytest.raises(LakeError, match="run it again"):

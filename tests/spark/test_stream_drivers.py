@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
 from benchmarks.faults import checker, tables
 from benchmarks.faults.checker import Case
@@ -76,7 +76,7 @@ class Drivers:
 def environment() -> dict[str, str]:
     return {
         "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-        "WORKER_DATABASE": str(connection.settings_dict["NAME"]),
+        "WORKER_DATABASE": str(connections["default"].settings_dict["NAME"]),
         "WORKER_APPS": "",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(BASE_DIR), os.environ.get("PYTHONPATH")])),
     }

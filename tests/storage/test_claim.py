@@ -10,7 +10,7 @@ from pulljobs.models import Job, Lease
 from pulljobs.publishing import Draft, publish_many
 from pulljobs.pulling import Puller
 from pulljobs.states import State
-from tests.factories import ConsumerFactory, claim_from_head, claimed, published
+from tests.factories import USING, ConsumerFactory, claim_from_head, claimed, published
 from tests.sessions import query
 
 pytestmark = pytest.mark.django_db
@@ -139,7 +139,7 @@ def test_a_deleted_consumer_gets_nothing() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_new_priorities_are_found_above_between_and_below_the_known() -> None:
     consumer = ConsumerFactory.create()
-    puller = Puller("default", consumer)
+    puller = Puller(USING, consumer)
     for priorities in ([10, 0], [5, 20, -3], [7, 6, 4, 32767, -32768, 10, 0]):
         drafts = [Draft(payload=b"", priority=priority) for priority in priorities]
         publish_many(consumer.channel.name, drafts)
@@ -150,7 +150,7 @@ def test_new_priorities_are_found_above_between_and_below_the_known() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_more_priorities_than_floors_are_kept_for() -> None:
     consumer = ConsumerFactory.create()
-    puller = Puller("default", consumer)
+    puller = Puller(USING, consumer)
     for _round in range(2):
         drafts = [Draft(payload=b"", priority=priority) for priority in range(150)]
         publish_many(consumer.channel.name, drafts)
@@ -163,10 +163,10 @@ def test_a_claim_that_is_rolled_back_loses_nothing() -> None:
     """Also where the same process claims on, with floors."""
     consumer = ConsumerFactory.create()
     made = published(consumer, 4)
-    puller = Puller("default", consumer)
-    with transaction.atomic():
+    puller = Puller(USING, consumer)
+    with transaction.atomic(USING):
         assert len(puller.claim(3).jobs) == 3
-        transaction.set_rollback(True)
+        transaction.set_rollback(True, using=USING)
     assert [job.id for job, _message in puller.claim(10).jobs] == made
 
 
@@ -175,7 +175,7 @@ def test_claimed_jobs_come_with_their_messages() -> None:
     consumer = ConsumerFactory.create()
     drafts = [Draft(payload={"n": n}, headers={"n": str(n)}, message_id=f"m{n}") for n in range(3)]
     receipts = publish_many(consumer.channel.name, drafts)
-    claim = Puller("default", consumer).claim(10)
+    claim = Puller(USING, consumer).claim(10)
     for (job, message), receipt, n in zip(claim.jobs, receipts, range(3), strict=True):
         assert (job.id, job.message_id) == (receipt.job_ids[0], receipt.message_id)
         assert message.payload == b'{"n": %d}' % n
@@ -189,7 +189,7 @@ def test_a_claim_is_a_hot_update_that_writes_no_index_entry() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 500)
     before = updates()
-    with transaction.atomic():
+    with transaction.atomic(USING):
         assert len(claimed(consumer, 500)) == 500
     updated, hot = (after - then for after, then in zip(updates(), before, strict=True))
     assert (updated, hot) == (500, 500)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from tests.factories import ConsumerFactory, JobFactory
+from tests.factories import USING, ConsumerFactory, JobFactory
 from tests.sessions import query
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +33,7 @@ ARCHIVED: dict[str, Any] = {
 
 def insert(table: str, row: dict[str, Any]) -> None:
     marks = ", ".join(["%s"] * len(row))
-    with transaction.atomic():
+    with transaction.atomic(USING):
         query(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
 
 
@@ -82,7 +82,7 @@ def test_the_rows_that_were_broken_above_are_sound() -> None:
 
 def test_a_message_gives_a_consumer_one_job() -> None:
     job = JobFactory.create()
-    with pytest.raises(IntegrityError, match="pulljobs_job_fan_out"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="pulljobs_job_fan_out"), transaction.atomic(USING):
         query(
             "INSERT INTO pulljobs_job"
             " (consumer_id, message_id, state, retry_count, deliveries, priority)"
@@ -101,5 +101,5 @@ def test_a_message_gives_a_consumer_one_job() -> None:
 )
 def test_a_consumer_that_can_not_work(constraint: str, change: str) -> None:
     consumer = ConsumerFactory.create()
-    with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+    with pytest.raises(IntegrityError, match=constraint), transaction.atomic(USING):
         query(f"UPDATE pulljobs_consumer SET {change} WHERE id = %s", [consumer.pk])

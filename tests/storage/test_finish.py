@@ -174,7 +174,7 @@ def test_one_outcome_that_can_not_be_written_does_not_stop_the_others(bad: Any) 
 
 def test_a_failing_outcome_leaves_the_callers_transaction_usable() -> None:
     held = held_jobs(2)
-    with transaction.atomic():
+    with transaction.atomic(USING):
         finished = jobs.finish(USING, [outcomes.deliver(held[0]), outcomes.reject(held[1], "\x00")])
         assert set(finished.refused) == {held[1].job_id}
         other = ConsumerFactory.create()
@@ -184,8 +184,8 @@ def test_a_failing_outcome_leaves_the_callers_transaction_usable() -> None:
 
 def test_a_broken_transaction_is_no_rows_fault() -> None:
     held = held_jobs(2)
-    with transaction.atomic():
-        transaction.set_rollback(True)
+    with transaction.atomic(USING):
+        transaction.set_rollback(True, using=USING)
         with pytest.raises(TransactionManagementError):
             jobs.finish(USING, list(map(outcomes.deliver, held)))
 
@@ -193,10 +193,10 @@ def test_a_broken_transaction_is_no_rows_fault() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_an_outcome_goes_with_the_callers_transaction() -> None:
     [held] = held_jobs(1)
-    with transaction.atomic():
+    with transaction.atomic(USING):
         ConsumerFactory.create(name="effect")
         jobs.finish(USING, [outcomes.deliver(held)])
-        transaction.set_rollback(True)
+        transaction.set_rollback(True, using=USING)
     assert states() == {held.job_id: State.INFLIGHT}
     assert not Consumer.objects.filter(name="effect").exists()
     assert jobs.finish(USING, [outcomes.deliver(held)]).states
@@ -288,7 +288,7 @@ def test_a_handlers_own_delay_replaces_the_strategys() -> None:
 
 def test_no_savepoint_is_left_behind_in_the_callers_transaction() -> None:
     held = held_jobs(3)
-    with transaction.atomic():
+    with transaction.atomic(USING):
         depth = len(connection.savepoint_ids)
         jobs.finish(USING, list(map(outcomes.deliver, held)))
         assert len(connection.savepoint_ids) == depth

@@ -14,7 +14,7 @@ from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
 from pulljobs.sql import statement
 from pulljobs.storage import jobs
-from tests.factories import ConsumerFactory, published
+from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import Session, query, run, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,7 +27,7 @@ def consumer() -> Consumer:
 
 @pytest.fixture
 def puller(consumer: Consumer) -> Puller:
-    return Puller("default", consumer)
+    return Puller(USING, consumer)
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_a_claim_of_another_process_that_fails_gives_its_jobs_to_us(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
     made = published(consumer, 5)
-    claim = Puller("default", consumer)
+    claim = Puller(USING, consumer)
     entry = claim._claimer.floors.entry_above()
     run(
         other,
@@ -268,7 +268,7 @@ def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consume
     work_on(puller)
     held = [Held(id, claim.taken.token) for id in made]
     jobs.finish(
-        "default",
+        USING,
         [
             outcomes.release(held[0]),
             outcomes.retry(held[1], "again"),

@@ -175,9 +175,9 @@ class TestClaim:
     def test_a_rollback_of_a_claim_leaves_everything_as_it_was(self) -> None:
         consumer = exclusive()
         first, *_rest = queued(consumer, "aa")
-        with transaction.atomic():
+        with transaction.atomic(USING):
             assert ids(claim(consumer)) == [first]
-            transaction.set_rollback(True)
+            transaction.set_rollback(True, using=USING)
         assert ids(claim(consumer)) == [first]
 
     def test_a_repeat_of_a_request_gets_the_same_jobs(self) -> None:
@@ -216,7 +216,7 @@ class TestClaim:
 
 
 def publish_and_wait(consumer: Consumer, keys: str) -> list[int]:
-    with transaction.atomic():
+    with transaction.atomic(USING):
         made = queued(consumer, keys)
         OPEN.append(True)
         wait_until(lambda: not OPEN)

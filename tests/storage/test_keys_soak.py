@@ -92,7 +92,7 @@ class Chaos:
         if self.left <= 0:
             time.sleep(0.01)
             return
-        with transaction.atomic():
+        with transaction.atomic(USING):
             for _message in range(random.randint(1, 4)):
                 publish(self.consumer.channel.name, b"x", key=str(random.randrange(KEYS)))
                 self.left -= 1

@@ -100,7 +100,7 @@ def test_waiting_for_a_settled_job_takes_no_time() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_waiting_inside_a_transaction_is_refused() -> None:
     job = JobFactory.create()
-    with transaction.atomic(), pytest.raises(PulljobsError, match="leave it first"):
+    with transaction.atomic(USING), pytest.raises(PulljobsError, match="leave it first"):
         jobs.wait(job.id, timeout=1)
 
 

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from pulljobs.models import Consumer
 from pulljobs.storage import dead, published, scheduled
 from pulljobs.storage.pages import Cut
-from tests.factories import ConsumerFactory
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import FORGET, query
 
 pytestmark = pytest.mark.django_db
@@ -33,20 +33,20 @@ INSERT INTO pulljobs_archived_job
 SELECT n, n, %(consumer)s, now(), now(), 0, 1, 'DELIVERED' FROM generate_series(1, {ROWS}) AS n
 """
 ASKED: dict[str, Callable[[Consumer], Any]] = {
-    "a page of messages": lambda _: published.page("default", 1, Cut()),
-    "its next": lambda _: published.page("default", 1, Cut(below=20_000)),
-    "its previous": lambda _: published.page("default", 1, Cut(above=20_000)),
-    "how many messages": lambda _: published.count("default", 1),
-    "a message": lambda _: published.find("default", 1, "10000"),
-    "its jobs": lambda _: published.standings("default", 10_000),
-    "a job": lambda _: published.standing("default", 10_000),
-    "heads": lambda _: published.heads("default", list(range(1, 2_500, 100))),
-    "a page of dead jobs": lambda one: published.dead("default", one, Cut()),
-    "its next one": lambda one: published.dead("default", one, Cut(below=20_000)),
-    "a batch of dead jobs": lambda one: dead.ids("default", one.pk, after=5_000, limit=100),
-    "a batch to delete": lambda one: dead.delete("default", one.pk, 1, None, limit=100),
-    "scheduled messages": lambda _: scheduled.page("default", 1, Cut(), {True, False}),
-    "what is due": lambda _: scheduled.due("default", 100),
+    "a page of messages": lambda _: published.page(USING, 1, Cut()),
+    "its next": lambda _: published.page(USING, 1, Cut(below=20_000)),
+    "its previous": lambda _: published.page(USING, 1, Cut(above=20_000)),
+    "how many messages": lambda _: published.count(USING, 1),
+    "a message": lambda _: published.find(USING, 1, "10000"),
+    "its jobs": lambda _: published.standings(USING, 10_000),
+    "a job": lambda _: published.standing(USING, 10_000),
+    "heads": lambda _: published.heads(USING, list(range(1, 2_500, 100))),
+    "a page of dead jobs": lambda one: published.dead(USING, one, Cut()),
+    "its next one": lambda one: published.dead(USING, one, Cut(below=20_000)),
+    "a batch of dead jobs": lambda one: dead.ids(USING, one.pk, after=5_000, limit=100),
+    "a batch to delete": lambda one: dead.delete(USING, one.pk, 1, None, limit=100),
+    "scheduled messages": lambda _: scheduled.page(USING, 1, Cut(), {True, False}),
+    "what is due": lambda _: scheduled.due(USING, 100),
 }
 SMALL = {"pulljobs_consumer", "pulljobs_channel", "pulljobs_producer", "pulljobs_scheduled_message"}
 

@@ -285,7 +285,7 @@ def test_pages_join(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_can_write_nothing() -> None:
     def write() -> None:
-        with transaction.atomic():
+        with transaction.atomic(USING):
             promises.read_only(USING, timedelta(seconds=5))
             query("DELETE FROM pulljobs_job")
 

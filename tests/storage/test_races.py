@@ -273,7 +273,7 @@ def test_concurrent_flushes_claims_and_reapers_settle_each_job_once() -> None:
                     [claim.taken.token],
                 )
             held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
-            with transaction.atomic():
+            with transaction.atomic(USING):
                 lost += len(jobs.finish(USING, list(map(outcomes.deliver, held))).lost)
         return lost
 

@@ -14,7 +14,7 @@ from pulljobs.models import ArchivedJob, Consumer, Job
 from pulljobs.publishing import publish
 from pulljobs.states import Reason, State
 from pulljobs.testing import drain
-from tests.factories import ConsumerFactory
+from tests.factories import USING, ConsumerFactory
 
 
 class Handled:
@@ -140,6 +140,6 @@ class InOneTransaction(Handled, TestCase):
 class InRealTransactions(Handled, TransactionTestCase):
     def test_what_is_published_on_commit_is_there(self) -> None:
         self.handle(lambda job: None)
-        with transaction.atomic():
+        with transaction.atomic(USING):
             transaction.on_commit(self.publish)
         assert len(drain()) == 1

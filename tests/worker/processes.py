@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from django.db import connection
+from django.db import connections
 
 from example_project.state import BASE_DIR
 from pulljobs.models import Channel, Consumer, Job, Node
@@ -94,7 +94,7 @@ class Stage:
         self.workers: list[Worker] = []
         self.environment = {
             "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-            "WORKER_DATABASE": str(connection.settings_dict["NAME"]),
+            "WORKER_DATABASE": str(connections["default"].settings_dict["NAME"]),
             FILE: str(self.history_file),
         }
 

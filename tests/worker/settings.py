@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from example_project.settings import *  # noqa: F403
 from example_project.settings import DATABASES
+from example_project.settings import PULLJOBS as EXAMPLE
 
 DATABASES["default"]["NAME"] = os.environ.get("WORKER_DATABASE", "")
 INSTALLED_APPS = [
@@ -16,7 +17,7 @@ INSTALLED_APPS = [
     *os.environ.get("WORKER_APPS", "tests.worker.app").split(),
 ]
 ROOT_URLCONF = ""
-PULLJOBS = json.loads(os.environ.get("WORKER_PULLJOBS", "{}"))
+PULLJOBS = {"DATABASE": EXAMPLE["DATABASE"]} | json.loads(os.environ.get("WORKER_PULLJOBS", "{}"))
 if "WORKER_MAX_LEASE" in os.environ:
     PULLJOBS["MAX_LEASE"] = timedelta(seconds=float(os.environ["WORKER_MAX_LEASE"]))
 LOGGING = {

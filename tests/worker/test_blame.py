@@ -92,7 +92,7 @@ def test_jobs_that_were_taken_through_another_door_are_never_suspects(stage: Sta
 
 def jobs_taken(consumer_id: int, job_id: int) -> object:
     return storage.take(
-        "default",
+        USING,
         consumer_id,
         job_id,
         source=jobs.get(job_id).state,

@@ -13,7 +13,7 @@ from pulljobs.outcomes import Held
 from pulljobs.states import State
 from pulljobs.telemetry import LeasesLost, record_with
 from pulljobs.worker.executor import perform
-from tests.factories import ConsumerFactory
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import pass_time, query, session
 from tests.worker.claiming import Desk, claim_of, in_hand
 
@@ -55,13 +55,13 @@ def test_failed_batch_is_written_by_a_later_pass_in_order() -> None:
     desk.said.extend((job, outcomes.deliver(job.held)) for job in batch)
     with session() as other:
         other.execute("LOCK TABLE pulljobs_job")
-        with connections["default"].cursor() as cursor:
+        with connections[USING].cursor() as cursor:
             cursor.execute("SET lock_timeout = '50ms'")
         with pytest.raises(OperationalError):
             desk.flusher.tick()
     assert [job for job, _word in desk.said] == batch
     assert len(desk.holdings) == 5
-    connections["default"].close()
+    connections[USING].close()
     desk.flusher.tick()
     assert not Job.objects.exists()
     assert not len(desk.holdings)
@@ -85,7 +85,7 @@ def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
     pass_time()
     while pulling.reap() is not None:
         pass
-    claim = pulling.Puller("default", consumer).claim(1)
+    claim = pulling.Puller(USING, consumer).claim(1)
     assert claim.taken
     before = list(Job.objects.values())
     for word in (
@@ -110,7 +110,7 @@ def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None
     while pulling.reap() is not None:
         pass
     query("UPDATE pulljobs_job SET available_at = now()")
-    claim = pulling.Puller("default", Consumer.objects.get()).claim(1)
+    claim = pulling.Puller(USING, Consumer.objects.get()).claim(1)
     assert claim.taken
     [(row, message)] = claim.jobs
     again = in_hand(first.handler, row, message, Held(row.id, claim.taken.token))

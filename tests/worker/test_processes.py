@@ -14,6 +14,7 @@ from django.core.management import CommandError, call_command
 from pulljobs.management.commands.runpullworker import bytes_of
 from pulljobs.models import ArchivedJob, Job, Node
 from pulljobs.storage import nodes
+from tests.factories import USING
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
 
@@ -109,7 +110,7 @@ def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stag
     assert all(loop["alive"] for loop in report["loops"].values())
     os.kill(worker.child, signal.SIGSTOP)
     beat = Node.objects.get().heartbeat_at
-    wait_until(lambda: nodes.clock("default") - beat > timedelta(seconds=1))
+    wait_until(lambda: nodes.clock(USING) - beat > timedelta(seconds=1))
     assert Node.objects.get().heartbeat_at - beat < timedelta(seconds=0.5)
     assert Job.objects.get().state == "INFLIGHT", "it keeps what it holds until its lease ends"
 

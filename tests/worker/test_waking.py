@@ -31,7 +31,7 @@ def test_publish_wakes_an_idle_worker(stage: Stage) -> None:
     stage.consumer()
     worker = idle(stage)
     for count in range(1, 6):
-        with transaction.atomic():
+        with transaction.atomic(USING):
             stage.publish()
         committed = time.monotonic()
         assert stage.wait_for("started", count)[-1].at - committed < 1
@@ -73,7 +73,7 @@ def test_retry_starts_on_time(stage: Stage, script: dict[str, Any], strategy: st
 def test_job_of_a_dead_holder_starts_when_its_retry_is_due(stage: Stage) -> None:
     consumer = stage.consumer(retry_strategy="constant:1")
     worker = idle(stage, "--reap-interval", "0.5")
-    with transaction.atomic():
+    with transaction.atomic(USING):
         stage.publish()
         assert Puller(USING, consumer).claim(1, lease=SECOND).taken
     begun = time.monotonic()
@@ -112,7 +112,7 @@ def test_told_after_the_commit_and_only_then(listener: Session) -> None:
         node_id="00000000-0000-0000-0000-000000000001",
         waiting_until=timezone.now() + timedelta(minutes=1),
     )
-    with transaction.atomic():
+    with transaction.atomic(USING):
         publish(consumer.channel.name, b"")
         assert connection.run_on_commit
     [note] = listener.notifies(timeout=10, stop_after=1)

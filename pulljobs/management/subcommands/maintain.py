@@ -1,5 +1,9 @@
-"""Make partitions ahead, and drop those past PULLJOBS['RETENTION']."""
+"""Make partitions ahead, and drop those past PULLJOBS['RETENTION'].
 
+As the owner of the tables: for any other role the exit code is 1.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 from pulljobs import operating
@@ -8,9 +12,11 @@ from pulljobs.management.subcommands import Answer
 
 def handle(**options: Any) -> Answer:
     upkeep = operating.maintain()
-    return Answer.of(
+    answer = Answer.of(
         {
             "made": [partition.name for partition in upkeep.made],
             "dropped": [partition.name for partition in upkeep.dropped],
+            "not_owned": list(upkeep.not_owned),
         }
     )
+    return replace(answer, exit_code=int(bool(upkeep.not_owned)))

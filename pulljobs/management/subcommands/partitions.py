@@ -17,12 +17,13 @@ def handle(**options: Any) -> Answer:
         table: health.sizes(using, partitions.existing(using, table))
         for table in partitions.PARTITIONED
     }
-    crowded = blockers.in_default(using)
+    crowded, not_owned = blockers.in_default(using), partitions.not_owned(using)
     content = {
         "partitions": {table: [_content(one) for one in sizes] for table, sizes in found.items()},
         "in_default": crowded,
+        "not_owned": not_owned,
     }
-    return Answer(content, list(_lines(found, crowded)))
+    return Answer(content, [*_lines(found, crowded), *_told(not_owned)])
 
 
 def _content(one: PartitionSize) -> dict[str, Any]:
@@ -50,3 +51,9 @@ def _lines(found: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> It
         yield Table(columns, rows, "It has none: run `pulljobs maintain`.")
         if count := crowded.get(table):
             yield Words(f"{table}_default holds {count:,} rows: run `pulljobs maintain`.", Tone.BAD)
+
+
+def _told(not_owned: list[str]) -> Iterator[Block]:
+    if not_owned:
+        tables = " and ".join(not_owned)
+        yield Words(f"This role does not own {tables}: the owner makes and drops partitions.")

@@ -15,6 +15,7 @@ from pulljobs.models import ArchivedJob, Consumer, Job, Message, Node, Producer
 from pulljobs.outcomes import Held
 from tests.api.caller import Subscription, claimed_by_worker, kill, publish
 from tests.api.pull.serving import Puller
+from tests.factories import USING
 from tests.sessions import contents, query
 
 ORDERS = "/channel/orders"
@@ -46,7 +47,7 @@ def info(tokens: dict[str, str]) -> Any:
 def test_E26_counts_that_add_up(census: Subscription, tokens: dict[str, str]) -> None:
     for _ in range(5):
         publish()
-    claim = pulling.Puller("default", census.consumer).claim(2)
+    claim = pulling.Puller(USING, census.consumer).claim(2)
     assert claim.taken is not None
     held = Held(claim.jobs[0][0].id, claim.taken.token)
     pulling.finish([outcomes.retry(held, "later", after=timedelta(seconds=60))])
@@ -83,7 +84,7 @@ def test_info_of_jobs_behind_their_key(census: Subscription, tokens: dict[str, s
     census.consumer.refresh_from_db()
     for _ in range(3):
         publish(key="k")
-    pulling.Puller("default", census.consumer).claim(10)
+    pulling.Puller(USING, census.consumer).claim(10)
     told = info(tokens)
     live = [told[name] for name in ("NumQueued", "NumDelayed", "NumParked", "NumInFlight")]
     assert (sum(live), told["NumInFlight"]) == (3, 1)
@@ -133,7 +134,7 @@ def test_pause(operator: Client, census: Subscription, tokens: dict[str, str]) -
     assert paused.json() == {"PauseUntil": "2999-01-31T11:00:00Z"}  # type: ignore[attr-defined]  # of the test client
     assert info(tokens)["PauseUntil"] == "2999-01-31T11:00:00Z"
     assert info(tokens)["Paused"]
-    assert not pulling.Puller("default", census.consumer).claim(1).jobs
+    assert not pulling.Puller(USING, census.consumer).claim(1).jobs
     for resume in ({}, {"Until": None}, {"Until": "2000-01-01T00:00:00Z"}):
         _post(operator, "pause", Until="2999-01-31T12:00:00Z")
         assert _post(operator, "pause", **resume).status_code == 200

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import httpx
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connections
 
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case, faults
@@ -47,7 +47,7 @@ def test_a_server_that_is_told_to_end_answers_who_lingers(
     client: httpx.Client, census: Subscription
 ) -> None:
     """At once, though it waits for its requests; and publishers wake it no more."""
-    with site({"SERVED_DATABASE": str(connection.settings_dict["NAME"])}) as served:
+    with site({"SERVED_DATABASE": str(connections["default"].settings_dict["NAME"])}) as served:
         puller = Puller(client, served.base, census)
         threads = [Thread(lambda: puller.pull(Expires=LONG)) for _ in range(3)]
         wait_until(lambda: waiting() == 3)
@@ -65,7 +65,7 @@ PREPARE = """
 import django
 django.setup()
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, connections
 from pulljobs.models import Producer
 from tests.api.caller import subscription
 call_command("migrate", verbosity=0)

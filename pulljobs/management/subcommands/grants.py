@@ -1,0 +1,30 @@
+"""Print the SQL that lets a role do its part and no more; the owner of the tables runs it.
+
+Again after every `migrate`: a new table is granted to nobody.
+"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs.conf import settings
+from pulljobs.management.subcommands import Answer
+from pulljobs.storage import grants
+from pulljobs.storage.grants import MEANING, Profile
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("role", metavar="ROLE", help="its name; the role is there, or made later")
+    parser.add_argument(
+        "--for",
+        choices=list(Profile),
+        default=Profile.APP,
+        dest="profile",
+        help="; ".join(f"{profile}: {meaning}" for profile, meaning in MEANING.items()),
+    )
+
+
+def handle(**options: Any) -> Answer:
+    profile = Profile(options["profile"])
+    made = grants.statements(settings().DATABASE, options["role"], profile)
+    content = {"role": options["role"], "for": profile, "statements": made}
+    return Answer(content, [f"-- {profile}: {MEANING[profile]}", *(f"{one};" for one in made)])

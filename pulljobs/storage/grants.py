@@ -1,0 +1,191 @@
+"""What a role may do that does not own the tables: no more than it has to.
+
+Partitions need no grants of their own: they are read and written through their parents.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final, LiteralString
+
+from django.db import connections
+from psycopg import sql
+
+from pulljobs.errors import ConfigurationError
+from pulljobs.storage.partitions import PARTITIONED
+from pulljobs.storage.statements import Row
+
+Privileges = LiteralString
+READ: Final = "SELECT"
+ADD: Final = "SELECT, INSERT"
+AMEND: Final = "SELECT, INSERT, UPDATE"
+ALL: Final = "SELECT, INSERT, UPDATE, DELETE"
+IDS: Final = "pulljobs_id"
+
+
+class Profile(StrEnum):
+    """What a role is for."""
+
+    APP = "app"
+    PUBLISH = "publish"
+    READ = "read"
+    LAKE = "lake"
+
+
+MEANING: Final = {
+    Profile.APP: "workers, the HTTP API, the admin, publishing, and every command but the owner's",
+    Profile.PUBLISH: "publish(), and nothing else: no payload is read, no job taken or ended",
+    Profile.READ: "doctor, explain, verify, metrics and the pages, without changing anything",
+    Profile.LAKE: "what `app` may, and what Spark does; a table for each atomic publish",
+}
+_APP: Final[Mapping[str, Privileges]] = {
+    "pulljobs_channel": ALL,
+    "pulljobs_producer": ALL,
+    "pulljobs_consumer": ALL,
+    "pulljobs_message": ADD,
+    "pulljobs_publication": ALL,
+    "pulljobs_scheduled_message": ALL,
+    "pulljobs_job": ALL,
+    "pulljobs_lease": ALL,
+    "pulljobs_attempt": "SELECT, INSERT, DELETE",
+    "pulljobs_archived_job": ADD,
+    "pulljobs_exclusive_key": ALL,
+    "pulljobs_bounded_key": ALL,
+    "pulljobs_node": ALL,
+    "pulljobs_pull_waiter": ALL,
+    "pulljobs_audit_entry": AMEND,
+    "pulljobs_audited_batch": ADD,
+}
+_OF_SPARK: Final[Mapping[str, Privileges]] = {
+    "pulljobs_lake_run": ALL,
+    "pulljobs_lake_day": ALL,
+    "pulljobs_rollup": ALL,
+    "pulljobs_rollup_run": ALL,
+    "pulljobs_hot_key": ALL,
+    "pulljobs_error_fingerprint": ALL,
+    "pulljobs_node_cost": ALL,
+    "pulljobs_bulk_publish": ALL,
+    "pulljobs_published_part": ALL,
+    "pulljobs_rejected_row": ALL,
+    "pulljobs_replayed_job": ALL,
+    "pulljobs_stream": ALL,
+    "pulljobs_stream_batch": ALL,
+}
+_READ: Final[Mapping[str, Privileges]] = {
+    **dict.fromkeys([*_APP, *_OF_SPARK, "django_migrations"], READ),
+    **{f"{table}_default": READ for table in PARTITIONED},
+}
+TABLES: Final[Mapping[Profile, Mapping[str, Privileges]]] = {
+    Profile.APP: {**_READ, **_APP},
+    Profile.PUBLISH: {
+        "pulljobs_channel": "SELECT (id, name, dedupe_window)",
+        "pulljobs_consumer": (
+            "SELECT (id, channel_id, name, deleted_at, exclusive, max_queued_per_key,"
+            " key_overflow, key_limit_counts)"
+        ),
+        "pulljobs_message": "INSERT",
+        "pulljobs_publication": AMEND,
+        "pulljobs_job": "SELECT (id, consumer_id, message_id, key, state, reason), INSERT",
+        "pulljobs_bounded_key": AMEND,
+        "pulljobs_pull_waiter": READ,
+    },
+    Profile.READ: _READ,
+    Profile.LAKE: {**_READ, **_APP, **_OF_SPARK},
+}
+FIRST: Final[tuple[LiteralString, ...]] = (
+    "BEGIN",
+    "GRANT CONNECT ON DATABASE {database} TO {role}",
+    "GRANT USAGE ON SCHEMA {schema} TO {role}",
+    "REVOKE CREATE ON SCHEMA {schema} FROM {role}",
+    "REVOKE ALL ON {tables} FROM {role}",
+    "REVOKE ALL ON SEQUENCE {ids} FROM {role}",
+)
+_NAMES: Final = """
+SELECT current_database(), nspname, c.relname, c.relkind
+FROM pg_class AS c
+JOIN pg_namespace ON pg_namespace.oid = c.relnamespace
+WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('pulljobs_job'))
+    AND c.relname = ANY(%s)
+ORDER BY c.relname
+"""
+_LACKING: Final = """
+SELECT tables.name, privilege
+FROM unnest(%s::text[], %s::text[]) AS tables (name, privileges),
+    unnest(string_to_array(privileges, ', ')) AS privilege
+WHERE to_regclass(tables.name) IS NOT NULL
+    AND NOT has_table_privilege(to_regclass(tables.name), privilege)
+ORDER BY tables.name, privilege
+"""
+
+
+def statements(using: str, role: str, profile: Profile) -> list[str]:
+    """SQL for the tables' owner, in a transaction: afterwards the role may do that and no more.
+
+    ConfigurationError: the tables are not there.
+    """
+    found = _query(using, _NAMES, [[*TABLES[Profile.LAKE], IDS]])
+    if not found:
+        raise ConfigurationError(
+            f"There are no tables of pulljobs in {using!r}: run `migrate --database {using}` first."
+        )
+    database, schema = found[0][:2]
+    there = {name for *_, name, kind in found if kind != "S"}
+    names = {
+        "role": sql.Identifier(role),
+        "database": sql.Identifier(database),
+        "schema": sql.Identifier(schema),
+        "ids": sql.Identifier(schema, IDS),
+        "tables": _listed(schema, there),
+    }
+    granted = {
+        privileges: _listed(schema, there.intersection(tables))
+        for privileges, tables in _alike(TABLES[profile]).items()
+    }
+    connections[using].ensure_connection()
+    raw = connections[using].connection
+    return [one.as_string(raw) for one in _composed(profile, names, granted)]
+
+
+def lacking(using: str, profile: Profile) -> dict[str, list[str]]:
+    """Privileges by table that the role of this connection has not and such a role has."""
+    wanted = TABLES[profile]
+    missing: dict[str, list[str]] = defaultdict(list)
+    for table, privilege in _query(using, _LACKING, [list(wanted), list(wanted.values())]):
+        missing[table].append(privilege)
+    return missing
+
+
+def _composed(
+    profile: Profile,
+    names: Mapping[str, sql.Composable],
+    granted: Mapping[Privileges, sql.Composable],
+) -> Iterator[sql.Composable]:
+    """Taken away first, so that a role that was for something else keeps nothing of it."""
+    for text in FIRST:
+        yield sql.SQL(text).format(**names)
+    for privileges, tables in granted.items():
+        to = {**names, "privileges": sql.SQL(privileges), "tables": tables}
+        yield sql.SQL("GRANT {privileges} ON {tables} TO {role}").format(**to)
+    if profile is not Profile.READ:
+        yield sql.SQL("GRANT USAGE ON SEQUENCE {ids} TO {role}").format(**names)
+    if profile is Profile.LAKE:
+        yield sql.SQL("GRANT CREATE ON SCHEMA {schema} TO {role}").format(**names)
+    yield sql.SQL("COMMIT")
+
+
+def _alike(wanted: Mapping[str, Privileges]) -> dict[Privileges, list[str]]:
+    """The tables that get the same."""
+    alike: dict[Privileges, list[str]] = defaultdict(list)
+    for table, privileges in wanted.items():
+        alike[privileges].append(table)
+    return alike
+
+
+def _listed(schema: str, tables: Iterable[str]) -> sql.Composable:
+    return sql.SQL(", ").join(sql.Identifier(schema, table) for table in sorted(tables))
+
+
+def _query(using: str, text: str, params: list[Any]) -> list[Row]:
+    with connections[using].cursor() as cursor:
+        cursor.execute(text, params)
+        return list(cursor.fetchall())

@@ -1,0 +1,116 @@
+"""The tests with pulljobs' tables in a second database, as a role that owns none of them.
+
+`PULLJOBS_TEST_SECOND=1 python -m pytest`. The role logs in with what `pulljobs grants` prints and
+nothing else. What a test does by its own hands, it does as the owner; the marker `owner` is for
+tests of what only the owner can do.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import django.db
+import psycopg
+import pytest
+from django.core.checks.registry import registry
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.test import TransactionTestCase
+from psycopg import sql
+
+from pulljobs import conf, router_checks
+from pulljobs.storage import grants
+from pulljobs.storage.grants import Profile
+
+IS_ON: Final = os.environ.get("PULLJOBS_TEST_SECOND") == "1"
+ALIAS: Final = "jobs"
+NOT: Final = {"PULLJOBS_TEST_SECOND": "", "JOBS_DATABASE": ""}
+"""For processes over one database of their own."""
+
+
+def prepare() -> None:
+    """Before any test: those that name no database mean that of the jobs."""
+    TransactionTestCase.databases = {"default", ALIAS}
+    load = conf.load
+    conf.load = lambda given: load(_placed(given))  # what a test sets says nothing of databases
+    vars(django.db.connection)["_alias"] = ALIAS
+    registry.registered_checks.discard(router_checks.check_transactions)  # it tells of just this
+
+
+def _placed(given: Any) -> Any:
+    return {"DATABASE": ALIAS, **given} if isinstance(given, dict) else given
+
+
+def open_to(items: Iterable[pytest.Item]) -> None:
+    """Every test with a database has both."""
+    for item in items:
+        if (marker := item.get_closest_marker("django_db")) and "databases" not in marker.kwargs:
+            both = pytest.mark.django_db(*marker.args, **marker.kwargs, databases="__all__")
+            item.add_marker(both, append=False)
+
+
+@contextmanager
+def entered() -> Iterator[None]:
+    """The owner has made the tables; from now on it is the role that logs in."""
+    known = connections[ALIAS].settings_dict
+    owner, role = known["USER"], f"{known['NAME']}_role"
+    for text in (*_made(role, owner), *grants.statements(ALIAS, role, Profile.LAKE)):
+        with connections[ALIAS].cursor() as cursor:
+            cursor.execute(text)
+    # For processes that tests start.
+    os.environ |= {"JOBS_DATABASE": known["NAME"], "JOBS_OWNER": owner}
+    become(role)
+    yield
+    become(owner)
+
+
+@contextmanager
+def owning(is_owner: bool) -> Iterator[None]:
+    """Only the owner can do what this test is about."""
+    role = connections[ALIAS].settings_dict["USER"]
+    if is_owner and "JOBS_OWNER" in os.environ:
+        become(os.environ["JOBS_OWNER"])
+    yield
+    if is_owner:
+        become(role)
+
+
+def _made(role: str, owner: str) -> Iterator[str]:
+    names = {"role": sql.Identifier(role), "owner": sql.Identifier(owner)}
+    with connections[ALIAS].cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
+        if not cursor.fetchone():
+            yield sql.SQL("CREATE ROLE {role} LOGIN NOINHERIT").format(**names).as_string()
+    # Not inherited: it has none of the owner's rights until a test sets the role.
+    yield sql.SQL("GRANT {owner} TO {role}").format(**names).as_string()
+
+
+def become(role: str) -> None:
+    """All connections of this process, and of those it starts, log in as the role."""
+    connections[ALIAS].settings_dict["USER"] = os.environ["JOBS_ROLE"] = role
+    connections[ALIAS].close()
+
+
+@contextmanager
+def as_owner(connection: BaseDatabaseWrapper | Any) -> Iterator[None]:
+    """By hand: the role of this session is the owner's for a while."""
+    if not IS_ON or connection.alias != ALIAS:
+        yield
+        return
+    _set_role(connection, "SET ROLE {}")
+    try:
+        yield
+    finally:
+        with suppress(django.db.DatabaseError, psycopg.Error):  # the rollback does it
+            _set_role(connection, "RESET ROLE")
+
+
+def _set_role(connection: Any, text: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql.SQL(text).format(sql.Identifier(os.environ["JOBS_OWNER"])))
+
+
+def parameters(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a connection of the owner's."""
+    return {**known, "user": os.environ["JOBS_OWNER"]} if IS_ON else dict(known)
