@@ -74,7 +74,7 @@ if JOBS_DATABASE:
     DATABASES["jobs"] = {
         **DATABASES["default"],
         "NAME": JOBS_DATABASE,
-        "USER": env.str("JOBS_ROLE", default=DATABASES["default"]["USER"]),
+        "USER": env.str("JOBS_ROLE", default=DATABASES["default"].get("USER", "")),
         "TEST": {"NAME": f"{env.str('TEST_DATABASE', default='') or 'test_pulljobs'}_jobs"},
     }
     DATABASE_ROUTERS = ["pulljobs.routers.PulljobsRouter"]

@@ -32,7 +32,7 @@ def check_transactions(
     return [
         Info(
             f"Jobs are in {using!r}: what publish() writes, and the end of a transactional handler,"
-            f" is not committed together with what goes to {DEFAULT_DB_ALIAS!r}.",
+            f" is committed after or before what goes to {DEFAULT_DB_ALIAS!r}, not with it.",
             hint="The guide on databases tells what to do; then silence this.",
             id="pulljobs.I001",
         )

@@ -29,6 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         second.open_to(items)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if second.IS_ON:
+        second.log_in(is_owner=item.get_closest_marker("owner") is not None)
+
+
 def pytest_report_header() -> str:
     try:
         # Not a connection of Django's: pytest-django forbids those outside of tests.
@@ -52,11 +57,4 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
         if second.IS_ON:
             with django_db_blocker.unblock():
                 entered.enter_context(second.entered())
-        yield
-
-
-@pytest.fixture(autouse=second.IS_ON)
-def _owner(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Before any connection of the test is opened."""
-    with second.owning(request.node.get_closest_marker("owner") is not None):
         yield

@@ -58,22 +58,18 @@ def entered() -> Iterator[None]:
     for text in (*_made(role, owner), *grants.statements(ALIAS, role, Profile.LAKE)):
         with connections[ALIAS].cursor() as cursor:
             cursor.execute(text)
-    # For processes that tests start.
-    os.environ |= {"JOBS_DATABASE": known["NAME"], "JOBS_OWNER": owner}
-    become(role)
+    # Also for the processes that tests start.
+    os.environ |= {"JOBS_DATABASE": known["NAME"], "JOBS_OWNER": owner, "JOBS_APP": role}
+    log_in(is_owner=bool(os.environ["JOBS_AS_OWNER"]))
     yield
-    become(owner)
+    log_in(is_owner=True)
 
 
-@contextmanager
-def owning(is_owner: bool) -> Iterator[None]:
-    """Only the owner can do what this test is about."""
-    role = connections[ALIAS].settings_dict["USER"]
-    if is_owner and "JOBS_OWNER" in os.environ:
-        become(os.environ["JOBS_OWNER"])
-    yield
-    if is_owner:
-        become(role)
+def log_in(*, is_owner: bool) -> None:
+    """Before a test: all connections of this process, and of those it starts, are of that role."""
+    os.environ["JOBS_AS_OWNER"] = "1" if is_owner else ""
+    if "JOBS_OWNER" in os.environ:
+        _become(os.environ["JOBS_OWNER" if is_owner else "JOBS_APP"])
 
 
 def _made(role: str, owner: str) -> Iterator[str]:
@@ -86,16 +82,17 @@ def _made(role: str, owner: str) -> Iterator[str]:
     yield sql.SQL("GRANT {owner} TO {role}").format(**names).as_string()
 
 
-def become(role: str) -> None:
-    """All connections of this process, and of those it starts, log in as the role."""
-    connections[ALIAS].settings_dict["USER"] = os.environ["JOBS_ROLE"] = role
-    connections[ALIAS].close()
+def _become(role: str) -> None:
+    known = connections[ALIAS].settings_dict
+    if known["USER"] != role:
+        known["USER"] = os.environ["JOBS_ROLE"] = role
+        connections[ALIAS].close()
 
 
 @contextmanager
 def as_owner(connection: BaseDatabaseWrapper | Any) -> Iterator[None]:
     """By hand: the role of this session is the owner's for a while."""
-    if not IS_ON or connection.alias != ALIAS:
+    if not IS_ON or connection.settings_dict["USER"] != os.environ["JOBS_APP"]:
         yield
         return
     _set_role(connection, "SET ROLE {}")

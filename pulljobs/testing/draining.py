@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ from django.db import connections, transaction
 from django.db.models.functions import Now
 from psycopg.pq import TransactionStatus
 
-from pulljobs import handlers, jobs, pulling
+from pulljobs import effects, handlers, jobs, pulling
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import ClaimedJob, Handler
@@ -111,7 +111,9 @@ def _run(
         renew=renew_one,
         stopping=lambda: False,
     )
-    with _usable_transaction():
+    with ExitStack() as usable:
+        for using in effects.databases():
+            usable.enter_context(_usable_transaction(using))
         settlement = executor.perform(job)
     if settlement is not None:
         pulling.finish([settlement], lambda: {job.id: handler.place})
@@ -121,17 +123,17 @@ def _run(
 
 
 @contextmanager
-def _usable_transaction() -> Iterator[None]:
+def _usable_transaction(using: str) -> Iterator[None]:
     """In a test's transaction, undo what a handler wrote when its error has spoilt all of it."""
-    connection = connections[settings().DATABASE]
+    connection = connections[using]
     if not connection.in_atomic_block:
         yield
         return
-    before = transaction.savepoint(using=connection.alias)
+    before = transaction.savepoint(using=using)
     yield
     failed = connection.connection.info.transaction_status == TransactionStatus.INERROR
     if failed or connection.needs_rollback:
         connection.needs_rollback = False
-        transaction.savepoint_rollback(before, using=connection.alias)
+        transaction.savepoint_rollback(before, using=using)
     else:
-        transaction.savepoint_commit(before, using=connection.alias)
+        transaction.savepoint_commit(before, using=using)

@@ -12,8 +12,7 @@ from uuid import uuid4
 from django.db import transaction
 from django.utils import timezone
 
-from pulljobs import handlers
-from pulljobs.conf import settings
+from pulljobs import effects, handlers
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import Payload, encoded
@@ -70,7 +69,8 @@ def perform(
     with _transaction(handler):
         said = executor.perform(job)
         if handler.transactional and not _keeps_effects(job, said, recorded):
-            transaction.set_rollback(True, using=settings().DATABASE)
+            for using in effects.databases():
+                transaction.set_rollback(True, using=using)
     return _performed(said, recorded)
 
 
@@ -98,7 +98,7 @@ def _without_rows(handler: Handler) -> Handler:
 
 def _transaction(handler: Handler) -> AbstractContextManager[None]:
     if handler.transactional:
-        return transaction.atomic(using=settings().DATABASE)
+        return effects.together()
     return nullcontext()
 
 

@@ -5,11 +5,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import transaction
 
-from pulljobs import outcomes, pulling
+from pulljobs import effects, outcomes, pulling
 from pulljobs.circuit import Result
-from pulljobs.conf import settings
 from pulljobs.errors import Discard, LeaseLost, PulljobsError, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, clean, encoded
 from pulljobs.outcomes import Settlement
@@ -107,8 +105,8 @@ async def _arun_settled(job: ClaimedJob) -> None:
 
 
 def _transactional(job: ClaimedJob) -> None:
-    """The handler's writes and the settle in one transaction: both, or neither."""
-    with transaction.atomic(using=settings().DATABASE):
+    """The handler's writes and the settle together: both, or neither."""
+    with effects.together():
         word = _said(job, job.handler.function(job))
         finished = _finished(job, word)
         if job.id in finished.refused:

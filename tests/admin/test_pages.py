@@ -199,6 +199,7 @@ def test_payloads_are_shown_safely(
     assert ("only its beginning is shown" in text) == cut
 
 
+@pytest.mark.owner
 def test_a_job_whose_message_is_gone(operator: Client, consumer: Consumer) -> None:
     job = JobFactory.create(consumer=consumer)
     Message.objects.all().delete()

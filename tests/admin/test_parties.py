@@ -103,6 +103,7 @@ def test_resuming_takes_a_form(operator: Client, consumer: Consumer) -> None:
     assert operator.get(act("consumer", "pause", 17_000)).status_code == 404
 
 
+@pytest.mark.owner
 def test_lists_have_live_figures(operator: Client, consumer: Consumer) -> None:
     producer = Producer.objects.create(name="scanner")
     for state, count in ((State.QUEUED, 3), (State.INFLIGHT, 2), (State.DEAD, 1)):

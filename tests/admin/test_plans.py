@@ -17,7 +17,7 @@ from tests.admin.pages import listing, page
 from tests.factories import ChannelFactory, ConsumerFactory
 from tests.sessions import FORGET, query
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 
 ROWS = 30_000
 MOST = 20_001

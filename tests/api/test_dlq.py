@@ -264,6 +264,7 @@ def test_the_ladder_of_get_and_requeue(orders: Subscription, consumer: Caller) -
     assert Job.objects.get(id=ids.decode(path[5:])).state == State.DEAD
 
 
+@pytest.mark.owner
 def test_a_job_whose_message_was_dropped(orders: Subscription, consumer: Caller) -> None:
     """Retention drops messages by the day; what the archive has of the job is still shown."""
     publish_many("orders", [b"x", b"y"])

@@ -59,6 +59,7 @@ def prepared(request: pytest.FixtureRequest, consumer: Consumer) -> Iterator[Non
     _execute("DEALLOCATE queued")
 
 
+@pytest.mark.owner
 @pytest.mark.parametrize("analyzed", [True, False])
 @pytest.mark.parametrize("entry", [FROM_THE_HEAD, IN_THE_MIDDLE])
 @pytest.mark.usefixtures("prepared")

@@ -46,6 +46,7 @@ def test_renewals_are_counted_for_each_job_by_itself() -> None:
     assert told() == [("deliver", 3, None)]
 
 
+@pytest.mark.owner
 @override_settings(PULLJOBS={"RETENTION": timedelta(days=1)})
 def test_they_go_with_their_time() -> None:
     job = JobFactory.create(state=State.INFLIGHT)

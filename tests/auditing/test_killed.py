@@ -20,7 +20,7 @@ from pulljobs.storage.selecting import Selection
 from tests.factories import ConsumerFactory
 from tests.sessions import query, wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.owner]
 
 JOBS = int(os.environ.get("PULLJOBS_TEST_REDRIVEN", "6000"))
 KILLS = 3 if JOBS >= 100_000 else 1

@@ -62,6 +62,7 @@ def heard_of(report: dict[str, Any], silent: timedelta = timedelta(0)) -> Node:
     return Node.objects.get(pk=node)
 
 
+@pytest.mark.owner
 def test_a_new_installation_has_a_page_that_says_what_to_do(operator: Client) -> None:
     operating.maintain()
     told = words(read(operator))
@@ -145,6 +146,7 @@ def test_a_pause_is_told_and_is_nobodys_fault(operator: Client, consumer: Consum
     assert "nobody serves it" not in told
 
 
+@pytest.mark.owner
 def test_the_oldest_snapshot_is_named_with_its_pid(operator: Client, consumer: Consumer) -> None:
     with session() as other:
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -14,7 +14,7 @@ from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import pass_time, query, session
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 HOUR = timedelta(hours=1)
 
 

@@ -13,7 +13,7 @@ from pulljobs.storage.pages import Cut
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import FORGET, query
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 
 ROWS = 30_000
 FILL = f"""

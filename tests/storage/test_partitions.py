@@ -18,7 +18,7 @@ from pulljobs.storage.partitions import Partition
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import Thread, at_once, blocked_by, query, session, wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 TODAY = datetime.now(UTC).date()
 
 
@@ -279,10 +279,10 @@ def test_migrations_go_back_to_nothing_and_forth_again() -> None:
     partitions.make_ahead(USING, 1)
     JobFactory.create(state="DELIVERED")
     try:
-        call_command("migrate", "pulljobs", "zero", verbosity=0)
+        call_command("migrate", "pulljobs", "zero", verbosity=0, database=USING)
         assert tables() == []
     finally:
-        call_command("migrate", "pulljobs", verbosity=0)
+        call_command("migrate", "pulljobs", verbosity=0, database=USING)
     assert tables() == before
     consumer = ConsumerFactory.create()
     published(consumer)

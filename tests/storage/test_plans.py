@@ -16,7 +16,7 @@ from pulljobs.sql import statement
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from tests.sessions import FORGET, Session, session
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 
 JOBS = 60_000
 BATCH = 100

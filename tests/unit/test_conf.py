@@ -13,6 +13,7 @@ from django.test import override_settings
 from example_project.state import BASE_DIR
 from pulljobs.conf import Settings, load, settings
 from pulljobs.errors import ConfigurationError
+from tests import second
 
 
 def told(**given: Any) -> list[str]:
@@ -91,7 +92,7 @@ def test_a_value_that_can_not_work(given: dict[str, Any]) -> None:
 def test_a_database_that_is_not_postgresql() -> None:
     check = subprocess.run(
         [sys.executable, BASE_DIR / "manage.py", "check"],
-        env={**os.environ, "DATABASE_URL": "sqlite://:memory:"},
+        env={**os.environ, **second.NOT, "DATABASE_URL": "sqlite://:memory:"},
         capture_output=True,
         text=True,
         check=False,

@@ -14,6 +14,7 @@ from django.db import connection
 
 from example_project.state import BASE_DIR
 from pulljobs.models import ArchivedJob, Job
+from tests import second
 from tests.example.processes import Project, kill_server, postmaster, project
 from tests.sessions import query, wait_until
 from tests.worker.history import FILE
@@ -89,6 +90,7 @@ class ServerOfItsOwn:
     def __init__(self, made: Project, directory: Path) -> None:
         self.history = directory / "history"
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+        kept |= second.NOT
         self.environment = kept | made.environment
         self.environment |= {
             "DJANGO_SETTINGS_MODULE": "tests.worker.settings",

@@ -34,6 +34,7 @@ from benchmarks.faults.history import (
 )
 from pulljobs import ids
 from pulljobs.models import Node, PullWaiter
+from tests import second
 from tests.api.caller import Subscription
 from tests.api.pull.processes import site
 from tests.api.pull.serving import LONG, Puller, said, waiting
@@ -163,7 +164,13 @@ def test_E44_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None
     with project() as made:
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
         settings = {"DJANGO_SETTINGS_MODULE": "tests.api.pull.settings"}
-        environment = {**kept, **made.environment, **settings, "SERVED_DATABASE": "pulljobs"}
+        environment = {
+            **kept,
+            **second.NOT,
+            **made.environment,
+            **settings,
+            "SERVED_DATABASE": "pulljobs",
+        }
         starter = made.user()
         starter.connect()
         prepared = subprocess.run(
@@ -172,7 +179,7 @@ def test_E44_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None
         run = Path(prepared.stdout.decode().strip())
         url = f"postgres:///pulljobs?{urlencode({'host': run, 'user': 'pulljobs'})}"
         # By its address: the server must not start because somebody asks for it.
-        with site({"SERVED_DATABASE": "pulljobs", "DATABASE_URL": url}) as served:
+        with site({"SERVED_DATABASE": "pulljobs", "DATABASE_URL": url, **second.NOT}) as served:
             load = Load(served.base, tmp_path)
             wait_until(lambda: load.delivered > 50)
             kill_server(run)
