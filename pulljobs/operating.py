@@ -178,8 +178,8 @@ def prune(
 ) -> list[Partition]:
     """Drop the partitions that are wholly older, and forget what else is kept as long.
 
-    A role that does not own the tables leaves the partitions to the owner. `told` is called for each partition that
-    was looked at, dropped or not.
+    `told` is called for each partition that was looked at, dropped or not. A role that does not own
+    the tables leaves the partitions to the owner.
     """
     using, where = settings().DATABASE, lake.location(settings().LAKE)
     is_owner = not partitions.not_owned(using)
