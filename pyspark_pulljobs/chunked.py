@@ -1,4 +1,9 @@
-"""Publishing by tasks: each is a transaction, and does it once whoever repeats it."""
+"""Publishing by tasks: each is a transaction, and does it once whoever repeats it.
+
+Where what comes before a task fails in its midst, Spark ends the task's rows as if they were all,
+and tries the task again. So what a task has committed may be the beginning of its rows: who repeats
+it compares that, and goes on behind it.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +43,7 @@ class ChunkedWriter(DataSourceArrowWriter):
         if not self._publish.done:
             with opened(self._request.dsn) as session:
                 ledger.hold(session, self._publish.id)
-                self._do(session, partition, rows.chunks(iterator, self._request.bounds))
+                self._do(session, partition, iterator)
                 ledger.touch(session, self._publish.id)
         return Did(partition)
 
@@ -59,31 +64,35 @@ class ChunkedWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """What tasks committed stays, and is skipped when the publish is repeated."""
 
-    def _do(self, session: Session, partition: int, chunks: Iterator[Chunk]) -> None:
+    def _do(self, session: Session, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
         store = Store(session, self._publish.id, self._address, self._request)
         with session.atomic():
-            if ledger.begin_part(session, self._publish.id, partition):
-                checksum = self._store(store, chunks)
-                ledger.settle_part(session, self._publish.id, partition, checksum, store.tally)
-            else:
-                self._compare(session, partition, chunks)
+            known = ledger.begin_part(session, self._publish.id, partition)
+            before, behind = rows.split(batches, known.tally.rows)
+            self._compare(partition, known.checksum, before)
+            checksum = (known.checksum + self._store(store, behind)) % LARGEST
+            if store.tally.rows:
+                tally = ledger.total((known.tally, store.tally))
+                ledger.settle_part(session, self._publish.id, partition, checksum, tally)
         store.tell()
 
-    def _store(self, store: Store, chunks: Iterator[Chunk]) -> int:
+    def _store(self, store: Store, batches: Iterator[pa.RecordBatch]) -> int:
         checksum, bad = 0, BadRows()
-        for chunk in chunks:
+        for chunk in self._chunks(batches):
             store.store(chunk)
             bad.add(chunk.rejects)
-            checksum = (checksum + chunk.checksum()) % LARGEST
+            checksum += chunk.checksum()
         if self._request.stops:
             bad.stop("this task published nothing")
         return checksum
 
-    def _compare(self, session: Session, partition: int, chunks: Iterator[Chunk]) -> None:
+    def _compare(self, partition: int, checksum: int, batches: Iterator[pa.RecordBatch]) -> None:
         """LakeError unless these are the rows that were published under this number."""
-        known = ledger.parts(session, self._publish.id)[partition]
-        if sum(chunk.checksum() for chunk in chunks) % LARGEST != known.checksum:
+        if sum(chunk.checksum() for chunk in self._chunks(batches)) % LARGEST != checksum:
             raise LakeError(
                 f"Part {partition} of publish {self._request.publish_id!r} had other rows when it "
                 "was published: partition and sort them as the first time, or write in mode atomic."
             )
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
+        return rows.chunks(batches, self._request.bounds)

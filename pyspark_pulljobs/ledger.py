@@ -96,15 +96,17 @@ def settle(session: Session, id: int, state: str, tally: Tally) -> None:
 
 
 class Part(NamedTuple):
-    """A task of a chunked publish that is committed."""
+    """What is committed of a task of a chunked publish."""
 
     checksum: int
     tally: Tally
 
 
-def begin_part(session: Session, id: int, partition: int) -> bool:
-    """Whether it is ours to do: nobody has done it, or is doing it."""
-    return bool(session.run("begin_part", {"publish_id": id, "partition": partition}))
+def begin_part(session: Session, id: int, partition: int) -> Part:
+    """What is committed of it, which nobody adds to before the transaction ends."""
+    params = {"publish_id": id, "partition": partition}
+    [(checksum, *counts)] = session.run("begin_part", params)
+    return Part(checksum, Tally(*counts))
 
 
 def settle_part(session: Session, id: int, partition: int, checksum: int, tally: Tally) -> None:

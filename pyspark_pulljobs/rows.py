@@ -111,6 +111,26 @@ def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]
         yield chunk
 
 
+def split(
+    batches: Iterator[pa.RecordBatch], count: int
+) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+    """The first rows, so many, and those behind them: to be read in this order."""
+    rest: list[pa.RecordBatch] = []
+
+    def first() -> Iterator[pa.RecordBatch]:
+        left = count
+        while left > 0 and (batch := next(batches, None)) is not None:
+            yield batch.slice(0, left)
+            rest.append(batch.slice(left))
+            left -= len(batch)
+
+    def behind() -> Iterator[pa.RecordBatch]:
+        yield from rest[-1:]
+        yield from batches
+
+    return first(), behind()
+
+
 class _Row(NamedTuple):
     """Values as Arrow has them."""
 

@@ -1,11 +1,12 @@
--- Begin a task of a chunked publish; whoever else has begun it is waited for.
+-- Begin a task of a chunked publish, or go on behind what is committed of it; whoever else is at it is waited for.
 -- Event: none; in the transaction that publishes its rows.
 -- Parameters: publish_id bigint, partition int.
--- Returns: publish_id; no row: it is committed already.
+-- Returns: checksum, rows, messages, jobs, duplicates, key_full, rejected: what is committed.
 -- Locks: the part's row. Index: primary key.
-INSERT INTO pulljobs_published_part (
+INSERT INTO pulljobs_published_part AS part (
     publish_id, partition, checksum, rows, messages, jobs, duplicates, key_full, rejected, published_at
 )
 VALUES (%(publish_id)s::bigint, %(partition)s::int, 0, 0, 0, 0, 0, 0, 0, clock_timestamp())
-ON CONFLICT (publish_id, partition) DO NOTHING
-RETURNING publish_id
+ON CONFLICT (publish_id, partition) DO UPDATE
+SET published_at = part.published_at
+RETURNING checksum, rows, messages, jobs, duplicates, key_full, rejected

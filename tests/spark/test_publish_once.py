@@ -3,6 +3,7 @@
 import subprocess
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pulljobs.errors import ConfigurationError, LakeError
@@ -175,6 +176,20 @@ class TestChunked:
         bulk.publish(consumer.channel, numbered(0, 5), mode="chunked", publishId="1")
         assert payloads() == list(range(5))
         assert BulkPublish.objects.get().messages == 5
+
+    def test_a_task_whose_rows_were_cut_off_goes_on_behind_them(self) -> None:
+        """What fails before a task ends its rows early: they look as if they were all."""
+        consumer = ConsumerFactory.create()
+        writer = bulk.writer(consumer.channel, mode="chunked")
+        whole = [*numbered(0, 3), *numbered(3, 4), *numbered(7, 2)]
+        for rows in (0, 3, 4, 4, 9):
+            writer.write(iter(pa.Table.from_batches(whole).slice(0, rows).to_batches()))
+        with pytest.raises(LakeError, match="other rows"):
+            writer.write(iter(numbered(0, 8)))
+        writer.commit([writer.write(iter(whole))])
+        assert payloads() == list(range(9))
+        done = BulkPublish.objects.get()
+        assert (done.rows, done.messages, done.jobs) == (9, 9, 9)
 
     def test_other_rows_under_the_same_number_are_told(self) -> None:
         consumer = ConsumerFactory.create()
