@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -21,7 +21,7 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
-from pulljobs import outcomes
+from pulljobs import outcomes, tracing
 from pulljobs.circuit import Result
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, Retry
@@ -236,6 +236,12 @@ class Handler:
     def names(self) -> set[str]:
         """What `--only` may call it by."""
         return {self.channel, f"{self.channel}/{self.consumer}"}
+
+
+def traced(one: Handler) -> Handler:
+    """The same, with spans around its calls if somebody traces."""
+    function = tracing.handler(one.function, one.place, is_async=one.is_async)
+    return one if function is one.function else replace(one, function=function)
 
 
 _registered: dict[tuple[str, str], Handler] = {}

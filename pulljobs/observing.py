@@ -1,6 +1,6 @@
 """Who watches this process: the recorders that settings ask for."""
 
-from pulljobs import metrics
+from pulljobs import metrics, tracing
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 
@@ -15,3 +15,4 @@ def begin() -> None:
         from pulljobs.metrics import exposition
 
         exposition.start()
+    tracing.switch(wanted.TRACING and tracing.is_installed())

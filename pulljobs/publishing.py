@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
-from pulljobs import drafts
+from pulljobs import drafts, tracing
 from pulljobs.conf import Settings, settings
 from pulljobs.drafts import (
     BYTES,
@@ -151,13 +151,14 @@ def _store(
 ) -> list[Published]:
     if isinstance(channel, str) and not encodable(channel):
         raise UnknownChannel(channel)
-    published = messages.publish(
-        using,
-        channel,
-        batch,
-        producer_id=producer.pk if producer else None,
-        dedupe_window=settings().DEDUPE_WINDOW,
-    )
+    with tracing.publishing(channel, [one.headers for one in batch]):
+        published = messages.publish(
+            using,
+            channel,
+            batch,
+            producer_id=producer.pk if producer else None,
+            dedupe_window=settings().DEDUPE_WINDOW,
+        )
     if published is None:
         raise UnknownChannel(channel)
     return published

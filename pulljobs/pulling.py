@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import connections
 
-from pulljobs import telling
+from pulljobs import telling, tracing
 from pulljobs.claiming.claimer import Claimer
 from pulljobs.claiming.rows import Terms
 from pulljobs.conf import settings
@@ -82,13 +82,14 @@ class Puller:
         nothing more while there is that lease.
         """
         wish = Wish(wanted, lease, max_bytes, request_id)
+        began = tracing.now()
         while True:
             if (before := self._claimed_before(wish)) is not None:
                 return before
             with self._lock:
                 claimed = self._claim(wish)
             if claimed.refusal is not Refusal.REPEATED:
-                return self._told(claimed, wanted)
+                return self._told(claimed, wanted, began)
 
     def _claimed_before(self, wish: Wish) -> Claim | None:
         if wish.request_id is None:
@@ -99,7 +100,7 @@ class Puller:
         taken, held = found
         return Claim(taken, _with_messages(self.using, held), more=False, next_due=None)
 
-    def _told(self, claimed: Claimed, wanted: int) -> Claim:
+    def _told(self, claimed: Claimed, wanted: int, began: int) -> Claim:
         if claimed.taken is None:
             more = claimed.refusal is None and (
                 claimed.more or self._claimer.floors.below is not None
@@ -107,6 +108,7 @@ class Puller:
             return Claim(None, [], more, claimed.next_due, claimed.refusal)
         telling.claimed(self.using, self.consumer, claimed.jobs, claimed.started_at)
         together = _with_messages(self.using, claimed.jobs)
+        telling.traced(self.consumer, together, began)
         more = claimed.more or len(together) == wanted
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
 

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from django.db import IntegrityError, transaction
 
+from pulljobs import tracing
 from pulljobs.conf import settings
 from pulljobs.errors import (
     DuplicateMessage,
@@ -57,7 +58,10 @@ def schedule(
     del fields["delay"], fields["available_at"]
     row = ScheduledMessage(channel=channel, producer=producer, dispatch_at=at, **fields)
     try:
-        with transaction.atomic(using=settings().DATABASE):
+        with (
+            tracing.publishing(channel.name, [row.headers]),
+            transaction.atomic(using=settings().DATABASE),
+        ):
             row.save(using=settings().DATABASE, force_insert=True)
     except IntegrityError as error:
         raise DuplicateSchedule(row.client_message_id) from error

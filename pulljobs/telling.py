@@ -8,10 +8,10 @@ from typing import Final
 
 from django.db import transaction
 
-from pulljobs import ids
+from pulljobs import ids, tracing
 from pulljobs.models import Consumer, Job
 from pulljobs.outcomes import Settlement
-from pulljobs.storage.rows import Finished, HeldJob
+from pulljobs.storage.rows import Finished, HeldJob, StoredMessage
 from pulljobs.telemetry import (
     JobRefused,
     JobsClaimed,
@@ -51,6 +51,13 @@ def claimed(using: str, consumer: Consumer, jobs: Sequence[HeldJob], at: datetim
             if job.deliveries == 1
         ]
         _tell(using, JobsClaimed(*place_of(consumer), len(jobs), waits))
+
+
+def traced(consumer: Consumer, jobs: Sequence[tuple[HeldJob, StoredMessage]], began: int) -> None:
+    """A claim that brought these; `began` as `tracing.now` told it, 0: nobody traces."""
+    if began:
+        headers = [message.headers for _job, message in jobs]
+        tracing.claimed(*place_of(consumer), headers, began=began)
 
 
 def taken(using: str, consumer: Consumer) -> None:

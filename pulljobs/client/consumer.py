@@ -47,6 +47,7 @@ class Consumer:
         urls = [base_urls] if isinstance(base_urls, str) else list(base_urls)
         _check(urls, lookup_urls, max_in_flight, concurrency, sample_rate, shared)
         handling = Handling(handler, max_attempts, on_giving_up, requeue_delay, sample_rate)
+        handling = handling.traced(subscription.channel, subscription.consumer)
         self._terms = Terms(
             handling=handling,
             base_urls=list(map(base_of, urls)),

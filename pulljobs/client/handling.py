@@ -3,11 +3,11 @@
 import inspect
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pulljobs.circuit import Result
-from pulljobs.client import log
+from pulljobs.client import log, tracing
 from pulljobs.client.bodies import Outcome
 from pulljobs.client.messages import Received
 from pulljobs.client.strategies import Delay
@@ -47,6 +47,11 @@ class Handling:
     def is_async(self) -> bool:
         call = getattr(self.handler, "__call__", None)  # noqa: B004  # an object may have one
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
+
+    def traced(self, channel: str, consumer: str) -> "Handling":
+        """The same, with spans around its calls."""
+        function = tracing.handler(self.handler, channel, consumer, is_async=self.is_async)
+        return replace(self, handler=function)
 
     def run(self, message: Received[Any, Any]) -> Verdict | None:
         """Call the handler; None: nothing is to be said, or not yet."""

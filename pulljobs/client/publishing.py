@@ -1,9 +1,10 @@
 """Publishing over HTTP."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from pulljobs.client import bodies, flows
+from pulljobs.client import bodies, flows, tracing
 from pulljobs.client.bodies import Draft, Receipt
 from pulljobs.client.calls import Flow
 from pulljobs.client.connecting import CHANNEL_TOKEN, PRODUCER, PRODUCER_TOKEN, Connection
@@ -29,8 +30,13 @@ class _Desk:
         }
 
     def _publish(self, drafts: Iterable[Any]) -> Flow[list[Receipt]]:
+        """Under a span that lasts until all is told, whoever drives the flow."""
         made = [one if isinstance(one, Draft) else Draft(payload=one) for one in drafts]
-        return flows.publish(self._channel, made, bodies.now() + self._timeout)
+        headers = [dict(one.headers) for one in made]
+        with tracing.publishing(self._channel, headers):
+            carrying = [replace(one, headers=own) for one, own in zip(made, headers, strict=True)]
+            until = bodies.now() + self._timeout
+            return (yield from flows.publish(self._channel, carrying, until))
 
 
 class Producer(Closing, _Desk):

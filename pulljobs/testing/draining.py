@@ -102,7 +102,7 @@ def _run(
 ) -> Ran:
     recorded = recording(handler)
     job = ClaimedJob(
-        replace(handler, function=recorded),
+        handlers.traced(replace(handler, function=recorded)),
         row,
         message,
         Held(row.id, taken.token),

@@ -11,6 +11,7 @@ import httpcore
 from pulljobs.conf import Settings
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob
+from pulljobs.telemetry import PushAnswered, emit
 from pulljobs.webhooks.addresses import Guard
 from pulljobs.webhooks.answers import Answer, judge, safe
 from pulljobs.webhooks.network import GuardedNetwork, Refused
@@ -45,9 +46,11 @@ class Sender:
         try:
             answer = await self._exchange(endpoint, job)
         except (TimeoutError, ssl.SSLError, *FAILURES) as error:
+            emit(PushAnswered(*job.handler.place, _why(error)))
             timeout = self._limits.PUSH_TIMEOUT.total_seconds()
             told = safe(_told(error, timeout).encode(), job.payload, secrets)
             raise Retry(reason=told) from None
+        emit(PushAnswered(*job.handler.place, f"{answer.status // 100}xx"))
         longest = self._limits.PUSH_MAX_RETRY_AFTER
         judge(answer, sent=job.payload, secrets=secrets, longest=longest)
 
@@ -131,3 +134,8 @@ def _told(error: Exception, timeout: float) -> str:
         case httpcore.ProtocolError():
             return f"no HTTP answer: {text}"
     return f"no connection: {text}"
+
+
+def _why(error: Exception) -> str:
+    timeouts = (TimeoutError, httpcore.TimeoutException)
+    return "timeout" if isinstance(error, timeouts) else "unreachable"

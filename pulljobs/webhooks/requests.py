@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from django.utils.encoding import iri_to_uri, punycode
 
-from pulljobs import ids, signing
+from pulljobs import ids, signing, tracing
 from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Consumer
@@ -94,6 +94,10 @@ def headers_of(job: ClaimedJob, endpoint: Endpoint, limits: Settings) -> Headers
         "X-Broker-Consumer-ID": endpoint.consumer,
         **_metadata(job, limits),
     }
+    if context := tracing.carried():
+        # In place of the publisher's: whoever is called is part of this delivery.
+        sent = {name: value for name, value in sent.items() if name.lower() not in context}
+        sent |= context
     if endpoint.authorization is not None:
         sent["Authorization"] = endpoint.authorization
     if endpoint.token is not None:

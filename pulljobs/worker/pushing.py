@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
+from pulljobs import tracing
 from pulljobs.conf import Settings
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Handler
@@ -113,7 +114,8 @@ class PushLane:
             self.host, deliver = Tally(), _refusal(str(error))
         else:
             self.host = self._pushing.hosts[endpoint.origin]
-            deliver = _delivery(self._pushing, endpoint)
+            place = (consumer.channel.name, consumer.name)
+            deliver = tracing.delivery(_delivery(self._pushing, endpoint), place)
         self.handler = Handler(
             channel=consumer.channel.name, consumer=consumer.name, function=deliver
         )

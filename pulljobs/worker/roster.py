@@ -79,7 +79,9 @@ class Roster:
         self._limits, self._node_id = limits, node_id
         self._only = frozenset(limits.ONLY)
         self._threads, self._tasks, self._pushing = threads, tasks, pushing
-        self._handlers = {one.place: one for one in chosen(self._only, push=limits.PUSH)}
+        self._handlers = {
+            one.place: handlers.traced(one) for one in chosen(self._only, push=limits.PUSH)
+        }
         self._rows = [
             row.pk
             for row, handler in zip(handlers.sync_consumers(), handlers.registered(), strict=True)

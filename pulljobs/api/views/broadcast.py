@@ -7,7 +7,7 @@ from typing import Any, Final
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import drafts, ids, publishing, scheduling
+from pulljobs import drafts, ids, publishing, scheduling, tracing
 from pulljobs.api import bodies, exceptions, links, times
 from pulljobs.api.authentication import ProducerTokens, Publisher, publisher
 from pulljobs.api.views.protocol import ProtocolView
@@ -39,7 +39,8 @@ class Broadcast(ProtocolView):
         if not payload:
             raise exceptions.empty_payload()
         try:
-            location = _publish(request, caller, payload, at)
+            with tracing.within(request.headers):
+                location = _publish(request, caller, payload, at)
         except PublishError as error:
             raise exceptions.refused(_status_of(error), error) from error
         return Response(status=201, headers={"Location": location})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import ids
+from pulljobs import ids, tracing
 from pulljobs.api import bodies, problems, serializers
 from pulljobs.api.authentication import ProducerTokens, publisher
 from pulljobs.api.views.protocol import ProblemsTold, ProtocolView
@@ -42,7 +42,8 @@ class BroadcastBatch(ProblemsTold, ProtocolView):
         to = publisher(request)
         lines = list(_lines(bodies.decoded(request._request, settings().MAX_BATCH_BYTES)))
         drafts = [line.draft for line in lines if line.draft is not None]
-        receipts = iter(publish_many(to.channel.name, drafts, producer=to.producer))
+        with tracing.within(request.headers):
+            receipts = iter(publish_many(to.channel.name, drafts, producer=to.producer))
         told = [
             _refused(line) if line.draft is None else _receipt(line, line.draft, next(receipts))
             for line in lines

@@ -1,0 +1,30 @@
+"""Spans, where opentelemetry is installed; where it is not, nothing happens."""
+
+from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
+from typing import Any, Final
+
+IS_INSTALLED: Final = find_spec("opentelemetry") is not None
+
+
+def publishing(
+    channel: str, headers: Sequence[MutableMapping[str, str]]
+) -> AbstractContextManager[None]:
+    """Around the publish of messages with these headers, which may be given more."""
+    if not IS_INSTALLED:
+        return nullcontext()
+    from pulljobs import spans
+
+    return spans.publishing(channel, headers)
+
+
+def handler(
+    function: Callable[[Any], Any], channel: str, consumer: str, *, is_async: bool
+) -> Callable[[Any], Any]:
+    """With a span around each call."""
+    if not IS_INSTALLED:
+        return function
+    from pulljobs import spans
+
+    return spans.traced(function, channel, consumer, is_async=is_async)

@@ -1,0 +1,191 @@
+"""Spans for OpenTelemetry, after its conventions for messaging; whoever imports this needs its API.
+
+    publish orders   around the write of messages that were made here; its context goes with them
+    claim orders     of one claim, with a link to the publish of every message it brought
+    process orders   around a handler, as a child of the publish
+    push orders      around a delivery, likewise; its context goes with the POST
+
+The context travels as `traceparent` and `tracestate` (W3C) in the headers of a message. A message
+that bears one already keeps it. Errors are told by their kind: their texts may quote a payload.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Final
+
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from pulljobs import ids
+from pulljobs.errors import HandlerSignal
+
+W3C: Final = TraceContextTextMapPropagator()
+CARRIED: Final = frozenset(W3C.fields)
+CLIENT: Final = SpanKind.CLIENT
+MOST_LINKS: Final = 128
+"""What SDKs keep of a span, unless they are told otherwise."""
+
+
+@contextmanager
+def publishing(channel: str, headers: Sequence[MutableMapping[str, str]]) -> Iterator[None]:
+    """Around the write of messages, into whose headers the context goes where there is none."""
+    borne = [_context_in(one) for one in headers]
+    known = list(filter(None, borne))
+    attributes = _attributes("publish", "send", channel)
+    if len(headers) > 1:
+        attributes["messaging.batch.message_count"] = len(headers)
+    kind = SpanKind.CLIENT if headers and all(borne) else SpanKind.PRODUCER
+    with _span(f"publish {channel}", kind, attributes, _parent(known), _links(known)):
+        for one, context_borne in zip(headers, borne, strict=True):
+            if context_borne is None:
+                W3C.inject(one)
+        yield
+
+
+def claimed(
+    channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
+) -> None:
+    """A claim that is done, unless no message of it was traced; `began` in ns since the epoch."""
+    known = list(filter(None, map(_context_in, headers)))
+    if not known:
+        return
+    attributes = _attributes("claim", "receive", channel, consumer)
+    attributes["messaging.batch.message_count"] = len(headers)
+    _tracer().start_span(
+        f"claim {channel}",
+        _parent(known),
+        SpanKind.CLIENT,
+        attributes,
+        _links(known),
+        start_time=began,
+    ).end()
+
+
+def traced(
+    handler: Callable[[Any], Any],
+    channel: str,
+    consumer: str,
+    *,
+    is_async: bool,
+    operation: str = "process",
+    kind: SpanKind = SpanKind.CONSUMER,
+) -> Callable[[Any], Any]:
+    """The same, with a span around each call; it is given a job, or a message of the client."""
+    name, said = f"{operation} {channel}", _attributes(operation, "process", channel, consumer)
+
+    @contextmanager
+    def around(job: Any) -> Iterator[None]:
+        known = list(filter(None, [_context_in(job.headers)]))
+        attributes = {**said, "messaging.message.id": _public(job.message_id)}
+        attributes["pulljobs.job.id"] = _public(job.id)
+        with _span(name, kind, attributes, _parent(known), _links(known)):
+            yield
+
+    def run(job: Any) -> Any:
+        with around(job):
+            return handler(job)
+
+    async def arun(job: Any) -> Any:
+        with around(job):
+            return await handler(job)
+
+    return wraps(handler)(arun if is_async else run)
+
+
+@contextmanager
+def within(headers: Mapping[str, str]) -> Iterator[None]:
+    """Be part of the caller's trace, unless an instrumentation has seen to that."""
+    known = _context_in(headers)
+    if known is None or trace.get_current_span().get_span_context().is_valid:
+        yield
+        return
+    token = context.attach(_in(known))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def carried() -> dict[str, str]:
+    """The current context as headers."""
+    headers: dict[str, str] = {}
+    W3C.inject(headers)
+    return headers
+
+
+@contextmanager
+def _span(
+    name: str,
+    kind: SpanKind,
+    attributes: Mapping[str, str | int],
+    parent: Context | None,
+    links: Sequence[Link],
+) -> Iterator[Span]:
+    with _tracer().start_as_current_span(
+        name,
+        parent,
+        kind,
+        attributes,
+        links,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield span
+        except HandlerSignal as signal:
+            span.set_attribute("pulljobs.signal", type(signal).__name__.lower())
+            raise
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.set_status(StatusCode.ERROR)
+            raise
+
+
+def _public(id: int | str) -> str:
+    return ids.encode(id) if isinstance(id, int) else id
+
+
+def _tracer() -> trace.Tracer:
+    return trace.get_tracer("pulljobs")
+
+
+def _attributes(
+    operation: str, kind: str, channel: str, consumer: str | None = None
+) -> dict[str, str | int]:
+    attributes: dict[str, str | int] = {
+        "messaging.system": "pulljobs",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": channel,
+    }
+    if consumer is not None:
+        attributes["messaging.consumer.group.name"] = consumer
+    return attributes
+
+
+def _context_in(headers: Mapping[str, str]) -> SpanContext | None:
+    """Whatever case the names of headers are in."""
+    carried = {name.lower(): value for name, value in headers.items() if name.lower() in CARRIED}
+    found = trace.get_current_span(W3C.extract(carried, Context())).get_span_context()
+    return found if found.is_valid else None
+
+
+def _in(known: SpanContext) -> Context:
+    return trace.set_span_in_context(trace.NonRecordingSpan(known), Context())
+
+
+def _parent(known: Sequence[SpanContext]) -> Context | None:
+    """What goes on already (None); else what made the messages, if that was one trace."""
+    goes_on = trace.get_current_span().get_span_context().is_valid
+    if goes_on or len({one.trace_id for one in known}) != 1:
+        return None
+    return _in(known[0])
+
+
+def _links(known: Sequence[SpanContext]) -> list[Link]:
+    """To each, once."""
+    each = {(one.trace_id, one.span_id): one for one in known}
+    return [Link(one) for one in list(each.values())[:MOST_LINKS]]

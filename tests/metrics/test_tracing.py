@@ -1,0 +1,194 @@
+"""A trace follows a message: through publish, claim and handler, over HTTP, and into a POST."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.trace import SpanKind, StatusCode
+
+from pulljobs import handlers, spans
+from pulljobs.client import Producer, PullConsumer
+from pulljobs.client.handling import Handling
+from pulljobs.errors import Retry
+from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.models import Consumer, Message
+from pulljobs.publishing import publish, publish_many
+from pulljobs.testing import drain
+from pulljobs.worker.eventloop import EventLoop
+from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.pushing import Pushing
+from tests.api.broadcasting import Announcer
+from tests.api.caller import subscription
+from tests.client.names import SHOP, SUBSCRIPTION
+from tests.client.worlds import Mocked
+from tests.handling import registry_of_its_own
+from tests.metrics.tracing import Trace, id_of, links_of, parent_of, traced
+from tests.webhooks.conftest import Opened, endpoint
+from tests.webhooks.endpoint import answering
+from tests.webhooks.sending import LIMITS, consumer_at, job_of
+
+__all__ = ["endpoint"]
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+CLOSED = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+CALLED = (0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
+
+
+@pytest.fixture
+def trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trace]:
+    with traced(monkeypatch) as kept:
+        yield kept
+
+
+@pytest.fixture
+def billing() -> Iterator[None]:
+    with registry_of_its_own():
+
+        @handler(channel="orders", consumer="billing")
+        def bill(job: ClaimedJob) -> None:
+            if job.payload == b"broken":
+                raise ValueError("a secret")
+            if job.payload == b"later":
+                raise Retry
+
+        yield
+
+
+@pytest.fixture
+def orders(transactional_db: None, billing: None) -> None:
+    handlers.sync_consumers()
+
+
+def test_one_trace_joins_publish_claim_and_handler(orders: None, trace: Trace) -> None:
+    """With the names, kinds and attributes of OpenTelemetry's conventions for messaging."""
+    receipt = publish("orders", b"1", headers={"Lang": "de"})
+    drain()
+    published, claimed, done = (trace.of(f"{verb} orders") for verb in VERBS)
+    assert [one.kind for one in (published, claimed, done)] == [
+        SpanKind.PRODUCER,
+        SpanKind.CLIENT,
+        SpanKind.CONSUMER,
+    ]
+    assert parent_of(published) is None
+    assert parent_of(claimed) == parent_of(done) == id_of(published)
+    assert links_of(claimed) == links_of(done) == [id_of(published)]
+    attributes = dict(done.attributes or {})
+    assert attributes.pop("messaging.message.id") == spans.ids.encode(receipt.message_id)
+    assert attributes.pop("pulljobs.job.id") == spans.ids.encode(receipt.job_ids[0])
+    assert attributes == {
+        "messaging.system": "pulljobs",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "orders",
+        "messaging.consumer.group.name": "billing",
+    }
+    assert Message.objects.get().headers.keys() == {"Lang", "traceparent"}
+
+
+VERBS = ("publish", "claim", "process")
+
+
+def test_a_claim_of_two_traces_is_in_neither_and_links_both(orders: None, trace: Trace) -> None:
+    publish("orders", b"1")
+    publish_many("orders", [b"2", b"3"])
+    drain()
+    first, second = (id_of(one) for one in trace.spans if one.name == "publish orders")
+    claimed = trace.of("claim orders")
+    assert parent_of(claimed) is None
+    assert set(links_of(claimed)) == {first, second}
+    assert (claimed.attributes or {})["messaging.batch.message_count"] == 3
+    done = [parent_of(one) for one in trace.spans if one.name == "process orders"]
+    assert sorted(done) == sorted([first, second, second])
+
+
+def test_errors_are_told_by_their_kind_alone(orders: None, trace: Trace) -> None:
+    """A retry that a handler asks for is none; the text of an error may quote a payload."""
+    publish("orders", b"broken")
+    publish("orders", b"later")
+    drain()
+    broken, later = [one for one in trace.spans if one.name == "process orders"]
+    assert broken.status.status_code is StatusCode.ERROR
+    assert (broken.attributes or {})["error.type"] == "ValueError"
+    assert later.status.status_code is StatusCode.UNSET
+    assert (later.attributes or {})["pulljobs.signal"] == "retry"
+    assert not [one for one in trace.spans if "secret" in one.to_json()]
+
+
+def test_a_publish_over_http_is_part_of_the_caller_s_trace(orders: None, trace: Trace) -> None:
+    """By its `traceparent` as a request, or by the one it gave the message, which stays."""
+    announcer = Announcer(*_channel())
+    announcer.headers["traceparent"] = CALLER
+    assert announcer.post().status_code == 201
+    assert parent_of(trace.of("publish orders")) == CALLED
+    assert announcer.post(Metadata_Headers="traceparent").status_code == 201
+    drain()
+    first, second = [one for one in trace.spans if one.name == "process orders"]
+    assert parent_of(first) == id_of(trace.spans[0])
+    assert parent_of(second) == CALLED
+
+
+def _channel() -> tuple[Consumer, str]:
+    made = subscription("orders", "another")
+    return made.consumer.channel, made.channel_token
+
+
+def test_a_client_s_trace_goes_on_in_its_handlers(trace: Trace) -> None:
+    """Without Django: what the producer sends bears its context, and a message's handler has it."""
+    world = Mocked()
+    connection = world.connection(is_async=False)
+    with Producer(world.base_url, "orders", "shop", **SHOP, connection=connection) as producer:
+        producer.publish(b"1", headers={"Lang": "de"})
+    with PullConsumer(world.base_url, SUBSCRIPTION, connection=connection) as consumer:
+        [message] = consumer.fetch(1, timeout=5)
+    assert message.headers.keys() == {"Lang", "traceparent"}
+    Handling(print, 6, None, None).traced("orders", "census").run(message)
+    done = trace.of("process orders")
+    assert parent_of(done) == id_of(trace.of("publish orders"))
+    assert (done.attributes or {})["pulljobs.job.id"] == message.id
+
+
+def test_a_push_bears_its_own_context_to_the_receiver(
+    transactional_db: None, endpoint: Opened, trace: Trace
+) -> None:
+    there, loop, ended = endpoint(answering(CLOSED)), EventLoop(), threading.Event()
+    pushing = Pushing(LIMITS, loop, Outbox(), lambda lane: None)
+    loop.start()
+    job = job_of(headers={"Traceparent": CALLER})
+    job.extend(time.monotonic())
+    job.handler = pushing.lane(consumer_at(there.url, pk=1)).handler
+    pushing.run(job, ended.set)
+    assert ended.wait(20)
+    loop.stop()
+    [got] = there.received
+    pushed = trace.of("push orders")
+    assert parent_of(pushed) == CALLED
+    assert got.header("traceparent").split("-")[2] == f"{id_of(pushed)[1]:016x}"
+
+
+def test_switched_off_nothing_is_added(orders: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with traced(monkeypatch) as kept:
+        spans_before = kept.spans
+    publish("orders", b"1")
+    drain()
+    assert kept.spans == spans_before
+    assert Message.objects.get().headers == {}
+
+
+def test_without_opentelemetry_nothing_is_missing() -> None:
+    """The client publishes and handles, the server's side traces nothing."""
+    program = """
+import sys
+sys.modules["opentelemetry"] = None
+from pulljobs import tracing
+from pulljobs.client import tracing as client
+from pulljobs.client.handling import Handling
+assert not tracing.is_installed()
+with tracing.publishing("orders", [{}]), client.publishing("orders", [carried := {}]):
+    pass
+assert carried == tracing.carried() == {}
+assert Handling(print, 6, None, None).traced("orders", "census").handler is print
+assert "pulljobs.spans" not in sys.modules and "django" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
