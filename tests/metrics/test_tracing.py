@@ -4,17 +4,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from pulljobs import handlers, spans
+from pulljobs import handlers, ids
 from pulljobs.client import Producer, PullConsumer
 from pulljobs.client.handling import Handling
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, handler
-from pulljobs.models import Consumer, Message
+from pulljobs.models import Channel, Message
 from pulljobs.publishing import publish, publish_many
 from pulljobs.testing import drain
 from pulljobs.worker.eventloop import EventLoop
@@ -75,8 +76,8 @@ def test_one_trace_joins_publish_claim_and_handler(orders: None, trace: Trace) -
     assert parent_of(claimed) == parent_of(done) == id_of(published)
     assert links_of(claimed) == links_of(done) == [id_of(published)]
     attributes = dict(done.attributes or {})
-    assert attributes.pop("messaging.message.id") == spans.ids.encode(receipt.message_id)
-    assert attributes.pop("pulljobs.job.id") == spans.ids.encode(receipt.job_ids[0])
+    assert attributes.pop("messaging.message.id") == ids.encode(receipt.message_id)
+    assert attributes.pop("pulljobs.job.id") == ids.encode(receipt.job_ids[0])
     assert attributes == {
         "messaging.system": "pulljobs",
         "messaging.operation.name": "process",
@@ -99,8 +100,8 @@ def test_a_claim_of_two_traces_is_in_neither_and_links_both(orders: None, trace:
     assert parent_of(claimed) is None
     assert set(links_of(claimed)) == {first, second}
     assert (claimed.attributes or {})["messaging.batch.message_count"] == 3
-    done = [parent_of(one) for one in trace.spans if one.name == "process orders"]
-    assert sorted(done) == sorted([first, second, second])
+    done = Counter(parent_of(one) for one in trace.spans if one.name == "process orders")
+    assert done == {first: 1, second: 2}
 
 
 def test_errors_are_told_by_their_kind_alone(orders: None, trace: Trace) -> None:
@@ -129,7 +130,7 @@ def test_a_publish_over_http_is_part_of_the_caller_s_trace(orders: None, trace: 
     assert parent_of(second) == CALLED
 
 
-def _channel() -> tuple[Consumer, str]:
+def _channel() -> tuple[Channel, str]:
     made = subscription("orders", "another")
     return made.consumer.channel, made.channel_token
 
@@ -164,7 +165,7 @@ def test_a_push_bears_its_own_context_to_the_receiver(
     [got] = there.received
     pushed = trace.of("push orders")
     assert parent_of(pushed) == CALLED
-    assert got.header("traceparent").split("-")[2] == f"{id_of(pushed)[1]:016x}"
+    assert str(got.header("traceparent")).split("-")[2] == f"{id_of(pushed)[1]:016x}"
 
 
 def test_switched_off_nothing_is_added(orders: None, monkeypatch: pytest.MonkeyPatch) -> None:
