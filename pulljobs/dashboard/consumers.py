@@ -168,12 +168,15 @@ class Row:
 
 
 def standings(
-    now: datetime, workers: Sequence[Worker] | None, among: Sequence[Consumer] | None = None
+    now: datetime,
+    workers: Sequence[Worker] | None,
+    among: Sequence[Consumer] | None = None,
+    most: int = SHOWN,
 ) -> tuple[list[Standing], int]:
     """Of the first ones by name, or of those given, and how many there are."""
     using = settings().DATABASE
     known = counts.consumers(using) if among is None else among
-    shown = known[:SHOWN]
+    shown = known[:most]
     waiting = _waiting(using)
     found = {one.consumer_id: one for one in backlog.backlogs(using, [one.pk for one in shown])}
     made = [

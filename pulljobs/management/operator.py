@@ -15,12 +15,15 @@ def name() -> str:
         return f"user {os.getuid()} (command line)"
 
 
+def must_be_there(*, yes: bool) -> None:
+    """ConfigurationError where there is nobody to ask, and no `--yes`."""
+    if not (yes or sys.stdin.isatty()):
+        raise ConfigurationError("Nobody is there to ask: say --yes, or look first with --dry-run.")
+
+
 def agrees(question: str, *, yes: bool) -> bool:
-    """ConfigurationError where there is nobody to ask and no `--yes`."""
     if yes:
         return True
-    if not sys.stdin.isatty():
-        raise ConfigurationError("Nobody is there to ask: say --yes, or look first with --dry-run.")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -2,7 +2,7 @@
 
 import math
 import re
-from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from inspect import cleandoc
@@ -49,6 +49,9 @@ def add_action(actions: Any, name: str, module: ModuleType) -> CommandParser:
     )
     if hasattr(module, "add_arguments"):
         module.add_arguments(action)
+    action.add_argument("--json", action="store_true", default=SUPPRESS, help="one line of JSON")
+    for flag in ("--no-color", "--force-color"):  # as all of Django's commands have them
+        action.add_argument(flag, action="store_true", default=SUPPRESS, help=SUPPRESS)
     return action
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentParser
+from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -51,10 +51,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one line of JSON")
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         for name, module in _modules():
-            action = add_action(actions, name, module)
-            action.add_argument(
-                "--json", action="store_true", default=SUPPRESS, help="one line of JSON"
-            )
+            add_action(actions, name, module)
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:

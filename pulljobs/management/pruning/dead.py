@@ -42,6 +42,8 @@ def handle(**options: Any) -> Answer:
     selection, upon = _meant(options)
     found = auditing.preview(Event.DELETE, selection)
     question = f"Delete {_count(found)} dead jobs {upon}?"
+    if not options["dry_run"]:
+        operator.must_be_there(yes=options["yes"])
     if options["dry_run"] or not (found.jobs and operator.agrees(question, yes=options["yes"])):
         return _preview(found, upon)
     entry = auditing.begin(Event.DELETE, selection, by=operator.name(), upon=upon, expected=found)

@@ -36,6 +36,8 @@ def handle(**options: Any) -> Answer:
     sizes = health.sizes(settings().DATABASE, [one.partition for one in found])
     going = [size for one, size in zip(found, sizes, strict=True) if not one.stays]
     question = f"Drop {len(going)} partitions, {figures.size(_bytes(going))}?"
+    if not options["dry_run"]:
+        operator.must_be_there(yes=options["yes"])
     if options["dry_run"] or not (going and operator.agrees(question, yes=options["yes"])):
         return _answer(found, sizes, [])
     with shown("prune history", "partitions", len(found)) as progress:

@@ -23,7 +23,7 @@ def handle(**options: Any) -> Answer:
     found = examine(options["snapshot_age"])
     blocks = any(one.is_error for one in found)
     rows = [_row(one) for one in sorted(found, key=lambda one: not one.is_error)]
-    table = Table(names("blocks", "finding", "what it is"), rows)
+    table = Table(names("", "finding", "what it is"), rows)
     return Answer(
         {"findings": [one._asdict() for one in found]},
         [table] if rows else [Words("Nothing blocks.", Tone.GOOD)],
@@ -33,4 +33,4 @@ def handle(**options: Any) -> Answer:
 
 def _row(one: Finding) -> list[Words | str]:
     tone = Tone.BAD if one.is_error else Tone.WARN
-    return [Words("yes" if one.is_error else "no", tone), one.code, one.text]
+    return [Words("BLOCKED" if one.is_error else "note", tone), one.code, one.text]

@@ -3,7 +3,7 @@
 Verbs are the modules of `pulljobs.management.lake`.
 """
 
-from argparse import SUPPRESS, ArgumentParser
+from argparse import ArgumentParser
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -26,7 +26,6 @@ def handle(**options: Any) -> Answer:
 
 
 def _add_common(verb: ArgumentParser) -> None:
-    verb.add_argument("--json", action="store_true", default=SUPPRESS, help="one line of JSON")
     verb.add_argument(
         "--master",
         help="where Spark runs, such as local[4] or spark://host:7077 (PULLJOBS['SPARK'])",

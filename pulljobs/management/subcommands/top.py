@@ -69,7 +69,7 @@ def _frames(
         if number == count:
             return
         due = max(due + interval, time.monotonic())
-        time.sleep(due - time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
 
 
 def _blocks(now: Frame, sort: str, *, is_first: bool) -> Iterator[Block]:

@@ -22,6 +22,8 @@ from pulljobs.storage.recent import Slice
 STEP: Final = timedelta(seconds=5)
 STEPS: Final = 12
 """Of the trend; a minute, of which the archive gives a bounded number of rows."""
+MOST: Final = 200
+"""Consumers that are read, the first by name; others can be asked for."""
 LATELY: Final = 2
 """Steps that a rate is of."""
 
@@ -68,7 +70,7 @@ def _read(reading: Reading, at: datetime, among: Sequence[Consumer] | None) -> F
     known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.living(at), None)
     none: tuple[list[Standing], int] = ([], 0)
     standings, count = reading.part(
-        Part.CONSUMERS, lambda: consumers.standings(at, known, among), none
+        Part.CONSUMERS, lambda: consumers.standings(at, known, among, MOST), none
     )
     return Frame(
         at=at,

@@ -1,0 +1,33 @@
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from pulljobs.models import Consumer
+from pulljobs.storage import nodes
+from tests.diagnosis.commands import answer
+from tests.factories import USING, ConsumerFactory
+
+BROKER = """
+[initial-channels]
+news=News
+[initial-channel-tokens]
+news=secret
+"""
+
+
+@pytest.fixture
+def consumer(transactional_db: None) -> Consumer:
+    """In a database as workers keep it, with one node."""
+    answer("maintain")
+    nodes.register(USING, uuid4(), "host:1")
+    made: Consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
+    return made
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """By the names that arguments have for them."""
+    (tmp_path / "broker.cfg").write_text(BROKER)
+    (tmp_path / "lines").write_text('{"order": 1}\n\n{"order": 2}\n')
+    return {"broker": str(tmp_path / "broker.cfg"), "lines": str(tmp_path / "lines")}

@@ -1,0 +1,104 @@
+"""Every subcommand, with arguments that it can be run with."""
+
+from collections.abc import Callable
+from pkgutil import iter_modules
+from typing import Any, Final
+
+from pulljobs import ids
+from pulljobs.management import subcommands
+from pulljobs.models import Consumer
+from tests.factories import JobFactory
+
+Arguments = Callable[[Consumer], list[str]]
+EVERY: Final = [found.name for found in iter_modules(subcommands.__path__)]
+
+
+def place(consumer: Consumer) -> str:
+    return f"{consumer.channel.name}/{consumer.name}"
+
+
+def job(consumer: Consumer, **fields: Any) -> str:
+    return ids.encode(JobFactory.create(consumer=consumer, **fields).id)
+
+
+RUNS: Final[dict[str, list[Arguments]]] = {
+    "dispatch": [lambda consumer: []],
+    "doctor": [lambda consumer: []],
+    "explain": [lambda consumer: [job(consumer)], lambda c: [job(c, state="DELIVERED")]],
+    "inspect": [
+        lambda consumer: ["channel"],
+        lambda consumer: ["channel", consumer.channel.name],
+        lambda consumer: ["consumer"],
+        lambda consumer: ["consumer", place(consumer)],
+        lambda consumer: ["job", job(consumer, state="DEAD")],
+        lambda consumer: ["job", job(consumer, state="INFLIGHT")],
+        lambda consumer: ["job", job(consumer, state="DELIVERED")],
+        lambda consumer: ["node"],
+        lambda consumer: ["node", "host:1"],
+    ],
+    "loadbroker": [lambda consumer: ["{broker}"]],
+    "maintain": [lambda consumer: []],
+    "operate": [lambda consumer: []],
+    "partitions": [lambda consumer: []],
+    "prune": [
+        lambda consumer: ["dead", "--dry-run"],
+        lambda consumer: ["dead", "--yes", "--only", place(consumer)],
+        lambda consumer: ["history", "--older-than=30d", "--yes"],
+    ],
+    "publish": [
+        lambda consumer: [consumer.channel.name, "{}"],
+        lambda consumer: [consumer.channel.name, "--file={lines}", "--lines"],
+    ],
+    "reap": [lambda consumer: []],
+    "rotatetokens": [lambda consumer: []],
+    "syncconsumers": [lambda consumer: []],
+    "top": [lambda consumer: ["--once"], lambda consumer: ["--once", place(consumer)]],
+    "verify": [lambda consumer: ["--patience=0"]],
+    "lake": [lambda consumer: ["export"]],
+}
+"""The verbs of `lake` have tests of their own, in Spark sessions; this one needs none."""
+
+CASES: Final = [(name, number) for name, runs in RUNS.items() for number in range(len(runs))]
+
+MISTAKES: Final = {
+    "nothing": ([], "required: ACTION"),
+    "no such command": (["nix"], "invalid choice: 'nix'"),
+    "no such flag": (["doctor", "--nix"], "unrecognized arguments: --nix"),
+    "no time": (["doctor", "--snapshot-age=soon"], "'soon' is no time"),
+    "no job": (["explain"], "required: JOB"),
+    "no id": (["explain", "nix"], "'nix' is not an id"),
+    "unknown job": (["explain", "12"], "There is no job 12"),
+    "no kind": (["inspect", "queue"], "invalid choice: 'queue'"),
+    "unknown channel": (["inspect", "channel", "order"], "did you mean 'orders'?"),
+    "unknown consumer": (["inspect", "consumer", "orders/invoice"], "'orders/invoicing'?"),
+    "unknown node": (["inspect", "node", "host:2"], "did you mean 'host:1'?"),
+    "which job": (["inspect", "job"], "Which job?"),
+    "NUL": (["inspect", "channel", "a\x00b"], "There is no channel"),
+    "no file": (["loadbroker", "/nix"], "can't be read"),
+    "lake without a verb": (["lake"], "required: VERB"),
+    "no property": (["lake", "export", "--conf=x"], "is not NAME=VALUE"),
+    "prune what": (["prune"], "required: KIND"),
+    "prune by hours": (["prune", "history", "--older-than=3h"], "must be 1d or more"),
+    "prune without an age": (["prune", "history"], "How old?"),
+    "prune with nobody to ask": (["prune", "dead"], "say --yes"),
+    "prune of nobody": (["prune", "dead", "--only", "nix"], "There is no channel 'nix'"),
+    "no reason": (["prune", "dead", "--reason=bored"], "invalid choice: 'bored'"),
+    "publish nowhere": (["publish", "nix", "x"], "There is no channel 'nix'"),
+    "publish nothing": (["publish", "orders"], "Nothing was piped in"),
+    "publish twice": (["publish", "orders", "x", "--file=/nix"], "one too many"),
+    "publish no file": (["publish", "orders", "--file=/nix"], "can't be read"),
+    "publish with no header": (["publish", "orders", "x", "--header=a"], "is not NAME=VALUE"),
+    "publish too urgently": (["publish", "orders", "x", "--priority=99999"], "priority must be"),
+    "publish at no time": (["publish", "orders", "x", "--at=noon"], "is no time with a zone"),
+    "publish late and later": (
+        ["publish", "orders", "x", "--delay=5m", "--at=2099-01-01T00:00Z"],
+        "one too many",
+    ),
+    "publish by nobody": (["publish", "orders", "x", "--producer=nix"], "no producer 'nix'"),
+    "publish too much": (["publish", "orders", "x" * (1024 * 1024 + 1)], "the limit is"),
+    "publish lines of text": (["publish", "orders", "x", "--lines"], "--lines is for"),
+    "top of nobody": (["top", "nix", "--once"], "There is no channel 'nix'"),
+    "top too often": (["top", "--interval=0"], "from 0.1 to 3600"),
+    "top by nothing": (["top", "--sort=size"], "invalid choice: 'size'"),
+    "no rows": (["verify", "--rows=-1"], "no whole number from 0 on"),
+}

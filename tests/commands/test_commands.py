@@ -1,0 +1,93 @@
+"""Every subcommand: one line of JSON, plain text without escape sequences, mistakes in one line."""
+
+import json
+import sys
+from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command, execute_from_command_line
+
+from pulljobs.models import Consumer
+from tests.commands.names import CASES, EVERY, MISTAKES, RUNS
+from tests.commands.terminal import ESCAPE
+from tests.sessions import contents
+from tests.spark.lakes import lake_at
+
+
+def arguments(name: str, number: int, consumer: Consumer, files: dict[str, str]) -> list[str]:
+    filled = [name, *RUNS[name][number](consumer)]
+    for word, path in files.items():
+        filled = [one.replace(f"{{{word}}}", path) for one in filled]
+    return filled
+
+
+def said(*arguments: str) -> str:
+    output = StringIO()
+    call_command("pulljobs", *arguments, stdout=output)
+    return output.getvalue()
+
+
+def test_every_subcommand_is_here() -> None:
+    assert sorted(RUNS) == sorted(EVERY)
+
+
+@pytest.mark.parametrize(("name", "number"), CASES, ids=[f"{a}-{b}" for a, b in CASES])
+def test_answers_in_json_in_plain_text_and_in_colours(
+    name: str, number: int, consumer: Consumer, files: dict[str, str], tmp_path: Path
+) -> None:
+    """Wherever --json stands it is one line, which parses; a pipe gets no escape sequence."""
+    with lake_at(tmp_path / "lake"):
+        told = said(*arguments(name, number, consumer, files), "--json")
+        assert told.count("\n") == 1
+        assert isinstance(json.loads(told), dict)
+        assert json.loads(said("--json", *arguments(name, number, consumer, files)))
+        plain = said(*arguments(name, number, consumer, files))
+        assert plain.strip()
+        assert ESCAPE not in plain
+        assert not any(line != line.rstrip() for line in plain.splitlines())
+        coloured = said(*arguments(name, number, consumer, files), "--force-color")
+        assert coloured.strip()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_is_told_in_one_line_and_changes_nothing(
+    mistake: str,
+    consumer: Consumer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO()))
+    given, expected = MISTAKES[mistake]
+    before = contents()
+    with pytest.raises(SystemExit) as ended:
+        execute_from_command_line(["manage.py", "pulljobs", *given])
+    assert ended.value.code == 2
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert expected in error
+    assert error.count("\n") == 1
+    assert contents() == before
+    with pytest.raises(CommandError) as raised:
+        call_command("pulljobs", *given)
+    assert raised.value.returncode == 2
+
+
+def test_help_says_what_each_is_for_and_what_the_exit_codes_mean(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        call_command("pulljobs", "--help")
+    assert ended.value.code == 0
+    told = capsys.readouterr().out
+    assert all(f"    {name} " in told for name in EVERY)
+    assert "Exit codes: 0" in told
+
+
+def test_what_steers_a_terminal_is_spelled_out(consumer: Consumer) -> None:
+    """An error's text may come from anybody."""
+    call_command("pulljobs", "publish", "orders", "x", "--key", "a\x1b[2Jb", stdout=StringIO())
+    told = json.loads(said("publish", "orders", "x", "--key", "a\x1b[2Jb", "--json"))
+    shown = said("inspect", "job", told["jobs"][0])
+    assert ESCAPE not in shown
+    assert "a\\x1b[2Jb" in shown

@@ -1,0 +1,185 @@
+"""`pulljobs top`: a screen on a terminal, plain frames elsewhere, and a terminal left as it was."""
+
+import json
+import os
+import signal
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db.models.functions import Now
+
+from pulljobs.models import Node
+from pulljobs.storage import nodes
+from tests.commands.terminal import CURSOR_SHOWN, ESCAPE, PATIENCE, SCREEN_LEFT, Terminal, piped
+from tests.diagnosis.commands import answer, text
+from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, claimed, published
+from tests.sessions import query, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OFTEN = "--interval=0.3"
+
+
+@pytest.fixture(autouse=True)
+def _partitions() -> None:
+    """As every worker makes them."""
+    answer("maintain")
+
+
+def is_restored(terminal: Terminal) -> bool:
+    said = terminal.raw
+    return (
+        terminal.is_as_before
+        and said.rfind(SCREEN_LEFT) > said.rfind("\x1b[?1049h")
+        and said.rfind(CURSOR_SHOWN) > said.rfind("\x1b[?25l")
+    )
+
+
+@pytest.mark.processes
+def test_screen_is_drawn_anew_obeys_keys_and_leaves_the_terminal_as_it_was() -> None:
+    consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
+    published(consumer, 7)
+    with Terminal(["top", OFTEN], 140, 30) as terminal:
+        terminal.shows("7 ready, 0 in flight")
+        assert "last minute" in terminal.text
+        assert not terminal.is_as_before  # no echo, no waiting for Return
+        published(consumer, 5)
+        terminal.shows("12 ready, 0 in flight")
+        query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        published(consumer, 1)
+        terminal.shows("13 ready, 0 in flight")
+        terminal.press("s")
+        terminal.shows("by queue")
+        terminal.press("?")
+        terminal.shows("quit, as Ctrl-C does")
+        terminal.press("?")
+        terminal.press(" ")
+        terminal.shows("held")
+        terminal.press(" q")
+        assert terminal.ended() == 0
+        assert is_restored(terminal)
+
+
+@pytest.mark.processes
+def test_narrow_screen_shows_what_needs_it_most_and_ctrl_c_quits() -> None:
+    channel = ChannelFactory.create(name="orders")
+    for number in range(40):
+        ConsumerFactory.create(channel=channel, name=f"consumer-{number:02}")
+    busiest = ConsumerFactory.create(channel__name="zoo", name="keeper")
+    published(busiest, 3)
+    with Terminal(["top", OFTEN], 80, 24) as terminal:
+        terminal.shows("3 ready, 0 in flight")
+        terminal.shows("and ")
+        lines = terminal.lines
+        assert max(map(len, lines)) <= 80
+        assert next(line for line in lines if "keeper" in line or "orders" in line).startswith(
+            "zoo"
+        )
+        assert any("nobody serves it" in line for line in lines)
+        assert any(line.startswith("and ") and line.endswith(" more") for line in lines)
+        assert lines[0].startswith("pulljobs top")
+        assert any("Jobs of zoo/keeper wait" in line for line in lines)
+        terminal.resize(140, 40)
+        terminal.shows("last minute")
+        terminal.press("\x03")
+        assert terminal.ended() == 0
+        assert "Traceback" not in terminal.raw
+        assert is_restored(terminal)
+
+
+@pytest.mark.processes
+def test_ctrl_z_gives_the_terminal_back_meanwhile_and_so_does_a_kill() -> None:
+    ConsumerFactory.create(channel__name="orders", name="invoicing")
+    with Terminal(["top", OFTEN], 100, 24) as terminal:
+        terminal.shows("orders/invoicing")
+        terminal.press("\x1a")
+        pid, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        wait_until(lambda: is_restored(terminal), PATIENCE)
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: not is_restored(terminal), PATIENCE)
+        terminal.press("?")
+        terminal.shows("quit, as Ctrl-C does")
+        os.kill(pid, signal.SIGTERM)
+        assert terminal.ended() == 0
+        assert is_restored(terminal)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"NO_COLOR": "1"}], ids=["dumb", "no color"])
+def test_terminal_that_can_do_no_more_gets_plain_frames(environ: dict[str, str]) -> None:
+    ConsumerFactory.create(channel__name="orders", name="invoicing")
+    with Terminal(["top", OFTEN], 80, 24, **environ) as terminal:
+        wait_until(lambda: terminal.raw.count("pulljobs top, ") >= 2, PATIENCE)
+        terminal.press("\x03")
+        assert terminal.ended() == 0
+        assert terminal.raw.count("orders/invoicing") >= 2
+        assert ESCAPE not in terminal.raw
+        assert terminal.is_as_before
+
+
+@pytest.mark.processes
+def test_pipe_gets_a_line_of_json_for_each_frame_and_no_escape_sequence() -> None:
+    ConsumerFactory.create(channel__name="orders", name="invoicing")
+    done = piped("top", "--json", "--frames=2", "--interval=0.1")
+    assert (done.returncode, done.stderr) == (0, "")
+    frames = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [frame["consumers"][0]["consumer"] for frame in frames] == ["orders/invoicing"] * 2
+    assert frames[0]["at"] < frames[1]["at"]
+
+
+def test_frame_says_how_consumers_stand() -> None:
+    consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
+    published(consumer, 2)
+    published(consumer, delay=timedelta(hours=1))
+    JobFactory.create(consumer=consumer, state="DEAD")
+    for _ in range(3):
+        JobFactory.create(consumer=consumer, state="DELIVERED")
+    claimed(consumer, 1)
+    frame, code = answer("top", "--once")
+    [row] = frame["consumers"]
+    counts = {name: row[name] for name in ("ready", "delayed", "in_flight", "dead")}
+    assert (code, counts["delayed"], counts["in_flight"], counts["dead"]) == (0, 1, 1, 1)
+    assert (row["ready"], row["parked"]) == (1, 0)
+    assert row["settled_per_second"] > 0
+    assert frame["settled_per_second"] == row["settled_per_second"]
+    assert row["oldest_ready_seconds"] >= 0
+
+
+def test_frame_says_what_nodes_do_and_what_is_wrong() -> None:
+    consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
+    [job] = published(consumer)
+    place = "orders/invoicing"
+    node_id = uuid4()
+    nodes.register(USING, node_id, "host:1")
+    report = {
+        "serves": [place],
+        "loops": {"fetcher": {"alive": True}},
+        "circuits": {place: {"state": "open", "level": 3, "seconds": 8}},
+        "running": [{"job": str(job), "consumer": place, "slot": 0, "seconds": 2.0, "ended": None}],
+        "held": 5,
+        "done": 1234,
+    }
+    Node.objects.filter(pk=node_id).update(report=report, heartbeat_at=Now())
+    shown = text("top", "--once")
+    assert "host:1" in shown
+    assert "orders/invoicing × 1, 2" in shown
+    assert "held back by 1 of 1" in shown
+    assert "1,234" in shown
+    assert f"{place} is held back" in shown
+    Node.objects.filter(pk=node_id).update(heartbeat_at=Now() - timedelta(hours=1))
+    shown = text("top", "--once")
+    assert "nobody serves it" in shown
+    assert "host:1 has not been heard of" in shown
+
+
+def test_frame_is_of_those_that_were_asked_for() -> None:
+    ConsumerFactory.create(channel__name="orders", name="invoicing")
+    ConsumerFactory.create(channel__name="news", name="mailing")
+    frame, _code = answer("top", "orders", "--once")
+    assert [one["consumer"] for one in frame["consumers"]] == ["orders/invoicing"]
+    frame, _code = answer("top", "--once", "news/mailing", "orders")
+    assert {one["consumer"] for one in frame["consumers"]} == {"orders/invoicing", "news/mailing"}
