@@ -29,6 +29,7 @@ DEFAULTS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+    "spark.python.daemon.module": "pulljobs.spark.daemon",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -138,7 +139,8 @@ def _parameters() -> dict[str, Any]:
 
 
 def _only_local(name: str, value: str) -> bool:
-    return name.startswith("spark.driver.") and DEFAULTS.get(name) == value
+    of_here = name.startswith(("spark.driver.", "spark.python.daemon."))
+    return of_here and DEFAULTS.get(name) == value
 
 
 def _version(name: str) -> str | None:

@@ -5,8 +5,6 @@ to `GROUPS` processes, which run nothing else before they are done.
 """
 
 import os
-import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -23,12 +21,6 @@ CONF: Final = (
     ("spark.default.parallelism", "2"),
     ("spark.driver.memory", "1g"),
 )
-# Spark puts a zip of pyspark on the path of its Python workers: without compiled modules, so each
-# takes a second to start. Here they have the same pyspark installed.
-PYTHON: Final = """#!/bin/bash
-export PYTHONPATH={path}
-exec {python} "$@"
-"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,14 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def python_of_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    script = tmp_path_factory.mktemp("python") / "python"
+def python_of_workers() -> Iterator[None]:
+    """They load what these tests pickle, wherever pytest was started."""
     path = os.pathsep.join(filter(None, [str(HERE.parent.parent), os.environ.get("PYTHONPATH")]))
-    text = PYTHON.format(path=shlex.quote(path), python=shlex.quote(sys.executable))
-    script.write_text(text, "utf-8")
-    script.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", str(script))
+        patch.setenv("PYTHONPATH", path)
         yield
 
 

@@ -19,6 +19,7 @@ CONF = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "pulljobs.spark.daemon",
 }
 
 

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
 from pulljobs.errors import ConfigurationError, LakeError
-from pulljobs.spark import failures, java, session
+from pulljobs.spark import daemon, failures, java, session
 from pulljobs.spark.progress import text_of
 from pyspark_pulljobs import connecting
 
@@ -88,7 +89,8 @@ def test_flags_come_before_settings_and_settings_before_ours() -> None:
     assert given["spark.master"] == "local[1]"
     assert given["spark.sql.ansi.enabled"] == "true"
     assert session.properties(None)["spark.master"] == "local[3]"
-    assert "spark.driver.host" not in session.properties("spark://far:7077")
+    far = session.properties("spark://far:7077")
+    assert not {"spark.driver.host", "spark.python.daemon.module"} & far.keys()
 
 
 def test_the_password_goes_where_spark_redacts_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +114,17 @@ def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:
     with pytest.raises(LakeError, match="UNRESOLVED_COLUMN") as raised, failures.told():
         spark.range(1).select("missing").collect()
     assert "\n" not in str(raised.value)
+
+
+def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> None:
+    """And from compiled modules, not from the archive that Spark puts on their path."""
+
+    def look(_rows: object) -> list[tuple[str, list[str]]]:
+        return [(str(pyspark.__file__), [name for name in daemon.OF_TASKS if name in sys.modules])]
+
+    [(path, loaded)] = spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect()
+    assert ".zip" not in path
+    assert loaded == list(daemon.OF_TASKS)
 
 
 def test_progress_knows_a_rate_and_an_end() -> None:
