@@ -11,6 +11,8 @@ from pulljobs.spark.rollups.sketches import KLL, quantiles
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
+MOST_SENT: Final = 1_000_000
+"""First deaths that every task gets, in some 40 MB; with more, Spark sorts all rows by job."""
 FIRST_DEATHS: Final = """
 SELECT job_id, min(id) AS id
 FROM {deaths}
@@ -95,7 +97,11 @@ def count(spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame", rows
 
 
 def _settled(spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame") -> "Iterator[Row]":
+    from pyspark.sql.functions import broadcast
+
     first_deaths = spark.sql(FIRST_DEATHS, deaths=deaths)
+    if deaths.where("state = 'DEAD'").count() <= MOST_SENT:
+        first_deaths = broadcast(first_deaths)
     settlements = spark.sql(SETTLEMENTS, archive=archive, first_deaths=first_deaths)
     by_node = spark.sql(BY_NODE, settlements=settlements)
     return spark.sql(BY_CONSUMER, by_node=by_node).toLocalIterator()
