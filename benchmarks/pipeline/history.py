@@ -19,7 +19,7 @@ SELECT
     (SELECT min(id) FROM pulljobs_channel),
     at,
     0,
-    'key ' || (number * 7919 % 1000),
+    'key ' || (number::bigint * 7919 % 1000),
     'application/json',
     '{{}}',
     convert_to(json_build_object('number', number, 'filler', repeat('x', 100))::text, 'UTF8')

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import nullcontext
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pulljobs.spark import tables
@@ -44,21 +45,22 @@ PERCENTILES: Final = COUNTED.format(
 
 
 class Rolled(NamedTuple):
-    """Seconds, the best of the rounds."""
+    """Medians of the rounds, in seconds."""
 
     ours: float
     bare: float
     """The same figures by Spark's own functions: counts and percentiles."""
     counts: float
     """Without percentiles."""
+    of_bare: float
+    """Of each round, how many times the bare one's time ours was."""
 
 
 def measure(spark: "SparkSession", rounds: int) -> Rolled:
     """In turns, so that all meet the same machine."""
-    found = [
-        Rolled(_ours(spark), _bare(spark, PERCENTILES), _bare(spark, NONE)) for _ in range(rounds)
-    ]
-    return Rolled(*map(min, zip(*found, strict=True)))
+    found = [(_ours(spark), _bare(spark, PERCENTILES), _bare(spark, NONE)) for _ in range(rounds)]
+    ours, bare, counts = map(median, zip(*found, strict=True))
+    return Rolled(ours, bare, counts, median(ours / bare for ours, bare, _counts in found))
 
 
 def _ours(spark: "SparkSession") -> float:

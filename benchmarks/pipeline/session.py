@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -12,11 +12,10 @@ from django.test.utils import override_settings
 from pyspark.sql import SparkSession
 
 from benchmarks.database import own_database
-from benchmarks.pipeline import alone, consuming, history, memory, publishing, rolling
+from benchmarks.pipeline import bringing, consuming, history, memory, publishing, rolling
 from benchmarks.pipeline.memory import Held
 from benchmarks.report import Table, tell
-from pulljobs.spark import exporting, session
-from pulljobs.spark.exporting import Choice
+from pulljobs.spark import session
 
 TARGETS: Final = {
     "export_of_adbc": (">=", 0.6),
@@ -77,24 +76,16 @@ def _history(
     table: Table,
     figures: dict[str, Any],
 ) -> None:
-    exported = history.settle(rows)
-    with alone.reading(options.tasks) as pool:
-        reads = [
-            alone.read_seconds(pool, session.dsn(), options.tasks) for _ in range(options.rounds)
-        ]
-    assert {count for count, _seconds in reads} == {exported}
-    best = min(seconds for _count, seconds in reads)
-    _tell(table, rows, f"ADBC alone, {options.tasks} processes", exported, best)
-    done = exporting.export(Choice(), lambda: nullcontext(spark), always_spark=True)
-    assert sum(done.rows.values()) == exported
-    _tell(table, rows, f"export, {options.tasks} tasks", exported, done.seconds)
-    figures["export_of_adbc"] = best / done.seconds
+    moved = bringing.measure(spark, history.settle(rows), options.tasks, options.rounds)
+    _tell(table, rows, f"ADBC alone, {options.tasks} processes", moved.rows, moved.alone)
+    _tell(table, rows, f"export, {options.tasks} tasks", moved.rows, moved.ours)
+    figures["export_of_adbc"] = moved.ratio
     if "rollup" in options.parts:
         rolled = rolling.measure(spark, options.rounds)
         _tell(table, rows, "bare read and group by, counts only", rows, rolled.counts)
         _tell(table, rows, "bare read and group by, the same figures", rows, rolled.bare)
         _tell(table, rows, "rollup", rows, rolled.ours)
-        figures["rollup_of_bare"] = rolled.ours / rolled.bare
+        figures["rollup_of_bare"] = rolled.of_bare
         figures["rollup_of_counts"] = rolled.ours / rolled.counts
 
 
