@@ -1,0 +1,119 @@
+"""`runpullworker --reload`: a changed file starts the worker anew, and harms no job by it."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pulljobs.models import ArchivedJob, Job
+from tests.sessions import wait_until
+from tests.worker.processes import Stage, Worker, in_flight
+
+pytestmark = pytest.mark.processes
+PATIENCE: Final = 90
+HANDLER: Final = """
+import time
+from pathlib import Path
+from pulljobs.handlers import ClaimedJob, handler
+
+@handler(channel="script", consumer="plain")
+def plain(job: ClaimedJob) -> str:
+    until = job.json().get("until")
+    Path({started!r}).touch()
+    while until and not Path(until).exists():
+        time.sleep(0.01)
+    return "{word}"
+"""
+
+
+class Shop:
+    """An app whose handler is edited while it runs."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.started = stage, stage.directory / "started"
+        self._code = stage.directory / "reloaded_shop" / "pull_handlers.py"
+        self._code.parent.mkdir()
+        (self._code.parent / "__init__.py").touch()
+
+    def write(self, word: str) -> None:
+        self._save(HANDLER.format(started=str(self.started), word=word))
+
+    def spoil(self) -> None:
+        self._save("no python")
+
+    def worker(self, *flags: str) -> Worker:
+        path = os.pathsep.join([str(self.stage.directory), *sys.path])
+        return self.stage.worker("--reload", *flags, WORKER_APPS="reloaded_shop", PYTHONPATH=path)
+
+    def _save(self, text: str) -> None:
+        new = self._code.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self._code)
+
+
+def said() -> list[str]:
+    return list(ArchivedJob.objects.order_by("id").values_list("result", flat=True))
+
+
+def processes_of(worker: Worker) -> list[int]:
+    """Of its session, but for itself: the worker has a process group of its own."""
+    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    return [pid for pid in found if pid != worker.process.pid and _is_of(pid, worker)]
+
+
+def _is_of(pid: int, worker: Worker) -> bool:
+    try:
+        return os.getsid(pid) == worker.process.pid
+    except ProcessLookupError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+def test_change_restarts_the_worker_and_charges_nothing(stage: Stage) -> None:
+    """What runs is let end by the old code, what waits is done by the new; then a broken file."""
+    stage.consumer()
+    shop = Shop(stage)
+    shop.write("old")
+    worker = shop.worker("--concurrency=1", "--graceful-timeout=60")
+    stage.publish()
+    wait_until(lambda: said() == ["old"], PATIENCE)
+    shop.started.unlink()
+    running = stage.until_gate()
+    wait_until(shop.started.exists, PATIENCE)
+    waiting = stage.publish(3)
+    wait_until(lambda: in_flight() == 4, PATIENCE)
+    shop.write("new")
+    wait_until(lambda: in_flight() == 1, PATIENCE)  # the others were given back
+    assert list(Job.objects.filter(id__in=waiting).values_list("deliveries", flat=True)) == [0] * 3
+    stage.open_gate()
+    wait_until(lambda: len(said()) == 5, PATIENCE)
+    assert ArchivedJob.objects.get(job_id=running[0]).result == "old"
+    assert said() == ["old", "old", "new", "new", "new"]
+    charged = ArchivedJob.objects.values_list("retry_count", "deliveries").distinct()
+    assert list(charged) == [(0, 1)]
+
+    shop.spoil()
+    wait_until(lambda: "starts again after a change" in worker.log, PATIENCE)
+    assert worker.process.poll() is None
+    shop.write("mended")
+    stage.publish()
+    wait_until(lambda: said()[-1] == "mended", PATIENCE)
+    worker.signal(signal.SIGINT)
+    assert worker.ended(PATIENCE) == 0
+    wait_until(lambda: not processes_of(worker), PATIENCE)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+def test_worker_ends_with_the_process_that_watches_it(stage: Stage) -> None:
+    stage.consumer()
+    shop = Shop(stage)
+    shop.write("old")
+    worker = shop.worker()
+    stage.publish()
+    wait_until(lambda: said() == ["old"], PATIENCE)
+    assert processes_of(worker)
+    worker.process.kill()
+    wait_until(lambda: not processes_of(worker), PATIENCE)
