@@ -319,7 +319,7 @@ def sync_consumers() -> list[Consumer]:
 
     What people changed in the admin stays as it is.
     """
-    return [_row(one) for one in registered()]
+    return [subscribed(one) for one in registered()]
 
 
 def encoded(result: Any) -> str | None:
@@ -372,7 +372,8 @@ def _path(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
-def _row(one: Handler) -> Consumer:
+def subscribed(one: Handler) -> Consumer:
+    """The row of its consumer; that and its channel's are made where they are missing."""
     using = settings().DATABASE
     channel, _made = Channel.objects.using(using).get_or_create(name=one.channel)
     consumer, _made = Consumer.objects.using(using).get_or_create(

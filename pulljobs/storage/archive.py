@@ -28,6 +28,7 @@ def _live(job: Job, last: ArchivedJob | None) -> JobView:
     dead = last if job.state == State.DEAD else None
     return JobView(
         id=job.id,
+        message_id=job.message_id,
         state=State(job.state),
         reason=job.reason,
         retry_count=job.retry_count,
@@ -43,6 +44,7 @@ def _live(job: Job, last: ArchivedJob | None) -> JobView:
 def _archived(last: ArchivedJob) -> JobView:
     return JobView(
         id=last.job_id,
+        message_id=last.message_id,
         state=State(last.state),
         reason=last.reason,
         retry_count=last.retry_count,

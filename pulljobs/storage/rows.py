@@ -82,6 +82,7 @@ class JobView(NamedTuple):
     """A job, live or archived, as a look-up finds it."""
 
     id: int
+    message_id: int
     state: State
     reason: str | None
     retry_count: int

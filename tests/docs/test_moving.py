@@ -16,9 +16,12 @@ from django.utils import timezone
 from pulljobs import handlers
 from pulljobs.models import Job, Message
 from pulljobs.states import State
+from pulljobs.tasks_backend import PullJobsBackend, running
+from pulljobs.tasks_backend.interface import task_backends
 from pulljobs.testing import drain
 from tests.guides import forget, modules_of
 from tests.handling import registry_of_its_own
+from tests.tasks_backend.conftest import read_again
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATH = "tests.docs.enqueued.send_receipt"
@@ -71,6 +74,28 @@ def test_tasks_of_django_are_moved_where_they_wait() -> None:
     assert Job.objects.get().available_at == later
 
 
+def test_tasks_of_django_keep_running_by_another_backend() -> None:
+    """The settings make both; what waits is left to the old one under its new name."""
+    with modify_settings(INSTALLED_APPS={"append": "django_tasks_db"}), table() as results:
+        never = timezone.now().replace(year=9999)
+        add(results, [], {}, run_after=never, backend_name="default")
+        add(results, [], {}, run_after=never, backend_name="default", status="RUNNING")
+        with shop("moving/from-django-tasks.md") as made:
+            assert made["shop.renaming"].rename() == 1
+            shown = made["settings"].TASKS
+        forget("settings")
+        assert sorted(results.objects.values_list("backend_name", flat=True)) == ["default", "old"]
+        with override_settings(TASKS=shown):
+            read_again()
+            ours, old = (task_backends[alias] for alias in ("default", "old"))
+            assert isinstance(ours, PullJobsBackend)
+            assert [ours.check(), old.check()] == [[], []]
+            with registry_of_its_own():
+                running.register(ours)
+                assert {one.timeout for one in handlers.registered()} == {timedelta(minutes=5)}
+        read_again()
+
+
 @contextmanager
 def table() -> Iterator[Any]:
     """That of django-tasks-db, made for the while: no project of ours has the app installed."""
@@ -86,5 +111,6 @@ def table() -> Iterator[Any]:
 
 
 def add(results: Any, args: list[Any], kwargs: dict[str, Any], **fields: Any) -> None:
-    given = {"args": args, "kwargs": kwargs}
-    results.objects.create(args_kwargs=given, task_path=PATH, backend_name="default", **fields)
+    given: dict[str, Any] = {"args_kwargs": {"args": args, "kwargs": kwargs}}
+    given |= {"backend_name": "default", "task_path": PATH} | fields
+    results.objects.create(**given)

@@ -1,0 +1,54 @@
+"""The backend: no models before its use, for tasks are declared while apps are being loaded."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from django.core.checks import CheckMessage, Error
+
+from pulljobs.tasks_backend.interface import AnyResult, AnyTask, BaseTaskBackend, task_enqueued
+
+CONSUMER: Final = "tasks"
+
+
+class PullJobsBackend(BaseTaskBackend):
+    """QUEUES names the queues, each a channel `tasks-ALIAS-QUEUE`.
+
+    OPTIONS are keywords of `pulljobs.handlers.handler`: `transactional`, `timeout`, `backoff`, and
+    fields of the consumer such as `max_retries`.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def channel_of(self, queue: str) -> str:
+        return f"tasks-{self.alias}-{queue}"
+
+    def enqueue(  # type: ignore[override]  # the stubs bind the result to the types of the task
+        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> AnyResult:
+        """Publish it in the caller's transaction; TypeError for arguments that JSON can't say."""
+        from pulljobs.tasks_backend import queueing
+
+        self.validate_task(task)
+        result = queueing.enqueue(self, task, args, kwargs)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> AnyResult:
+        """By the public id of its job; TaskResultDoesNotExist once its message was dropped."""
+        from pulljobs.tasks_backend import results
+
+        return results.read(result_id)
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
+        if self.queues:
+            return list(super().check(**kwargs))
+        return [
+            Error(
+                f"TASKS[{self.alias!r}] names no QUEUES: nobody would know what to work on.",
+                hint="Name them, or leave QUEUES out to have the one that is called default.",
+                id="pulljobs.E030",
+            )
+        ]

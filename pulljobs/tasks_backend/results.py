@@ -1,0 +1,109 @@
+"""Results: a job, live or archived, in the words of Django's tasks."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from django.core.exceptions import SuspiciousOperation
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from pulljobs import ids, jobs
+from pulljobs.conf import settings
+from pulljobs.errors import UnknownJob
+from pulljobs.models import ArchivedJob, Attempt, Job, Lease, Message
+from pulljobs.states import State
+from pulljobs.storage.rows import JobView
+from pulljobs.tasks_backend.interface import (
+    AnyResult,
+    AnyTask,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+)
+
+STATUS: Final = {
+    State.QUEUED: TaskResultStatus.READY,
+    State.INFLIGHT: TaskResultStatus.RUNNING,
+    State.DELIVERED: TaskResultStatus.SUCCESSFUL,
+    State.DEAD: TaskResultStatus.FAILED,
+}
+
+
+def read(result_id: str) -> AnyResult:
+    try:
+        view = jobs.get(ids.decode(result_id))
+    except (ValueError, UnknownJob) as error:
+        raise TaskResultDoesNotExist(result_id) from error
+    message = Message.objects.using(settings().DATABASE).filter(id=view.message_id).first()
+    if message is None:
+        raise TaskResultDoesNotExist(result_id)
+    content = json.loads(bytes(message.payload))
+    return _seen(view, message.published_at, content)
+
+
+def made(task: AnyTask, content: Mapping[str, Any], **told: Any) -> AnyResult:
+    """Of a task that was enqueued with this content; what is not told yet is None or empty."""
+    blank = {"started_at": None, "finished_at": None, "last_attempted_at": None}
+    given: dict[str, Any] = {"args": content["args"], "kwargs": content["kwargs"]}
+    lists: dict[str, Any] = {"errors": [], "worker_ids": []}
+    return TaskResult(task=task, backend=task.backend, **given | blank | lists | told)
+
+
+def task_of(content: Mapping[str, Any]) -> AnyTask:
+    """As it was declared, on the backend and the queue it was enqueued to."""
+    task = import_string(content["task"])
+    if not isinstance(task, Task):
+        raise SuspiciousOperation(f"{content['task']!r} is no task.")
+    return task.using(backend=content["backend"], queue_name=content["queue"])
+
+
+def succeed(result: AnyResult, value: Any) -> None:
+    """Results are frozen for their readers."""
+    object.__setattr__(result, "status", TaskResultStatus.SUCCESSFUL)
+    object.__setattr__(result, "finished_at", timezone.now())
+    object.__setattr__(result, "_return_value", value)
+
+
+def workers(job_id: int) -> list[str]:
+    """The node of each claim, the last one included."""
+    using = settings().DATABASE
+    ended = Attempt.objects.using(using).filter(job_id=job_id).order_by("id")
+    settled = ArchivedJob.objects.using(using).filter(job_id=job_id).order_by("id")
+    held = Job.objects.using(using).filter(id=job_id, lease__isnull=False).values("lease")
+    now = Lease.objects.using(using).filter(token__in=held)
+    claims = [
+        *ended.values_list("lease_token", "node_id"),
+        *settled.values_list("lease_token", "node_id"),
+        *now.values_list("token", "node_id"),
+    ]
+    return [str(node) for token, node in dict(claims).items() if token is not None]
+
+
+def _seen(view: JobView, published_at: datetime, content: Mapping[str, Any]) -> AnyResult:
+    status = STATUS[view.state]
+    result = made(
+        task_of(content),
+        content,
+        id=ids.encode(view.id),
+        status=status,
+        enqueued_at=published_at,
+        started_at=view.claimed_at,
+        last_attempted_at=view.claimed_at,
+        finished_at=view.settled_at,
+        errors=[_error(view.error)] if view.error else [],
+        worker_ids=workers(view.id),
+    )
+    if status == TaskResultStatus.SUCCESSFUL:
+        object.__setattr__(result, "_return_value", view.result)
+    return result
+
+
+def _error(text: str) -> TaskError:
+    """A job's error begins with the line that names its exception, if it was one."""
+    name = text.partition("\n")[0].partition(":")[0].strip()
+    path = name if "." in name else f"builtins.{name}"
+    return TaskError(exception_class_path=path, traceback=text)

@@ -1,0 +1,57 @@
+"""Running tasks: the handler of all queues of the backends."""
+
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from pulljobs import ids
+from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.tasks_backend import results
+from pulljobs.tasks_backend.backend import CONSUMER
+from pulljobs.tasks_backend.interface import (
+    AnyResult,
+    TaskContext,
+    TaskResultStatus,
+    normalize_json,
+    task_finished,
+    task_started,
+)
+
+if TYPE_CHECKING:
+    from pulljobs.tasks_backend import PullJobsBackend
+
+
+def register(backend: "PullJobsBackend") -> None:
+    for queue in sorted(backend.queues):
+        channel = backend.channel_of(queue)
+        handler(channel=channel, consumer=CONSUMER, on_giving_up=give_up, **backend.options)(run)
+
+
+def run(job: ClaimedJob) -> Any:
+    content = job.json()
+    task = results.task_of(content)
+    begun = timezone.now()
+    result = results.made(
+        task,
+        content,
+        id=ids.encode(job.id),
+        status=TaskResultStatus.RUNNING,
+        enqueued_at=job.published_at,
+        started_at=begun,
+        last_attempted_at=begun,
+        worker_ids=results.workers(job.id),
+    )
+    task_started.send(type(task.get_backend()), task_result=result)
+    context: list[Any] = [TaskContext(task_result=result)] if task.takes_context else []
+    value = normalize_json(task.call(*context, *content["args"], **content["kwargs"]))
+    results.succeed(result, value)
+    _finished(result)
+    return value
+
+
+def give_up(job: ClaimedJob) -> None:
+    _finished(results.read(ids.encode(job.id)))
+
+
+def _finished(result: AnyResult) -> None:
+    task_finished.send(type(result.task.get_backend()), task_result=result)

@@ -1,0 +1,156 @@
+"""Django's tasks, with pulljobs behind them."""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import transaction
+from django.dispatch import Signal
+from django.utils import timezone
+
+from pulljobs import handlers, ids, operating
+from pulljobs.handlers import ClaimedJob
+from pulljobs.models import Consumer, Job, Message
+from pulljobs.states import State
+from pulljobs.tasks_backend import PullJobsBackend
+from pulljobs.tasks_backend.interface import (
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
+from pulljobs.testing import drain
+from tests.factories import ConsumerFactory
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def heard(*signals: Signal) -> Iterator[list[str]]:
+    said: list[str] = []
+
+    def hear(signal: Signal, task_result: Any, **kwargs: Any) -> None:
+        said.append(task_result.status)
+
+    for signal in signals:
+        signal.connect(hear)
+    try:
+        yield said
+    finally:
+        for signal in signals:
+            signal.disconnect(hear)
+
+
+def test_a_task_is_run_and_its_result_is_found(tasks: ModuleType) -> None:
+    with heard(task_enqueued, task_started, task_finished) as said:
+        result = tasks.add.enqueue(2, right=3)
+        assert (result.status, result.attempts) == (TaskResultStatus.READY, 0)
+        drain()
+    assert said == ["READY", "RUNNING", "SUCCESSFUL"]
+    result.refresh()
+    assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 5)
+    assert (result.args, result.kwargs, result.attempts) == ([2], {"right": 3}, 1)
+    assert result.enqueued_at <= result.started_at <= result.finished_at
+    assert tasks.add.get_result(result.id).return_value == 5
+
+
+def test_a_task_is_there_if_its_transaction_is(tasks: ModuleType) -> None:
+    """Also the first one, which makes the consumer."""
+    with transaction.atomic():
+        tasks.add.enqueue(1, 1)
+        transaction.set_rollback(True)
+    assert not Consumer.objects.exists()
+    result = tasks.add.enqueue(1, 1)
+    drain()
+    assert tasks.add.get_result(result.id).return_value == 2
+
+
+def test_queue_priority_and_time_are_those_of_the_job(tasks: ModuleType) -> None:
+    later = timezone.now() + timedelta(hours=1)
+    result = async_to_sync(tasks.greet.using(run_after=later).aenqueue)("Ann")
+    job = Job.objects.select_related("consumer__channel").get()
+    assert (job.priority, job.available_at) == (10, later)
+    assert job.consumer.channel.name == "tasks-default-receipts"
+    assert (job.consumer.max_retries, ids.encode(job.pk)) == (2, result.id)
+    assert drain() == []
+    operating.reschedule([job.pk], at=None)
+    drain()
+    assert tasks.greet.get_result(result.id).return_value == {"hello": "Ann"}
+
+
+def test_a_task_that_fails_is_tried_again_and_then_failed(tasks: ModuleType) -> None:
+    with heard(task_finished) as said:
+        result = tasks.fail.enqueue("no luck")
+        runs = drain(delayed=True)
+        assert (len(runs), said) == (3, [])
+        _given_up(runs[-1].job.id)
+    found = tasks.fail.get_result(result.id)
+    assert (said, found.status) == (["FAILED"], TaskResultStatus.FAILED)
+    [error] = found.errors
+    assert error.exception_class is ValueError
+    assert "no luck" in error.traceback
+
+
+def test_a_task_is_told_its_attempt(tasks: ModuleType) -> None:
+    result = tasks.attempts.enqueue(until=3)
+    runs = drain(delayed=True)
+    assert [run.job.state for run in runs] == [State.QUEUED, State.QUEUED, State.DELIVERED]
+    assert tasks.attempts.get_result(result.id).return_value == [3, result.id]
+
+
+def test_others_may_listen_to_the_channel(tasks: ModuleType) -> None:
+    """They get a copy; the result is that of the task."""
+    ConsumerFactory.create(channel__name="tasks-default-default", name="another")
+    handlers.sync_consumers()
+    result = tasks.add.enqueue(2, 2)
+    drain(consumer="tasks")
+    assert tasks.add.get_result(result.id).return_value == 4
+    assert Job.objects.get().consumer.name == "another"
+
+
+def _given_up(job_id: int) -> None:
+    """As a worker does, after the last run."""
+    [gives_up] = {one.on_giving_up for one in handlers.registered()}
+    assert gives_up is not None
+    gives_up(cast(ClaimedJob, SimpleNamespace(id=job_id)))
+
+
+@pytest.mark.parametrize("unknown", ["", "nonsense", ids.encode(1 << 60)])
+def test_a_result_that_is_not_there(tasks: ModuleType, unknown: str) -> None:
+    with pytest.raises(TaskResultDoesNotExist):
+        task_backends["default"].get_result(unknown)
+
+
+def test_a_result_goes_with_its_message(tasks: ModuleType) -> None:
+    result = tasks.add.enqueue(1, 1)
+    Message.objects.all().delete()
+    with pytest.raises(TaskResultDoesNotExist):
+        tasks.add.get_result(result.id)
+
+
+def test_arguments_that_json_cannot_say_are_refused(tasks: ModuleType) -> None:
+    with pytest.raises(TypeError):
+        tasks.add.enqueue(object(), 1)
+    assert not Message.objects.exists()
+
+
+def test_a_worker_finds_the_handlers_of_every_queue(tasks: ModuleType) -> None:
+    handlers._registered.clear()
+    importlib.reload(importlib.import_module("pulljobs.pull_handlers"))
+    assert set(handlers._registered) == {
+        ("tasks-default-default", "tasks"),
+        ("tasks-default-receipts", "tasks"),
+    }
+
+
+def test_queues_have_to_be_named() -> None:
+    [error] = PullJobsBackend("default", {"QUEUES": []}).check()
+    assert error.id == "pulljobs.E030"
+    assert PullJobsBackend("default", {}).check() == []
