@@ -16,13 +16,13 @@ INSTALL = 'python -m pip install -e ".[demo]"'
 @pytest.mark.processes
 @pytest.mark.django_db
 def test_the_quickstart_word_by_word(tmp_path: Path) -> None:
-    """From `python -m venv` to the last command; only the database has a name of its own.
+    """From `python3 -m venv` to the last command; only the database has a name of its own.
 
     What each block prints is what the page shows under it.
     """
     database = f"shop_{uuid4().hex}"
     steps = [_named(block, database) for block in blocks(PAGE)]
-    with newcomer(database) as environment:
+    with newcomer(database, tmp_path / "bin") as environment:
         told = iter(walk(steps, copied(tmp_path / "pulljobs"), environment))
     printed = [""]
     for block in steps:

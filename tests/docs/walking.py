@@ -74,15 +74,20 @@ def copied(directory: Path) -> Path:
 
 
 @contextmanager
-def newcomer(database: str) -> Iterator[dict[str, str]]:
+def newcomer(database: str, programs: Path) -> Iterator[dict[str, str]]:
     """The environment of somebody who has Python and an empty PostgreSQL, and nothing of ours."""
+    programs.mkdir()
+    # This interpreter's: the system's own `python3` may be too old.
+    python = f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n'
+    (programs / "python3").write_text(python)
+    (programs / "python3").chmod(0o755)
     known = connection.get_connection_params()
     place: dict[str, Any] = {
         key: str(known[key]) for key in ("host", "port", "user", "password") if known.get(key)
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     kept |= {f"PG{key.upper()}": value for key, value in place.items()}
-    path = [str(Path(sys.base_prefix) / "bin"), kept["PATH"], str(installed() / TREES[18] / "bin")]
+    path = [str(programs), kept["PATH"], str(installed() / TREES[18] / "bin")]
     try:
         yield kept | {"PATH": os.pathsep.join(path), "PIP_NO_COMPILE": "1"}
     finally:
