@@ -7,6 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.samples import Sample
 
 from pulljobs import telemetry
 from pulljobs.conf import settings
@@ -46,9 +47,16 @@ class Counted:
 
     def collect(self) -> Iterator[Metric]:
         if VARIABLE not in os.environ:
-            for metric in recorder.metrics().values():
-                yield from metric.collect()
+            for counted in recorder.metrics().values():
+                for metric in counted.collect():
+                    metric.samples = [one for one in metric.samples if not _is_of_its_making(one)]
+                    yield metric
             return
         for metric in MultiProcessCollector(None).collect():  # type: ignore[no-untyped-call]
             if self._with_others or metric.name in OURS:
                 yield metric
+
+
+def _is_of_its_making(sample: Sample) -> bool:
+    """When a series was begun, which processes that share a directory don't tell either."""
+    return sample.name.endswith("_created")

@@ -1,0 +1,129 @@
+"""The dashboard and the alert rules ask for nothing but what is exported."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from django.test import override_settings
+
+from pulljobs.metrics import recorder
+from pulljobs.metrics.exposition import answer
+from pulljobs.metrics.families import FAMILIES, Type
+from tests.factories import ConsumerFactory
+from tests.metrics.events import EVERY
+from tests.metrics.promql import labels_of, selectors
+from tests.metrics.scraping import Samples, parsed
+
+SHIPPED = files("pulljobs.metrics")
+DASHBOARD = json.loads((SHIPPED / "grafana.json").read_text())
+RULES = yaml.safe_load((SHIPPED / "alerts.yml").read_text())["groups"]
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+ALERTS = [rule for group in RULES for rule in group["rules"]]
+TARGETS = [(panel["title"], target) for panel in PANELS for target in panel["targets"]]
+OPEN = {"channel", "consumer", "le", "table", "loop", "job", "instance"}
+"""Labels whose values are up to a project."""
+VARIABLES = {"$__rate_interval": "5m", "$channel": ".*", "$consumer": ".*"}
+SHOWN = re.compile(r"{{ *\$?(?:labels\.)?(\w+) *}}")
+
+
+@pytest.fixture
+def exported(db: None) -> Samples:
+    """All that a process answers once everything has happened."""
+    ConsumerFactory.create(channel__name="orders", name="billing")
+    for event in EVERY:
+        recorder.record(event)
+    with override_settings(PULLJOBS={"METRICS": True, "LAKE": "lake"}):
+        return parsed(answer()[0].decode())
+
+
+def labels_in(samples: Samples) -> Mapping[str, frozenset[str]]:
+    return {name: frozenset(label for label, _value in pairs) for name, pairs in samples}
+
+
+def expression(text: str) -> Any:
+    for variable, value in VARIABLES.items():
+        text = text.replace(variable, value)
+    return promql_parser.parse(text)
+
+
+def expressions() -> Iterator[tuple[str, Any]]:
+    yield from ((alert["alert"], expression(alert["expr"])) for alert in ALERTS)
+    yield from ((title, expression(target["expr"])) for title, target in TARGETS)
+
+
+def test_families_are_what_is_exported(exported: Samples) -> None:
+    told = labels_in(exported)
+    for family in FAMILIES:
+        if family.type is Type.HISTOGRAM:
+            assert told[f"{family.name}_bucket"] == {*family.labels, "le"}
+            assert told[f"{family.name}_count"] == set(family.labels)
+        else:
+            assert told[family.name] == set(family.labels), family.name
+    known = {family.name for family in FAMILIES}
+    others = {name for name in told if name not in known}
+    assert {re.sub("_(bucket|count|sum)$", "", name) for name in others} <= known
+
+
+def test_expressions_ask_for_series_labels_and_values_that_are_exported(exported: Samples) -> None:
+    told = labels_in(exported)
+    values = {(name, *pair) for name, pairs in exported for pair in pairs}
+    for who, expr in expressions():
+        for selector in selectors(expr):
+            assert selector.name in told, who
+            for matcher in selector.matchers.matchers:
+                assert matcher.name in told[selector.name], who
+                if matcher.name not in OPEN:
+                    assert (selector.name, matcher.name, matcher.value) in values, who
+
+
+def test_what_is_shown_of_a_result_is_among_its_labels(exported: Samples) -> None:
+    told = labels_in(exported)
+    for alert in ALERTS:
+        labels = labels_of(expression(alert["expr"]), told)
+        shown = re.findall(r"\$labels\.(\w+)", str(alert["annotations"]))
+        assert set(shown) <= labels, alert["alert"]
+    for title, target in TARGETS:
+        labels = labels_of(expression(target["expr"]), told)
+        assert set(SHOWN.findall(target["legendFormat"])) == labels, title
+
+
+def test_everything_is_on_the_dashboard(exported: Samples) -> None:
+    read = " ".join(target["expr"] for _title, target in TARGETS)
+    missing = [one.name for one in FAMILIES if not re.search(rf"\b{one.name}(_|\b)", read)]
+    assert not missing
+
+
+def test_rules_are_as_prometheus_wants_them() -> None:
+    assert max(Counter(alert["alert"] for alert in ALERTS).values()) == 1
+    for alert in ALERTS:
+        assert alert.keys() - {"for"} == {"alert", "expr", "labels", "annotations"}
+        assert promql_parser.parse_duration(alert.get("for", "1m")) > timedelta()
+        assert alert["labels"]["severity"] in ("warning", "critical")
+        assert alert["annotations"].keys() == {"summary", "description"}
+        for text in alert["annotations"].values():
+            assert text.count("{{") == text.count("}}")
+
+
+def test_the_dashboard_is_as_grafana_wants_it() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    assert {one["name"] for one in DASHBOARD["templating"]["list"]} == {
+        "datasource",
+        "channel",
+        "consumer",
+    }
+    places = [tuple(panel["gridPos"][key] for key in "yxwh") for panel in DASHBOARD["panels"]]
+    for (y, x, width, height), (below, beside, *_) in pairwise(sorted(places)):
+        assert below >= y + height if below > y else beside == x + width
+    for panel in PANELS:
+        assert panel["description"].endswith(".")
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
