@@ -4,19 +4,23 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 
+import yaml
+
 from pulljobs import conf, errors, telemetry
 from pulljobs.api.schema.page import page as http
 from pulljobs.client import errors as client_errors
+from pulljobs.metrics.families import COUNTED, READ, Family
 from pulljobs.states import TRANSITIONS, State
 from pulljobs.storage.promises import PASSING, PROMISES
 
 DOCS = Path(__file__).parent
 SQL = DOCS.parent / "pulljobs" / "sql"
+METRICS = DOCS.parent / "pulljobs" / "metrics"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -130,6 +134,26 @@ def _line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def metrics(families: Sequence[Family]) -> str:
+    rows = [
+        f"| `{one.name}` | {one.type} | {', '.join(f'`{label}`' for label in one.labels)} "
+        f"| {one.meaning} |"
+        for one in families
+    ]
+    return "\n".join(["| name | type | labels | meaning |", "|---|---|---|---|", *rows])
+
+
+def alerts() -> str:
+    groups = yaml.safe_load((METRICS / "alerts.yml").read_text("utf-8"))["groups"]
+    rows = [
+        f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} "
+        f"| `{' '.join(rule['expr'].split())}` |"
+        for group in groups
+        for rule in group["rules"]
+    ]
+    return "\n".join(["| alert | severity | after | as long as |", "|---|---|---|---|", *rows])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "http": http,
     "states": states,
@@ -139,6 +163,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors": lambda: errors_of(errors),
     "client_errors": lambda: errors_of(client_errors),
     "events": events,
+    "metrics_counted": lambda: metrics(COUNTED),
+    "metrics_read": lambda: metrics(READ),
+    "alerts": alerts,
 }
 
 

@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 
 from benchmarks import __main__ as benchmarks
 from example_project.state import BASE_DIR
+from pulljobs.metrics.__main__ import FILES
 
 EXTRAS = re.compile(r"(?:pulljobs|\.)\[([\w,]+)\]$")
 
@@ -72,8 +73,14 @@ def _measures(words: list[str]) -> None:
     benchmarks._options().parse_args(words)
 
 
+def _prints(words: list[str]) -> None:
+    assert words[0] in FILES
+    assert words[1] == ">"
+
+
 PROGRAMS: dict[tuple[str, ...], Callable[[list[str]], None]] = {
     ("python", "-m", "pip", "install"): _installs,
     ("python", "-m", "benchmarks"): _measures,
+    ("python", "-m", "pulljobs.metrics"): _prints,
     ("python", "manage.py"): _manages,
 }

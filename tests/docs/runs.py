@@ -8,6 +8,7 @@ Kinds of blocks, by the word behind the fence:
     json, http  answers and headers, compared with those that the commands got
     py          Python of a system that readers come from: it has to compile, and is not run
     text        what commands print, compared with what they printed; or generated from code
+    yaml        a configuration file, whose fields are compared with what is served
     ini         a configuration file, read by its reader; its commands are parsed
     console     commands behind `$ ` that a reader runs and a test does not, for they take hours,
                 the network or a cluster: the parser of each has to take them
@@ -48,6 +49,9 @@ RUN: Final = {
     (f"{G}/lake.md", "python"): "tests/spark/test_rollup_walk.py",
     (f"{G}/lake.md", "sh"): "tests/spark/test_rollup_walk.py",
     (f"{G}/lake.md", "sql"): "tests/spark/test_rollup_walk.py",
+    (f"{G}/metrics.md", "python"): "tests/metrics/test_guide.py",
+    (f"{G}/metrics.md", "text"): "tests/metrics/test_guide.py",
+    (f"{G}/metrics.md", "yaml"): "tests/metrics/test_guide.py",
     (f"{G}/operating.md", "sh"): f"{D}/test_commands.py",
     (f"{G}/publishing.md", "python"): f"{D}/test_guides.py",
     (f"{G}/pulling-over-http.md", "python"): SHOWN,

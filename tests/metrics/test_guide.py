@@ -1,0 +1,89 @@
+"""What the guide on metrics and traces shows, is what happens."""
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from django.test import override_settings
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from example_project.state import BASE_DIR
+from pulljobs import checks, handlers, tracing
+from pulljobs.metrics.families import SECONDS
+from pulljobs.testing import drain
+from tests.guides import forget, modules_of, texts
+from tests.handling import registry_of_its_own
+from tests.metrics.tracing import drawn, without_times
+
+GUIDE = "docs/guides/metrics.md"
+
+
+@pytest.fixture
+def code() -> Iterator[dict[str, ModuleType]]:
+    with registry_of_its_own():
+        try:
+            yield modules_of("guides/metrics.md")
+        finally:
+            forget("shop")
+
+
+@pytest.fixture
+def exporter(
+    code: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InMemorySpanExporter]:
+    """Set up as the guide does, but for this test alone."""
+    made: list[TracerProvider] = []
+    monkeypatch.setattr(trace, "set_tracer_provider", made.append)
+    code["shop.tracing"].send_spans_to(exporter := InMemorySpanExporter())
+    monkeypatch.setattr(trace, "get_tracer", made[0].get_tracer)
+    tracing.switch(True)
+    yield exporter
+    tracing.switch(False)
+    made[0].shutdown()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_trace_from_the_purchase_to_the_mail(
+    code: dict[str, ModuleType],
+    exporter: InMemorySpanExporter,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Copy what is printed here into the guide where this fails."""
+    handlers.sync_consumers()
+    code["shop.buying"].buy(7)
+    assert len(drain()) == 2
+    provider: Any = getattr(trace.get_tracer, "__self__", None)
+    provider.force_flush()
+    assert capsys.readouterr().out == "an invoice for order 7\n"
+    tree = drawn(exporter.get_finished_spans())
+    print(tree)
+    [shown] = texts(GUIDE, "text")
+    assert without_times(tree) == without_times(shown.strip("\n"))
+
+
+def test_the_settings_are_settings(code: dict[str, ModuleType]) -> None:
+    with override_settings(PULLJOBS=code["shop.settings"].PULLJOBS):
+        assert checks.check_settings() == []
+
+
+def test_what_is_scraped_is_where_it_says() -> None:
+    [config] = texts(GUIDE, "yaml")
+    worker, api = yaml.safe_load(config)["scrape_configs"]
+    [console, _files] = texts(GUIDE, "console")
+    port = console.split("--health-port ")[1].strip()
+    assert {one.rpartition(":")[2] for one in worker["static_configs"][0]["targets"]} == {port}
+    assert "basic_auth" in api
+
+
+def test_the_buckets_are_those_of_the_text() -> None:
+    assert (
+        *(one / 1000 for one in (5, 10, 25, 50, 100, 250, 500)),
+        *(1, 2.5, 5, 10, 30),
+        *(60 * one for one in (1, 5, 15, 60)),
+    ) == SECONDS
+    text = " ".join((BASE_DIR / GUIDE).read_text("utf-8").split())
+    assert "5, 10, 25, 50, 100, 250 and 500 ms, at 1, 2.5, 5, 10 and 30 s" in text
