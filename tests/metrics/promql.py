@@ -59,7 +59,8 @@ def labels_of(expr: Any, exported: Labels) -> frozenset[str]:
         case BinaryExpr():
             sides = [one for one in (expr.lhs, expr.rhs) if not isinstance(one, NumberLiteral)]
             first, *second = [labels_of(one, exported) for one in sides]
-            matched = expr.modifier.matching.labels if expr.modifier and second else []
+            modifier = expr.modifier
+            matched = modifier.matching.labels if modifier and modifier.matching and second else []
             assert set(matched) <= first.intersection(*second), f"{expr}"
             return first
         case Call() if expr.func.name == "histogram_quantile":

@@ -77,11 +77,12 @@ def test_expressions_ask_for_series_labels_and_values_that_are_exported(exported
     values = {(name, *pair) for name, pairs in exported for pair in pairs}
     for who, expr in expressions():
         for selector in selectors(expr):
-            assert selector.name in told, who
+            name = str(selector.name)
+            assert name in told, who
             for matcher in selector.matchers.matchers:
-                assert matcher.name in told[selector.name], who
+                assert matcher.name in told[name], who
                 if matcher.name not in OPEN:
-                    assert (selector.name, matcher.name, matcher.value) in values, who
+                    assert (name, matcher.name, matcher.value) in values, who
 
 
 def test_what_is_shown_of_a_result_is_among_its_labels(exported: Samples) -> None:
