@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 
@@ -44,9 +45,17 @@ def settings() -> str:
     for field in fields(conf.Settings):
         about = re.search(rf'    {field.name}: .*?\n(?:    """(.*?)""")?', source, re.DOTALL)
         text = " ".join((about[1] or "").split()) if about else ""
-        default = getattr(conf.Settings(), field.name)
-        rows.append(f"| `{field.name}` | `{default}` | {text} |")
+        default = _default(getattr(conf.Settings(), field.name))
+        rows.append(f"| `{field.name}` | {default} | {text} |")
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
+
+
+def _default(value: object) -> str:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g} s"
+    if isinstance(value, (tuple, list)) and value:
+        return ", ".join(f"`{one}`" for one in value)
+    return f"`{value}`" if value not in ("", (), None) else "none"
 
 
 def statements() -> str:

@@ -48,8 +48,11 @@ class Settings:
     """The alias of the database that holds the jobs."""
 
     MAX_PAYLOAD_BYTES: int = 1024 * 1024
+    """Of one message."""
     MAX_HEADERS: int = 64
+    """Of one message."""
     MAX_HEADER_BYTES: int = 16 * 1024
+    """Names and values of a message's headers together."""
     MAX_RESULT_BYTES: int = 16 * 1024
     """A handler's result above this is a failure of the handler."""
     MAX_ERROR_CHARS: int = 8_000
@@ -87,11 +90,15 @@ class Settings:
     MAX_FETCH_INTERVAL: timedelta = timedelta(seconds=1)
     """Between polls that found nothing; a wake-up ends the wait."""
     FLUSH_INTERVAL: timedelta = timedelta(milliseconds=50)
+    """Outcomes wait so long for others, to be written together."""
     FLUSH_SIZE: int = 500
     """Outcomes that are written without waiting for the interval."""
     REAP_INTERVAL: timedelta = timedelta(seconds=5)
+    """Between looks for leases that are over."""
     MAINTENANCE_INTERVAL: timedelta = timedelta(minutes=10)
+    """Between looks at partitions."""
     HEARTBEAT_INTERVAL: timedelta = timedelta(seconds=10)
+    """Between reports of a process to its row in nodes."""
     GRACEFUL_TIMEOUT: timedelta = timedelta(seconds=15)
     """What running handlers get after SIGTERM."""
     HANDLER_TIMEOUT: timedelta = timedelta(seconds=900)
@@ -114,6 +121,7 @@ class Settings:
     """Where a worker answers /livez, /readyz and, with METRICS, /metrics; 0: a free port, named in
     the log."""
     HEALTH_HOST: str = "127.0.0.1"
+    """The address that the health port is bound to."""
     LIVENESS_TIMEOUT: timedelta = timedelta(seconds=60)
     """A loop that takes so long over one pass is hung, and its child is replaced."""
 
@@ -126,6 +134,7 @@ class Settings:
     PUSH_PER_HOST: int = 50
     """Deliveries at once to one host and port, beyond the first of each consumer there."""
     PUSH_CONNECT_TIMEOUT: timedelta = timedelta(seconds=5)
+    """Until a delivery is connected."""
     PUSH_TIMEOUT: timedelta = timedelta(seconds=30)
     """From the start of a delivery to the status of its answer."""
     PUSH_MAX_RETRY_AFTER: timedelta = timedelta(hours=1)
@@ -139,6 +148,7 @@ class Settings:
     PUSH_TOKEN_HEADER: str = "X-Broker-Consumer-Token"
     """The header of a delivery that bears the consumer's token."""
     PUSH_USER_AGENT: str = "pulljobs"
+    """Who a delivery says it is from."""
 
     MAX_BATCH: int = 100
     """Jobs of one pull, outcomes of one ack, messages of one batch over HTTP, at the most."""
