@@ -67,9 +67,9 @@ DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED"
 # So that several test runs can share a server.
 DATABASES["default"]["TEST"] = {"NAME": env.str("TEST_DATABASE", default="") or None}
 # pulljobs' tables may have a database of their own on that server: docs/guides/databases.md.
-JOBS_DATABASE = env.str(
-    "JOBS_DATABASE", default="jobs" if env.bool("PULLJOBS_TEST_SECOND", False) else ""
-)
+JOBS_DATABASE = env.str("JOBS_DATABASE", default="")
+if not JOBS_DATABASE and env.str("PULLJOBS_TEST_SECOND", default="") == "1":
+    JOBS_DATABASE = "jobs"
 if JOBS_DATABASE:
     DATABASES["jobs"] = {
         **DATABASES["default"],

@@ -72,8 +72,12 @@ def _locked(run: Run, message: Mapping[str, Any]) -> list[_Full]:
     while True:
         full = [_Full(*row) for row in run("full_keys", message)]
         giving_way = [job_id for one in full for job_id in one.giving_way]
-        if len(run("lock_queued", {"job_ids": array(giving_way)})) == len(giving_way):
+        if not giving_way or _all_locked(run, giving_way):
             return full
+
+
+def _all_locked(run: Run, job_ids: Sequence[int]) -> bool:
+    return len(run("lock_queued", {"job_ids": array(job_ids)})) == len(job_ids)
 
 
 def _drop(run: Run, full: Sequence[_Full]) -> None:

@@ -30,6 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    is_pooled = connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"]
+    if is_pooled and item.get_closest_marker("own_session"):
+        pytest.skip("needs a server connection of its own, and there is a pooler")
     if second.IS_ON:
         second.log_in(is_owner=item.get_closest_marker("owner") is not None)
 

@@ -53,7 +53,8 @@ def run(plan: Plan, state: Path | None = None, keep: Path | None = None) -> Outc
 class Director:
     def __init__(self, plan: Plan, own: Server, directory: Path) -> None:
         self.plan, self.server = plan, own
-        self.cast = Cast(directory, own.directory, lease=plan.lease, broken=plan.broken)
+        how = {"lease": plan.lease, "broken": plan.broken, "older": plan.older}
+        self.cast = Cast(directory, own.directory, **how)
         self.stage = Stage(own, self.cast, plan)
         self.progress = Progress(self.cast.history)
         self.complaints: list[str] = []
@@ -94,7 +95,12 @@ class Director:
             self.cast.worker(*self.plan.worker_flags)
         for _claimer in range(self.plan.claimers):
             self.cast.claimer()
-        self.cast.publisher(jobs=self.plan.jobs, seconds=self.plan.seconds, keys=self.plan.keys)
+        releases = (True, False) if self.plan.older else (False,)
+        jobs = self.plan.jobs and self.plan.jobs // len(releases)
+        for older in releases:
+            self.cast.publisher(
+                older=older, jobs=jobs, seconds=self.plan.seconds, keys=self.plan.keys
+            )
 
     def break_things(self) -> None:
         names, breaking = in_turn(self.plan.faults), []
@@ -141,6 +147,7 @@ class Director:
         """In order; whoever ended before without having been told is a complaint."""
         self.cast.over.touch()
         self.complaints += self.cast.deserters()
+        self.complaints += self.cast.idle_releases()
         for worker in self.cast.of("worker"):
             code = worker.end(STOP_SECONDS)
             if code != 0:

@@ -34,6 +34,12 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="that a job takes")
     parser.add_argument("--keys", type=int, default=plan.keys, help="exclusive ones; 0: none")
     parser.add_argument("--lease", type=float, default=plan.lease, help="seconds")
+    parser.add_argument(
+        "--older",
+        type=Path,
+        metavar="TREE",
+        help="of an older release, as `git archive` has it: every other worker is of it",
+    )
     parser.add_argument("--seed", type=int, help="of what is broken when")
     parser.add_argument("--break", dest="broken", default="", metavar="A,B", help=argparse.SUPPRESS)
     parser.add_argument("--state", type=Path, help="keep the server there for the next run")

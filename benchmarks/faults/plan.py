@@ -1,6 +1,7 @@
 """What a run is to do."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class Plan:
     """Of an exclusive consumer; 0: jobs have none."""
     frozen: float | None = None
     """Leases that a stop lasts; None: 0.5 to 2.5."""
+    older: Path | None = None
+    """The tree of an older release: every other worker is of it, and a publisher beside ours."""
     broken: str = ""
     seed: int | None = None
 

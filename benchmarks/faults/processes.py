@@ -24,12 +24,20 @@ SETTINGS: Final = "benchmarks.faults.settings"
 class Cast:
     """All processes of one run; `directory` holds their histories, outputs and clocks."""
 
-    def __init__(self, directory: Path, host: Path, *, lease: float, broken: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        host: Path,
+        *,
+        lease: float,
+        broken: str = "",
+        older: Path | None = None,
+    ) -> None:
         self.directory, self.history = directory, directory / "history"
         self.enough, self.over = directory / "enough", directory / "over"
         """Files that tell publishers without a number of jobs, and claimers, to end."""
         self.history.mkdir()
-        self.lease = lease
+        self.lease, self.older = lease, older
         self.lines: list[Line] = []
         """What was done to the processes, in the terms of the histories."""
         self.started: list[Process] = []
@@ -58,17 +66,21 @@ class Cast:
     def worker(self, *flags: str) -> "Process":
         followed = self.directory / f"clock-{len(self.started)}"
         clock.make(followed)
-        return self.start("worker", "django", "runpullworker", *flags, FAULTS_CLOCK=str(followed))
+        is_turn = sum(one.role == "worker" for one in self.started) % 2 == 0
+        command = ("django", "runpullworker", *flags)
+        return self.start("worker", *command, older=is_turn, FAULTS_CLOCK=str(followed))
 
-    def publisher(self, **script: object) -> "Process":
+    def publisher(self, *, older: bool = False, **script: object) -> "Process":
         script["until"] = str(self.enough)
-        return self.start("publisher", f"{ROLES}.publisher", json.dumps(script))
+        return self.start("publisher", f"{ROLES}.publisher", json.dumps(script), older=older)
 
     def claimer(self) -> "Process":
         return self.start("claimer", f"{ROLES}.claimer", str(self.over))
 
-    def start(self, role: str, *arguments: str, **given: str) -> "Process":
-        self.started.append(Process(self, role, arguments, given))
+    def start(self, role: str, *arguments: str, older: bool = False, **given: str) -> "Process":
+        """Of the older release, if that is asked for and there is one."""
+        tree = self.older if older and self.older else BASE_DIR
+        self.started.append(Process(self, role, arguments, given, tree))
         return self.started[-1]
 
     def to_its_end(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,6 +115,12 @@ class Cast:
             if pid not in expected | ended
         ]
 
+    def idle_releases(self) -> list[str]:
+        """A sentence where an older release was asked for, and only one of the two did jobs."""
+        trees = {one.tree for one in self.started if one.role == "worker"}
+        busy = {one.tree for one in self.of("worker") if one.at_work()}
+        return [f"no worker of {tree} took a job" for tree in trees - busy]
+
     def end(self) -> None:
         """Whatever is left."""
         for process in self.started:
@@ -113,16 +131,16 @@ class Process:
     """One that was started; a worker has children in the same process group."""
 
     def __init__(
-        self, cast: Cast, role: str, arguments: Sequence[str], given: dict[str, str]
+        self, cast: Cast, role: str, arguments: Sequence[str], given: dict[str, str], tree: Path
     ) -> None:
-        self.cast, self.role = cast, role
+        self.cast, self.role, self.tree = cast, role, tree
         self.clock = Path(given.get("FAULTS_CLOCK", ""))
         self.output = cast.directory / f"{role}-{len(cast.started)}.log"
         with self.output.open("wb") as output:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
-                cwd=BASE_DIR,
-                env={**cast.environment, "FAULTS_ROLE": role, **given},
+                cwd=tree,
+                env={**cast.environment, "PYTHONPATH": str(tree), "FAULTS_ROLE": role, **given},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,

@@ -80,7 +80,7 @@ TABLES: Final[Mapping[Profile, Mapping[str, Privileges]]] = {
     Profile.PUBLISH: {
         "pulljobs_channel": "SELECT (id, name, dedupe_window)",
         "pulljobs_consumer": (
-            "SELECT (id, channel_id, name, deleted_at, exclusive, max_queued_per_key,"
+            "SELECT (id, channel_id, name, deleted_at, exclusive_keys, max_queued_per_key,"
             " key_overflow, key_limit_counts)"
         ),
         "pulljobs_message": "INSERT",

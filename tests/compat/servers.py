@@ -156,16 +156,25 @@ def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> st
     Plans take long to ask for: they are, of the oldest server here and of the newest elsewhere.
     """
     elsewhere = [] if plans else ["--ignore=tests/storage/test_plans.py"]
-    suite = ["tests/storage", "tests/publishing", *elsewhere]
+    return suite(
+        "tests/storage",
+        "tests/publishing",
+        *elsewhere,
+        DATABASE_URL=f"postgres://pulljobs@127.0.0.1:{port}/postgres",
+        DATABASE_POOLED="1" if pooled else "",
+    )
+
+
+def suite(*arguments: str, **environment: str) -> str:
+    """What pytest says of these tests in another environment than ours."""
     done = subprocess.run(
-        # The server goes with its databases; a pooler would not let go of them before.
-        [sys.executable, "-m", "pytest", *suite, "-n2", "--reuse-db"],
+        # A server goes with its databases; a pooler would not let go of them before.
+        [sys.executable, "-m", "pytest", "-n2", "--reuse-db", *arguments],
         env={
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
-            "DATABASE_URL": f"postgres://pulljobs@127.0.0.1:{port}/postgres",
-            "DATABASE_POOLED": "1" if pooled else "",
-            "TEST_DATABASE": "",
             **second.NOT,
+            "TEST_DATABASE": "",
+            **environment,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

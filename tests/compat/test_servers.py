@@ -1,17 +1,19 @@
 """The storage suite passes on every server that the README names."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.compat.servers import pgbouncer, postgres, storage_suite, wheel_programs
+from tests.compat.servers import pgbouncer, postgres, storage_suite, suite, wheel_programs
 from tests.example.processes import open_directory
 from tests.requirements import debian_postgres, require
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
-AT_LEAST = 400
+WORKER = [f"tests/worker/test_{part}.py" for part in ("settling", "passes", "blame", "flusher")]
+WHOLE = os.environ.get("PULLJOBS_TEST_POOLED") == "1"
 
 
 @pytest.fixture
@@ -20,10 +22,10 @@ def directory() -> Iterator[Path]:
         yield opened
 
 
-def assert_passed(output: str) -> None:
+def assert_passed(output: str, at_least: int = 400) -> None:
     passed = re.search(r"(\d+) passed", output)
     assert passed, output
-    assert int(passed[1]) >= AT_LEAST, output
+    assert int(passed[1]) >= at_least, output
 
 
 def test_postgresql_16(directory: Path) -> None:
@@ -36,7 +38,9 @@ def test_postgresql_15_of_debian(directory: Path) -> None:
         assert_passed(storage_suite(port, plans=True))
 
 
-def test_pgbouncer_in_transaction_mode(directory: Path) -> None:
+@pytest.fixture
+def pooled(directory: Path) -> Iterator[int]:
+    """The port of a pooler in transaction mode."""
     program = require("pgbouncer")
     server, pooler = directory / "server", directory / "pooler"
     server.mkdir()
@@ -45,4 +49,16 @@ def test_pgbouncer_in_transaction_mode(directory: Path) -> None:
         postgres(wheel_programs(18), server) as port,
         pgbouncer(program, "127.0.0.1", port, pooler) as pooled,
     ):
-        assert_passed(storage_suite(pooled, pooled=True))
+        yield pooled
+
+
+def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
+    assert_passed(storage_suite(pooled, pooled=True))
+
+
+def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
+    """Nothing is prepared, nobody listens: they poll. All of it with PULLJOBS_TEST_POOLED=1."""
+    url = f"postgres://pulljobs@127.0.0.1:{pooled}/postgres"
+    paths = ["tests/worker"] if WHOLE else WORKER
+    told = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")
+    assert_passed(told, 400 if WHOLE else 40)

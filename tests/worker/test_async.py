@@ -57,6 +57,7 @@ def test_e64_async_jobs_are_never_held_beyond_the_limit(stage: Stage) -> None:
     assert ArchivedJob.objects.count() == 100
 
 
+@pytest.mark.own_session
 def test_database_connections_are_no_more_than_handlers_that_run(stage: Stage) -> None:
     awaiting("stored")
     publish_many("stored", [b""] * 40)

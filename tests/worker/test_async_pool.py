@@ -149,6 +149,7 @@ def test_handlers_one_after_the_other_share_a_thread(lane: Lane) -> None:
     assert len(threads) == 1
 
 
+@pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
 def test_broken_connection_is_not_the_next_handler_s(lane: Lane) -> None:
     numbers: list[int] = []
@@ -169,6 +170,7 @@ def test_broken_connection_is_not_the_next_handler_s(lane: Lane) -> None:
     lane.said(3)
 
 
+@pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
 def test_connection_of_a_seat_that_nobody_needs_is_closed_when_its_age_is_over(
     monkeypatch: pytest.MonkeyPatch,

@@ -27,6 +27,7 @@ def awaited(stage: Stage, **fields: object) -> int:
     return publish("awaited", {"seconds": 60}).job_ids[0]
 
 
+@pytest.mark.own_session
 def test_e61_kill_is_told_within_a_second_to_a_thread_that_heeds(stage: Stage) -> None:
     """Not only when the lease is renewed, here after ten seconds."""
     stage.consumer()
@@ -45,6 +46,7 @@ def test_e61_kill_is_told_within_a_second_to_a_thread_that_heeds(stage: Stage) -
     assert worker.stop() == 0
 
 
+@pytest.mark.own_session
 def test_kill_is_told_within_a_second_to_an_async_handler(stage: Stage) -> None:
     job = awaited(stage)
     worker = stage.worker()
@@ -57,6 +59,7 @@ def test_kill_is_told_within_a_second_to_an_async_handler(stage: Stage) -> None:
     assert worker.stop() == 0
 
 
+@pytest.mark.own_session
 def test_kill_ends_a_process_of_its_own_that_does_not_heed(stage: Stage) -> None:
     stage.consumer()
     [job] = stage.until_gate()

@@ -67,6 +67,7 @@ def make_read_only(is_read_only: bool) -> None:
     terminate_all_others()
 
 
+@pytest.mark.own_session
 def test_a_read_only_period_costs_nothing(stage: Stage) -> None:
     """As before a planned switch to another server: outcomes wait until they can be written."""
     stage.consumer()
@@ -130,6 +131,7 @@ def server(tmp_path: Path) -> Iterator[ServerOfItsOwn]:
         yield ServerOfItsOwn(made, tmp_path)
 
 
+@pytest.mark.own_session
 def test_restarts_of_the_server_under_load_cost_nothing(
     stage: Stage, server: ServerOfItsOwn
 ) -> None:

@@ -28,6 +28,7 @@ def transactions() -> int:
     return int(count)
 
 
+@pytest.mark.own_session
 def test_idle_worker_does_not_ask_for_each_consumer_at_every_poll(stage: Stage) -> None:
     """And what is published is found at once, for it wakes; and nobody waits for anybody else."""
     stage.environment |= {"WORKER_APPS": "tests.worker.many"}

@@ -89,6 +89,7 @@ def test_children_that_are_worn_are_replaced_and_nothing_is_charged(stage: Stage
     assert worker.stop() == 0
 
 
+@pytest.mark.own_session
 @processes
 def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stage) -> None:
     """E80: and a process that hangs is told by a heartbeat that is old."""

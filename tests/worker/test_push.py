@@ -204,6 +204,7 @@ def test_turned_to_push_what_waits_is_pushed(stage: Stage, endpoint: Opened) -> 
     assert worker.stop() == 0
 
 
+@pytest.mark.own_session
 def test_kill_ends_a_delivery_within_a_second(stage: Stage, endpoint: Opened) -> None:
     """The connection is closed, and the answer, had it come, would change nothing."""
     ended: list[float] = []

@@ -181,6 +181,7 @@ def test_claims_for_handlers_wait_for_the_disk() -> None:
     assert not source.may_be_claimed_twice
 
 
+@pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
 def test_waiting_for_the_disk_is_left_and_taken_up_again_on_a_dedicated_connection_only() -> None:
     def asked(relaxed: bool) -> str:

@@ -43,6 +43,7 @@ def node_of(worker: Worker) -> UUID:
     return Node.objects.get(name__endswith=f":{worker.child}").id
 
 
+@pytest.mark.own_session
 def test_e90_released_job_is_claimed_within_two_seconds_by_an_idle_worker(stage: Stage) -> None:
     """It is neither polled for nor published anew: the release itself wakes."""
     stage.consumer()

@@ -26,6 +26,7 @@ def idle(stage: Stage, *flags: str) -> Worker:
     return worker
 
 
+@pytest.mark.own_session
 @pytest.mark.processes
 def test_publish_wakes_an_idle_worker(stage: Stage) -> None:
     stage.consumer()
@@ -38,6 +39,7 @@ def test_publish_wakes_an_idle_worker(stage: Stage) -> None:
     assert worker.stop() == 0
 
 
+@pytest.mark.own_session
 @pytest.mark.processes
 def test_worker_is_registered_for_longer_than_it_sleeps(stage: Stage) -> None:
     idle(stage)
@@ -45,6 +47,7 @@ def test_worker_is_registered_for_longer_than_it_sleeps(stage: Stage) -> None:
     assert waiting > timezone.now() + 30 * SECOND
 
 
+@pytest.mark.own_session
 @pytest.mark.processes
 def test_delayed_job_starts_on_time(stage: Stage) -> None:
     stage.consumer()
@@ -69,6 +72,7 @@ def test_retry_starts_on_time(stage: Stage, script: dict[str, Any], strategy: st
     assert worker.stop() == 0
 
 
+@pytest.mark.own_session
 @pytest.mark.processes
 def test_job_of_a_dead_holder_starts_when_its_retry_is_due(stage: Stage) -> None:
     consumer = stage.consumer(retry_strategy="constant:1")
@@ -90,6 +94,7 @@ def listener(transactional_db: None) -> Iterator[Session]:
         yield other
 
 
+@pytest.mark.own_session
 def test_nobody_is_told_where_nobody_waits(listener: Session) -> None:
     """What the one who waits hears comes first, though it was published last."""
     alone, over, awaited = (ConsumerFactory.create() for _ in range(3))
@@ -105,6 +110,7 @@ def test_nobody_is_told_where_nobody_waits(listener: Session) -> None:
     assert told == [str(awaited.pk)]
 
 
+@pytest.mark.own_session
 def test_told_after_the_commit_and_only_then(listener: Session) -> None:
     consumer = ConsumerFactory.create()
     PullWaiter.objects.create(

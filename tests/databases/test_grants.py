@@ -1,0 +1,204 @@
+"""A role gets what `pulljobs grants` prints, and that is what it needs and no more."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.apps import apps
+from django.db import ProgrammingError, connection, connections, transaction
+
+from pulljobs import operating, pulling
+from pulljobs.errors import DuplicateMessage, KeyFull
+from pulljobs.models import ArchivedJob, Job, Message
+from pulljobs.publishing import publish, publish_many
+from pulljobs.pulling import Puller
+from pulljobs.storage import grants, nodes, partitions
+from pulljobs.storage.grants import TABLES, Profile
+from tests.diagnosis.commands import answer, text
+from tests.factories import USING, ConsumerFactory, published
+from tests.sessions import query
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+NASTY = 'shop "x"; DROP TABLE pulljobs_job; --'
+"""A name that is one: quoted, or else everything is gone."""
+
+
+@pytest.fixture
+def role() -> Iterator[str]:
+    name = f"{NASTY} {uuid4().hex[:8]}"
+    quoted = connection.ops.quote_name(name).replace(name, name.replace('"', '""'))
+    query(f"CREATE ROLE {quoted}")
+    yield name
+    query(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}")
+
+
+def grant(role: str, profile: Profile = Profile.APP) -> None:
+    for statement in grants.statements(USING, role, profile):
+        query(statement)
+
+
+@contextmanager
+def being(role: str) -> Iterator[None]:
+    query("SELECT set_config('role', %s, false)", [role])
+    try:
+        yield
+    finally:
+        connections[USING].rollback()
+        query("RESET ROLE")
+
+
+def may(work: Callable[[], object]) -> bool:
+    try:
+        with transaction.atomic(USING):
+            work()
+    except ProgrammingError as error:
+        if "permission denied" not in str(error):
+            raise
+        return False
+    return True
+
+
+def doing(statement: str) -> Callable[[], object]:
+    return lambda: query(statement)
+
+
+def test_a_worker_and_a_publisher_do_all_they_do(role: str) -> None:
+    """The whole suite does so, too, with PULLJOBS_TEST_SECOND=1."""
+    consumer = ConsumerFactory.create()
+    grant(role)
+    with being(role):
+        publish_many(consumer.channel.name, [b"x"] * 3)
+        claim = Puller(USING, consumer).claim(3)
+        assert claim.taken
+        assert len(claim.jobs) == 3
+        assert operating.kill([job.id for job, _message in claim.jobs], by="test").done
+        assert operating.redrive_all(consumer) == 3
+        assert pulling.reap() is None
+        assert operating.maintain().not_owned
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE pulljobs_archived_job SET error = ''",
+        "DELETE FROM pulljobs_archived_job",
+        "UPDATE pulljobs_message SET payload = ''",
+        "DELETE FROM pulljobs_message",
+        "DELETE FROM pulljobs_audit_entry",
+        "UPDATE pulljobs_audited_batch SET done = '{}'",
+        "UPDATE pulljobs_lake_run SET state = 'done'",
+        "TRUNCATE pulljobs_job",
+        "LOCK TABLE pulljobs_archived_job IN ACCESS EXCLUSIVE MODE",
+        "SELECT setval('pulljobs_id', 1)",
+        "UPDATE django_migrations SET name = ''",
+        "CREATE TABLE of_its_own (id int)",
+    ],
+)
+def test_history_and_tables_are_out_of_reach_of_a_worker(role: str, statement: str) -> None:
+    grant(role)
+    with being(role):
+        assert not may(doing(statement))
+
+
+def test_a_publisher_publishes_and_neither_reads_nor_takes(role: str) -> None:
+    consumer = ConsumerFactory.create(max_queued_per_key=1)
+    name = consumer.channel.name
+    grant(role, Profile.PUBLISH)
+    with being(role):
+        publish(name, b"x", key="a", message_id="1", delay=timedelta(seconds=1))
+        publish_many(name, [b"x"] * 3)
+        with pytest.raises(KeyFull):
+            publish(name, b"x", key="a")
+        with pytest.raises(DuplicateMessage):
+            publish(name, b"x", message_id="1")
+        for statement in (
+            "SELECT payload FROM pulljobs_message",
+            "SELECT token_digest FROM pulljobs_consumer",
+            "SELECT error FROM pulljobs_job",
+            "DELETE FROM pulljobs_job",
+            "UPDATE pulljobs_job SET state = 'DEAD'",
+            "SELECT 1 FROM pulljobs_archived_job",
+            "INSERT INTO pulljobs_lease DEFAULT VALUES",
+        ):
+            assert not may(doing(statement)), statement
+    assert Message.objects.count() == 4
+
+
+def test_a_reader_sees_all_and_changes_nothing(role: str) -> None:
+    consumer = ConsumerFactory.create()
+    [job_id] = published(consumer)
+    grant(role, Profile.READ)
+    with being(role):
+        assert {one["code"] for one in answer("doctor")[0]["findings"]} >= {"no_worker"}
+        assert answer("explain", str(job_id))[0]["state"] == "QUEUED"
+        assert answer("verify")[1] == 0
+        for table in TABLES[Profile.READ]:
+            assert may(doing(f"SELECT * FROM {table} LIMIT 1")), table
+            assert not may(doing(f"DELETE FROM {table}")), table
+        assert not may(lambda: publish(consumer.channel.name, b"x"))
+
+
+def test_a_partition_that_is_made_later_is_granted_with_its_table(role: str) -> None:
+    consumer = ConsumerFactory.create()
+    grant(role)
+    partitions.make_ahead(USING, 0)
+    today = nodes.clock(USING).date()
+    assert [one.day for one in partitions.existing(USING, "pulljobs_message")] == [today]
+    with being(role):
+        published(consumer)
+        operating.kill(list(Job.objects.values_list("id", flat=True)), by="test")
+        assert ArchivedJob.objects.get().message.payload == b"payload"
+        assert Message.objects.count() == 1
+
+
+def test_the_same_again_changes_nothing_and_another_profile_leaves_nothing(
+    role: str,
+) -> None:
+    grant(role, Profile.LAKE)
+    grant(role, Profile.LAKE)
+    assert rights(role) >= {("pulljobs_lake_run", "DELETE"), ("pulljobs_job", "UPDATE")}
+    before = rights(role)
+    grant(role, Profile.LAKE)
+    assert rights(role) == before
+    grant(role, Profile.READ)
+    assert {privilege for _, privilege in rights(role)} == {"SELECT"}
+
+
+def rights(role: str) -> set[tuple[str, str]]:
+    asked = (
+        "SELECT table_name, privilege_type FROM information_schema.table_privileges"
+        " WHERE grantee = %s"
+    )
+    return set(query(asked, [role]))
+
+
+def test_every_table_is_somebody_s() -> None:
+    """A migration that makes a table has to say who may do what to it."""
+    models = apps.get_app_config("pulljobs").get_models(include_auto_created=True)
+    tables = {model._meta.db_table for model in models if model._meta.managed}
+    assert tables - TABLES[Profile.LAKE].keys() == set()
+
+
+def test_what_a_role_lacks_is_told_by_doctor_and_why_no_partition_is_made(role: str) -> None:
+    grant(role)
+    quoted = role.replace('"', '""')
+    query(f'REVOKE INSERT ON pulljobs_attempt FROM "{quoted}"')
+    with being(role):
+        found = {one["code"]: one for one in answer("doctor")[0]["findings"]}
+        assert "INSERT on pulljobs_attempt" in found["no_grant"]["text"]
+        assert "as the owner every day" in found["not_owner"]["text"]
+        assert not found["not_owner"]["is_error"]
+        content, code = answer("maintain")
+        assert (content["not_owned"], code) == (["pulljobs_archived_job", "pulljobs_message"], 1)
+        assert "does not own" in text("partitions")
+
+
+def test_it_is_printed_for_psql_and_names_the_profile() -> None:
+    printed = text("grants", NASTY, "--for", "publish")
+    assert printed.startswith("-- publish: publish(), and nothing else")
+    assert 'TO "shop ""x""; DROP TABLE pulljobs_job; --";' in printed
+    assert "BEGIN;" in printed
+    assert printed.rstrip().endswith("COMMIT;")
+    assert answer("grants", "shop")[0]["for"] == "app"

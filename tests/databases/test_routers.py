@@ -1,0 +1,98 @@
+"""The alias of the jobs' database, the router that keeps to it, and checks of those who don't."""
+
+import ast
+import re
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.checks import run_checks
+from django.core.management import call_command
+from django.db import connections, router
+from django.test import override_settings
+
+from example_project.state import BASE_DIR
+from pulljobs.models import Consumer, Job
+
+OTHER = "jobs"
+UNNAMED = re.compile(
+    r"transaction\.(atomic|on_commit|set_rollback|savepoint\w*)\((?!.*using)", re.DOTALL
+)
+ROUTER = "pulljobs.routers.PulljobsRouter"
+
+
+class Replica:
+    def db_for_read(self, model: Any, **hints: Any) -> str:
+        return "default"
+
+
+class NoMigrations:
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if db == OTHER else None
+
+
+@pytest.fixture(autouse=True)
+def _two_databases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another alias; nothing connects to it."""
+    monkeypatch.setitem(connections.settings, OTHER, {**connections.settings["default"]})
+
+
+def told(*routers: str, using: str = OTHER) -> dict[str, str]:
+    with override_settings(PULLJOBS={"DATABASE": using}, DATABASE_ROUTERS=routers):
+        return {str(one.id): one.msg for one in run_checks() if "pulljobs" in str(one.id)}
+
+
+def test_the_router_leads_models_and_migrations_to_the_alias() -> None:
+    with override_settings(PULLJOBS={"DATABASE": OTHER}, DATABASE_ROUTERS=[ROUTER]):
+        assert {router.db_for_read(Job), router.db_for_write(Consumer)} == {OTHER}
+        assert router.db_for_write(User) == "default"
+        assert router.allow_migrate(OTHER, "pulljobs")
+        assert not router.allow_migrate("default", "pulljobs")
+        assert router.allow_migrate("default", "auth")
+
+
+def test_with_the_router_only_the_transactions_are_told_of() -> None:
+    assert list(told(ROUTER)) == ["pulljobs.I001"]
+    assert told(ROUTER, using="default") == {}
+
+
+def test_an_alias_without_a_router_is_an_error() -> None:
+    found = told()
+    assert "send writes of pulljobs' models to default" in found["pulljobs.E016"]
+    assert "as well, where no worker looks" in found["pulljobs.W007"]
+
+
+def test_a_replica_to_read_from_is_an_error() -> None:
+    """What a claim reads must be what it locks."""
+    assert "send reads" in told(f"{__name__}.Replica", ROUTER)["pulljobs.E016"]
+
+
+def test_a_database_that_is_not_migrated_is_an_error() -> None:
+    assert (
+        "no migration of pulljobs run in 'jobs'"
+        in told(f"{__name__}.NoMigrations")["pulljobs.E017"]
+    )
+
+
+@pytest.mark.django_db
+def test_migrations_elsewhere_make_no_table() -> None:
+    """Django records them there as applied all the same."""
+    with override_settings(PULLJOBS={"DATABASE": OTHER}, DATABASE_ROUTERS=[ROUTER]):
+        assert "CREATE" not in call_command("sqlmigrate", "pulljobs", "0001", stdout=StringIO())
+
+
+def test_the_product_always_names_its_database() -> None:
+    """What does not would go to `default`; models go where `using` says, or the router."""
+    files = sorted((BASE_DIR / "pulljobs").rglob("*.py"))
+    assert not [f"{file.name}:{line}" for file in files for line in unnamed(file)]
+
+
+def unnamed(file: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and UNNAMED.match(ast.unparse(node)):
+            yield node.lineno
+        if isinstance(node, ast.ImportFrom) and node.module == "django.db":
+            yield from (node.lineno for one in node.names if one.name == "connection")

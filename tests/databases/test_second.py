@@ -1,0 +1,34 @@
+"""Tests pass with pulljobs' tables in a second database, as a role that owns none of them.
+
+Some of them here; all with `PULLJOBS_TEST_SECOND=1 python -m pytest`.
+"""
+
+import os
+
+import pytest
+
+from tests import second
+from tests.compat.servers import suite
+
+SOME = (
+    "tests/databases/test_place.py",
+    "tests/publishing/test_publish.py",
+    "tests/publishing/test_wake.py",
+    "tests/storage/test_matrix.py",
+    "tests/storage/test_finish.py",
+    "tests/testing",
+    "tests/docs/test_guides.py",
+    "tests/api/test_messages.py",
+    "tests/admin/test_operations.py",
+    "tests/auditing/test_acts.py",
+    "tests/worker/test_settling.py",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.skipif(second.IS_ON, reason="that is what runs")
+def test_some_of_all_in_a_second_database_as_a_role_with_least_privilege() -> None:
+    told = suite(*SOME, PULLJOBS_TEST_SECOND="1", TEST_DATABASE=f"test_second_{os.getpid()}")
+    assert "failed" not in told
+    assert " passed" in told

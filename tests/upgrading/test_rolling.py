@@ -1,0 +1,76 @@
+"""An older release at work beside a newer one, on the newer one's tables."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.faults.conftest import Faults, faults, state
+from tests.sessions import query, session
+
+__all__ = ["faults", "state"]
+
+COLUMNS = """
+import json
+import django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["django.contrib.postgres", "pulljobs"])
+django.setup()
+from django.apps import apps
+models = [one._meta for one in apps.get_app_config("pulljobs").get_models() if one._meta.managed]
+columns = {one.db_table: [field.column for field in one.concrete_fields] for one in models}
+print(json.dumps({table: list(filter(None, columns[table])) for table in columns}))
+"""
+"""What models of a release write, by table."""
+THERE = "SELECT column_name FROM information_schema.columns WHERE table_name = %s"
+NEEDED = " AND is_nullable = 'NO' AND column_default IS NULL AND is_identity = 'NO'"
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_workers_and_publishers_of_both_break_no_promise(faults: Faults, older: Path) -> None:
+    """They take each other's jobs, and some are killed; histories outside the database judge."""
+    told = faults(
+        *("--older", str(older), "--faults", "kill", "--times", "2", "--every", "0.8"),
+        *("--jobs", "600", "--workers", "4", "--claimers", "0", "--lease", "1", "--keys", "20"),
+    )
+    assert (told["broken"], told["complaints"]) == ({}, [])
+    assert (told["lost"], told["acknowledged"]) == (0, 600)
+
+
+@pytest.mark.django_db
+def test_every_statement_of_the_older_runs_on_the_newer_tables(older: Path) -> None:
+    """PostgreSQL looks up all tables, columns and types when it prepares one."""
+    files = sorted((older / "pulljobs" / "sql").glob("*.sql"))
+    assert len(files) > 20
+    with session() as other:
+        told = {file.stem: _refused(other, file.read_text()) for file in files}
+    assert not {name: said for name, said in told.items() if said}
+
+
+def _refused(other: "psycopg.Connection[object]", text: str) -> str:
+    names: dict[str, int] = {}
+    numbered = re.sub(
+        r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", text
+    )
+    with other.transaction(force_rollback=True):
+        done = other.pgconn.prepare(b"", numbered.replace("%%", "%").encode())
+    return done.error_message.decode()
+
+
+@pytest.mark.django_db
+def test_rows_that_the_older_writes_lack_nothing(older: Path) -> None:
+    """Columns that it knows are there still; those that it does not may be left out."""
+    done = subprocess.run(
+        [sys.executable, "-c", COLUMNS], cwd=older, capture_output=True, text=True, check=True
+    )
+    written: dict[str, list[str]] = json.loads(done.stdout)
+    assert "pulljobs_audit_entry" not in written, "that is not the older release"
+    for table, columns in written.items():
+        there = {name for (name,) in query(THERE, [table])}
+        assert there >= set(columns), table
+        assert {name for (name,) in query(THERE + NEEDED, [table])} <= set(columns), table
