@@ -15,7 +15,7 @@ SOME = (
     "tests/publishing/test_publish.py",
     "tests/publishing/test_wake.py",
     "tests/storage/test_matrix.py",
-    "tests/storage/test_finish.py",
+    "tests/storage/test_claim.py",
     "tests/testing",
     "tests/docs/test_guides.py",
     "tests/api/test_messages.py",
