@@ -54,7 +54,7 @@ def _default(value: object) -> str:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g} s"
     if isinstance(value, (tuple, list)) and value:
-        return ", ".join(f"`{one}`" for one in value)
+        return ", ".join(f"`{str(one).rpartition('.')[2]}`" for one in value)
     return f"`{value}`" if value not in ("", (), None) else "none"
 
 
@@ -82,8 +82,9 @@ def errors_of(module: ModuleType) -> str:
             bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
             about = _described(module, name) or vars(error).get("__doc__") or "any of them"
             says, carries = _made(error)
-            rows.append(f"| `{name}` | {bases} | {_line(about)} | {says} | {carries} |")
-    head = ["| error | is a | when | says | carries |", "|---|---|---|---|---|"]
+            told = f"{_line(about)}: *{says}*" if says else _line(about)
+            rows.append(f"| `{name}` | {bases} | {told} | {carries} |")
+    head = ["| error | is a | when, and what it says | carries |", "|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
 
