@@ -1,15 +1,18 @@
 """Write the tables of the docs that code decides: `python docs/tables.py`. A test compares them."""
 
+import argparse
 import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import django
 import yaml
 
 from pulljobs import conf, errors, telemetry
@@ -164,7 +167,65 @@ def alerts() -> str:
     return "\n".join(["| alert | severity | after | as long as |", "|---|---|---|---|", *rows])
 
 
+def commands() -> str:
+    """Every command with its help and what it takes."""
+    sections = []
+    for name in ("runpullworker", "pulljobs"):
+        command = import_module(f"pulljobs.management.commands.{name}").Command()
+        sections += _sections(command.create_parser("manage.py", name))
+    return "\n".join(sections)
+
+
+def _sections(parser: argparse.ArgumentParser) -> Iterator[str]:
+    below = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    taken = [one for one in parser._actions if not below and _is_own(one)]
+    if not below:
+        _manage, _space, name = parser.prog.partition(" ")
+        head = ["| argument | meaning |", "|---|---|"] if taken else []
+        rows = [f"| {_argument(one)} | {_cell(_help(parser, one))} |" for one in taken]
+        told = _examples((parser.description or "").replace("%%", "%"))
+        yield "\n".join([f"## {name}", "", told, "", *head, *rows, ""])
+    for one in below:
+        for action in one.choices.values():
+            yield from _sections(action)
+
+
+def _examples(text: str) -> str:
+    """What is indented in a docstring are commands."""
+    parts = []
+    for part in text.split("\n\n"):
+        lines = [line.strip() for line in part.splitlines()]
+        if part.startswith("    "):
+            lines = ["```console", *(f"$ python manage.py pulljobs {one}" for one in lines), "```"]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _is_own(action: argparse.Action) -> bool:
+    """Not what all of Django's commands take, nor what all of ours do."""
+    common = {"help", "json", "version", "verbosity", "settings", "pythonpath", "traceback"}
+    return action.dest not in common | {"no_color", "force_color", "skip_checks"}
+
+
+def _argument(action: argparse.Action) -> str:
+    """As it is typed: `--rows ROWS`, `--reader adbc|copy`, `JOB`."""
+    choices = "\\|".join(map(str, action.choices or ()))
+    value = action.metavar or choices or action.dest.upper()
+    if not action.option_strings:
+        return f"`{value}`"
+    return f"`{' '.join([*action.option_strings, *([str(value)] if action.nargs != 0 else [])])}`"
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    return parser._get_formatter()._expand_help(action) if action.help else ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "commands": commands,
     "http": http,
     "states": states,
     "settings": settings,
@@ -185,6 +246,7 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
+    django.setup()
     for page in DOCS.rglob("*.md"):
         text = page.read_text("utf-8")
         if (new := filled(text)) != text:

@@ -25,6 +25,7 @@ RUNS: Final[dict[str, list[Arguments]]] = {
     "dispatch": [lambda consumer: []],
     "doctor": [lambda consumer: []],
     "explain": [lambda consumer: [job(consumer)], lambda c: [job(c, state="DELIVERED")]],
+    "grants": [lambda consumer: ["shop", "--for=read"]],
     "inspect": [
         lambda consumer: ["channel"],
         lambda consumer: ["channel", consumer.channel.name],

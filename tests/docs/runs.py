@@ -42,6 +42,8 @@ RUN: Final = {
     (f"{G}/broker-protocol.md", "json"): "tests/api/test_broker_guide.py",
     (f"{G}/broker-protocol.md", "http"): "tests/api/test_broker_guide.py",
     (f"{G}/bulk-publish.md", "python"): "tests/spark/test_stream_guide.py",
+    (f"{G}/commands.md", "sh"): f"{D}/test_commands_guide.py",
+    (f"{G}/commands.md", "text"): f"{D}/test_commands_guide.py",
     (f"{G}/dashboard.md", "python"): SHOWN,
     (f"{G}/dashboard.md", "http"): SHOWN,
     (f"{G}/handlers.md", "python"): f"{D}/test_guides.py",

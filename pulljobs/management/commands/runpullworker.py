@@ -83,7 +83,9 @@ class Command(BaseCommand):
             help="start anew when code changes, for development: what runs is let end before",
         )
         for name, text in FLAGS.items():
-            parser.add_argument(f"--{name.lower().replace('_', '-')}", type=_kind(name), help=text)
+            unit = "SECONDS" if _TYPES[name] is timedelta else name.rpartition("_")[2]
+            flag = f"--{name.lower().replace('_', '-')}"
+            parser.add_argument(flag, type=_kind(name), metavar=unit, help=text)
 
     def handle(self, *args: Any, **options: Any) -> None:
         limits = _limits(options)

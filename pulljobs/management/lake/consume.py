@@ -11,9 +11,11 @@ from pulljobs.management.subcommands import Answer
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--channel", required=True)
-    parser.add_argument("--consumer", required=True)
-    parser.add_argument("--handler", required=True, metavar="MODULE:FUNCTION")
+    parser.add_argument("--channel", required=True, metavar="NAME", help="of the consumer")
+    parser.add_argument("--consumer", required=True, metavar="NAME", help="whose jobs are done")
+    parser.add_argument(
+        "--handler", required=True, metavar="MODULE:FUNCTION", help="what does them"
+    )
     parser.add_argument(
         "--form", choices=["pandas", "arrow"], default="pandas",
         help="what the function takes (%(default)s)",

@@ -42,7 +42,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--channel", action="append", default=[], metavar="NAME",
         help="whose payloads to bring, may be repeated; all by default",
     )  # fmt: skip
-    parser.add_argument("--reader", choices=["adbc", "copy"], default="adbc")
+    parser.add_argument(
+        "--reader", choices=["adbc", "copy"], default="adbc",
+        help="how rows are read from PostgreSQL (%(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--watch", type=float, metavar="SECONDS", help="go on, with so long between two runs"
     )

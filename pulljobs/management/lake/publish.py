@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--channel", required=True)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="by their names' endings")
+    parser.add_argument("--channel", required=True, metavar="NAME", help="to publish on")
     parser.add_argument("--consumer", help="the only one that gets a job")
     parser.add_argument("--producer", help="whose messages these are")
     parser.add_argument(

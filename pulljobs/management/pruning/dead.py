@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(**options: Any) -> Answer:
     selection, upon = _meant(options)
     found = auditing.preview(Event.DELETE, selection)
-    question = f"Delete {_count(found)} dead jobs {upon}?"
+    question = f"Delete {_count(found)} {upon}?"
     if not options["dry_run"]:
         operator.must_be_there(yes=options["yes"])
     if options["dry_run"] or not (found.jobs and operator.agrees(question, yes=options["yes"])):
@@ -78,7 +78,11 @@ def _last(age: timedelta) -> int:
 
 
 def _count(found: Preview) -> str:
-    return f"{found.jobs:,}{' or more' if found.is_more else ''}"
+    return f"{found.jobs:,} dead jobs or more" if found.is_more else _jobs(found.jobs)
+
+
+def _jobs(count: int) -> str:
+    return f"{count:,} dead {'job' if count == 1 else 'jobs'}"
 
 
 def _preview(found: Preview, upon: str) -> Answer:
@@ -89,7 +93,7 @@ def _preview(found: Preview, upon: str) -> Answer:
     return Answer(
         content,
         [
-            f"{_count(found)} dead jobs {upon} would be deleted.",
+            f"{_count(found)} {upon}: would be deleted.",
             Facts([("the oldest", Words("\n".join(oldest)))]),
         ],
     )
@@ -97,7 +101,7 @@ def _preview(found: Preview, upon: str) -> Answer:
 
 def _done(entry: AuditEntry) -> Answer:
     content = {"entry": str(entry), "deleted": entry.done, "left_alone": entry.refused}
-    lines = [f"{entry.done:,} dead jobs {entry.upon} deleted."]
+    lines = [f"{_jobs(entry.done)} {entry.upon}: deleted."]
     if entry.refused:
         lines.append(f"{entry.refused:,} left alone: somebody was faster.")
     return Answer(content, [*lines, f"In the audit trail: {entry}."])

@@ -2,7 +2,7 @@
 
     publish orders '{"order": 7}' --key customer-12
     publish orders --file order.json --delay 5m
-    zcat orders.jsonl.gz | publish orders --lines
+    publish orders --file orders.jsonl --lines
 
 What is a JSON object or array is sent as JSON, other text as text and the rest as bytes, unless
 --content-type says otherwise. A message is the operator's own unless --producer names whose it is.
@@ -30,7 +30,7 @@ from pulljobs.publishing import Draft, Receipt, encoded, publish, publish_many
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("channel", metavar="CHANNEL")
+    parser.add_argument("channel", metavar="CHANNEL", help="to publish on")
     parser.add_argument("payload", nargs="?", metavar="PAYLOAD", help="text; - is what is piped in")
     parser.add_argument("--file", type=Path, help="whose contents are the payload")
     parser.add_argument(

@@ -26,8 +26,13 @@ HELP: Final = {
     "r": "draw now",
     "h ?": "this help, and back",
 }
-AROUND: Final = 8
+AROUND: Final = 7
 """Lines that are no rows: the head, the heads of tables, what lies between."""
+
+
+def _fitting(count: int, lines: int) -> tuple[int, int]:
+    """How many of them are shown, and on how many lines: one may say that there are more."""
+    return (count, max(1, count)) if count <= lines else (max(1, lines - 1), lines)
 
 
 class Screen:
@@ -116,9 +121,11 @@ class Screen:
         """Problems and nodes get a few rows, consumers all the others."""
         width, height = self._console.size
         rows = max(4, height - AROUND)
-        problems = min(len(self._frame.findings), max(1, rows // 4))
-        nodes = min(len(self._frame.workers), max(1, rows // 4))
-        return Room(max(1, rows - problems - nodes - 2), nodes, problems, width >= WIDE)
+        problems = _fitting(len(self._frame.findings), max(1, rows // 4))
+        nodes = _fitting(len(self._frame.workers), max(1, rows // 4))
+        left = rows - sum(lines for _rows, lines in (problems, nodes))
+        consumers = _fitting(self._frame.consumers, max(1, left))
+        return Room(consumers[0], nodes[0], problems[0], width >= WIDE)
 
     def _head(self) -> RenderableType:
         head = RichTable.grid(expand=True)

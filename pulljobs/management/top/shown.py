@@ -15,6 +15,7 @@ BARS: Final = " ▁▂▃▄▅▆▇█"
 WIDE: Final = 110
 """Columns of a terminal that has room for trends and times."""
 ALL: Final = 10_000
+MINUTE: Final = 60.0
 
 SORTS: Final[Mapping[str, Callable[[Frame, Standing], Any]]] = {
     "need": lambda frame, one: (not one.is_left_alone, -one.queued, one.place),
@@ -90,15 +91,23 @@ def _consumer(frame: Frame, one: Standing, room: Room) -> list[Cell]:
         times = [_p95(tally.waits if tally else None), _p95(tally.runs if tally else None)]
     cells: list[Cell] = [
         Words(one.place, Tone.TITLE),
-        *(_count(count, had.cap) for count in (had.ready, had.delayed, had.parked, had.in_flight)),
+        _ready(one),
+        *(_count(count, had.cap) for count in (had.delayed, had.parked, had.in_flight)),
         dead,
         rate(frame.rate(one.consumer)),
         *times,
-        figures.duration(one.oldest_seconds),
+        _brief(one.oldest_seconds),
     ]
     if room.is_wide:
         cells.append(Words(spark(frame.trend(one.consumer)), Tone.GOOD))
     return [*cells, state(one)]
+
+
+def _ready(one: Standing) -> Words:
+    """Where it is too much to be counted, about how much is queued."""
+    if one.backlog.ready < one.backlog.cap or one.estimate is None:
+        return _count(one.backlog.ready, one.backlog.cap)
+    return Words(f"≈ {figures.compact(one.estimate)}")
 
 
 def _count(count: int, cap: int) -> Words:
@@ -106,18 +115,24 @@ def _count(count: int, cap: int) -> Words:
 
 
 def _p95(times: tuple[float, float, float] | None) -> str:
-    return figures.duration(times[1] if times else None)
+    return _brief(times[1] if times else None)
+
+
+def _brief(seconds: float | None) -> str:
+    is_long = seconds is not None and seconds >= MINUTE
+    return figures.coarse(seconds or 0.0) if is_long else figures.duration(seconds)
 
 
 def state(one: Standing) -> Words:
     """The worst of it."""
     if one.is_left_alone:
-        return Words("nobody serves it", Tone.BAD)
+        return Words("not served", Tone.BAD)
     if one.paused_until:
-        return Words(f"paused until {figures.moment(one.paused_until)}", Tone.WARN)
+        left = figures.coarse((one.paused_until - one.now).total_seconds())
+        return Words(f"paused, {left}", Tone.WARN)
     held_back = [one.place in worker.circuits for worker in one.workers or ()]
     if any(held_back):
-        return Words(f"held back by {sum(held_back)} of {len(held_back)}", Tone.WARN)
+        return Words(f"held back, {sum(held_back)}/{len(held_back)}", Tone.WARN)
     if one.backlog.ready or one.backlog.in_flight:
         return Words("busy", Tone.GOOD)
     return Words("idle", Tone.FAINT)

@@ -1,0 +1,117 @@
+"""The guide on commands: each is run and prints what stands below it, but for ids and times."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import pytest
+from django.core.management import call_command
+from django.db.models.functions import Now
+from django.test import override_settings
+
+from pulljobs import handlers, ids, operating, outcomes
+from pulljobs.models import Consumer, Node, Producer
+from pulljobs.outcomes import Held
+from pulljobs.storage import jobs, nodes, partitions
+from pulljobs.storage.partitions import Partition
+from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, published, taken
+from tests.guides import texts
+from tests.handling import registry_of_its_own
+
+GUIDE: Final = "docs/guides/commands.md"
+BROKER: Final = """
+[initial-channels]
+news=News
+[initial-channel-tokens]
+news=secret
+[initial-producers]
+[scheduler]
+"""
+REPORT: Final = {
+    "serves": ["orders/invoicing"],
+    "loops": {"fetcher": {"alive": True, "last_pass_seconds": 0.1, "failures": 0}},
+    "circuits": {},
+    "running": [],
+    "held": 0,
+    "done": 1532,
+}
+VARYING: Final = (
+    (r"\b[0-9a-v]{20}\b", "ID"),
+    (r"\b\d{18,19}\b", "NUMBER"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?( UTC)?", "TIME"),
+    (r"\d{4}-\d\d-\d\d", "DAY"),
+    (r"_\d{8}\b", "_DAY"),
+    (r"\d+(\.\d+)? (ms|s|min|h|d|bytes|kB|MB)( \d+ (s|min|h))?\b", "SIZE"),
+    (r"[▁▂▃▄▅▆▇█ ]*[▁▂▃▄▅▆▇█]", " TREND"),
+    (r"(?m)^(\S+_DAY|DAY)( +)[\d,]+", r"\1\2ROWS"),
+    (r" +", " "),
+    (r"[\d.]+ SIZE SIZE SIZE TREND", "FLOW"),
+    (r"[≈ \d.]+ settled/s( TREND)?", " FLOW"),
+)
+
+
+def settled(text: str) -> list[str]:
+    """What does not differ from run to run."""
+    for pattern, word in VARYING:
+        text = re.sub(pattern, word, text)
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+@pytest.fixture
+def world(
+    transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, str]]:
+    """A small shop; the ids that the guide has words for."""
+    monkeypatch.chdir(tmp_path)
+    Path("webhook-broker.cfg").write_text(BROKER)
+    Path("orders.jsonl").write_text('{"order": 8}\n{"order": 9}\n')
+    with override_settings(PULLJOBS={"PARTITIONS_AHEAD": 2}):
+        operating.maintain()
+    today = nodes.clock(USING).astimezone(UTC).date()
+    for table in partitions.PARTITIONED:
+        partitions._made(USING, Partition(table, today - timedelta(days=100)))
+    channel = ChannelFactory.create(name="orders")
+    Producer.objects.create(name="shop")
+    nodes.register(USING, NODE, "web-1:4711")
+    Node.objects.update(report=REPORT, heartbeat_at=Now())
+    invoicing: Consumer = ConsumerFactory.create(
+        channel=channel, name="invoicing", retry_strategy="5,30,60", retry_jitter=0.2
+    )
+    [dead] = published(invoicing, payload={"order": 3})
+    held = Held(dead, taken(invoicing, dead))
+    jobs.finish(USING, [outcomes.reject(held, "BankError: there is no account 4711")])
+    for _ in range(3):
+        JobFactory.create(consumer=invoicing, state="DELIVERED")
+    [waiting] = published(invoicing, delay=timedelta(minutes=20))
+    ConsumerFactory.create(channel=channel, name="mailing")
+    published(invoicing)
+    small = override_settings(PULLJOBS={"PARTITIONS_AHEAD": 2})  # and no lake
+    with registry_of_its_own(), small:
+        handlers.handler(channel="orders", consumer="invoicing")(print)
+        yield {"JOB": ids.encode(dead), "WAITING": ids.encode(waiting)}
+
+
+NODE: Final = UUID("7f1c51f5-6a0c-4f0c-9a57-2f1f0b7c9d11")
+
+
+def ran(command: str, known: dict[str, str]) -> str:
+    for word, id in known.items():
+        command = re.sub(rf"\b{word}\b", id, command)
+    _python, _manage, *words = shlex.split(command)
+    output = StringIO()
+    with suppress(SystemExit):
+        call_command(*words, stdout=output)
+    return output.getvalue()
+
+
+def test_commands_print_what_the_guide_shows(world: dict[str, str]) -> None:
+    commands, shown = texts(GUIDE, "sh"), texts(GUIDE, "text")
+    assert len(commands) == len(shown)
+    for command, text in zip(commands, shown, strict=True):
+        assert settled(ran(command, world)) == settled(text), command
