@@ -45,7 +45,7 @@ class Link:
     def __init__(self, wanted: Wanted, node_id: UUID, report: dict[str, Any]) -> None:
         with ExitStack() as opened:
             self.session = _session(opened, wanted.dsn)
-            self.acks = _session(opened, wanted.dsn)
+            self.aside = _session(opened, wanted.dsn)
             """For another thread."""
             self.owned = ownership.own(self.session, wanted, node_id)
             self._connections = opened.pop_all()

@@ -1,6 +1,7 @@
 """A stream as its owner runs it: claims batches, acks them, takes over what another left behind."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from pulljobs.floors import Entry
 from pulljobs.states import Event
 from pulljobs.telemetry import JobsClaimed, LeasesLost, emit
 from pyspark_pulljobs import batches, ownership, settling, taking
-from pyspark_pulljobs.acking import Acking, Lost
+from pyspark_pulljobs.aside import Aside
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.link import Link, Links
 from pyspark_pulljobs.session import Session
@@ -27,6 +28,11 @@ LOOKS: Final = 5
 LOOK_SECONDS: Final = 0.2
 CLOCK: Final = timedelta(milliseconds=2)
 """Ids tell milliseconds, rounded."""
+AHEAD_SECONDS: Final = 5.0
+"""Batches that take longer are not claimed ahead: their jobs would wait for it, held."""
+
+Lost = list[int]
+"""How many jobs were lost of each batch."""
 
 
 class Stream:
@@ -44,7 +50,10 @@ class Stream:
         self._ours: dict[int, Batch] = {}
         """By their numbers, batches that this process claimed or took over."""
         self._acked = 0
-        self._acking = Acking()
+        aside = ThreadPoolExecutor(1, "aside")
+        self._acking: Aside[Lost] = Aside(aside)
+        self._ahead: Aside[tuple[Claimed, Batch | None]] = Aside(aside)
+        self._asked_at = -AHEAD_SECONDS
         self._until: datetime | None = None
 
     def end(self) -> int:
@@ -94,14 +103,23 @@ class Stream:
         self._links.leave()
 
     def _next(self, link: Link, seq: int, rows: int) -> int:
+        is_quick = time.monotonic() < self._asked_at + AHEAD_SECONDS
+        self._take_ahead(link)
         self._begin_ack(link, seq)
-        if known := _batches(link, seq, None):
-            self._own(link, known[0][1])
-            return int(known[0][1])
-        claimed = self._claim(link, seq + 1, rows)
-        if claimed.taken is not None:
-            return seq + 1
-        self._end_ack(link)
+        known = [number for _id, number, *_ in _batches(link, seq, None)]
+        if known:
+            self._own(link, known[0])
+        elif (claimed := self._claim(link, seq + 1, rows)).taken is None:
+            self._end_ack(link)
+            return self._waited(link, seq, rows, claimed)
+        number = known[0] if known else seq + 1
+        if is_quick and not known[1:]:
+            self._go_ahead(link, number, rows)
+        self._asked_at = time.monotonic()
+        return number
+
+    def _waited(self, link: Link, seq: int, rows: int, claimed: Claimed) -> int:
+        """For jobs, after a claim that found none."""
         if self._until is not None:
             return self._next_of_what_is_there(link, seq, rows)
         if link.waiting.register(link.session):
@@ -109,6 +127,22 @@ class Stream:
         if claimed.taken is None and link.waiting.is_woken(claimed.next_due):
             claimed = self._claim(link, seq + 1, rows)
         return seq if claimed.taken is None else seq + 1
+
+    def _go_ahead(self, link: Link, seq: int, rows: int) -> None:
+        """Claim the batch behind that one, if jobs seem to be enough and there is nothing to mind.
+
+        Spark asks for it when this one has run; what is claimed ahead does not wait for long.
+        """
+        batch = self._ours.get(seq)
+        if batch is not None and batch.jobs == rows and not any(self._claimer.guards):
+            session, next_seq = link.aside, seq + 1
+            self._ahead.begin(link, next_seq, lambda: self._claimed(link, session, next_seq, rows))
+
+    def _take_ahead(self, link: Link) -> None:
+        if done := self._ahead.end(link):
+            seq, (_claimed, batch) = done
+            if batch is not None:
+                self._took(seq, batch)
 
     def _begin_ack(self, link: Link, seq: int) -> None:
         """Up to there; to its end where jobs in flight are bounded or keys wait for it.
@@ -121,11 +155,12 @@ class Stream:
         if any(self._claimer.guards) or link is not self._link:
             self._note(seq, self._ack(link, link.session, seq))
         else:
-            self._acking.begin(link, seq, lambda: self._ack(link, link.acks, seq))
+            self._acking.begin(link, seq, lambda: self._ack(link, link.aside, seq))
 
     def _end_ack(self, link: Link) -> None:
         """Wait for the ack that goes on."""
-        self._note(*self._acking.end(link))
+        if done := self._acking.end(link):
+            self._note(*done)
 
     def _next_of_what_is_there(self, link: Link, seq: int, rows: int) -> int:
         for _look in range(LOOKS):
@@ -141,14 +176,20 @@ class Stream:
     def _claim(self, link: Link, seq: int, rows: int) -> Claimed:
         if link is not self._link:
             self._link, self._claimer = link, Claimer(link.owned.consumer_id)
-        stream = (self._wanted.stream, link.owned)
-        claimed, batch = taking.claim(
-            link.session, self._claimer, stream, seq, rows, self._terms(link), self._bound
-        )
+        claimed, batch = self._claimed(link, link.session, seq, rows)
         if batch is not None:
-            self._take(seq, batch)
-            emit(JobsClaimed(self._wanted.channel, self._wanted.consumer, batch.jobs))
+            self._took(seq, batch)
         return claimed
+
+    def _claimed(
+        self, link: Link, session: Session, seq: int, rows: int
+    ) -> tuple[Claimed, Batch | None]:
+        stream, terms = (self._wanted.stream, link.owned), self._terms(link)
+        return taking.claim(session, self._claimer, stream, seq, rows, terms, self._bound)
+
+    def _took(self, seq: int, batch: Batch) -> None:
+        self._take(seq, batch)
+        emit(JobsClaimed(self._wanted.channel, self._wanted.consumer, batch.jobs))
 
     def _bound(self, entry: Entry) -> Entry:
         """Jobs behind their keys become available anew, when those before them end: not by time."""
@@ -211,6 +252,7 @@ class Stream:
             emit(LeasesLost(sum(lost), self._wanted.channel, self._wanted.consumer))
 
     def _give_back(self, link: Link) -> int:
+        self._take_ahead(link)
         self._end_ack(link)
         released = []
         with link.session.atomic():

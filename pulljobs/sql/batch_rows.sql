@@ -3,34 +3,38 @@
 -- Parameters: batch_id bigint, token uuid, first int, last int (places, from 1).
 -- Returns: job_id, lease, message_id, payload, content_type, headers (JSON text; NULL: none), key, priority, client_message_id,
 --   published_at, retry_count, deliveries; in the order claimed.
--- Locks: none. Index: stream batch and job primary key, the primary key of each partition of messages.
+-- Locks: none. Index: stream batch token and job primary key, the primary key of partitions of messages.
+WITH held AS MATERIALIZED (
+    SELECT id, message_id, lease, available_at, priority, retry_count, deliveries
+    FROM pulljobs_job
+    WHERE id = ANY(ARRAY(
+            SELECT unnest(job_ids[%(first)s::int:%(last)s::int])
+            FROM pulljobs_stream_batch
+            WHERE id = %(batch_id)s::bigint AND token = %(token)s::uuid AND state = 'open'
+        ))
+        AND lease = %(token)s::uuid
+        AND state = 'INFLIGHT'
+)
 SELECT
-    job.id AS job_id,
-    job.lease::text AS lease,
+    held.id AS job_id,
+    held.lease::text AS lease,
     message.id AS message_id,
     message.payload,
     message.content_type,
     nullif(message.headers, '{}')::text AS headers,
     message.key,
-    job.priority::int AS priority,
+    held.priority::int AS priority,
     message.client_message_id,
     message.published_at,
-    job.retry_count,
-    job.deliveries
-FROM pulljobs_stream_batch AS batch
-CROSS JOIN LATERAL unnest(batch.job_ids[%(first)s::int:%(last)s::int]) WITH ORDINALITY AS member (job_id, place)
-CROSS JOIN LATERAL (
-    -- One by one: a join might scan the table.
-    SELECT id, message_id, lease, priority, retry_count, deliveries
-    FROM pulljobs_job
-    WHERE id = member.job_id AND lease = batch.token AND state = 'INFLIGHT'
-    LIMIT 1
-) AS job
-CROSS JOIN LATERAL (
+    held.retry_count,
+    held.deliveries
+FROM held
+-- Full: it finds what it joins in a hash; for an inner join a few rows are expected, and each is compared with each.
+FULL JOIN (
     SELECT id, payload, content_type, headers, key, client_message_id, published_at
     FROM pulljobs_message
-    WHERE id = job.message_id
-    LIMIT 1
-) AS message
-WHERE batch.id = %(batch_id)s::bigint AND batch.token = %(token)s::uuid AND batch.state = 'open'
-ORDER BY member.place
+    WHERE id = ANY(ARRAY(SELECT message_id FROM held))
+        AND id >= (SELECT min(message_id) FROM held)
+        AND id <= (SELECT max(message_id) FROM held)
+) AS message ON message.id = held.message_id
+ORDER BY held.priority DESC, held.available_at, held.id

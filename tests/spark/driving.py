@@ -48,6 +48,6 @@ def gone() -> bool:
     """Whether no task or commit is at work in the database any more."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulljobs on Spark'"
-        " AND datname = current_database()"
+        " AND datname = current_database() AND state <> 'idle'"
     )
     return bool(count == 0)

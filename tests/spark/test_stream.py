@@ -55,6 +55,21 @@ def test_a_batch_is_acked_when_spark_asks_for_the_next(consumer: Consumer) -> No
     assert (batch(1).acked, batch(1).lost, batch(1).state) == (10, 0, "acked")
 
 
+def test_of_many_jobs_a_batch_is_claimed_ahead_while_batches_are_quick(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its jobs are released with the others where a query stops."""
+    made = published(consumer, 45)
+    with source(consumer) as stream:
+        assert job_ids(stream.run()) + job_ids(stream.run()) == made[:20]
+        wait_until(lambda: states() == {State.INFLIGHT: 20, State.QUEUED: 15})
+        assert job_ids(stream.run()) == made[20:30]
+        monkeypatch.setattr("pyspark_pulljobs.stream.AHEAD_SECONDS", 0.0)
+        assert job_ids(stream.run()) == made[30:40]
+        stream.reader.stream.ack(4)
+        assert states() == {State.QUEUED: 5}
+
+
 def test_rows_are_the_jobs_with_their_messages(consumer: Consumer) -> None:
     [job] = published(consumer, payload=b"\0\xff", key="k", headers={"a": "é"}, priority=3)
     with source(consumer) as stream:
