@@ -14,10 +14,10 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(module="benchmarks.pipeline.session")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--most", type=int, default=1_000_000, help="jobs published, and consumed")
+    parser.add_argument("--most", type=int, default=5_000_000, help="jobs published, and consumed")
     parser.add_argument("--batch", type=int, default=25_000, help="jobs of one claim")
     parser.add_argument(
-        "--rounds", type=int, default=3, help="of what is compared; the best counts"
+        "--rounds", type=int, default=3, help="of what is compared, in turns; medians count"
     )
     parser.add_argument(
         "--tasks", type=int, default=4, help="of Spark, and processes of ADBC alone"

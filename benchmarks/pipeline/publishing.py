@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.database import CHANNEL, EMPTIED, bare_connection, consumer, query
@@ -30,13 +31,14 @@ FROM pulljobs_message
 
 
 class Published(NamedTuple):
-    """Seconds, the best of the rounds."""
+    """Medians of the rounds: seconds, and of each how many times the insert's rate ours is."""
 
     ours: float
     copy: float
     """Into staging, on one connection."""
     insert: float
     """From staging, messages and jobs, in one transaction."""
+    ratio: float
 
 
 def rows_of(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
@@ -54,8 +56,9 @@ def measure(spark: "SparkSession", rows: int, rounds: int, folder: Path) -> Publ
     found = []
     for number in range(rounds):
         copy, insert = _raw(rows)
-        found.append(Published(_ours(frame, rows, number), copy, insert))
-    return Published(*map(min, zip(*found, strict=True)))
+        ours = _ours(frame, rows, number)
+        found.append(Published(ours, copy, insert, insert / ours))
+    return Published(*map(median, zip(*found, strict=True)))
 
 
 def _ours(frame: "DataFrame", rows: int, number: int) -> float:
