@@ -17,6 +17,7 @@ nitpicky = True
 html_theme = "furo"
 html_title = "pulljobs"
 html_static_path = ["_static"]
+html_logo = html_favicon = "_static/logo.svg"
 html_css_files = ["wide.css"]
 html_theme_options = {"top_of_page_buttons": [], "navigation_with_keys": True}
 html_copy_source = False
