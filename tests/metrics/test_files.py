@@ -12,6 +12,7 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from django.conf import settings
 from django.test import override_settings
 
 from pulljobs.metrics import recorder
@@ -40,7 +41,7 @@ def exported(db: None) -> Samples:
     ConsumerFactory.create(channel__name="orders", name="billing")
     for event in EVERY:
         recorder.record(event)
-    with override_settings(PULLJOBS={"METRICS": True, "LAKE": "lake"}):
+    with override_settings(PULLJOBS={**settings.PULLJOBS, "METRICS": True}):
         return parsed(answer()[0].decode())
 
 

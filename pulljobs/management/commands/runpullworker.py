@@ -39,7 +39,7 @@ FLAGS: Final = {
     "BACKOFF_MAX": "seconds of the longest such while; 0: never",
     "MAX_JOBS": "jobs after which a child is replaced",
     "MAX_MEMORY": "resident memory at which a child is replaced, such as 512M",
-    "HEALTH_PORT": "answer /livez and /readyz there; 0: a free port, named in the log",
+    "HEALTH_PORT": "answer /livez, /readyz and /metrics there; 0: a free port, named in the log",
     "HEALTH_HOST": "the address for that; loopback by default",
     "LIVENESS_TIMEOUT": "seconds of one pass after which a loop is hung and its child replaced",
 }

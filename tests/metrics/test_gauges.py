@@ -1,0 +1,153 @@
+"""Gauges are what the tables say, at a cost that no backlog raises."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connections, transaction
+from django.db.models.functions import Now
+from django.test import override_settings
+from prometheus_client import Metric
+
+from pulljobs import operating
+from pulljobs.metrics import gauges
+from pulljobs.metrics.gauges import Gauges, read
+from pulljobs.models import Job, Node
+from pulljobs.publishing import publish_many
+from pulljobs.states import State
+from pulljobs.storage import backlog, nodes
+from tests.api.caller import Subscription, job_in, subscription
+from tests.factories import USING
+from tests.sessions import query, session
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PLACE = ("orders", "billing")
+
+
+@pytest.fixture
+def billing(transactional_db: None) -> Subscription:
+    operating.maintain()
+    return subscription(*PLACE)
+
+
+def told() -> dict[tuple[str, tuple[str, ...]], float]:
+    return {(name, labels): value for name, labels, value in read()}
+
+
+def test_they_are_what_the_tables_say(billing: Subscription) -> None:
+    for state, count in zip(State, (5, 2, 4, 3), strict=True):
+        for _ in range(count):
+            job_in(state, billing)
+    publish_many("orders", [b"later"])
+    Job.objects.filter(state="QUEUED").update(available_at=Now() - timedelta(minutes=5))
+    newest = Job.objects.filter(state="QUEUED").latest("id").pk
+    Job.objects.filter(id=newest).update(available_at=Now() + timedelta(hours=1))
+    now = told()
+    in_states = {state: Job.objects.filter(state=state).count() for state in ("QUEUED", "DEAD")}
+    assert now["queued_job_count", PLACE] == in_states["QUEUED"] == 6
+    assert now["dead_job_count", PLACE] == in_states["DEAD"] == 3
+    kinds = {
+        kind: now["pulljobs_jobs", (*PLACE, kind)] for kind in ("ready", "delayed", "in_flight")
+    }
+    assert kinds == {"ready": 5, "delayed": 1, "in_flight": 2}
+    assert 300 <= now["pulljobs_oldest_ready_seconds", PLACE] < 600
+    assert now["pulljobs_paused", PLACE] == 0
+    assert now["pulljobs_partitions_ahead", ("pulljobs_message",)] == 7
+    assert now["pulljobs_default_partition_rows", ("pulljobs_archived_job",)] == 0
+    assert all(now["pulljobs_read_ok", (part,)] for part in gauges.PARTS)
+
+
+def test_pauses_workers_and_circuits(billing: Subscription) -> None:
+    operating.pause(billing.consumer.channel, nodes.clock(USING) + timedelta(hours=1))
+    for level, silent in ((2, timedelta(0)), (3, timedelta(0)), (5, timedelta(minutes=5))):
+        _node(
+            {"serves": ["orders/billing"], "circuits": {"orders/billing": {"level": level}}}, silent
+        )
+    now = told()
+    assert now["pulljobs_paused", PLACE] == 1
+    assert now["pulljobs_serving", PLACE] == 2
+    assert now["pulljobs_circuit_level", PLACE] == 3
+    assert now["pulljobs_nodes", ("worker", "alive")] == 2
+    assert now["pulljobs_nodes", ("worker", "silent")] == 1
+
+
+def _node(report: dict[str, Any], silent: timedelta) -> None:
+    made = Node(name="host:1", started_at=Now(), heartbeat_at=Now() - silent, report=report)
+    made.save()
+
+
+def test_the_lake_s_lag_is_the_age_of_what_it_lacks(billing: Subscription) -> None:
+    job_in(State.DELIVERED, billing)
+    query("UPDATE pulljobs_archived_job SET settled_at = now() - interval '1 hour'")
+    with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": "lake"}):
+        assert 3600 <= told()["pulljobs_lake_lag_seconds", ()] < 3700
+    with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": ""}):
+        assert ("pulljobs_lake_lag_seconds", ()) not in told()
+
+
+def test_a_long_backlog_costs_no_more_than_its_cap(
+    billing: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are read do not grow with those that are there; the count is the planner's then."""
+    monkeypatch.setattr(backlog, "CAPS", (50,))
+    reads = []
+    for count in (200, 1800):
+        publish_many("orders", [b""] * count)
+        query("ANALYZE pulljobs_job")
+        before = _rows_read()
+        with transaction.atomic(using=USING):
+            queued = told()["queued_job_count", PLACE]
+            reads.append(_rows_read() - before)
+    assert abs(queued - 2000) < 200
+    assert 50 <= reads[1] <= reads[0] + 50
+
+
+def _rows_read() -> int:
+    """By this transaction of the job table, by whatever way."""
+    [(read,)] = query(
+        "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables"
+        " WHERE relname = 'pulljobs_job'"
+    )
+    return int(read)
+
+
+def test_what_is_not_read_in_time_is_left_out(
+    billing: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "PATIENCE", timedelta(milliseconds=300))
+    with session() as other:
+        other.execute("LOCK TABLE pulljobs_node")
+        now = told()
+    assert now["pulljobs_read_ok", ("workers",)] == 0
+    assert now["pulljobs_read_ok", ("consumers",)] == 1
+    assert ("queued_job_count", PLACE) in now
+    assert ("pulljobs_serving", PLACE) not in now
+
+
+def test_without_the_database_they_say_so(
+    billing: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connections[USING]
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "NAME", "nowhere")
+    try:
+        now = told()
+    finally:
+        connection.close()
+    assert not any(now["pulljobs_read_ok", (part,)] for part in gauges.PARTS)
+    assert {name for name, _labels in now} == {"pulljobs_read_ok", "pulljobs_read_seconds"}
+
+
+def test_they_are_read_again_only_when_they_are_some_seconds_old(billing: Subscription) -> None:
+    collector = Gauges()
+    first = _value(collector)
+    publish_many("orders", [b""])
+    assert _value(collector) == first == 0
+    collector.forget()
+    assert _value(collector) == 1
+
+
+def _value(collector: Gauges) -> float:
+    found: Metric = next(one for one in collector.collect() if one.name == "queued_job_count")
+    return found.samples[0].value

@@ -1,0 +1,166 @@
+"""Events become numbers, a batch at a time; who asks for no numbers pays nothing."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+from prometheus_client import REGISTRY
+
+from pulljobs import checks, outcomes, pulling, telemetry
+from pulljobs.metrics import exposition, recorder
+from pulljobs.metrics.families import COUNTED
+from pulljobs.outcomes import Held
+from pulljobs.publishing import publish_many
+from pulljobs.telemetry import HandlersRan, JobsClaimed, JobsFinished, JobsPublished
+from tests.factories import USING, ConsumerFactory
+from tests.metrics.events import EVERY
+from tests.metrics.scraping import by, parsed
+
+
+@pytest.fixture
+def events() -> Iterator[list[object]]:
+    told: list[object] = []
+    end = telemetry.record_with(told.append)
+    yield told
+    end()
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_a_batch_of_times_counts_like_each_of_them() -> None:
+    """One that a clock which was set back made negative counts as none."""
+    place = {"channel": "times", "consumer": "all"}
+    recorder.record(HandlersRan("times", "all", [-1.0, 0.004, 0.005, 0.2, 7200.0]))
+    told = {end: value("pulljobs_run_seconds_bucket", **place, le=end) for end in ENDS}
+    assert told == {"0.005": 3, "0.01": 3, "0.25": 4, "3600.0": 4, "+Inf": 5}
+    assert value("pulljobs_run_seconds_sum", **place) == pytest.approx(7200.209)
+    recorder.record(HandlersRan("times", "all", []))
+    assert value("pulljobs_run_seconds_count", **place) == 5
+
+
+ENDS = ("0.005", "0.01", "0.25", "3600.0", "+Inf")
+
+
+def test_every_counted_family_has_its_event() -> None:
+    for event in EVERY:
+        recorder.record(event)
+    told = {metric.name for metric in REGISTRY.collect() if metric.samples}
+    assert {family.name.removesuffix("_total") for family in COUNTED} <= told
+
+
+def test_series_of_a_consumer_begin_at_0() -> None:
+    """So that a rate sees the first death, too."""
+    recorder.record(JobsClaimed("fresh", "all", 1))
+    died = {"channel": "fresh", "consumer": "all", "event": "retry", "state": "DEAD"}
+    assert REGISTRY.get_sample_value("pulljobs_jobs_finished_total", died) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_told_is_told_once_a_batch_and_names_the_consumer(events: list[object]) -> None:
+    consumer = ConsumerFactory.create()
+    place = (consumer.channel.name, consumer.name)
+    publish_many(consumer.channel.name, [b""] * 30)
+    claim = pulling.Puller(USING, consumer).claim(30)
+    assert claim.taken
+    held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+    said = [outcomes.deliver(one) for one in held[:28]]
+    said += [outcomes.reject(held[28], "no"), outcomes.release(held[29])]
+    pulling.finish(said, lambda: dict.fromkeys([one.job_id for one in held], place))
+    assert [type(one) for one in events] == [JobsPublished, JobsClaimed, JobsFinished]
+    ends = {("deliver", "DELIVERED"): 28, ("reject", "DEAD"): 1, ("release", "QUEUED"): 1}
+    assert events[2] == JobsFinished(ends, *place)
+    assert isinstance(events[1], JobsClaimed)
+    assert len(events[1].waits) == 30
+    assert all(0 <= wait < 60 for wait in events[1].waits)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_outcome_that_is_repeated_is_not_counted_again(events: list[object]) -> None:
+    consumer = ConsumerFactory.create()
+    publish_many(consumer.channel.name, [b""])
+    claim = pulling.Puller(USING, consumer).claim(1)
+    assert claim.taken
+    said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.token))]
+    assert pulling.finish(said).states == pulling.finish(said).states != {}
+    assert sum(isinstance(one, JobsFinished) for one in events) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_recorder_nobody_is_asked_whose_jobs_they_are() -> None:
+    consumer = ConsumerFactory.create()
+    publish_many(consumer.channel.name, [b""])
+    claim = pulling.Puller(USING, consumer).claim(1)
+    assert claim.taken
+    said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.token))]
+    assert not telemetry.is_counting()
+    assert pulling.finish(said, lambda: pytest.fail("was asked")).states
+
+
+def test_the_package_that_a_setting_needs_is_missed_by_a_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = checks.find_spec
+    gone = ("prometheus_client", "opentelemetry")
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name in gone else found(name))
+    with override_settings(PULLJOBS={"METRICS": True, "TRACING": True}):
+        told = checks.check_settings()
+    assert [(one.id, one.hint) for one in told] == [
+        ("pulljobs.E016", "python -m pip install 'pulljobs[metrics]'")
+    ] * 2
+    with override_settings(PULLJOBS={}):
+        assert checks.check_settings() == []
+
+
+@pytest.mark.django_db
+def test_without_the_setting_only_gauges_are_told() -> None:
+    recorder.record(JobsPublished("silent", 1, 1))
+    exposition.GAUGES.forget()
+    told = parsed(exposition.answer()[0].decode())
+    assert by(told, "pulljobs_read_ok", "part")
+    assert not by(told, "pulljobs_messages_published_total", "channel")
+
+
+SHARING = """
+import os, sys
+from pulljobs.metrics import sharing
+with sharing.opened("parent"):
+    from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+    from prometheus_client.multiprocess import MultiProcessCollector
+    counted = Counter("counted", "x")
+    counted.inc()
+    if (child := os.fork()) == 0:
+        counted.inc(2)
+        os._exit(0)
+    os.waitpid(child, 0)
+    counted.inc(4)
+    directory = os.environ[sharing.VARIABLE]
+    files = sorted(os.listdir(directory))
+    assert files == sorted(["counter_parent.db", f"counter_{child}.db"]), files
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)
+    assert b"counted_total 7.0" in generate_latest(registry)
+assert not os.path.exists(directory) and os.environ.get(sharing.VARIABLE) == sys.argv[1]
+"""
+
+
+def test_a_fork_counts_for_itself_and_the_directory_goes(tmp_path: object) -> None:
+    """Of what handlers start; and the variable is as it was before."""
+    done = subprocess.run(
+        [sys.executable, "-c", SHARING, str(tmp_path)],
+        env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("file", ["grafana", "alerts"])
+def test_the_files_are_printed(file: str) -> None:
+    command = [sys.executable, "-m", "pulljobs.metrics", file]
+    printed = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+    assert b"pulljobs_jobs_finished_total" in printed
