@@ -19,7 +19,7 @@ from example_project.state import BASE_DIR
 from tests.guides import Block
 from tests.requirements import not_run
 
-PATIENCE_SECONDS = 600
+PATIENCE_SECONDS = 900
 OURS = ("DATABASE", "DJANGO", "PULLJOBS", "PYTHON", "TEST_DATABASE", "VIRTUAL_ENV", "COV")
 MARK = "=== block"
 
