@@ -8,12 +8,20 @@ from pulljobs.storage import nodes
 from tests.diagnosis.commands import answer
 from tests.factories import USING, ConsumerFactory
 
+HERE = Path(__file__).parent
 BROKER = """
 [initial-channels]
 news=News
 [initial-channel-tokens]
 news=secret
 """
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Operators run most of them as the owner of the tables."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.owner)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import pyte
-from django.db import connection
+from django.db import connections
 
 from example_project.state import BASE_DIR
 from tests.commands import on_terminal
@@ -27,7 +27,7 @@ SCREEN_LEFT, CURSOR_SHOWN = "\x1b[?1049l", "\x1b[?25h"
 
 def environment(**more: str) -> dict[str, str]:
     """Of a process that works on the database of this test."""
-    name = str(connection.settings_dict["NAME"])
+    name = str(connections["default"].settings_dict["NAME"])
     own = {"DJANGO_SETTINGS_MODULE": "tests.worker.settings", "WORKER_DATABASE": name}
     kept = {key: value for key, value in os.environ.items() if key not in DECIDING}
     return {**kept, **own, "TERM": "xterm-256color", **more}

@@ -20,6 +20,7 @@ from pulljobs.models import Consumer, Node, Producer
 from pulljobs.outcomes import Held
 from pulljobs.storage import jobs, nodes, partitions
 from pulljobs.storage.partitions import Partition
+from tests.days import no_days
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, published, taken
 from tests.guides import texts
 from tests.handling import registry_of_its_own
@@ -71,8 +72,12 @@ def world(
     monkeypatch.chdir(tmp_path)
     Path("webhook-broker.cfg").write_text(BROKER)
     Path("orders.jsonl").write_text('{"order": 8}\n{"order": 9}\n')
-    with override_settings(PULLJOBS={"PARTITIONS_AHEAD": 2}):
+    with no_days(), override_settings(PULLJOBS={"PARTITIONS_AHEAD": 2}):
         operating.maintain()
+        yield from _filled()
+
+
+def _filled() -> Iterator[dict[str, str]]:
     today = nodes.clock(USING).astimezone(UTC).date()
     for table in partitions.PARTITIONED:
         partitions._made(USING, Partition(table, today - timedelta(days=100)))
@@ -91,8 +96,7 @@ def world(
     [waiting] = published(invoicing, delay=timedelta(minutes=20))
     ConsumerFactory.create(channel=channel, name="mailing")
     published(invoicing)
-    small = override_settings(PULLJOBS={"PARTITIONS_AHEAD": 2})  # and no lake
-    with registry_of_its_own(), small:
+    with registry_of_its_own():
         handlers.handler(channel="orders", consumer="invoicing")(print)
         yield {"JOB": ids.encode(dead), "WAITING": ids.encode(waiting)}
 
@@ -110,6 +114,7 @@ def ran(command: str, known: dict[str, str]) -> str:
     return output.getvalue()
 
 
+@pytest.mark.owner
 def test_commands_print_what_the_guide_shows(world: dict[str, str]) -> None:
     commands, shown = texts(GUIDE, "sh"), texts(GUIDE, "text")
     assert len(commands) == len(shown)

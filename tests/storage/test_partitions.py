@@ -15,6 +15,7 @@ from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.storage import jobs, partitions
 from pulljobs.storage.partitions import Partition
+from tests.days import no_days
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import Thread, at_once, blocked_by, query, session, wait_until
 
@@ -24,16 +25,8 @@ TODAY = datetime.now(UTC).date()
 
 @pytest.fixture(autouse=True)
 def _only_the_defaults() -> Iterator[None]:
-    """Before, for a worker that some other test ran has made days as well; and after."""
-    _drop_days()
-    yield
-    _drop_days()
-
-
-def _drop_days() -> None:
-    for table in partitions.PARTITIONED:
-        for partition in partitions.existing(USING, table):
-            query(f"DROP TABLE {partition.name}")
+    with no_days():
+        yield
 
 
 def where() -> list[str]:

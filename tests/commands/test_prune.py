@@ -1,0 +1,120 @@
+"""`pulljobs prune` deletes what it told before, no more, and writes down who did it."""
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+
+from pulljobs import auditing
+from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job
+from pulljobs.storage import nodes, partitions
+from pulljobs.storage.partitions import Partition
+from tests.days import no_days
+from tests.diagnosis.commands import answer, text
+from tests.factories import USING, ConsumerFactory, JobFactory, published
+from tests.sessions import contents, query
+
+
+@pytest.fixture(autouse=True)
+def _only_its_own_days(transactional_db: None) -> Iterator[None]:
+    with no_days():
+        yield
+
+
+@pytest.fixture
+def other(consumer: Consumer) -> Consumer:
+    """Of another channel: two dead jobs beside the three of `consumer`, and one that waits."""
+    made: Consumer = ConsumerFactory.create(channel__name="news", name="mailing")
+    for of, count in ((consumer, 3), (made, 2)):
+        for _ in range(count):
+            JobFactory.create(consumer=of, state="DEAD")
+    published(consumer)
+    return made
+
+
+def test_dry_run_tells_and_changes_nothing(other: Consumer) -> None:
+    before = contents()
+    told, code = answer("prune", "dead", "--dry-run")
+    assert (code, told["jobs"], told["is_more"], told["deleted"]) == (0, 5, False, 0)
+    assert answer("prune", "dead", "--dry-run", "--only", "orders")[0]["jobs"] == 3
+    assert answer("prune", "dead", "--dry-run", "--reason", "killed")[0]["jobs"] == 0
+    assert answer("prune", "dead", "--dry-run", "--older-than", "1h")[0]["jobs"] == 0
+    assert contents() == before
+    assert not AuditEntry.objects.exists()
+
+
+def test_dead_jobs_are_deleted_in_batches_and_their_history_stays(
+    other: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "BATCH", 2)
+    told, code = answer("prune", "dead", "--only", "orders/invoicing", "--yes")
+    assert (code, told["deleted"], told["left_alone"]) == (0, 3, 0)
+    assert Job.objects.filter(state="DEAD").count() == 2
+    assert Job.objects.filter(state="QUEUED").count() == 1
+    assert ArchivedJob.objects.filter(state="DEAD").count() == 5
+    entry = AuditEntry.objects.get()
+    assert (entry.act, entry.done, str(entry)) == ("delete", 3, told["entry"])
+    assert "command line" in entry.by
+    assert "orders/invoicing" in entry.upon
+    assert entry.batches.count() >= 2
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_it_asks_before_and_takes_no_for_an_answer(
+    other: Consumer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("\n"))
+    call_command("pulljobs", "prune", "dead", stdout=StringIO())
+    assert "Delete 5 dead jobs of all consumers? [y/N]" in capsys.readouterr().err
+    assert Job.objects.filter(state="DEAD").count() == 5
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    call_command("pulljobs", "prune", "dead", stdout=StringIO())
+    assert Job.objects.filter(state="DEAD").count() == 0
+
+
+def old_days(age: int) -> list[Partition]:
+    day = nodes.clock(USING).astimezone(UTC).date() - timedelta(days=age)
+    made = [Partition(table, day) for table in partitions.PARTITIONED]
+    for one in made:
+        assert partitions._made(USING, one)
+    return made
+
+
+def fates(*arguments: str) -> dict[str, str | None]:
+    told, code = answer("prune", "history", *arguments)
+    assert code == 0
+    return {one["partition"]: one["stays"] for one in told["partitions"]}
+
+
+@override_settings(PULLJOBS={"RETENTION": timedelta(days=60)})
+def test_history_goes_by_days_but_for_what_live_jobs_need(consumer: Consumer) -> None:
+    messages, archive = old_days(100)
+    [job] = published(consumer)
+    query("UPDATE pulljobs_message SET id = %s", [messages.bounds[0]])
+    query("UPDATE pulljobs_job SET message_id = %s WHERE id = %s", [messages.bounds[0], job])
+    shown = {messages.name: "live jobs need it", archive.name: None}
+    assert fates("--dry-run") == shown
+    assert fates("--dry-run", "--older-than=200d") == {}
+    assert archive in partitions.existing(USING, archive.table)
+    told, _code = answer("prune", "history", "--yes")
+    assert told["dropped"] == [archive.name]
+    assert partitions.existing(USING, messages.table)[0] == messages
+    assert archive not in partitions.existing(USING, archive.table)
+    assert "stays: live jobs need it" in text("prune", "history", "--dry-run")
+
+
+@override_settings(PULLJOBS={"LAKE": "/lake"})
+def test_history_that_the_lake_lacks_stays(consumer: Consumer) -> None:
+    days = old_days(100)
+    stays = dict.fromkeys([one.name for one in days], "the lake has no verified copy of it")
+    assert fates("--older-than=30d", "--dry-run") == stays
+    assert fates("--older-than=30d", "--yes") == stays
+    assert days[0] in partitions.existing(USING, days[0].table)

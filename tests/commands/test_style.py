@@ -1,0 +1,94 @@
+"""How far long work is, and what is drawn where."""
+
+import sys
+from io import StringIO
+
+import pytest
+
+from pulljobs import progress
+from pulljobs.management import plain
+from pulljobs.management.blocks import Column, Facts, Table, Tone, Words, title
+from pulljobs.management.output import Output
+from pulljobs.management.subcommands import Answer
+from pulljobs.progress import Progress, text_of
+
+
+class Screen(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_tells_a_rate_and_an_end() -> None:
+    assert text_of("verify", 0, 400, "rows", 2) == "verify: 0 of 400 rows"
+    assert text_of("verify", 100, 400, "rows", 2) == (
+        "verify: 100 of 400 rows, 50 rows/s, 6 s to go"
+    )
+    assert text_of("reap", 5000, None, "jobs", 2) == "reap: 5,000 jobs, 2,500 jobs/s"
+
+
+def test_progress_moves_on_a_terminal_and_is_gone_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(progress, "MOVE_SECONDS", 0.0)
+    screen = Screen()
+    with progress.shown("reap", "jobs", stream=screen) as shown:
+        shown.advance(3)
+    assert "\r\x1b[Kreap: 3 jobs" in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"TERM": ""}])
+def test_progress_is_a_line_now_and_then_elsewhere(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TERM": "xterm", **environ}.items():
+        monkeypatch.setenv(name, value)
+    screen = Screen()
+    shown = Progress("reap", "jobs", stream=screen)
+    shown.advance(3)
+    assert screen.getvalue() == ""  # not before its time
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    shown.advance(3)
+    shown.end()
+    assert screen.getvalue().startswith("reap: 6 jobs, ")
+    assert screen.getvalue().count("\n") == 1
+    assert "\x1b" not in screen.getvalue()
+
+
+BLOCKS = [
+    title("Consumers"),
+    Table([Column("consumer"), Column("ready", is_number=True)], [["a", "12"], ["bcd", "7"]]),
+    Facts([("lease", Words("30 s", Tone.GOOD)), ("error", Words("one\ntwo"))]),
+]
+
+
+def test_plain_tables_are_aligned() -> None:
+    assert list(plain.lines(BLOCKS)) == [
+        "Consumers",
+        "CONSUMER  READY",
+        "a            12",
+        "bcd           7",
+        "lease  30 s",
+        "error  one",
+        "       two",
+    ]
+
+
+def test_colours_are_for_terminals_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert Output(Screen(), as_json=False).is_rich
+    assert not Output(Screen(), as_json=True).is_rich
+    assert not Output(Screen(), as_json=False, coloured=False).is_rich
+    assert not Output(StringIO(), as_json=False).is_rich
+    assert Output(StringIO(), as_json=False, coloured=True).is_rich
+
+
+def test_without_rich_all_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setitem(sys.modules, "rich", None)
+    screen = Screen()
+    Output(screen, as_json=False, coloured=True).show(Answer({}, BLOCKS))
+    assert screen.getvalue().splitlines() == list(plain.lines(BLOCKS))
