@@ -53,8 +53,9 @@ def run(plan: Plan, state: Path | None = None, keep: Path | None = None) -> Outc
 class Director:
     def __init__(self, plan: Plan, own: Server, directory: Path) -> None:
         self.plan, self.server = plan, own
-        how = {"lease": plan.lease, "broken": plan.broken, "older": plan.older}
-        self.cast = Cast(directory, own.directory, **how)
+        self.cast = Cast(
+            directory, own.directory, lease=plan.lease, broken=plan.broken, older=plan.older
+        )
         self.stage = Stage(own, self.cast, plan)
         self.progress = Progress(self.cast.history)
         self.complaints: list[str] = []

@@ -11,6 +11,7 @@ from tests import second
 from tests.compat.servers import suite
 
 SOME = (
+    "tests/databases/test_effects.py",
     "tests/databases/test_place.py",
     "tests/publishing/test_publish.py",
     "tests/publishing/test_wake.py",

@@ -46,6 +46,8 @@ RUN: Final = {
     (f"{G}/commands.md", "text"): f"{D}/test_commands_guide.py",
     (f"{G}/dashboard.md", "python"): SHOWN,
     (f"{G}/dashboard.md", "http"): SHOWN,
+    (f"{G}/databases.md", "python"): "tests/databases/test_guide.py",
+    (f"{G}/databases.md", "sql"): "tests/databases/test_guide.py",
     (f"{G}/handlers.md", "python"): f"{D}/test_guides.py",
     (f"{G}/keys-and-limits.md", "python"): f"{D}/test_keys_guide.py",
     (f"{G}/lake.md", "python"): "tests/spark/test_rollup_walk.py",

@@ -1,0 +1,47 @@
+"""What transactional handlers write in two databases goes with the end of their jobs.
+
+With PULLJOBS_TEST_SECOND=1, for else there is one; test_second.py runs it so.
+"""
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import DEFAULT_DB_ALIAS, transaction
+
+from pulljobs import effects
+from pulljobs.models import Channel
+from tests import second
+from tests.factories import USING
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(not second.IS_ON, reason="for PULLJOBS_TEST_SECOND=1"),
+]
+
+
+def write() -> None:
+    Channel.objects.create(name="in the one")
+    Group.objects.create(name="in the other")
+
+
+def test_an_error_undoes_what_was_written_in_both_databases() -> None:
+    def work() -> None:
+        with effects.together():
+            write()
+            raise ValueError("as it happens")
+
+    with pytest.raises(ValueError, match="as it happens"):
+        work()
+    assert not Channel.objects.exists()
+    assert not Group.objects.exists()
+
+
+def test_the_handler_s_own_is_committed_before_the_end_of_its_job() -> None:
+    """A crash between the two does it again; the other way round it would be lost."""
+    committed: list[str] = []
+    with effects.together():
+        write()
+        transaction.on_commit(lambda: committed.append("job"), using=USING)
+        transaction.on_commit(lambda: committed.append("effect"), using=DEFAULT_DB_ALIAS)
+    assert committed == ["effect", "job"]
+    assert Channel.objects.exists()
+    assert Group.objects.exists()

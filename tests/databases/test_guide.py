@@ -1,0 +1,67 @@
+"""What the guide on databases shows, works as it says."""
+
+from collections.abc import Iterator
+from types import ModuleType
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import Group
+from django.core.checks import run_checks
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.test import override_settings
+
+from pulljobs.models import Channel, Message
+from pulljobs.storage.grants import Profile
+from tests.databases.test_grants import grant
+from tests.guides import forget, modules_of, texts
+from tests.sessions import query
+
+GUIDE = "docs/guides/databases.md"
+
+
+@pytest.fixture
+def code() -> Iterator[dict[str, ModuleType]]:
+    try:
+        yield modules_of("guides/databases.md")
+    finally:
+        forget("shop")
+
+
+def test_its_settings_agree_with_each_other(
+    code: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what `check` tells of them is the one thing that the guide says to silence."""
+    settings = code["shop.settings"]
+    for alias, database in settings.DATABASES.items():
+        given = {**connections.settings[DEFAULT_DB_ALIAS], **database}
+        monkeypatch.setitem(connections.settings, alias, given)
+    with override_settings(PULLJOBS=settings.PULLJOBS, DATABASE_ROUTERS=settings.DATABASE_ROUTERS):
+        told = {str(one.id) for one in run_checks() if str(one.id).startswith("pulljobs")}
+    assert told <= {"pulljobs.I001"}
+    assert settings.DATABASES["jobs"]["USER"] == "shop_app"
+    assert all(one["DISABLE_SERVER_SIDE_CURSORS"] for one in settings.DATABASES.values())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_is_published_after_the_commit_and_once(code: dict[str, ModuleType]) -> None:
+    Channel.objects.create(name="teams")
+    code["shop.ordering"].found("red")
+    team = Group.objects.get(name="red")
+    code["shop.ordering"].announce(team.pk)
+    assert Message.objects.get().client_message_id == f"team-{team.pk}"
+    with transaction.atomic():
+        code["shop.ordering"].found("blue")
+        transaction.set_rollback(True)
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.owner
+@pytest.mark.django_db(transaction=True)
+def test_the_role_is_made_and_granted() -> None:
+    role = f"shop_app_{uuid4().hex}"  # servers have one of a name
+    for text in texts(GUIDE, "sql"):
+        query(text.replace("shop_app", role))
+    try:
+        grant(role, Profile.APP)
+    finally:
+        query(f"DROP OWNED BY {role}; DROP ROLE {role}")
