@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
@@ -40,11 +40,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_report_header() -> str:
     try:
         # Not a connection of Django's: pytest-django forbids those outside of tests.
-        with psycopg.connect(**connection.get_connection_params()) as direct:
+        with psycopg.connect(**connections["default"].get_connection_params()) as direct:
             version = direct.info.parameter_status("server_version")
     except (OperationalError, psycopg.OperationalError) as error:
         return f"database: none, {error}"
-    return f"database: PostgreSQL {version} at {connection.settings_dict['HOST']}"
+    return f"database: PostgreSQL {version} at {connections['default'].settings_dict['HOST']}"
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -254,6 +254,7 @@ def test_rows_that_are_not_all_written_are_not_published(
     assert files(place, "archive") == []
 
 
+@pytest.mark.owner
 def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
     """As after a dump: other numbers, lower ones, and rows that bear the old ones."""
     consumer = ConsumerFactory.create()
@@ -274,6 +275,7 @@ def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
     assert lakes(place, "archive")[0] == before[0] + 2
 
 
+@pytest.mark.owner
 def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased(
     place: Path,
 ) -> None:
@@ -293,6 +295,7 @@ def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased
     assert_same(place)
 
 
+@pytest.mark.owner
 def test_rows_of_the_old_cluster_that_the_lake_has_not_go_with_the_next_run(place: Path) -> None:
     consumer = ConsumerFactory.create()
     settled(consumer, 2)
@@ -306,6 +309,7 @@ def test_rows_of_the_old_cluster_that_the_lake_has_not_go_with_the_next_run(plac
     assert_same(place)
 
 
+@pytest.mark.owner
 def test_an_open_transaction_that_holds_the_export_back_is_told(place: Path) -> None:
     told: list[object] = []
     forget = telemetry.record_with(told.append)

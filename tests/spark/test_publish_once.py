@@ -265,6 +265,7 @@ def test_what_a_crash_of_the_server_took_is_not_passed_over() -> None:
     assert Message.objects.count() == 0
 
 
+@pytest.mark.owner
 def test_a_role_that_may_make_no_table_is_told() -> None:
     query("CREATE ROLE pulljobs_poor; GRANT USAGE ON SCHEMA public TO pulljobs_poor")
     try:

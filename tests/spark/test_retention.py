@@ -22,7 +22,7 @@ from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import others_ended, query
 from tests.spark.lakes import assert_same, files, lake_at, lakes, ours, run
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 TODAY = datetime.now(UTC).date()
 OLD = TODAY - timedelta(days=40)
 OLDER = TODAY - timedelta(days=41)
