@@ -1,0 +1,45 @@
+"""Each process of a site answers for all of them."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from django.db import connections
+
+from pulljobs.models import Channel
+from tests.api.broadcasting import Announcer
+from tests.api.pull.processes import Site, site
+from tests.factories import USING
+from tests.metrics.scraping import by, parsed
+
+
+@pytest.mark.processes
+def test_two_processes_of_a_site_tell_one_sum(transactional_db: None, tmp_path: Path) -> None:
+    """Whichever is asked, and what one that was killed had counted as well."""
+    channel = Channel(name="orders")
+    token = channel.set_token()
+    channel.save()
+    announcer = Announcer(channel, token)
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "tests.metrics.settings",
+        "SERVED_DATABASE": str(connections[USING].settings_dict["NAME"]),
+        "PROMETHEUS_MULTIPROC_DIR": str(tmp_path),
+    }
+    with site(environment) as first:
+        with site(environment) as second:
+            for one in (first, first, first, second, second):
+                _publish(one, announcer)
+            assert _published(first) == _published(second) == {("orders",): 5}
+        assert _published(first) == {("orders",): 5}
+
+
+def _publish(to: Site, announcer: Announcer) -> None:
+    url = f"{to.base}{announcer.url}"
+    answer = httpx.post(url, content=b"1", headers=announcer.headers, timeout=20)
+    assert answer.status_code == 201
+
+
+def _published(asked: Site) -> dict[tuple[str, ...], float]:
+    answer = httpx.get(f"{asked.base}/metrics", timeout=20)
+    assert answer.status_code == 200
+    return by(parsed(answer.text), "pulljobs_messages_published_total", "channel")
