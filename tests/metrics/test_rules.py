@@ -1,0 +1,124 @@
+"""The rules in Prometheus's own hands: each fires when it should, and none when all is well."""
+
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.requirements import require
+
+RULES = files("pulljobs.metrics") / "alerts.yml"
+PLACE = 'channel="orders", consumer="billing"'
+FINISHED = f"pulljobs_jobs_finished_total{{{PLACE}, "
+READY = f'pulljobs_jobs{{{PLACE}, kind="ready"}}'
+OLDEST, SERVING, PAUSED, FAILED, RUN = (
+    f"pulljobs_{name}{{{PLACE}{more}}}"
+    for name, more in {
+        "oldest_ready_seconds": "",
+        "serving": "",
+        "paused": "",
+        "handler_failures_total": ', kind="raised"',
+        "run_seconds_count": "",
+    }.items()
+)
+OF_PLACE = {"channel": "orders", "consumer": "billing"}
+FIRES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "PulljobsJobsWaitTooLong": ({OLDEST: "400x90", PAUSED: "0x90"}, OF_PLACE),
+    "PulljobsNobodyServes": ({READY: "1x90", SERVING: "0x90"}, OF_PLACE),
+    "PulljobsJobsDie": ({FINISHED + 'event="retry", state="DEAD"}': "0+1x90"}, OF_PLACE),
+    "PulljobsDeadJobsLie": ({f"dead_job_count{{{PLACE}}}": "1500x90"}, OF_PLACE),
+    "PulljobsHandlersFail": ({FAILED: "0+20x90", RUN: "0+100x90"}, OF_PLACE),
+    "PulljobsCircuitOpen": ({f"pulljobs_circuit_level{{{PLACE}}}": "4x90"}, OF_PLACE),
+    "PulljobsPushFails": (
+        {
+            f'pulljobs_push_answers_total{{{PLACE}, answer="2xx"}}': "0+10x90",
+            f'pulljobs_push_answers_total{{{PLACE}, answer="timeout"}}': "0+20x90",
+        },
+        OF_PLACE,
+    ),
+    "PulljobsLeasesExpire": ({FINISHED + 'event="expire", state="QUEUED"}': "0+1x90"}, OF_PLACE),
+    "PulljobsWorkerSilent": (
+        {'pulljobs_nodes{kind="worker", state="silent"}': "1x90"},
+        {"kind": "worker"},
+    ),
+    "PulljobsLoopsFail": (
+        {'pulljobs_loop_failures_total{loop="fetcher", job="w", instance="w:1"}': "0+30x90"},
+        {"loop": "fetcher", "job": "w", "instance": "w:1"},
+    ),
+    "PulljobsOldSnapshot": ({"pulljobs_oldest_snapshot_seconds": "900x90"}, {}),
+    "PulljobsPartitionsEnd": ({'pulljobs_partitions_ahead{table="t"}': "1x90"}, {"table": "t"}),
+    "PulljobsRowsInDefaultPartition": (
+        {'pulljobs_default_partition_rows{table="t"}': "3x90"},
+        {"table": "t"},
+    ),
+    "PulljobsLakeLags": ({"pulljobs_lake_lag_seconds": "9000x90"}, {}),
+    "PulljobsGaugesUnread": (
+        {'pulljobs_read_ok{part="lake", instance="w:1"}': "0x90"},
+        {"part": "lake"},
+    ),
+}
+WELL = {
+    OLDEST: "400x90",
+    READY: "1x90",
+    SERVING: "0x90",
+    PAUSED: "1x90",
+    FAILED: "0+1x90",
+    RUN: "0+100x90",
+    FINISHED + 'event="deliver", state="DELIVERED"}': "0+100x90",
+    f"dead_job_count{{{PLACE}}}": "10x90",
+    f"pulljobs_circuit_level{{{PLACE}}}": "1x90",
+    f'pulljobs_push_answers_total{{{PLACE}, answer="2xx"}}': "0+10x90",
+    'pulljobs_nodes{kind="worker", state="alive"}': "2x90",
+    'pulljobs_nodes{kind="worker", state="silent"}': "0x90",
+    "pulljobs_oldest_snapshot_seconds": "5x90",
+    'pulljobs_partitions_ahead{table="t"}': "7x90",
+    'pulljobs_default_partition_rows{table="t"}': "0x90",
+    "pulljobs_lake_lag_seconds": "600x90",
+    'pulljobs_read_ok{part="lake", instance="w:1"}': "1x90",
+}
+"""All that there is; what waits waits for the end of a pause."""
+
+
+def promtool(*words: str) -> None:
+    command = [str(require("promtool")), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_them() -> None:
+    promtool("check", "rules", str(RULES))
+
+
+def test_each_fires_when_it_should_and_none_when_all_is_well(tmp_path: Path) -> None:
+    rules = yaml.safe_load(RULES.read_text("utf-8"))
+    severity = {}
+    for rule in rules["groups"][0]["rules"]:
+        del rule["annotations"]  # Of which promtool would have every word said again.
+        severity[rule["alert"]] = rule["labels"]["severity"]
+    assert FIRES.keys() == severity.keys()
+    cases = [
+        _case(series, {name: labels | {"severity": severity[name]}})
+        for name, (series, labels) in FIRES.items()
+    ]
+    tests = {"rule_files": ["rules.yml"], "tests": [*cases, _case(WELL, dict.fromkeys(FIRES))]}
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump(tests))
+    promtool("test", "rules", str(tmp_path / "tests.yml"))
+
+
+def _case(series: dict[str, str], fires: dict[str, Any]) -> dict[str, Any]:
+    """A value a minute; what fires after 80 of them, with which labels."""
+    return {
+        "interval": "1m",
+        "input_series": [{"series": one, "values": values} for one, values in series.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": "80m",
+                "alertname": name,
+                "exp_alerts": [{"exp_labels": labels}] if labels is not None else [],
+            }
+            for name, labels in fires.items()
+        ],
+    }
