@@ -21,6 +21,8 @@ CONF: Final = (
     ("spark.default.parallelism", "2"),
     ("spark.driver.memory", "1g"),
 )
+JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""No test lasts until the better compiler pays: it took most of their processor time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,6 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path in files:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(f"spark{files.index(item.path) % GROUPS}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", JAVA)
+        yield
 
 
 @pytest.fixture(scope="session")
