@@ -55,7 +55,7 @@ class Shop:
 
 
 def said() -> list[str]:
-    return list(ArchivedJob.objects.order_by("id").values_list("result", flat=True))
+    return [str(one) for one in ArchivedJob.objects.order_by("id").values_list("result", flat=True)]
 
 
 def processes_of(worker: Worker) -> list[int]:
