@@ -1,11 +1,12 @@
 """The quickstart, followed word by word in a fresh virtual environment."""
 
-from pathlib import Path
+from contextlib import closing
 from uuid import uuid4
 
 import pytest
 
 from tests.docs.walking import assert_shows, copied, newcomer, walk
+from tests.example.processes import Project, open_directory
 from tests.guides import Block, blocks, texts
 
 PAGE = "docs/quickstart.md"
@@ -15,15 +16,17 @@ INSTALL = 'python -m pip install -e ".[demo]"'
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.django_db
-def test_the_quickstart_word_by_word(tmp_path: Path) -> None:
+def test_the_quickstart_word_by_word() -> None:
     """From `python3 -m venv` to the last command; only the database has a name of its own.
 
     What each block prints is what the page shows under it.
     """
     database = f"shop_{uuid4().hex}"
     steps = [_named(block, database) for block in blocks(PAGE)]
-    with newcomer(database, tmp_path / "bin") as environment:
-        told = iter(walk(steps, copied(tmp_path / "pulljobs"), environment))
+    with open_directory() as home, newcomer(database, home / "bin") as environment:
+        checkout = copied(home / "pulljobs")
+        with closing(Project(checkout, checkout / ".pulljobs")):
+            told = iter(walk(steps, checkout, environment))
     printed = [""]
     for block in steps:
         if block.kind == "sh":
