@@ -7,7 +7,7 @@ import pytest
 
 from pulljobs import progress
 from pulljobs.management import plain
-from pulljobs.management.blocks import Column, Facts, Table, Tone, Words, title
+from pulljobs.management.blocks import Block, Column, Facts, Table, Tone, Words, title
 from pulljobs.management.output import Output
 from pulljobs.management.subcommands import Answer
 from pulljobs.progress import Progress, text_of
@@ -57,7 +57,7 @@ def test_progress_is_a_line_now_and_then_elsewhere(
     assert "\x1b" not in screen.getvalue()
 
 
-BLOCKS = [
+BLOCKS: list[Block] = [
     title("Consumers"),
     Table([Column("consumer"), Column("ready", is_number=True)], [["a", "12"], ["bcd", "7"]]),
     Facts([("lease", Words("30 s", Tone.GOOD)), ("error", Words("one\ntwo"))]),
