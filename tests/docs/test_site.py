@@ -9,9 +9,16 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from markdown_it import MarkdownIt
+from playwright.sync_api import sync_playwright
 
 from example_project.state import BASE_DIR
+from tests.browser.conftest import FLAGS
 from tests.guides import DOCS, pages
+from tests.requirements import require
+
+ONE_SITE = pytest.mark.xdist_group("docs-site")  # built once
+WIDTH = "document.documentElement.scrollWidth"
+MISSING = "[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
 
 
 class Links(HTMLParser):
@@ -41,6 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built / "html"
 
 
+@ONE_SITE
 def test_no_internal_link_is_dead(site: Path) -> None:
     """Pages, anchors, pictures, scripts and styles; Sphinx itself looks at those it knows."""
     read = {page: Links(page) for page in site.rglob("*.html")}
@@ -52,6 +60,21 @@ def test_no_internal_link_is_dead(site: Path) -> None:
         if _is_dead(page, target, read)
     ]
     assert found == []
+
+
+@ONE_SITE
+@pytest.mark.processes
+def test_no_page_is_wider_than_a_phone(site: Path) -> None:
+    """Tables and code scroll by themselves, and every picture is drawn."""
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        page = chromium.new_page(viewport={"width": 360, "height": 780})
+        found = []
+        for shown in sorted(site.rglob("*.html")):
+            page.goto(shown.as_uri())
+            found.append((shown.name, page.evaluate(WIDTH), page.evaluate(MISSING)))
+        chromium.close()
+    assert [one for one in found if one[1] > 360 or one[2]] == []
 
 
 def test_links_of_the_readme_are_there() -> None:
