@@ -7,6 +7,7 @@ PGPASSWORD where drivers and executors look; those who start Spark themselves se
 """
 
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from typing import Any, Final
 
 import psycopg
@@ -17,13 +18,13 @@ from pulljobs.errors import ConfigurationError
 
 CONNECT_SECONDS: Final = 10
 NAME: Final = "pulljobs on Spark"
-SESSION: Final = {
-    # As readers expect them, whatever the role is set to; poolers let these pass.
-    "client_encoding": "UTF8",
-    "TimeZone": "UTC",
-    "DateStyle": "ISO",
-    "IntervalStyle": "postgres",
-}
+IN_SESSION: Final = (
+    "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false)"
+)
+"""As readers expect them, whatever the role is set to.
+
+Not as options of the connection: not every pooler takes those. These two it keeps for its client.
+"""
 
 
 def dsn_of(options: Mapping[str, str]) -> str:
@@ -49,26 +50,36 @@ def dsn_of(options: Mapping[str, str]) -> str:
     return make_conninfo("", **parts)
 
 
-def connect(dsn: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
-    """A session in UTC. ConfigurationError, in one line, when there is none to be had."""
-    try:
-        return psycopg.connect(_in_session(dsn), autocommit=autocommit, prepare_threshold=None)
-    except psycopg.OperationalError as error:
-        raise ConfigurationError(_refused(dsn, error)) from None
+def connect(dsn: str) -> psycopg.Connection[Any]:
+    """A session in UTC and UTF-8. ConfigurationError, in one line, when there is none to be had."""
+    with ExitStack() as opened:
+        try:
+            connection = psycopg.connect(_in_utf8(dsn), autocommit=True, prepare_threshold=None)
+            opened.enter_context(closing(connection))
+            connection.execute(IN_SESSION)
+        except psycopg.OperationalError as error:
+            raise ConfigurationError(_refused(dsn, error)) from None
+        opened.pop_all()
+    return connection
 
 
 def connect_arrow(dsn: str) -> dbapi.Connection:
     """The same by ADBC: results come as Arrow batches."""
-    try:
-        return dbapi.connect(_in_session(dsn), autocommit=True)
-    except dbapi.Error as error:
-        raise ConfigurationError(_refused(dsn, error)) from None
+    with ExitStack() as opened:
+        try:
+            connection = dbapi.connect(_in_utf8(dsn), autocommit=True)
+            opened.enter_context(closing(connection))
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(IN_SESSION)
+                cursor.fetchall()
+        except dbapi.Error as error:
+            raise ConfigurationError(_refused(dsn, error)) from None
+        opened.pop_all()
+    return connection
 
 
-def _in_session(dsn: str) -> str:
-    parts: dict[str, Any] = conninfo_to_dict(dsn)
-    options = [parts.pop("options", ""), *(f"-c {name}={value}" for name, value in SESSION.items())]
-    return make_conninfo("", **parts, options=" ".join(filter(None, options)))
+def _in_utf8(dsn: str) -> str:
+    return make_conninfo(dsn, client_encoding="UTF8")
 
 
 def _refused(dsn: str, error: Exception) -> str:

@@ -13,6 +13,7 @@ from pulljobs.drafts import JSON
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import BulkPublish
 from pulljobs.spark import session
+from pulljobs.storage import statements
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,10 +68,9 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
     """The ledger's row, and whether it was done before; while this runs nobody cleans it up."""
     before = _done(publish_id)
     if before is None:
-        options = target.options(publish_id)
+        options = {**target.options(publish_id), "guarded": _guards()}
         with _guarded(options):
-            writing = frame.write.format("pulljobs").mode("append").options(**options)
-            writing.option("guarded", "true").save()
+            frame.write.format("pulljobs").mode("append").options(**options).save()
     done = before or BulkPublish.objects.using(settings().DATABASE).get(publish_id=publish_id)
     if before is None:
         telemetry.emit(telemetry.JobsPublished(target.channel, done.messages, done.jobs))
@@ -125,13 +125,18 @@ def _done(publish_id: str) -> BulkPublish | None:
     return rows.filter(publish_id=publish_id, state=BulkPublish.State.DONE).first()
 
 
+def _guards() -> str:
+    """Not behind a pooler, which may let others have the session that holds the publish."""
+    return "false" if statements.behind_pooler(settings().DATABASE) else "true"
+
+
 @contextmanager
 def _guarded(options: Mapping[str, str]) -> Iterator[None]:
     """Hold the publish as long as this process lives; what a failure left goes at the end."""
     from pyspark_pulljobs import publishing, requests, staging
     from pyspark_pulljobs.session import opened
 
-    request = requests.read({**options, "guarded": "true"})
+    request = requests.read(options)
     try:
         with opened(request.dsn) as held:
             publishing.open_publish(held, request, requests.address(held, request))

@@ -3,10 +3,12 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from pyspark_pulljobs import connecting
 from tests.compat.servers import pgbouncer, postgres, storage_suite, suite, wheel_programs
 from tests.example.processes import open_directory
 from tests.requirements import debian_postgres, require
@@ -62,3 +64,14 @@ def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
     paths = ["tests/worker"] if WHOLE else WORKER
     told = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")
     assert_passed(told, 400 if WHOLE else 40)
+
+
+def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int) -> None:
+    """Older ones take no options of a connection."""
+    dsn = connecting.dsn_of({"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"})
+    settings = "current_setting('TimeZone'), current_setting('client_encoding')"
+    with closing(connecting.connect(dsn)) as rows, closing(connecting.connect_arrow(dsn)) as arrow:
+        with closing(arrow.cursor()) as cursor:
+            cursor.execute(f"SELECT {settings}")
+            assert cursor.fetchall() == [("UTC", "UTF8")]
+        assert rows.execute(f"SELECT {settings}".encode()).fetchall() == [("UTC", "UTF8")]

@@ -51,9 +51,9 @@ def python_of_workers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(python_of_workers: None, django_db_setup: None) -> Iterator[SparkSession]:
-    """Of two cores. Verbs that run in this process use it, and leave it running.
+    """Of two cores; tasks are tried again. Verbs that run in this process use it, and leave it on.
 
     It ends before the database goes, to which its Python workers leave their connections open.
     """
-    with session.opened("tests", master="local[2]", conf=CONF) as started:
+    with session.opened("tests", master="local[2,4]", conf=CONF) as started:
         yield started

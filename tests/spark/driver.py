@@ -24,20 +24,16 @@ def main(orders: dict[str, Any]) -> None:
 
 
 def publish(spark: SparkSession, orders: dict[str, Any]) -> None:
-    """Rows 0 to `count`, whose tasks fail at their first attempts where `failing` says so."""
+    """Rows 0 to `count`."""
     spark.dataSource.register(DefaultSource)
     rows = spark.range(0, orders["count"], 1, orders["tasks"]).selectExpr(
         "cast(id AS string) AS payload"
     )
-    if orders.get("failing"):
-        rows = rows.mapInArrow(failing(orders["tasks"]), rows.schema)
-    for options in orders.get("runs", [{}]):
-        writing = rows.write.format("pulljobs").mode("append")
-        writing.options(**orders["options"], **options).save()
+    rows.write.format("pulljobs").mode("append").options(**orders["options"]).save()
 
 
-def failing(tasks: int) -> Any:
-    """Every third task fails once before its rows and once after them."""
+def failing() -> Any:
+    """For `mapInArrow`: every third task fails once before its rows and once after them."""
 
     def passed(batches: Any) -> Any:
         from pyspark import TaskContext

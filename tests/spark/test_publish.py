@@ -17,6 +17,7 @@ from tests.factories import ConsumerFactory
 from tests.sessions import blocked_by, query, session, wait_until
 from tests.spark import bulk, driving
 from tests.spark.bulk import WAYS
+from tests.spark.driver import failing
 from tests.spark.driving import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,8 +27,8 @@ STAGED = "SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_staged_[0-9]+$
 modes = pytest.mark.parametrize("mode", WAYS)
 
 
-def numbers(spark: SparkSession, count: int) -> DataFrame:
-    return spark.range(0, count, 1, 2).selectExpr("cast(id AS string) AS payload")
+def numbers(spark: SparkSession, count: int, *, tasks: int = 2) -> DataFrame:
+    return spark.range(0, count, 1, tasks).selectExpr("cast(id AS string) AS payload")
 
 
 def write(df: DataFrame, channel: str, **options: object) -> None:
@@ -87,13 +88,11 @@ def test_bad_rows_are_told_in_one_line(spark: SparkSession) -> None:
 def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession) -> None:
     """In each mode tasks fail before and after their rows, and the whole run is done again."""
     consumers = {mode: ConsumerFactory.create() for mode in WAYS}
-    once = [
-        {"channel": consumer.channel.name, "publishId": mode, "mode": mode}
-        for mode, consumer in consumers.items()
-    ]
-    orders = {"count": JOBS, "tasks": 4, "options": {}, "runs": once * 2}
-    with driving.driver("publish", **orders, failing=True) as process:
-        assert process.wait(PATIENCE_SECONDS + JOBS / 1000) == 0
+    rows = numbers(spark, JOBS, tasks=4)
+    rows = rows.mapInArrow(failing(), rows.schema)
+    for _time in range(2):
+        for mode, consumer in consumers.items():
+            write(rows, consumer.channel.name, publishId=mode, mode=mode)
     for consumer in consumers.values():
         assert exactly(JOBS, consumer)
     assert [one.messages for one in BulkPublish.objects.all()] == [JOBS] * 2
