@@ -96,12 +96,19 @@ class Director:
             self.cast.worker(*self.plan.worker_flags)
         for _claimer in range(self.plan.claimers):
             self.cast.claimer()
+        if self.plan.older:  # else the one that is there first may do it all
+            wait_for(self.workers_are_up, "the workers' start")
         releases = (True, False) if self.plan.older else (False,)
         jobs = self.plan.jobs and self.plan.jobs // len(releases)
         for older in releases:
             self.cast.publisher(
                 older=older, jobs=jobs, seconds=self.plan.seconds, keys=self.plan.keys
             )
+
+    def workers_are_up(self) -> bool:
+        with self.server.connect() as connection:
+            [up] = connection.execute("SELECT count(*) FROM pulljobs_node").fetchone() or (0,)
+        return bool(up >= self.plan.workers)
 
     def break_things(self) -> None:
         names, breaking = in_turn(self.plan.faults), []

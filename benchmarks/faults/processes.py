@@ -140,7 +140,7 @@ class Process:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
                 cwd=tree,
-                env={**cast.environment, "PYTHONPATH": str(tree), "FAULTS_ROLE": role, **given},
+                env={**cast.environment, **_path(tree), "FAULTS_ROLE": role, **given},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -204,6 +204,13 @@ class Process:
     def _send_all(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.popen.pid, number)
+
+
+def _path(tree: Path) -> dict[str, str]:
+    """An older release finds nothing of ours."""
+    if tree == BASE_DIR:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join([str(tree), str(Path(__file__).with_name("alone"))])}
 
 
 def _is_no_zombie(pid: int) -> bool:

@@ -36,10 +36,11 @@ def test_workers_and_publishers_of_both_break_no_promise(faults: Faults, older: 
     """They take each other's jobs, and some are killed; histories outside the database judge."""
     told = faults(
         *("--older", str(older), "--faults", "kill", "--times", "2", "--every", "0.8"),
-        *("--jobs", "600", "--workers", "4", "--claimers", "0", "--lease", "1", "--keys", "20"),
+        *("--jobs", "1000", "--seconds", "0.02", "--workers", "4", "--claimers", "0"),
+        *("--lease", "1", "--keys", "20"),
     )
     assert (told["broken"], told["complaints"]) == ({}, [])
-    assert (told["lost"], told["acknowledged"]) == (0, 600)
+    assert (told["lost"], told["acknowledged"]) == (0, 1000)
 
 
 @pytest.mark.django_db
