@@ -61,8 +61,8 @@ COUNTED: Final = (
         "pulljobs_wait_seconds",
         Type.HISTOGRAM,
         PLACE,
-        "From a publish to the first claim, by the database's clock; a delay that was asked for is "
-        "in it.",
+        "From a publish to the first claim, by the database's clock. A delay that was asked for is "
+        "in it; a job that was released untouched is claimed first again.",
     ),
     Family(
         "pulljobs_run_seconds",
