@@ -16,7 +16,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from pulljobs.metrics import recorder
-from pulljobs.metrics.exposition import answer
+from pulljobs.metrics.exposition import GAUGES, answer
 from pulljobs.metrics.families import FAMILIES, Type
 from tests.factories import ConsumerFactory
 from tests.metrics.events import EVERY
@@ -41,6 +41,7 @@ def exported(db: None) -> Samples:
     ConsumerFactory.create(channel__name="orders", name="billing")
     for event in EVERY:
         recorder.record(event)
+    GAUGES.forget()  # As they were in the test before.
     with override_settings(PULLJOBS={**settings.PULLJOBS, "METRICS": True}):
         return parsed(answer()[0].decode())
 
