@@ -78,8 +78,8 @@ def newcomer(database: str, programs: Path) -> Iterator[dict[str, str]]:
     """The environment of somebody who has Python and an empty PostgreSQL, and nothing of ours."""
     programs.mkdir()
     # This interpreter's: the system's own `python3` may be too old.
-    python = f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n'
-    (programs / "python3").write_text(python)
+    python = Path(sys.base_prefix, "bin", "python{}.{}".format(*sys.version_info))
+    (programs / "python3").write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
     (programs / "python3").chmod(0o755)
     known = connection.get_connection_params()
     place: dict[str, Any] = {
