@@ -38,8 +38,10 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trace]:
     kept = Trace()
     monkeypatch.setattr(trace, "get_tracer", kept.provider.get_tracer)
     tracing.switch(True)
-    yield kept
-    tracing.switch(False)
+    try:
+        yield kept
+    finally:
+        tracing.switch(False)
 
 
 def id_of(span: ReadableSpan) -> tuple[int, int]:
