@@ -1,6 +1,7 @@
 """What the driver holds: its Python's peak, and what its JVM keeps after a collection."""
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 STATUS: Final = Path("/proc/self/status")
 RESET: Final = Path("/proc/self/clear_refs")
 MIB: Final = 1024 * 1024
+COLLECTIONS: Final = 3
 
 
 class Held(NamedTuple):
@@ -27,7 +29,9 @@ def start() -> None:
 def held(spark: "SparkSession") -> Held:
     jvm = spark._jvm
     assert jvm is not None
-    jvm.java.lang.System.gc()
+    for _ in range(COLLECTIONS):
+        jvm.java.lang.System.gc()
+        time.sleep(1)  # Spark lets go of what a collection found unused, for the next to free
     heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
     found = re.search(r"^VmHWM:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
     return Held(int(found[1]) / 1024 if found else 0.0, heap.getUsed() / MIB)
