@@ -14,7 +14,9 @@ from tests.example.processes import open_directory
 from tests.requirements import debian_postgres, require
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
-WORKER = [f"tests/worker/test_{part}.py" for part in ("settling", "passes", "blame", "flusher")]
+WORKER = [
+    f"tests/worker/test_{part}.py" for part in ("settling", "passes", "blame", "flusher", "leases")
+]
 WHOLE = os.environ.get("PULLJOBS_TEST_POOLED") == "1"
 
 
@@ -63,7 +65,7 @@ def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
     url = f"postgres://pulljobs@127.0.0.1:{pooled}/postgres"
     paths = ["tests/worker"] if WHOLE else WORKER
     told = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")
-    assert_passed(told, 400 if WHOLE else 40)
+    assert_passed(told, 400 if WHOLE else 28)
 
 
 def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int) -> None:
