@@ -77,16 +77,18 @@ def table(path: Path) -> str:
 
 def replay(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, str]]:
     """Each with the line that its test failed with; empty: it survived."""
-    kept = "--create-db"
+    makes_tables = True
     with tempfile.TemporaryDirectory() as directory:
         tree = Path(directory) / "tree"
         shutil.copytree(BASE_DIR, tree, ignore=LEFT_OUT)
         for mutation in mutations:
             original = (tree / mutation.file).read_text("utf-8")
             mutation.apply(tree)
+            is_migration = "/migrations/" in mutation.file
+            kept = "--create-db" if makes_tables or is_migration else "--reuse-db"
             yield mutation, _failure(tree, mutation.test, kept)
             (tree / mutation.file).write_text(original, "utf-8")
-            kept = "--reuse-db"
+            makes_tables = is_migration  # the next finds tables that this one broke
 
 
 def _failure(tree: Path, test: str, kept: str) -> str:
