@@ -1,7 +1,8 @@
 """Arrays as PostgreSQL reads them from text: several times cheaper than element by element."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from uuid import UUID
 
 Element = int | str | UUID | timedelta | datetime | None
@@ -9,10 +10,20 @@ Element = int | str | UUID | timedelta | datetime | None
 
 def array(values: Iterable[Element]) -> str:
     """The array literal of these values, to be cast by the statement; datetimes must be aware."""
-    values = list(values)
-    # Tokens, events and NULLs repeat.
-    texts = {value: _element(value) for value in set(values)}
-    return "{" + ",".join([texts[value] for value in values]) + "}"
+    texts: list[str] = []
+    for value, run in groupby(values):  # Tokens, events and NULLs come in runs.
+        texts += [_element(value)] * len(list(run))
+    return "{" + ",".join(texts) + "}"
+
+
+def integer_array(values: Iterable[int]) -> str:
+    """The same of what doesn't repeat and is never NULL: ids."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def sparse_array(values: Sequence[Element]) -> str:
+    """The same of what is often NULL throughout: then empty, which `unnest` fills up with NULLs."""
+    return "{}" if values.count(None) == len(values) else array(values)
 
 
 def byte_array(values: Iterable[bytes]) -> str:

@@ -50,54 +50,69 @@ class AckPolicy(StrEnum):
     """What the handler calls; if it calls nothing, tried again."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Grant:
+    """What the jobs of one claim have in common; times of this process's monotonic clock."""
+
+    handler: "Handler"
+    lease: timedelta
+    claimed_at: float
+    hard_end: float = float("inf")
+    renew: Callable[["ClaimedJob"], bool]
+    stopping: Callable[[], bool]
+    ticket: int = 0
+    """Of the consumer's circuit."""
+    deadline: float = field(init=False)
+    renew_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline, self.renew_at = self.times(self.claimed_at, self.hard_end)
+
+    def times(self, since: float, hard_end: float) -> tuple[float, float]:
+        """When a lease that runs from there is over, and when to renew it."""
+        seconds = self.lease.total_seconds()
+        return min(since + seconds, hard_end), since + seconds / 3
+
+
 class ClaimedJob:
     """One job in the hands of its handler."""
 
     __slots__ = (
+        "_grant",
         "_message",
-        "_renew",
         "_row",
-        "_stopping",
         "deadline",
         "handler",
         "hard_end",
         "held",
-        "lease",
         "renew_at",
         "settlement",
         "taken_away",
-        "ticket",
         "verdict",
     )
 
-    def __init__(
-        self,
-        handler: "Handler",
-        row: HeldJob,
-        message: StoredMessage,
-        held: Held,
-        *,
-        lease: timedelta,
-        claimed_at: float,
-        hard_end: float = float("inf"),
-        renew: Callable[["ClaimedJob"], bool],
-        stopping: Callable[[], bool],
-    ) -> None:
-        self.handler, self.held, self.lease = handler, held, lease
+    def __init__(self, row: HeldJob, message: StoredMessage, held: Held, grant: Grant) -> None:
+        self._row, self._message, self._grant = row, message, grant
+        self.held, self.handler, self.hard_end = held, grant.handler, grant.hard_end
+        self.deadline, self.renew_at = grant.deadline, grant.renew_at
         self.settlement: Settlement | None = None
         self.taken_away = False
         self.verdict: Result | None = None
         """What its run tells of the next one, where its outcome does not say."""
-        self.ticket = 0
-        """Of its consumer's circuit."""
-        self.hard_end = hard_end
-        self._row, self._message = row, message
-        self._renew, self._stopping = renew, stopping
-        self.extend(claimed_at)
 
     @property
     def id(self) -> int:
         return self._row.id
+
+    @property
+    def lease(self) -> timedelta:
+        """How long one is."""
+        return self._grant.lease
+
+    @property
+    def ticket(self) -> int:
+        """Of its consumer's circuit."""
+        return self._grant.ticket
 
     @property
     def message_id(self) -> int:
@@ -162,7 +177,7 @@ class ClaimedJob:
     @property
     def stopping(self) -> bool:
         """The worker is asked to stop: end soon, or raise `Retry`."""
-        return self._stopping()
+        return self._grant.stopping()
 
     @property
     def lost(self) -> bool:
@@ -171,7 +186,7 @@ class ClaimedJob:
 
     def renew(self) -> bool:
         """Ask for a full new lease now; False: it is lost."""
-        return self._renew(self)
+        return self._grant.renew(self)
 
     async def arenew(self) -> bool:
         """The same, for async handlers."""
@@ -192,9 +207,7 @@ class ClaimedJob:
 
     def extend(self, since: float) -> None:
         """The lease runs anew from that monotonic time."""
-        seconds = self.lease.total_seconds()
-        self.deadline = min(since + seconds, self.hard_end)
-        self.renew_at = since + seconds / 3
+        self.deadline, self.renew_at = self._grant.times(since, self.hard_end)
 
     def mark_settled(self) -> None:
         """It is written before the handler's end: no lease to renew any more, and none to lose."""

@@ -4,12 +4,14 @@ One function a legal way out of INFLIGHT; each fills only what that way may say.
 the flusher writes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple
+from functools import partial
+from itertools import repeat
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
-from pulljobs.arrays import array
+from pulljobs.arrays import array, integer_array, sparse_array
 from pulljobs.states import Event, Reason
 
 DELIVER: Final = Event.DELIVER
@@ -37,8 +39,20 @@ class Settlement(NamedTuple):
     """Of an expiry: whether the job had; None: nobody knows."""
 
 
+# As `_make` does it, in half the time: nearly every job takes both.
+_held: Final = cast(Callable[[tuple[int, UUID]], Held], partial(tuple.__new__, Held))
+_settlement: Final = cast(
+    Callable[[tuple[Any, ...]], Settlement], partial(tuple.__new__, Settlement)
+)
+
+
+def all_held(token: UUID, job_ids: Iterable[int]) -> Iterator[Held]:
+    """What the holder of one claim shows for each of its jobs."""
+    return map(_held, zip(job_ids, repeat(token)))
+
+
 def deliver(held: Held, result: str | None = None) -> Settlement:
-    return Settlement(held, DELIVER, None, None, None, result)
+    return _settlement((held, DELIVER, None, None, None, result, None))
 
 
 def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:
@@ -62,13 +76,19 @@ def release(held: Held) -> Settlement:
 
 def parameters(settlements: Sequence[Settlement]) -> dict[str, str]:
     """Of finish.sql."""
+    helds, events, reasons, delays, errors, results, started = _columns(settlements, 7)
+    job_ids, tokens = _columns(helds, 2)
     return {
-        "job_ids": array(one.held.job_id for one in settlements),
-        "tokens": array(one.held.token for one in settlements),
-        "events": array(one.event for one in settlements),
-        "reasons": array(one.reason for one in settlements),
-        "delays": array(one.delay for one in settlements),
-        "errors": array(one.error for one in settlements),
-        "results": array(one.result for one in settlements),
-        "started": array(one.started for one in settlements),
+        "job_ids": integer_array(job_ids),
+        "tokens": array(tokens),
+        "events": array(events),
+        "reasons": sparse_array(reasons),
+        "delays": sparse_array(delays),
+        "errors": sparse_array(errors),
+        "results": sparse_array(results),
+        "started": sparse_array(started),
     }
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:
+    return list(zip(*rows, strict=True)) if rows else [()] * count

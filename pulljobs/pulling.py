@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from django.db import connections
@@ -25,6 +25,7 @@ from pulljobs.storage.statements import AliasSession
 from pulljobs.telling import Places
 
 REAPED_LEASES = 20
+RELEASE: Final = Event.RELEASE
 FROM_THE_HEAD = Floors().entry_above()
 
 
@@ -188,7 +189,7 @@ def finish(settlements: Sequence[Settlement], places: Places = telling.nobody) -
     """
     finished = jobs.finish(settings().DATABASE, settlements)
     telling.finished(settings().DATABASE, settlements, finished, places)
-    released = {one.held.job_id for one in settlements if one.event is Event.RELEASE}
+    released = {one.held.job_id for one in settlements if one.event is RELEASE}
     _wake_for(released & finished.states.keys())
     listen.wake_on_commit(settings().DATABASE, finished.roomier)
     return finished

@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from pulljobs.arrays import array
-from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken, Terms
+from pulljobs.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
 from pulljobs.claiming.session import Row, Session
 from pulljobs.floors import Entry, Position, Snapshot
 
@@ -84,7 +84,7 @@ def _find(session: Session, consumer_id: int, wanted: int, entry: Entry) -> _Fou
 
 def _claimed(found: _Found, row: Row, *, full: bool) -> Claimed:
     xid, token, leased_until, *jobs, parked_ids, pause, refusal = row
-    took = list(map(HeldJob, *jobs)) if token else []
+    took = held_jobs(jobs) if token else []
     gone = {job.id for job in took} | set(parked_ids if refusal != Refusal.REPEATED else ())
     left = any(one.id not in gone for one in found.seen)
     next_due = found.next_due if pause is None else timedelta(seconds=pause)

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken, Terms
+from pulljobs.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
 from pulljobs.claiming.session import Session
 from pulljobs.floors import Entry, Position, Snapshot
 
@@ -23,7 +23,7 @@ def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: 
         Snapshot.parse(snapshot),
         xid,
         Taken(token, leased_until) if token else None,
-        list(map(HeldJob, *jobs)),
+        held_jobs(jobs),
         {
             priority: Position(at, id) if at else None
             for priority, at, id in zip(walked, ats, ids, strict=True)

@@ -114,9 +114,15 @@ claimed AS (
     WHERE id = ANY(ARRAY(SELECT id FROM pick)) AND state = 'QUEUED' AND (SELECT token FROM lease) IS NOT NULL
 ),
 last AS MATERIALIZED (
-    SELECT DISTINCT ON (priority) priority, available_at, id
-    FROM pick
-    ORDER BY priority, available_at DESC, id DESC
+    SELECT walk.priority, walk.floor_at, walk.floor_id, edge.available_at, edge.id
+    FROM walk
+    LEFT JOIN LATERAL (
+        SELECT available_at, id
+        FROM pick
+        WHERE priority = walk.priority
+        ORDER BY available_at DESC, id DESC
+        LIMIT 1
+    ) AS edge ON true
 ),
 passed AS MATERIALIZED (
     -- The first job that the walk saw QUEUED and could not lock: whoever holds it may yet let it go.
@@ -124,16 +130,15 @@ passed AS MATERIALIZED (
     -- below the floors does not come back. (One upper bound: beside a second one on the same column
     -- PostgreSQL would not stop the scan at it. The array: what a generic plan expects of it fits a
     -- hash, whatever it expects of the pick.)
-    SELECT walk.priority, job.available_at, job.id
-    FROM walk
-    LEFT JOIN last USING (priority)
+    SELECT last.priority, job.available_at, job.id
+    FROM last
     CROSS JOIN clock
     CROSS JOIN LATERAL (
         SELECT available_at, id
         FROM pulljobs_job
         WHERE consumer_id = %(consumer_id)s::bigint
-            AND priority = walk.priority
-            AND (available_at, id) > (walk.floor_at, walk.floor_id)
+            AND priority = last.priority
+            AND (available_at, id) > (last.floor_at, last.floor_id)
             AND (available_at, id) < (
                 CASE WHEN %(until)s::timestamptz IS NULL THEN last.available_at ELSE least(%(until)s, clock.now) END,
                 CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 0 END
@@ -145,14 +150,16 @@ passed AS MATERIALIZED (
     ) AS job
 ),
 reached AS MATERIALIZED (
-    SELECT walk.priority, edge.available_at, edge.id
-    FROM walk
+    SELECT
+        last.priority,
+        CASE WHEN passed.id IS NULL THEN last.available_at ELSE edge.available_at END AS available_at,
+        CASE WHEN passed.id IS NULL THEN last.id ELSE edge.id END AS id
+    FROM last
     LEFT JOIN passed USING (priority)
     LEFT JOIN LATERAL (
         SELECT available_at, id
         FROM pick
-        WHERE priority = walk.priority
-            AND (passed.id IS NULL OR (available_at, id) < (passed.available_at, passed.id))
+        WHERE priority = passed.priority AND (available_at, id) < (passed.available_at, passed.id)
         ORDER BY available_at DESC, id DESC
         LIMIT 1
     ) AS edge ON true

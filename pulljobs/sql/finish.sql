@@ -1,7 +1,7 @@
 -- Settle or give back jobs under their leases, each by its own event.
 -- Events: deliver, reject, retry, release; expire from the reaper, which holds the lease row.
--- Parameters, arrays of one length, a job once: job_ids bigint[], tokens uuid[], events text[], reasons text[] (of reject, and
---   of a retry that is one too many),
+-- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[], tokens uuid[],
+--   events text[], reasons text[] (of reject, and of a retry that is one too many),
 --   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[]; started boolean[] (of expire:
 --   a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more is known).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),

@@ -1,13 +1,20 @@
 """Publishing messages and reading them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
+from typing import Any, Final, cast
 
-from pulljobs.arrays import array
+from pulljobs.arrays import integer_array
 from pulljobs.drafts import NewMessage, Published, parameters
 from pulljobs.storage import bounds
 from pulljobs.storage.rows import StoredMessage
 from pulljobs.storage.statements import run
+
+# Half the time of `_make`, and there are many.
+_stored: Final = cast(
+    Callable[[tuple[Any, ...]], StoredMessage], partial(tuple.__new__, StoredMessage)
+)
 
 
 def publish(
@@ -38,10 +45,5 @@ def publish(
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
     """The messages by id."""
-    params = {"ids": array(ids), "lowest": min(ids), "highest": max(ids)}
-    return {
-        id: StoredMessage(payload, content_type, headers or {}, published_at, client_id, key)
-        for id, payload, content_type, headers, published_at, client_id, key in run(
-            using, "messages", params
-        )
-    }
+    params = {"ids": integer_array(ids), "lowest": min(ids), "highest": max(ids)}
+    return {row[0]: _stored(row[1:]) for row in run(using, "messages", params)}

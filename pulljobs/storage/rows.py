@@ -25,10 +25,14 @@ __all__ = [
 class StoredMessage(NamedTuple):
     payload: bytes
     content_type: str
-    headers: dict[str, str]
+    given_headers: dict[str, str] | None
     published_at: datetime
     client_message_id: str | None
     key: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self.given_headers or {}
 
     @property
     def size(self) -> int:

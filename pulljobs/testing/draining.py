@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from pulljobs import effects, handlers, jobs, pulling
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.handlers import ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer, Job
 from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
@@ -101,16 +101,14 @@ def _run(
     consumer: Consumer, handler: Handler, taken: Taken, row: HeldJob, message: StoredMessage
 ) -> Ran:
     recorded = recording(handler)
-    job = ClaimedJob(
-        handlers.traced(replace(handler, function=recorded)),
-        row,
-        message,
-        Held(row.id, taken.token),
+    grant = Grant(
+        handler=handlers.traced(replace(handler, function=recorded)),
         lease=consumer.lease,
         claimed_at=time.monotonic(),
         renew=renew_one,
         stopping=lambda: False,
     )
+    job = ClaimedJob(row, message, Held(row.id, taken.token), grant)
     with ExitStack() as usable:
         for using in effects.databases():
             usable.enter_context(_usable_transaction(using))

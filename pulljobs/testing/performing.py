@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from pulljobs import effects, handlers
-from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
+from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import Payload, encoded
 from pulljobs.states import Event
@@ -56,15 +56,18 @@ def perform(
     handler = _registration(function)
     recorded = recording(handler)
     body, content_type = encoded(payload)
-    job = ClaimedJob(
-        replace(_without_rows(handler), function=recorded),
-        HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
-        StoredMessage(body, content_type, headers or {}, published_at or timezone.now(), None, key),
-        Held(1, uuid4()),
+    grant = Grant(
+        handler=replace(_without_rows(handler), function=recorded),
         lease=timedelta(seconds=30),
         claimed_at=float("-inf") if lost else time.monotonic(),
         renew=lambda job: not lost,
         stopping=lambda: stopping,
+    )
+    job = ClaimedJob(
+        HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
+        StoredMessage(body, content_type, headers, published_at or timezone.now(), None, key),
+        Held(1, uuid4()),
+        grant,
     )
     with _transaction(handler):
         said = executor.perform(job)

@@ -13,8 +13,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from pulljobs import outcomes, pulling
 from pulljobs.circuit import Result
 from pulljobs.conf import Settings, settings
-from pulljobs.handlers import ClaimedJob
-from pulljobs.outcomes import Held
+from pulljobs.handlers import ClaimedJob, Grant
 from pulljobs.pulling import Claim
 from pulljobs.states import Event
 from pulljobs.storage import listen, statements
@@ -31,7 +30,7 @@ SOONEST: Final = 0.001
 LONGEST_PASS: Final = 0.5
 URGENT_SHARE: Final = 3
 """Of so many looks one is for those that wait their turn."""
-BACK: Final = frozenset({Event.RETRY, Event.RELEASE})
+BACK: Final = (Event.RETRY, Event.RELEASE)
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
 """Of all consumers together: with many of them each is polled less often than it might be."""
@@ -89,13 +88,13 @@ class Fetcher:
 
     def hear_of(self, said: Collection[Said]) -> None:
         """These are written: what goes back to the queue may be claimed again, or another job."""
-        places = {
-            job.handler.place
-            for job, word in said
-            if (word is not None and word.event in BACK)
-            or ((source := self._known.get(job.handler.place)) and source.waits_for_settles)
-        }
-        self.hear(places)
+        back = {job.handler.place for job, word in said if word is not None and word.event in BACK}
+        settled = {job.handler.place for job, _word in said}
+        self.hear(back | {place for place in settled if self._waits_for_settles(place)})
+
+    def _waits_for_settles(self, place: tuple[str, str]) -> bool:
+        source = self._known.get(place)
+        return source is not None and source.waits_for_settles
 
     def tick(self) -> float:
         self._give_back_unanswered()
@@ -239,34 +238,33 @@ class Fetcher:
             raise
         if claim.taken is None:
             return claim
-        token, lease = claim.taken.token, source.puller.consumer.lease
-        hard_end = before + max(lease, source.puller.max_lease).total_seconds()
-        jobs = [
-            ClaimedJob(
-                source.handler,
-                row,
-                message,
-                Held(row.id, token),
-                lease=lease,
-                claimed_at=before,
-                hard_end=hard_end,
-                renew=renew_one,
-                stopping=self._stopping,
-            )
-            for row, message in claim.jobs
-        ]
-        self._hand_on(source, jobs)
+        lease = source.puller.consumer.lease
+        grant = Grant(
+            handler=source.handler,
+            lease=lease,
+            claimed_at=before,
+            hard_end=before + max(lease, source.puller.max_lease).total_seconds(),
+            renew=renew_one,
+            stopping=self._stopping,
+            ticket=self._breakers.of(source.handler).claimed(),
+        )
+        helds = outcomes.all_held(claim.taken.token, [row.id for row, _message in claim.jobs])
+        self._hand_on(
+            source,
+            [
+                ClaimedJob(row, message, held, grant)
+                for (row, message), held in zip(claim.jobs, helds, strict=True)
+            ],
+        )
         return claim
 
     def _hand_on(self, source: Source, jobs: list[ClaimedJob]) -> None:
         self._holdings.add(jobs)
-        ticket = self._breakers.of(source.handler).claimed()
         consumer = source.puller.consumer
         deliveries, retries = consumer.max_deliveries, consumer.retries
         suspects: list[ClaimedJob] = []
         others: list[ClaimedJob] = []
         for job in jobs:
-            job.ticket = ticket
             if job.deliveries > deliveries or job.retry_count > retries:
                 # Such a job runs no more: somebody lowered a limit, or it never came to an end.
                 job.verdict = Result.NEUTRAL

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Set
 from itertools import groupby
 from operator import attrgetter
+from typing import Final
 
 from pulljobs import outcomes, pulling
 from pulljobs.conf import Settings
@@ -17,6 +18,8 @@ from pulljobs.telemetry import HandlersRan, LeasesLost, emit
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.outbox import Outbox, Said
 from pulljobs.worker.running import Ended
+
+RETRY: Final = Event.RETRY
 
 
 class Flusher:
@@ -65,23 +68,23 @@ class Flusher:
         except Exception:
             self._said.extendleft(reversed(batch))
             raise
-        again = [said for said in batch if _is_refused(said, finished)]
+        again = [said for said in batch if _is_refused(said, finished)] if finished.refused else []
         self._said.extend(
             (job, _substitute(job, finished.refused[job.held.job_id])) for job, _word in again
         )
-        kept = {job.held for job, _word in again}
-        self._holdings.drop(job.held for job, _word in batch if job.held not in kept)
+        kept = {job for job, _word in again}
+        self._holdings.drop(job for job, _word in batch if job not in kept)
         self._on_flushed(batch)
         for job, word in batch:
-            if _is_given_up(job, word, finished):
-                self._on_given_up(job)
+            if word is not None and word.event is RETRY and _is_dead(job, finished):
+                self._on_given_up(job)  # It was to be tried again.
         return len(batch)
 
     def _batch(self) -> list[Said]:
         """A job once: one that was lost and claimed again may have been done here both times."""
         batch: dict[int, Said] = {}
         while self._said and len(batch) < self._limits.FLUSH_SIZE:
-            if (job_id := self._said[0][0].held.job_id) in batch:
+            if (job_id := self._said[0][0].id) in batch:
                 break
             batch[job_id] = self._said.popleft()
         return list(batch.values())
@@ -130,10 +133,8 @@ def _is_refused(said: Said, finished: Finished) -> bool:
     )
 
 
-def _is_given_up(job: ClaimedJob, word: Settlement | None, finished: Finished) -> bool:
-    """Whether it was to be tried again and died instead."""
-    is_retry = word is not None and word.event is Event.RETRY
-    return is_retry and finished.states.get(job.held.job_id) is State.DEAD
+def _is_dead(job: ClaimedJob, finished: Finished) -> bool:
+    return finished.states.get(job.id) is State.DEAD
 
 
 def _substitute(job: ClaimedJob, error: str) -> Settlement:

@@ -29,7 +29,7 @@ class Quarantine:
 
     def turn(self) -> None:
         """Let the next one go if nothing else is held."""
-        if self._running is not None and self._running.held not in self._holdings:
+        if self._running is not None and self._running not in self._holdings:
             self._running = None
         if self._waiting and len(self._holdings) == len(self._waiting):
             lane, self._running = self._waiting.popleft()

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from pulljobs.conf import Settings
 from pulljobs.errors import Retry
-from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.handlers import ClaimedJob, Grant, Handler
 from pulljobs.models import Channel, Consumer
 from pulljobs.outcomes import Held
 from pulljobs.storage.rows import HeldJob, StoredMessage
@@ -35,21 +35,19 @@ def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
     message = StoredMessage(
         payload=payload,
         content_type=fields.pop("content_type", "application/json"),
-        headers=fields.pop("headers", {}),
+        given_headers=fields.pop("headers", {}),
         published_at=timezone.now(),
         client_message_id=fields.pop("client_message_id", "order-1"),
         key=None,
     )
-    return ClaimedJob(
-        Handler(channel="orders", consumer="invoicing", function=lambda job: None),
-        row,
-        message,
-        Held(JOB_ID, UUID(int=1)),
+    grant = Grant(
+        handler=Handler(channel="orders", consumer="invoicing", function=lambda job: None),
         lease=timedelta(seconds=30),
         claimed_at=0.0,
         renew=lambda job: True,
         stopping=lambda: False,
     )
+    return ClaimedJob(row, message, Held(JOB_ID, UUID(int=1)), grant)
 
 
 def send(consumer: Consumer, *jobs: ClaimedJob, **limits: Any) -> list[Retry | None]:

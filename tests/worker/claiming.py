@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from pulljobs.conf import Settings, settings
-from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
+from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.pulling import Puller
@@ -43,16 +43,14 @@ def in_hand(
     lease: timedelta = timedelta(seconds=30),
     claimed_at: float | None = None,
 ) -> ClaimedJob:
-    return ClaimedJob(
-        handler,
-        row,
-        message,
-        held,
+    grant = Grant(
+        handler=handler,
         lease=lease,
         claimed_at=time.monotonic() if claimed_at is None else claimed_at,
         renew=renew_one,
         stopping=lambda: False,
     )
+    return ClaimedJob(row, message, held, grant)
 
 
 def claim_of(

@@ -16,7 +16,7 @@ def test_room_is_what_is_not_held() -> None:
     jobs = [unclaimed(number) for number in (1, 2)]
     holdings.add(jobs)
     assert (holdings.room, len(holdings)) == (1, 2)
-    holdings.drop([jobs[0].held, Held(99, jobs[0].held.token)])
+    holdings.drop([jobs[0], unclaimed(99)])
     assert (holdings.room, len(holdings)) == (2, 1)
     assert holdings.tokens() == {jobs[1].held.token}
 
@@ -28,7 +28,7 @@ def test_job_claimed_again_is_not_dropped_with_its_lost_self() -> None:
     holdings = Holdings(9)
     holdings.add([first])
     holdings.add([second])
-    holdings.drop([first.held])
+    holdings.drop([first])
     assert len(holdings) == 1
     assert holdings.tokens() == {second.held.token}
 
