@@ -85,6 +85,17 @@ pick AS MATERIALIZED (
     ) AS job
     LIMIT %(wanted)s::int
 ),
+taken AS MATERIALIZED (
+    SELECT
+        count(*) AS jobs,
+        coalesce(array_agg(id), '{}') AS ids,
+        array_agg(message_id) AS message_ids,
+        array_agg(priority) AS priorities,
+        array_agg(retry_count) AS retry_counts,
+        array_agg(deliveries + 1) AS deliveries,
+        array_agg(suspect) AS suspects
+    FROM pick
+),
 lease AS (
     INSERT INTO pulljobs_lease (
         token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids, request_id
@@ -97,10 +108,10 @@ lease AS (
         clock.now,
         clock.now + consumer.lease,
         clock.now + greatest(consumer.lease, %(max_lease)s::interval),
-        ARRAY(SELECT id FROM pick),
+        taken.ids,
         %(request_id)s::text
-    FROM consumer, clock
-    WHERE EXISTS (SELECT FROM pick)
+    FROM consumer, clock, taken
+    WHERE taken.jobs > 0
     ON CONFLICT (consumer_id, request_id) WHERE request_id IS NOT NULL DO NOTHING
     RETURNING token, leased_until, pg_current_xact_id() AS xid
 ),
@@ -111,7 +122,7 @@ claimed AS (
         lease = (SELECT token FROM lease),
         deliveries = deliveries + 1,
         first_claimed_at = coalesce(first_claimed_at, (SELECT now FROM clock))
-    WHERE id = ANY(ARRAY(SELECT id FROM pick)) AND state = 'QUEUED' AND (SELECT token FROM lease) IS NOT NULL
+    WHERE id = ANY((SELECT ids FROM taken)::bigint[]) AND state = 'QUEUED' AND (SELECT token FROM lease) IS NOT NULL
 ),
 last AS MATERIALIZED (
     SELECT walk.priority, walk.floor_at, walk.floor_id, edge.available_at, edge.id
@@ -144,7 +155,7 @@ passed AS MATERIALIZED (
                 CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 0 END
             )
             AND state = 'QUEUED'
-            AND id NOT IN (SELECT unnest(ARRAY(SELECT id FROM pick)))
+            AND id NOT IN (SELECT unnest(ids) FROM taken)
         ORDER BY available_at, id
         LIMIT 1
     ) AS job
@@ -170,19 +181,19 @@ SELECT
     lease.xid::text::bigint AS xid,
     lease.token,
     lease.leased_until,
-    ARRAY(SELECT id FROM pick) AS job_ids,
-    ARRAY(SELECT message_id FROM pick) AS message_ids,
-    ARRAY(SELECT priority FROM pick) AS job_priorities,
-    ARRAY(SELECT retry_count FROM pick) AS retry_counts,
-    ARRAY(SELECT deliveries + 1 FROM pick) AS deliveries,
-    ARRAY(SELECT suspect FROM pick) AS suspects,
+    taken.ids AS job_ids,
+    coalesce(taken.message_ids, '{}') AS message_ids,
+    coalesce(taken.priorities, '{}') AS job_priorities,
+    coalesce(taken.retry_counts, '{}') AS retry_counts,
+    coalesce(taken.deliveries, '{}') AS deliveries,
+    coalesce(taken.suspects, '{}') AS suspects,
     ARRAY(SELECT priority::int FROM reached ORDER BY priority DESC) AS walked,
     ARRAY(SELECT available_at FROM reached ORDER BY priority DESC) AS reached_ats,
     ARRAY(SELECT id FROM reached ORDER BY priority DESC) AS reached_ids,
     EXISTS (SELECT FROM passed) AS passed,
     CASE
         WHEN asked.refusal = 'paused' THEN extract(epoch FROM asked.paused_until - clock_timestamp())::float8
-        WHEN (SELECT count(*) FROM pick) < %(wanted)s::int THEN (
+        WHEN taken.jobs < %(wanted)s::int THEN (
             SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8
             FROM walk
             CROSS JOIN LATERAL (
@@ -199,9 +210,9 @@ SELECT
     END AS next_due_seconds,
     CASE
         WHEN asked.id IS NULL THEN 'deleted'
-        WHEN lease.token IS NULL AND EXISTS (SELECT FROM pick) THEN 'repeated'
+        WHEN lease.token IS NULL AND taken.jobs > 0 THEN 'repeated'
         ELSE asked.refusal
     END AS refusal
-FROM (SELECT) AS always
+FROM taken
 LEFT JOIN asked ON true
 LEFT JOIN lease ON true
