@@ -169,7 +169,7 @@ def _missing_extra(settings: Settings) -> Iterator[CheckMessage]:
             yield Error(
                 f"{SETTING}[{name!r}] is on, but the package {package} is missing.",
                 hint="python -m pip install 'pulljobs[metrics]'",
-                id="pulljobs.E016",
+                id="pulljobs.E018",
             )
 
 

@@ -50,7 +50,7 @@ def labels_of(expr: Any, exported: Labels) -> frozenset[str]:
     """Of the results; AssertionError where an aggregation asks for what is not there."""
     match expr:
         case VectorSelector():
-            return exported[expr.name] | OF_TARGETS
+            return exported[str(expr.name)] | OF_TARGETS
         case AggregateExpr():
             asked = frozenset(expr.modifier.labels if expr.modifier else ())
             missing = asked - labels_of(expr.expr, exported)

@@ -111,7 +111,7 @@ def test_the_package_that_a_setting_needs_is_missed_by_a_check(
     with override_settings(PULLJOBS={"METRICS": True, "TRACING": True}):
         told = checks.check_settings()
     assert [(one.id, one.hint) for one in told] == [
-        ("pulljobs.E016", "python -m pip install 'pulljobs[metrics]'")
+        ("pulljobs.E018", "python -m pip install 'pulljobs[metrics]'")
     ] * 2
     with override_settings(PULLJOBS={}):
         assert checks.check_settings() == []
