@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.core import mail
 from django.db import connection
 from django.test import modify_settings, override_settings
@@ -108,6 +109,8 @@ def table() -> Iterator[Any]:
     finally:
         with connection.schema_editor() as editor:
             editor.delete_model(DBTaskResult)
+        if admin.site.is_registered(DBTaskResult):  # found by itself, and an app less has none
+            admin.site.unregister(DBTaskResult)
 
 
 def add(results: Any, args: list[Any], kwargs: dict[str, Any], **fields: Any) -> None:
