@@ -269,7 +269,7 @@ def test_E67_success_closes_the_circuit_step_by_step() -> None:
     last = opened[-1]
     first = min(request.at for request in probes(broker) if request.at > last)
     full = [r.at for r in broker.asked("pull") if r.at > last and r.body["Batch"] > 1]
-    assert min(full) > first > last + 0.2
+    assert min(full) > first > last + 0.1
 
 
 def test_E68_what_is_neutral_opens_nothing() -> None:
