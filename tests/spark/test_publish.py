@@ -117,6 +117,7 @@ def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSessio
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
         )
+        wait_until(driving.gone)
     assert Message.objects.count() == Job.objects.count() == 0
     assert BulkPublish.objects.get().state == "open"
     bulk.publish(ConsumerFactory.create().channel, [bulk.batch({})])
