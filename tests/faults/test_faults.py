@@ -13,13 +13,20 @@ MIXED = "kill,stop,restart,terminate,cut,row"
 
 
 def test_mix_of_faults_breaks_no_promise(faults: Faults) -> None:
-    told = faults(
-        *("--faults", MIXED, "--times", "6", "--every", "0.8", "--hold", "0.5"),
-        *("--workers", "2", "--lease", "1"),
-    )
-    assert (told["broken"], told["complaints"]) == ({}, [])
-    assert set(told["faults"]) == set(MIXED.split(","))
-    assert told["lost"] == 0 < told["late settles refused"] < told["acknowledged"]
+    """Whoever lost a lease settles late in one of three runs: faults hit idle processes, too."""
+    late = 0
+    for _run in range(3):
+        told = faults(
+            *("--faults", MIXED, "--times", "6", "--every", "0.8", "--hold", "0.5"),
+            *("--workers", "2", "--lease", "1"),
+        )
+        assert (told["broken"], told["complaints"]) == ({}, [])
+        assert set(told["faults"]) == set(MIXED.split(","))
+        assert told["lost"] == 0 < told["acknowledged"]
+        late += told["late settles refused"]
+        if late:
+            return
+    pytest.fail("no late settle was refused in three runs")
 
 
 @pytest.mark.parametrize(
