@@ -50,6 +50,8 @@ LAST_WORDS: Final = 0.2
 """Seconds for async handlers to end that were cancelled."""
 LAST_FLUSH: Final = 0.6
 """Seconds for the last flush, inside the second that a stop may take beyond its timeout."""
+EARLY_FLUSH: Final = 5.0
+"""Of what is left of the timeout it may take so many more, where the database is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,7 @@ class Child:
             self._cancel_tasks()
         running = tuple(run.job.id for run in self._outbox.runs.now() if run.ended is None)
         self._writes.leave()
-        self._flush_last()
+        self._flush_last(deadline)
         self._farewells.end(deadline + LAST_FLUSH)
         if running:
             emit(LeftBehind(running))
@@ -187,8 +189,9 @@ class Child:
         for lane in (self._pool, *self._on_loop):
             lane.give_back()
 
-    def _flush_last(self) -> None:
-        deadline = time.monotonic() + LAST_FLUSH
+    def _flush_last(self, stop_by: float) -> None:
+        now = time.monotonic()
+        deadline = max(now, min(stop_by, now + EARLY_FLUSH)) + LAST_FLUSH
         while (self._outbox.said or self._writes.is_leaving) and time.monotonic() < deadline:
             self._flusher.wake()
             time.sleep(0.005)

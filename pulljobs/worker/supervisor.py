@@ -18,7 +18,7 @@ from pulljobs.worker.post import Post
 from pulljobs.worker.probes import Health, Probes
 
 LOOK: Final = 0.2
-LAST_PAYMENT: Final = 1.0
+LAST_PAYMENT: Final = 3.0
 """Seconds at the most for what killed children held; a few hundredths, where all is well."""
 KILLED_BY_HAND: Final = 1
 
