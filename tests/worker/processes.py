@@ -13,10 +13,10 @@ from typing import Any
 from django.db import connections
 
 from example_project.state import BASE_DIR
-from pulljobs.models import Channel, Consumer, Job, Node
+from pulljobs.models import Channel, Consumer, Job, Lease, Node
 from pulljobs.publishing import Receipt, publish_many
 from tests.factories import ConsumerFactory
-from tests.sessions import query, wait_until
+from tests.sessions import PATIENCE_SECONDS, query, wait_until
 from tests.worker.history import FILE, Line, read
 
 
@@ -62,7 +62,7 @@ class Worker:
         self.process.send_signal(number)
         return time.monotonic()
 
-    def ended(self, seconds: float = 20) -> int:
+    def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Its exit code."""
         try:
             return self.process.wait(seconds)
@@ -143,3 +143,9 @@ def is_alone() -> bool:
 
 def in_flight() -> int:
     return Job.objects.filter(state="INFLIGHT").count()
+
+
+def renewed(times: int) -> set[int]:
+    """Jobs whose leases were renewed so often."""
+    leases = Lease.objects.filter(renewals__gte=times).values_list("job_ids", flat=True)
+    return {job for jobs in leases for job in jobs}

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,8 +23,8 @@ from pulljobs.worker.eventloop import EventLoop
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.running import Ended
 from tests.handling import registry_of_its_own
+from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.sessions import query as rows_of
-from tests.sessions import wait_until
 from tests.worker.claiming import unclaimed
 
 Function = Callable[[ClaimedJob], Awaitable[Any]]
@@ -94,9 +95,9 @@ def test_so_many_run_at_once_and_the_rest_waits(lane: Lane) -> None:
     gate.opened.set()
     words = lane.said(10)
     assert gate.most == 4
-    assert [word and word.result for word in words] == [str(number) for number in range(1, 11)]
+    assert {word and word.result for word in words} == {str(number) for number in range(1, 11)}
+    wait_until(lambda: lane.pool.done == 10)
     assert lane.slots == [IDLE] * 6
-    assert lane.pool.done == 10
 
 
 def test_a_callable_object_is_async_by_its_call() -> None:
@@ -122,7 +123,7 @@ def test_synchronous_calls_of_a_handler_share_a_thread_and_those_of_others_don_t
     lane: Lane,
 ) -> None:
     """As for requests under ASGI: what a handler does to its connection is its own."""
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=PATIENCE_SECONDS)
     threads: list[tuple[int, int]] = []
 
     async def call(job: ClaimedJob) -> None:
@@ -200,14 +201,15 @@ def _backend(*, spoil: bool) -> int:
     return int(pid)
 
 
-def test_e61_lost_job_is_cancelled_and_nothing_is_said_for_it(lane: Lane) -> None:
+def test_e61_lost_job_is_cancelled_and_nothing_is_said_for_it(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventloop, "HEED", 600)
     gate = Gate()
     [job] = lane.take(gate)
     wait_until(lambda: gate.running == 1)
-    begun = time.monotonic()
     assert lane.outbox.runs.cancel(job.held, Ended.LOST)
     assert lane.said() == [None]
-    assert time.monotonic() - begun < 1
     assert gate.cancelled == 1
     assert job.lost
     assert not lane.outbox.runs.now()
@@ -239,16 +241,18 @@ def test_e76_what_a_handler_said_before_it_was_cancelled_stands(lane: Lane) -> N
 
 
 def test_result_that_comes_after_the_cancelling_is_discarded(lane: Lane) -> None:
+    begun = threading.Event()
+
     async def insist(job: ClaimedJob) -> str:
         try:
-            await asyncio.sleep(60)
+            begun.set()
+            await asyncio.sleep(600)
         except asyncio.CancelledError:
             return "all the same"
         return "never"
 
     lane.take(insist)
-    wait_until(lambda: bool(lane.outbox.runs.now()))
-    time.sleep(0.05)
+    assert begun.wait(PATIENCE_SECONDS)
     lane.pool.cancel_all(Ended.STOPPED)
     assert lane.events() == [Event.RELEASE]
 
@@ -257,24 +261,21 @@ def test_handler_that_ignores_it_holds_its_job_back_no_longer_than_that(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eventloop, "HEED", 0.2)
-    ended = threading.Event()
+    begun, may_end = threading.Event(), threading.Event()
 
     async def ignore(job: ClaimedJob) -> str:
-        until = time.monotonic() + 1
-        while time.monotonic() < until:
-            try:
+        begun.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.05)
-            except asyncio.CancelledError:
-                continue
-        ended.set()
         return "late"
 
     lane.take(ignore)
-    wait_until(lambda: bool(lane.outbox.runs.now()))
+    assert begun.wait(PATIENCE_SECONDS)
     lane.pool.cancel_all(Ended.TIMED_OUT)
     assert lane.events() == [Event.RETRY]
-    assert not ended.is_set()
-    assert ended.wait(10)
+    assert lane.slots[2] != IDLE, "it goes on"
+    may_end.set()
     wait_until(lambda: lane.slots[2] == IDLE)
     assert lane.events() == [Event.RETRY]
 
@@ -320,7 +321,7 @@ def test_what_waits_when_it_stops_is_given_back_and_what_runs_ends(lane: Lane) -
     lane.take(gate)
     assert lane.events(3) == [Event.RELEASE] * 3
     gate.opened.set()
-    assert lane.pool.join(time.monotonic() + 10)
+    assert lane.pool.join(time.monotonic() + PATIENCE_SECONDS)
     assert lane.events(7)[3:] == [Event.DELIVER] * 4
 
 
@@ -338,16 +339,18 @@ def test_job_that_was_lost_while_it_waited_is_not_run(lane: Lane) -> None:
 
 
 def test_handler_that_blocks_the_loop_shows(lane: Lane) -> None:
-    blocked = threading.Event()
+    """For longer than a beat: in between a loop that turns is not heard of either."""
+    blocked, may_end = threading.Event(), threading.Event()
 
     async def block(job: ClaimedJob) -> None:
         blocked.set()
-        time.sleep(1.5)
+        may_end.wait(PATIENCE_SECONDS)
 
-    assert not lane.loop.is_sick(patience=5)
+    assert not lane.loop.is_sick(patience=PATIENCE_SECONDS)
     lane.take(block)
-    assert blocked.wait(10)
+    assert blocked.wait(PATIENCE_SECONDS)
     wait_until(lambda: lane.loop.is_sick(patience=1.2))
+    may_end.set()
     wait_until(lambda: not lane.loop.is_sick(patience=1.2))
 
 

@@ -1,6 +1,5 @@
 """A consumer whose jobs fail in a row is left alone for a while, and its neighbours are not."""
 
-import time
 from datetime import timedelta
 
 import pytest
@@ -9,7 +8,7 @@ from pulljobs.models import ArchivedJob, Channel, Job, Node
 from pulljobs.publishing import publish
 from tests.factories import ConsumerFactory
 from tests.sessions import wait_until
-from tests.worker.processes import Stage
+from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
 FLAGS = (
@@ -29,19 +28,18 @@ def test_failures_in_a_row_hold_jobs_back_and_then_one_is_tried(stage: Stage) ->
     failing = stage.publish(60, fail="the other side is down")
     worker = stage.worker(*FLAGS)
     wait_until(lambda: "script/plain" in circuits())
+    wait_until(lambda: not in_flight())
     failed = len(stage.history("started"))
     assert failed < 30, "what was claimed before runs, the rest stays in the queue"
-    at = time.monotonic()
     probe = stage.wait_for("started", failed + 1)[failed]
     following = stage.wait_for("started", failed + 2)[failed + 1]
     assert following.at - probe.at > 1.5, "blocks grow, and one job goes between two of them"
-    assert at < probe.at
     Job.objects.filter(id__in=failing, state="QUEUED").delete()
     good = stage.publish(20)
     wait_until(lambda: ArchivedJob.objects.filter(job_id__in=good).count() == 20)
     wait_until(lambda: not circuits())
     assert "Jobs of script/plain fail: none is claimed" in worker.log
-    assert "Jobs of script/plain succeed again" in worker.log
+    wait_until(lambda: "Jobs of script/plain succeed again" in worker.log)
     assert worker.stop() == 0
 
 
@@ -49,11 +47,10 @@ def test_one_bad_job_and_its_neighbours_are_not_held_back(stage: Stage) -> None:
     stage.consumer(retry_strategy="constant:0.05", max_retries=8)
     ConsumerFactory.create(channel=Channel.objects.create(name="other"), name="plain")
     stage.publish(20, fail="the other side is down")
-    worker = stage.worker(*FLAGS)
+    worker = stage.worker(*FLAGS, "--backoff-initial", "600", "--backoff-max", "1200")
     wait_until(lambda: "script/plain" in circuits())
-    sent = time.monotonic()
     publish("other", b"")
-    assert stage.wait_for("other")[0].at - sent < 1
+    stage.wait_for("other")
     assert worker.stop() == 0
 
 

@@ -2,17 +2,15 @@
 
 import os
 import signal
-from datetime import timedelta
 
 import pytest
 
 from pulljobs import jobs
 from pulljobs.models import ArchivedJob, Job, Node
-from tests.sessions import wait_until
+from tests.sessions import pass_time, wait_until
 from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
-SECOND = timedelta(seconds=1)
 
 
 def test_child_that_is_killed_costs_only_what_it_ran(stage: Stage) -> None:
@@ -31,7 +29,7 @@ def test_child_that_is_killed_costs_only_what_it_ran(stage: Stage) -> None:
     assert charged == {(job, "QUEUED", 1, 1) for job in running}
     unharmed = ArchivedJob.objects.values_list("state", "retry_count", "deliveries")
     assert list(unharmed) == [("DELIVERED", 0, 1)] * 10
-    assert Node.objects.get(name__endswith=f":{first}").stopped_at is not None
+    wait_until(lambda: Node.objects.get(name__endswith=f":{first}").stopped_at is not None)
     assert worker.stop() == 0
 
 
@@ -52,7 +50,7 @@ def test_job_that_kills_its_worker_ends_dead_and_the_others_delivered(stage: Sta
 def test_child_whose_supervisor_is_killed_stops_by_itself(stage: Stage) -> None:
     stage.consumer()
     stage.until_gate(12)
-    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "10")
+    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "600")
     running = {line.job for line in stage.wait_for("started", 2)}
     wait_until(lambda: in_flight() > 2)
     worker.signal(signal.SIGKILL)
@@ -66,12 +64,13 @@ def test_child_whose_supervisor_is_killed_stops_by_itself(stage: Stage) -> None:
 
 
 def test_both_killed_leases_end_and_all_is_done(stage: Stage) -> None:
-    stage.consumer(lease=SECOND)
+    stage.consumer()
     every = stage.until_gate(12)
     worker = stage.worker("--concurrency", "2")
     stage.wait_for("started", 2)
     wait_until(lambda: in_flight() > 2)
     worker.kill_all()
+    pass_time()
     stage.open_gate()
     stage.worker("--reap-interval", "0.2")
     wait_until(lambda: not Job.objects.exists())

@@ -1,13 +1,15 @@
 """What the worker knows of its own jobs: which it holds, whose leases are due, how far ahead."""
 
 import time
+from types import SimpleNamespace
 from uuid import UUID
+
+import pytest
 
 from pulljobs.outcomes import Held
 from pulljobs.worker import lanes
 from pulljobs.worker.held import Holdings
-from pulljobs.worker.lanes import Pace
-from tests.sessions import wait_until
+from pulljobs.worker.lanes import PACE_WINDOW, WORK_AHEAD, Pace
 from tests.worker.claiming import unclaimed
 
 
@@ -35,7 +37,9 @@ def test_job_claimed_again_is_not_dropped_with_its_lost_self() -> None:
 
 def test_leases_are_due_after_a_third_of_their_time() -> None:
     now = time.monotonic()
-    fresh, due = unclaimed(1, claimed_at=now - 9), unclaimed(2, claimed_at=now - 11)
+    fresh, due = (
+        unclaimed(number, lease=3000, claimed_at=now - ago) for number, ago in ((1, 900), (2, 1100))
+    )
     holdings = Holdings(9)
     holdings.add([fresh, due])
     assert holdings.due() == [due]
@@ -53,27 +57,31 @@ def test_settled_job_needs_no_lease() -> None:
     assert holdings.due() == []
 
 
-def test_few_jobs_are_ahead_at_first_and_more_at_a_high_rate() -> None:
-    pace = Pace(8)
-    assert pace.ahead(0) == 8
-    start = time.monotonic()
-    done = 0
+class Paced:
+    """A pace by a clock that is set by hand."""
 
-    def is_fast() -> bool:
-        nonlocal done
-        done = int((time.monotonic() - start) * 10_000)
-        return pace.ahead(done) > 1000
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now, self._pace = 0.0, Pace(8, _at=0.0)
+        monkeypatch.setattr(lanes, "time", SimpleNamespace(monotonic=lambda: self._now))
 
-    wait_until(is_fast)
-    assert pace.ahead(done) < 10_000
+    def ahead(self, done: int, *, later: float = 0.0) -> int:
+        self._now += later
+        return self._pace.ahead(done)
 
 
-def test_slow_jobs_that_end_together_are_no_high_rate() -> None:
-    pace = Pace(8)
-    start = time.monotonic()
-    pace.ahead(0)
-    wait_until(lambda: time.monotonic() - start > 1.5 * lanes.PACE_WINDOW)
-    assert pace.ahead(0) == 8
-    assert pace.ahead(8) == 8, "eight in one instant"
-    wait_until(lambda: time.monotonic() - start > 3 * lanes.PACE_WINDOW)
-    assert pace.ahead(8) <= 8 / lanes.PACE_WINDOW * lanes.WORK_AHEAD
+def test_few_jobs_are_ahead_at_first_and_more_at_a_high_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paced = Paced(monkeypatch)
+    assert paced.ahead(0) == 8
+    assert [paced.ahead(number * 2500, later=0.25) for number in range(1, 4)] == [
+        int(10_000 * WORK_AHEAD)
+    ] * 3
+
+
+def test_slow_jobs_that_end_together_are_no_high_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced = Paced(monkeypatch)
+    assert paced.ahead(0) == 8
+    assert paced.ahead(0, later=1.5 * PACE_WINDOW) == 8
+    assert paced.ahead(8) == 8, "eight in one instant"
+    assert paced.ahead(8, later=1.5 * PACE_WINDOW) <= 8 / PACE_WINDOW * WORK_AHEAD

@@ -11,19 +11,23 @@ from pulljobs.models import ArchivedJob, Job, Lease
 from pulljobs.pulling import Puller
 from tests.factories import USING
 from tests.sessions import wait_until
-from tests.worker.processes import Stage, in_flight
+from tests.worker.processes import Stage, in_flight, renewed
 
 pytestmark = pytest.mark.processes
 SECOND = timedelta(seconds=1)
 
 
 def test_leases_of_what_runs_and_of_what_waits_are_renewed(stage: Stage) -> None:
-    """The second job waits thrice its lease in memory, and then runs thrice its lease."""
-    stage.consumer(lease=SECOND)
-    every = stage.publish(2, seconds=3)
-    worker = stage.worker("--concurrency", "1", "--reap-interval", "0.1")
+    """The second job waits in memory for longer than its lease, and the first runs for longer.
+
+    Nobody reaps them, should the machine stall over that.
+    """
+    stage.consumer(lease=2 * SECOND)
+    every = stage.until_gate(2)
+    worker = stage.worker("--concurrency", "1", "--reap-interval", "600")
     stage.wait_for("started")
-    wait_until(lambda: in_flight() == 2)
+    wait_until(lambda: renewed(5) == set(every))
+    stage.open_gate()
     wait_until(lambda: not Job.objects.exists())
     assert stage.runs() == dict.fromkeys(every, 1)
     counts = ArchivedJob.objects.values_list("retry_count", "deliveries")
@@ -50,12 +54,12 @@ def test_holder_that_lost_its_job_changes_nothing(stage: Stage) -> None:
     """A worker freezes, its lease ends, another takes the job; then it wakes and finishes."""
     consumer = stage.consumer(lease=SECOND)
     [job] = stage.until_gate()
-    worker = stage.worker("--reap-interval", "60", "--max-fetch-interval", "60")
+    worker = stage.worker("--reap-interval", "600", "--max-fetch-interval", "600")
     stage.wait_for("started")
     frozen = worker.child
     os.kill(frozen, signal.SIGSTOP)
     wait_until(lambda: pulling.reap() is not None)
-    claim = Puller(USING, consumer).claim(1, lease=60 * SECOND)
+    claim = Puller(USING, consumer).claim(1, lease=600 * SECOND)
     assert claim.taken
     before = list(Job.objects.values()), list(Lease.objects.values())
     stage.open_gate()

@@ -20,6 +20,7 @@ from tests.worker.processes import Stage, Worker
 
 SIZE = int(os.environ.get("PULLJOBS_TEST_POISONED", "200"))
 HOWS = ["die", "hang"] if SIZE >= 1000 else ["die"]
+UNWELL = "is not well"
 processes = pytest.mark.processes
 
 
@@ -82,7 +83,7 @@ def test_children_that_are_worn_are_replaced_and_nothing_is_charged(stage: Stage
     stage.consumer()
     stage.publish(200, seconds=0.01)
     worker = stage.worker("--concurrency", "4", "--max-held", "20", "--max-jobs", "40")
-    wait_until(lambda: Node.objects.exclude(stopped_at=None).count() >= 2, 40)
+    wait_until(lambda: Node.objects.exclude(stopped_at=None).count() >= 2)
     assert "for another to take its place" in worker.log
     assert set(ArchivedJob.objects.values_list("retry_count", "deliveries")) == {(0, 1)}
     assert set(stage.runs().values()) == {1}
@@ -110,9 +111,7 @@ def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stag
     assert [row["job"] for row in report["running"]] == [str(job)]
     assert all(loop["alive"] for loop in report["loops"].values())
     os.kill(worker.child, signal.SIGSTOP)
-    beat = Node.objects.get().heartbeat_at
-    wait_until(lambda: nodes.clock(USING) - beat > timedelta(seconds=1))
-    assert Node.objects.get().heartbeat_at - beat < timedelta(seconds=0.5)
+    wait_until(lambda: nodes.clock(USING) - Node.objects.get().heartbeat_at > timedelta(seconds=5))
     assert Job.objects.get().state == "INFLIGHT", "it keeps what it holds until its lease ends"
 
 
@@ -133,19 +132,32 @@ def asked(worker: Worker, path: str) -> int:
 def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
     stage: Stage, tmp_path: Path, how: str
 ) -> None:
+    """Which it says for a moment only: a busy machine may miss that."""
     stage.consumer(lease=timedelta(minutes=5))  # what it held must not wait for that
-    stage.publish(3)
     stage.environment |= {"WORKER_APPS": "tests.worker.sabotage"}
     worker = stage.worker(
         *("--health-port", "0", "--liveness-timeout", "3", "--graceful-timeout", "0.5"),
         SABOTAGE=f"{how}:{tmp_path / 'done'}",
     )
-    wait_until(lambda: asked(worker, "/livez") == 503, 40)
-    wait_until(lambda: not Job.objects.exists(), 40)
+
+    def is_told() -> bool:
+        (tmp_path / "done").unlink(missing_ok=True)
+        stage.publish(3)
+        before, statuses = worker.log.count(UNWELL), set[int]()
+
+        def is_over() -> bool:
+            statuses.add(asked(worker, "/livez"))
+            return 503 in statuses or worker.log.count(UNWELL) > before
+
+        wait_until(is_over)
+        return 503 in statuses
+
+    assert any(is_told() for _try in range(5))
+    wait_until(lambda: not Job.objects.exists())
     wait_until(lambda: asked(worker, "/readyz") == 200)
     assert asked(worker, "/livez") == 200
     assert asked(worker, "/") == 404
-    assert Node.objects.count() == 2
+    assert len(living()) == 1 < Node.objects.count()
     assert set(ArchivedJob.objects.values_list("retry_count", flat=True)) == {0}
     assert worker.stop() == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from pulljobs import jobs, pulling
 from pulljobs.models import ArchivedJob, Job, Lease
-from tests.sessions import wait_until
+from tests.sessions import SLACK, wait_until
 from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
@@ -26,7 +26,7 @@ def test_what_runs_ends_and_the_rest_is_given_back(stage: Stage, how: str) -> No
     """E90, E107."""
     stage.consumer()
     stage.until_gate(12)
-    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "10")
+    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "600")
     running = {line.job for line in stage.wait_for("started", 2)}
     wait_until(lambda: in_flight() > 2)
     if how == "group":
@@ -47,11 +47,11 @@ def test_what_runs_ends_and_the_rest_is_given_back(stage: Stage, how: str) -> No
 def test_handler_that_heeds_is_settled_at_once(stage: Stage) -> None:
     stage.consumer()
     stage.until_gate(heed=True)
-    worker = stage.worker("--graceful-timeout", "10")
+    worker = stage.worker("--graceful-timeout", "600")
     stage.wait_for("started")
     asked = worker.signal()
     assert worker.ended() == 0
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < 5 + SLACK
     assert ArchivedJob.objects.get().state == "DELIVERED"
 
 
@@ -62,7 +62,7 @@ def test_handler_that_outlives_its_time_is_left_to_its_lease_uncharged(stage: St
     stage.wait_for("started")
     asked = worker.signal()
     assert worker.ended() == 0
-    assert 1 <= time.monotonic() - asked < 2
+    assert 1 <= time.monotonic() - asked < 2 + SLACK
     assert str(job) in worker.log
     assert jobs.get(job).state == "INFLIGHT"
     wait_until(lambda: pulling.reap() is not None)
@@ -74,20 +74,20 @@ def test_handler_that_outlives_its_time_is_left_to_its_lease_uncharged(stage: St
 def test_second_signal_ends_at_once_and_charges_nothing(stage: Stage) -> None:
     stage.consumer()
     stage.until_gate(6)
-    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "30")
+    worker = stage.worker("--concurrency", "2", "--graceful-timeout", "600")
     stage.wait_for("started", 2)
     wait_until(lambda: in_flight() > 2)
     worker.signal()
     wait_until(lambda: in_flight() == 2)
     asked = worker.signal()
     assert worker.ended() == 1
-    assert time.monotonic() - asked < 2
+    assert time.monotonic() - asked < 2 + SLACK
     assert list(Job.objects.values(*UNHARMED).distinct()) == [UNHARMED]
     assert stage.history("ended") == []
 
 
 def test_idle_worker_stops_at_once(stage: Stage) -> None:
-    worker = stage.worker("--max-fetch-interval", "30").ready()
+    worker = stage.worker("--max-fetch-interval", "600", "--graceful-timeout", "600").ready()
     asked = worker.signal()
     assert worker.ended() == 0
-    assert time.monotonic() - asked < 1
+    assert time.monotonic() - asked < 1 + SLACK

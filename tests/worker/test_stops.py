@@ -2,27 +2,24 @@
 
 import os
 import time
-from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
 from pulljobs.models import ArchivedJob, Job, Lease, Node
-from tests.sessions import wait_until
+from tests.sessions import SLACK, pass_time, wait_until
 from tests.worker.processes import Stage, Worker, in_flight
 
 pytestmark = pytest.mark.processes
 STOPS = int(os.environ.get("PULLJOBS_TEST_STOPS", "2"))
 TIMEOUT = 1
-SLACK = 0 if STOPS > 2 else 1
-"""For machines that others use, too; those who ask for many stops have one of their own."""
-FLAGS = ("--graceful-timeout", str(TIMEOUT), "--concurrency", "4", "--max-fetch-interval", "20")
+FLAGS = ("--graceful-timeout", str(TIMEOUT), "--concurrency", "4", "--max-fetch-interval", "600")
 
 
 @pytest.mark.parametrize("number", range(STOPS))
 def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number: int) -> None:
     """E107, E108: some handlers end in time and one doesn't; another worker does what is left."""
-    stage.consumer(lease=timedelta(seconds=3))
+    stage.consumer()
     every = {*stage.until_gate(), *stage.publish(50, seconds=0.2), *stage.publish(50)}
     stopped = stage.worker(*FLAGS, "--processes", "2")
     stage.wait_for("ended", 5 * (number % 8 + 1))
@@ -32,6 +29,7 @@ def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number
     assert time.monotonic() - asked < TIMEOUT + 1 + SLACK
     assert in_flight() <= 8, "all that had not started was given back"
     stage.open_gate()
+    pass_time()
     worker = stage.worker("--reap-interval", "0.2")
     wait_until(lambda: not Job.objects.exists())
     assert set(ArchivedJob.objects.values_list("job_id", flat=True)) == every
@@ -48,11 +46,11 @@ def test_e90_released_job_is_claimed_within_two_seconds_by_an_idle_worker(stage:
     """It is neither polled for nor published anew: the release itself wakes."""
     stage.consumer()
     running = set(stage.until_gate(2))
-    first = stage.worker("--concurrency", "2", "--graceful-timeout", "20")
+    first = stage.worker("--concurrency", "2", "--graceful-timeout", "600")
     stage.wait_for("started", 2)
     stage.publish(6)
     wait_until(lambda: in_flight() > 2)
-    second = stage.worker("--concurrency", "2", "--max-fetch-interval", "30")
+    second = stage.worker("--concurrency", "2", "--max-fetch-interval", "600")
     wait_until(lambda: second.child > 0 and not Job.objects.exclude(state="INFLIGHT").exists())
     held = Lease.objects.exclude(node_id=node_of(second)).values_list("job_ids", flat=True)
     released = {job for jobs in held for job in jobs} - running
@@ -60,7 +58,7 @@ def test_e90_released_job_is_claimed_within_two_seconds_by_an_idle_worker(stage:
     asked = first.signal()
     wait_until(lambda: released <= set(stage.runs()))
     taken = [line.at for line in stage.history("started") if line.job in released]
-    assert max(taken) - asked < 2
+    assert max(taken) - asked < 2 + SLACK
     stage.open_gate()
     assert first.ended() == 0
     assert set(ArchivedJob.objects.values_list("retry_count", "deliveries")) == {(0, 1)}

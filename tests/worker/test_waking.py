@@ -1,4 +1,4 @@
-"""An idle worker polls once in 30 s here: whatever is sooner than that was told to it."""
+"""An idle worker polls once in minutes here: whatever is sooner than that was told to it."""
 
 import time
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from pulljobs.models import PullWaiter
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from tests.factories import USING, ConsumerFactory
-from tests.sessions import Session, session, wait_until
+from tests.sessions import PATIENCE_SECONDS, SLACK, Session, session, wait_until
 from tests.worker.processes import Stage, Worker
 
-PATIENT = ("--max-fetch-interval", "30")
+PATIENT = ("--max-fetch-interval", "600")
 SECOND = timedelta(seconds=1)
 
 
@@ -35,16 +35,17 @@ def test_publish_wakes_an_idle_worker(stage: Stage) -> None:
         with transaction.atomic(USING):
             stage.publish()
         committed = time.monotonic()
-        assert stage.wait_for("started", count)[-1].at - committed < 1
+        assert stage.wait_for("started", count)[-1].at - committed < 1 + SLACK
     assert worker.stop() == 0
 
 
 @pytest.mark.own_session
 @pytest.mark.processes
 def test_worker_is_registered_for_longer_than_it_sleeps(stage: Stage) -> None:
+    begun = timezone.now()
     idle(stage)
     waiting = PullWaiter.objects.earliest("waiting_until").waiting_until
-    assert waiting > timezone.now() + 30 * SECOND
+    assert waiting > begun + 600 * SECOND
 
 
 @pytest.mark.own_session
@@ -55,7 +56,7 @@ def test_delayed_job_starts_on_time(stage: Stage) -> None:
     published = time.monotonic()
     publish("script", b"", delay=2 * SECOND)
     [started] = stage.wait_for("started")
-    assert 2 <= started.at - published < 3
+    assert 2 <= started.at - published < 3 + SLACK
     assert worker.stop() == 0
 
 
@@ -68,7 +69,7 @@ def test_retry_starts_on_time(stage: Stage, script: dict[str, Any], strategy: st
     stage.publish(**script)
     worker = stage.worker(*PATIENT)
     first, second = stage.wait_for("started", 2)[:2]
-    assert 1.5 <= second.at - first.at < 2.5
+    assert 1.5 <= second.at - first.at < 2.5 + SLACK
     assert worker.stop() == 0
 
 
@@ -77,12 +78,12 @@ def test_retry_starts_on_time(stage: Stage, script: dict[str, Any], strategy: st
 def test_job_of_a_dead_holder_starts_when_its_retry_is_due(stage: Stage) -> None:
     consumer = stage.consumer(retry_strategy="constant:1")
     worker = idle(stage, "--reap-interval", "0.5")
+    begun = time.monotonic()
     with transaction.atomic(USING):
         stage.publish()
         assert Puller(USING, consumer).claim(1, lease=SECOND).taken
-    begun = time.monotonic()
     [started] = stage.wait_for("started")
-    assert 2 <= started.at - begun < 4
+    assert 2 <= started.at - begun < 4 + SLACK
     assert worker.stop() == 0
 
 
@@ -106,7 +107,7 @@ def test_nobody_is_told_where_nobody_waits(listener: Session) -> None:
         )
     for consumer in (alone, over, awaited):
         publish(consumer.channel.name, b"")
-    told = [note.payload for note in listener.notifies(timeout=10, stop_after=1)]
+    told = [note.payload for note in listener.notifies(timeout=PATIENCE_SECONDS, stop_after=1)]
     assert told == [str(awaited.pk)]
 
 
@@ -121,5 +122,5 @@ def test_told_after_the_commit_and_only_then(listener: Session) -> None:
     with transaction.atomic(USING):
         publish(consumer.channel.name, b"")
         assert connection.run_on_commit
-    [note] = listener.notifies(timeout=10, stop_after=1)
+    [note] = listener.notifies(timeout=PATIENCE_SECONDS, stop_after=1)
     assert note.payload == str(consumer.pk)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from pulljobs.worker import watch as module
 from pulljobs.worker.board import Board
 from pulljobs.worker.loop import Runner
 from pulljobs.worker.running import Ended, Run, Runs
 from pulljobs.worker.watch import HEED, Watch, resident
-from tests.sessions import wait_until
+from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.worker.claiming import limits, unclaimed
 
 
@@ -47,19 +48,23 @@ def test_process_that_has_done_nothing_is_not_worn() -> None:
     assert resident() > 2**20
 
 
-def test_process_retires_when_all_its_threads_are_stuck_and_not_before() -> None:
+def test_process_retires_when_all_its_threads_are_stuck_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     runs, reasons = Runs(), list[str]()
     told: list[Run] = []
     watch = watching(runs, reasons, CONCURRENCY=2)
     first = runs.begin(unclaimed(1), 0, told.append)
     second = runs.begin(unclaimed(2), 1, told.append)
     assert first.cancel(Ended.TIMED_OUT)
-    time.sleep(HEED)
+    monkeypatch.setattr(module, "HEED", 0)
     watch.tick()
     assert reasons == []
+    monkeypatch.setattr(module, "HEED", 600)
     assert second.cancel(Ended.LOST)
     watch.tick()
     assert reasons == [], "it may heed"
+    monkeypatch.setattr(module, "HEED", HEED)
     wait_until(lambda: bool(watch.tick()) and bool(reasons))
     assert told == [first, second]
 
@@ -93,5 +98,5 @@ def test_loop_that_hangs_in_a_pass_or_whose_thread_died_is_sick() -> None:
     wait_until(lambda: runner.is_sick(0.01))
     assert not runner.is_sick(60)
     loop.go_on.set()
-    assert runner.join(5)
+    assert runner.join(PATIENCE_SECONDS)
     assert runner.is_sick(60)

@@ -49,9 +49,12 @@ def other(job: ClaimedJob) -> None:
 
 @handler(channel="awaited", consumer="plain")
 async def awaited(job: ClaimedJob) -> None:
+    script = job.json()
     note("started", job.id)
     try:
-        await asyncio.sleep(job.json()["seconds"])
+        while "until" in script and not Path(script["until"]).exists():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(script["seconds"])
     except asyncio.CancelledError:
         note("cancelled", job.id)
         raise
