@@ -11,12 +11,14 @@ from tests.sessions import query
 @contextmanager
 def no_days() -> Iterator[None]:
     """Only the default partitions, before and after; for tests with the mark `owner`."""
-    _drop_days()
-    yield
-    _drop_days()
+    drop_days()
+    try:
+        yield
+    finally:
+        drop_days()
 
 
-def _drop_days() -> None:
+def drop_days() -> None:
     for table in partitions.PARTITIONED:
         for partition in partitions.existing(USING, table):
             query(f"DROP TABLE {partition.name}")

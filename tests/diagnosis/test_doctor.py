@@ -41,9 +41,10 @@ def test_old_snapshot_is_named_with_pid_and_the_beginning_of_its_query() -> None
         [pid] = other.execute("SELECT pg_backend_pid()").fetchone() or [0]
         other.execute("SELECT 'about the customers' FROM pulljobs_job -- " + "x" * 200)
         assert "old_snapshot" not in findings("--snapshot-age", "60")
-        found = findings("--snapshot-age", "0")["old_snapshot"]
-    assert found["is_error"]
-    assert f" {pid} " in found["text"]
+        content, code = answer("doctor", "--snapshot-age", "0")
+    # Autovacuum may have one, too.
+    [found] = [one for one in content["findings"] if f" {pid} " in one["text"]]
+    assert (found["code"], found["is_error"], code) == ("old_snapshot", True, 1)
     assert "about the customers" in found["text"]
     assert "x" * 100 not in found["text"]
 

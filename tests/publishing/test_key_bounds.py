@@ -17,7 +17,16 @@ from pulljobs.storage import listen
 from pulljobs.storage.rows import Refusal
 from tests.factories import USING, ConsumerFactory, claimed
 from tests.keyed import claim, deliver, ids, stuck, take
-from tests.sessions import Thread, at_once, blocked_by, counts, query, session, wait_until
+from tests.sessions import (
+    Thread,
+    at_once,
+    blocked_by,
+    counts,
+    lock_timeout,
+    query,
+    session,
+    wait_until,
+)
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
@@ -26,8 +35,8 @@ LATER = timedelta(hours=1)
 
 @pytest.fixture(autouse=True)
 def nothing_is_stuck(db: None) -> Iterator[None]:
-    query("SET lock_timeout = '15s'")
-    yield
+    with lock_timeout():
+        yield
     assert stuck() == []
 
 
@@ -407,7 +416,14 @@ class TestOpenPublishers:
         try:
             assert send(consumer, key="b").job_ids
             second = Thread(lambda: accepted(consumer))
-            wait_until(lambda: bool(query("SELECT pid FROM pg_locks WHERE NOT granted")))
+            wait_until(
+                lambda: bool(
+                    query(
+                        "SELECT pid FROM pg_stat_activity"
+                        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                    )
+                )
+            )
         finally:
             OPEN.clear()
         publishing.result()

@@ -16,10 +16,10 @@ from pulljobs.storage.listen import Listener
 from pulljobs.storage.statements import behind_pooler
 from pulljobs.telemetry import JobsPublished
 from tests.factories import USING, ConsumerFactory, JobFactory
-from tests.sessions import counts, query
+from tests.sessions import PATIENCE_SECONDS, counts, query
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SHORT, LONG = timedelta(seconds=0.2), timedelta(seconds=10)
+SHORT, LONG = timedelta(seconds=0.2), timedelta(seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pulljobs.pulling import Puller
 from pulljobs.sql import statement
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, published
-from tests.sessions import Session, query, run, session, wait_until
+from tests.sessions import Session, lock_timeout, query, run, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -88,14 +88,16 @@ def claim_until(puller: Puller, job_id: int) -> None:
 
 
 def test_floors_rise(puller: Puller) -> None:
-    work_on(puller)
-    assert floor_of(puller) > now() - timedelta(seconds=1)
+    begun = now()
+    work_on(puller, 0.5)
+    assert floor_of(puller) > begun
 
 
 def test_a_job_that_commits_late_is_found(
-    puller: Puller, consumer: Consumer, other: Session
+    puller: Puller, consumer: Consumer, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its transaction is open shortly: the floor waits for it."""
+    monkeypatch.setattr(floors, "PATIENCE", timedelta(minutes=10))
     late = publish_in(other, consumer)
     for _round in range(5):
         published(consumer, 3)
@@ -147,12 +149,12 @@ def test_a_look_below_the_floor_takes_nothing_before_its_time(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
     """Its slices grow; none may reach into the future."""
-    [delayed] = published(consumer, delay=timedelta(seconds=20))
+    [delayed] = published(consumer, delay=timedelta(minutes=10))
     work_on(puller)
     late = publish_in(other, consumer)
     work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
     other.commit()
-    puller._claimer.floors.slice = timedelta(minutes=1)
+    puller._claimer.floors.slice = timedelta(hours=1)
     claim_until(puller, late)
     assert delayed not in ids(puller)
     assert query("SELECT state FROM pulljobs_job WHERE id = %s", [delayed]) == [("QUEUED",)]
@@ -169,8 +171,8 @@ def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_let_go(
     """E97."""
     made = published(consumer, 5)
     lock(other, made[place])
-    query("SET lock_timeout = '1s'")
-    assert ids(puller) == made[:place] + made[place + 1 :]
+    with lock_timeout("1s"):
+        assert ids(puller) == made[:place] + made[place + 1 :]
     assert poll(puller) == []
     other.rollback()
     assert ids(puller) == [made[place]]

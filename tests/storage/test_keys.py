@@ -19,7 +19,16 @@ from pulljobs.storage.rows import Refusal
 from pulljobs.storage.statements import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
 from tests.keyed import claim, deliver, exclusive, ids, lock_key, parked, queued, stuck
-from tests.sessions import Thread, blocked_by, pass_time, query, run, session, wait_until
+from tests.sessions import (
+    Thread,
+    blocked_by,
+    lock_timeout,
+    pass_time,
+    query,
+    run,
+    session,
+    wait_until,
+)
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
@@ -30,8 +39,8 @@ LATER = timedelta(hours=1)
 @pytest.fixture(autouse=True)
 def nothing_is_stuck(db: None) -> Iterator[None]:
     """After every test: no parked job whose key is free. And whatever waits for a lock fails."""
-    query("SET lock_timeout = '15s'")
-    yield
+    with lock_timeout():
+        yield
     assert stuck() == []
 
 

@@ -23,7 +23,7 @@ from tests.keyed import (
     stuck,
     take,
 )
-from tests.sessions import Thread, blocked_by, query, session, wait_until
+from tests.sessions import Thread, blocked_by, lock_timeout, query, session, wait_until
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
@@ -32,8 +32,8 @@ LATER = timedelta(hours=1)
 
 @pytest.fixture(autouse=True)
 def nothing_is_stuck(db: None) -> Iterator[None]:
-    query("SET lock_timeout = '15s'")
-    yield
+    with lock_timeout():
+        yield
     assert stuck() == []
 
 

@@ -73,7 +73,7 @@ class Chaos:
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
         self.left = JOBS
-        self.deadline = time.monotonic() + 90 + JOBS / 10
+        self.deadline = time.monotonic() + 300 + JOBS / 10
 
     def run(self) -> None:
         roles = [self.operate, self.revive_and_take, self.reap, *[self.publish] * PUBLISHERS]

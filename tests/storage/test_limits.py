@@ -174,7 +174,7 @@ class TestInFlight:
 
         done = [job_id for mine in at_once(6, churn) for job_id in mine]
         assert sorted(done) == sorted(made)
-        assert max(seen) == 5
+        assert max(seen) <= 5
 
     @committed
     def test_a_claim_waits_for_one_that_counts(self) -> None:

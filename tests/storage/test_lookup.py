@@ -11,7 +11,7 @@ from pulljobs.publishing import Draft, publish_many
 from pulljobs.states import State
 from pulljobs.storage import jobs as verbs
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
-from tests.sessions import Thread, query
+from tests.sessions import PATIENCE_SECONDS, Thread, query
 
 pytestmark = pytest.mark.django_db
 
@@ -78,7 +78,7 @@ def test_a_killed_job_says_by_whom() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_waiting_ends_with_the_job() -> None:
     job = JobFactory.create(state=State.INFLIGHT)
-    waiting = Thread(lambda: jobs.wait(job.id, timeout=15))
+    waiting = Thread(lambda: jobs.wait(job.id, timeout=PATIENCE_SECONDS))
     verbs.finish(USING, [outcomes.deliver(job.held, "7")])
     view = waiting.result()
     assert (view.state, view.result) == (State.DELIVERED, 7)

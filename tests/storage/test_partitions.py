@@ -17,16 +17,28 @@ from pulljobs.storage import jobs, partitions
 from pulljobs.storage.partitions import Partition
 from tests.days import no_days
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, claimed, published
-from tests.sessions import Thread, at_once, blocked_by, query, session, wait_until
+from tests.sessions import (
+    PATIENCE_SECONDS,
+    Thread,
+    at_once,
+    blocked_by,
+    query,
+    session,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
-TODAY = datetime.now(UTC).date()
 
 
 @pytest.fixture(autouse=True)
 def _only_the_defaults() -> Iterator[None]:
     with no_days():
         yield
+
+
+def today() -> date:
+    """Of now: tests may run past midnight."""
+    return datetime.now(UTC).date()
 
 
 def where() -> list[str]:
@@ -47,13 +59,13 @@ def publish_on(day: date) -> int:
 def test_days_are_made_ahead_once() -> None:
     made = partitions.make_ahead(USING, 3)
     assert made == [
-        Partition(table, TODAY + timedelta(days=ahead))
+        Partition(table, today() + timedelta(days=ahead))
         for table in partitions.PARTITIONED
         for ahead in range(4)
     ]
     assert partitions.make_ahead(USING, 3) == []
     assert partitions.make_ahead(USING, 4) == [
-        Partition(table, TODAY + timedelta(days=4)) for table in partitions.PARTITIONED
+        Partition(table, today() + timedelta(days=4)) for table in partitions.PARTITIONED
     ]
 
 
@@ -63,7 +75,7 @@ def test_a_day_takes_what_the_default_held() -> None:
     assert set(where()) == {"pulljobs_message_default"}
     partitions.make_ahead(USING, 0)
     published(consumer, 2)
-    assert where() == [f"pulljobs_message_{TODAY:%Y%m%d}"] * 5
+    assert where() == [f"pulljobs_message_{today():%Y%m%d}"] * 5
     claim = Puller(USING, consumer).claim(10)
     assert len(claim.jobs) == 5
 
@@ -72,7 +84,7 @@ def test_both_kinds_of_rows_go_to_their_day() -> None:
     partitions.make_ahead(USING, 1)
     JobFactory.create(state="DELIVERED")
     assert query("SELECT tableoid::regclass::text FROM pulljobs_archived_job") == [
-        (f"pulljobs_archived_job_{TODAY:%Y%m%d}",)
+        (f"pulljobs_archived_job_{today():%Y%m%d}",)
     ]
 
 
@@ -80,7 +92,7 @@ def test_partitions_have_what_their_parent_has() -> None:
     """Columns, defaults, checks and indexes; and a plan needs no other."""
     partitions.make_ahead(USING, 0)
     for table in partitions.PARTITIONED:
-        name = f"{table}_{TODAY:%Y%m%d}"
+        name = f"{table}_{today():%Y%m%d}"
         for what in (
             "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass AND indisvalid",
             "SELECT count(*) FROM pg_attrdef WHERE adrelid = %s::regclass",
@@ -94,6 +106,7 @@ def test_somebody_holding_the_lock_shortly_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=50))
+    monkeypatch.setattr(partitions, "ATTEMPTS", 10_000)
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
         making = Thread(lambda: partitions.make_ahead(USING, 0))
@@ -110,13 +123,14 @@ def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
     channel = ChannelFactory.create()
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
-        making = Thread(lambda: partitions.make_ahead(USING, 0))
-        wait_until(lambda: blocked_by(other))
-        publish(channel.name, b"x")
+        making, sent = Thread(lambda: partitions.make_ahead(USING, 0)), 0
+        while making.is_alive() or not sent:
+            publish(channel.name, b"x")
+            sent += 1
         with pytest.raises(OperationalError, match="lock timeout"):
             making.result()
     assert partitions.existing(USING, "pulljobs_message") == []
-    assert Message.objects.count() == 1
+    assert Message.objects.count() == sent
 
 
 def test_several_who_make_the_same_days_at_once() -> None:
@@ -130,7 +144,7 @@ def test_several_who_make_the_same_days_at_once() -> None:
 
 def old_day(days: int = 40) -> Partition:
     """An old partition of messages, with one message that nothing needs."""
-    day = TODAY - timedelta(days=days)
+    day = today() - timedelta(days=days)
     publish_on(day)
     partition = Partition("pulljobs_message", day)
     assert partitions._made(USING, partition)
@@ -165,8 +179,11 @@ def test_a_day_that_a_live_job_needs_stays(state: str) -> None:
         assert partitions.drop_before(USING, timedelta(days=30)) == [old]
 
 
-def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it() -> None:
+def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Looked for again after the detach, when nobody can add one any more."""
+    monkeypatch.setattr(partitions, "ATTEMPTS", 10_000)
     consumer = ConsumerFactory.create()
     old = old_day()
     with session() as other:
@@ -202,7 +219,7 @@ def test_publishes_while_days_are_made_and_dropped_lose_nothing() -> None:
 def test_a_publish_that_waits_while_its_day_is_attached_goes_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(seconds=10))
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(seconds=PATIENCE_SECONDS))
     channel = ChannelFactory.create()
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
@@ -213,7 +230,7 @@ def test_a_publish_that_waits_while_its_day_is_attached_goes_there(
         other.rollback()
         assert len(making.result()) == 2
         publishing.result()
-    assert where() == [f"pulljobs_message_{TODAY:%Y%m%d}"]
+    assert where() == [f"pulljobs_message_{today():%Y%m%d}"]
 
 
 def waiting_sessions() -> int:
@@ -226,7 +243,7 @@ def waiting_sessions() -> int:
 
 def test_the_archive_goes_by_days_too() -> None:
     JobFactory.create(state="DELIVERED")
-    old = Partition("pulljobs_archived_job", TODAY - timedelta(days=40))
+    old = Partition("pulljobs_archived_job", today() - timedelta(days=40))
     query("UPDATE pulljobs_archived_job SET id = %s", [old.bounds[0]])
     assert partitions._made(USING, old)
     assert partitions.drop_before(USING, timedelta(days=30)) == [old]

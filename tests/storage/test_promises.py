@@ -311,6 +311,6 @@ def test_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_command_says_where_a_page_took_too_long() -> None:
-    one()
+    published(ConsumerFactory.create(), 1000)
     with pytest.raises(CommandError, match="--timeout"):
         call_command("pulljobs", "verify", "--timeout", "0.001")

@@ -5,7 +5,7 @@ left to luck but the two tests with many threads.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +35,7 @@ from tests.sessions import (
     at_once,
     blocked_by,
     contents,
+    lock_timeout,
     pass_time,
     query,
     run,
@@ -48,8 +49,9 @@ KILL = {"states": ["QUEUED", "INFLIGHT"], "reason": "killed", "error": None}
 
 
 @pytest.fixture(autouse=True)
-def _fail_rather_than_hang() -> None:
-    query("SET lock_timeout = '15s'")
+def _fail_rather_than_hang(db: None) -> Iterator[None]:
+    with lock_timeout():
+        yield
 
 
 def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]:
