@@ -166,6 +166,8 @@ class WaitingRoom:
             except (DatabaseError, InterfaceError) as error:
                 emit(LoopFailed("waiters over HTTP", str(error).strip(), LOOK_SECONDS))
             await asyncio.sleep(LOOK_SECONDS)
+        self._registered = True  # Perhaps by a look that went on when we left.
+        await self._leave()
 
     async def _look(self) -> None:
         await self._beat()
