@@ -5,8 +5,8 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, connection
 from pytest_django import DjangoDbBlocker
 
-from pulljobs.api.lingering import room
 from tests.access.world import World
+from tests.api.pull.serving import close_room
 from tests.emptying import empty_tables
 
 
@@ -22,7 +22,7 @@ def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
                 signal.disconnect(close_old_connections)
             yield World.made()
         finally:
-            room.close()
+            close_room()
             for signal in (request_started, request_finished):
                 signal.connect(close_old_connections)
             empty_tables()

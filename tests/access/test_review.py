@@ -12,10 +12,10 @@ from rest_framework.authtoken.models import Token
 
 from pulljobs import ids
 from pulljobs.api import DOCUMENT, paging
-from pulljobs.api.lingering import room
 from pulljobs.models import Job, Message, Node, Producer
 from pulljobs.states import State
 from tests.api.caller import Subscription, job_in, publish, subscription
+from tests.api.pull.serving import close_room
 from tests.sessions import contents, wait_until
 
 ROUTES = json.loads(DOCUMENT.read_text("utf-8"))["paths"]
@@ -62,7 +62,7 @@ JSON = "application/json"
 @pytest.fixture
 def census(transactional_db: None) -> Iterator[Subscription]:
     yield subscription("orders", "census")
-    room.close()
+    close_room()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from rest_framework.authtoken.models import Token
 
 from example_project.state import BASE_DIR
 from tests.api.old_clients import OldConsumer, OldProducer
+from tests.api.pull.processes import STARTING_SECONDS
 from tests.sessions import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -46,7 +47,10 @@ def serving(kind: str, log: Path) -> Iterator[str]:
             stderr=output,
         )
     try:
-        wait_until(lambda: bool(PLACE.search(log.read_text())) or process.poll() is not None)
+        wait_until(
+            lambda: bool(PLACE.search(log.read_text())) or process.poll() is not None,
+            STARTING_SECONDS,
+        )
         found = PLACE.search(log.read_text())
         assert found, log.read_text()
         yield found[0]

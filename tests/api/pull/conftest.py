@@ -5,9 +5,8 @@ import httpx
 import pytest
 from pytest_django import Settings
 
-from pulljobs.api.lingering import room
 from tests.api.caller import Subscription
-from tests.api.pull.serving import Puller, served
+from tests.api.pull.serving import Puller, close_room, served
 from tests.sessions import PATIENCE_SECONDS
 
 
@@ -30,7 +29,7 @@ def emptied(transactional_db: None, settings: Settings) -> Iterator[None]:
     """Nobody waits in this process before and after; polls are so rare that only wake-ups wake."""
     settings.PULLJOBS = {"MAX_FETCH_INTERVAL": timedelta(minutes=1)}
     yield
-    room.close()
+    close_room()
 
 
 @pytest.fixture

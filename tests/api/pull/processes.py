@@ -14,6 +14,8 @@ import httpx
 from example_project.state import BASE_DIR
 from tests.sessions import PATIENCE_SECONDS
 
+STARTING_SECONDS = 6 * PATIENCE_SECONDS
+
 
 @dataclass
 class Site:
@@ -40,7 +42,7 @@ def site(environment: Mapping[str, str]) -> Iterator[Site]:
         )
         base = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
-        assert httpx.get(f"{base}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
+        assert httpx.get(f"{base}/readyz", timeout=STARTING_SECONDS).status_code == 200
         yield Site(process, base)
     finally:
         process.send_signal(signal.SIGKILL)

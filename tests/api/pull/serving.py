@@ -115,6 +115,12 @@ def said(job: Any, outcome: str, **more: Any) -> dict[str, Any]:
     return {"ID": job["ID"], "LeaseToken": job["LeaseToken"], "Outcome": outcome, **more}
 
 
+def close_room() -> None:
+    """And wait for its end: what it writes after that of a test would be in the next."""
+    room.close()
+    wait_until(lambda: "pulljobs-waiting" not in {one.name for one in threading.enumerate()})
+
+
 def lingering() -> int:
     """Pulls that wait, by what the process knows."""
     running = room.running()

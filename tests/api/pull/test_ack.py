@@ -79,7 +79,7 @@ def test_E35_who_waits_learns_of_a_delay(puller: Puller) -> None:
     start = time.monotonic()
     puller.ack(said(job, "RETRY", DelaySeconds=0.6))
     [again] = lingering.result().json()["Result"]
-    assert 0.6 <= time.monotonic() - start < LONG / 4
+    assert 0.6 <= time.monotonic() - start < LONG / 2
     assert again["ID"] == job["ID"]
 
 
@@ -112,10 +112,10 @@ def test_E35_delays_are_clamped_or_refused(puller: Puller) -> None:
 
 def test_E36_E45_delays_of_the_consumer(puller: Puller) -> None:
     """The strategy's, one after the other and the last again; one that is named stands alone."""
-    Consumer.objects.update(retry_delays=[1.0, 3.0, 5.0], retry_jitter=0, max_retries=10)
+    Consumer.objects.update(retry_delays=[100.0, 300.0, 500.0], retry_jitter=0, max_retries=10)
     publish()
     waits = []
-    for named in (None, 2, None, None, None):
+    for named in (None, 200, None, None, None):
         [job] = puller.taken()
         delay = {} if named is None else {"DelaySeconds": named}
         puller.ack(said(job, "RETRY", **delay))
@@ -125,7 +125,7 @@ def test_E36_E45_delays_of_the_consumer(puller: Puller) -> None:
             " FROM pulljobs_job AS old WHERE old.id = pulljobs_job.id)"
         )
         waits.append(seconds)
-    assert waits == [pytest.approx(wait, abs=0.9) for wait in (1, 2, 5, 10, 15)]
+    assert waits == [pytest.approx(wait, abs=50) for wait in (100, 200, 500, 1000, 1500)]
 
 
 def test_E37_renewing(puller: Puller) -> None:
@@ -148,10 +148,10 @@ def test_E37_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
     """What remains shrinks towards it; after it nothing is renewed, and what is done counts."""
     publish()
     [job] = puller.taken()
-    query("UPDATE pulljobs_lease SET hard_end = clock_timestamp() + interval '10 s'")
+    query("UPDATE pulljobs_lease SET hard_end = clock_timestamp() + interval '25 s'")
     query("UPDATE pulljobs_lease SET leased_until = clock_timestamp() + interval '5 s'")
     [renewed] = puller.renew(job)
-    assert 0 < renewed["RemainingSeconds"] <= 10
+    assert 0 < renewed["RemainingSeconds"] <= 25
     query("UPDATE pulljobs_lease SET hard_end = clock_timestamp()")
     assert puller.renew(job) == [{"ID": job["ID"], "Status": "lease_lost"}]
     assert puller.statuses(said(job, "DELIVERED")) == ["ok"]

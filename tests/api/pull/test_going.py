@@ -16,6 +16,13 @@ from tests.api.pull.serving import LONG, Puller, in_flight, lingering, waiting
 from tests.sessions import query, wait_until
 
 CLIENTS = 20
+AT_WORK = """
+SELECT FROM pg_stat_activity
+WHERE datname = current_database()
+    AND pid <> pg_backend_pid()
+    AND backend_type = 'client backend'
+    AND (state <> 'idle' OR backend_xmin IS NOT NULL)
+"""
 
 
 def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
@@ -58,23 +65,19 @@ def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
 
 def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:
     """No transaction, and few threads and connections, however many wait."""
-    before = threading.active_count()
+    before, there = threading.active_count(), sessions()
     with ExitStack() as clients:
         for _ in range(3 * CLIENTS):
             clients.enter_context(puller.hung_up())
         wait_until(lambda: threading.active_count() - before <= 10)
-        assert not query(
-            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND (state <> 'idle' OR backend_xmin IS NOT NULL)"
-            " AND query NOT LIKE '%%pull_waiter%%' AND state_change < now() - interval '5 s'"
-        )
-        wait_until(lambda: sessions() <= 10)
+        wait_until(lambda: not query(AT_WORK))
+        wait_until(lambda: sessions() - there <= 10)
         wait_until(lambda: waiting() == 3 * CLIENTS)
     wait_until(lambda: waiting() == 0)
 
 
 def sessions() -> int:
-    """Of this database beside our own; one that was closed takes a moment to end."""
+    """Of this database beside our own, also those of a server that tests share."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid()"
@@ -83,7 +86,7 @@ def sessions() -> int:
 
 
 def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
-    """One job, a few claims: not one a pull."""
+    """One job, a few claims, and of those that had come before: not one a pull."""
     claims = []
     claim = Line._claim
 
@@ -97,7 +100,7 @@ def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
         patch.setattr(Line, "_claim", counted)
         publish()
         wait_until(lambda: lingering() == CLIENTS - 1)
-        assert len(claims) <= 4
+        assert len(claims) < CLIENTS / 2
 
 
 def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
@@ -135,8 +138,8 @@ def test_a_server_that_stops_says_so(puller: Puller) -> None:
     assert time.monotonic() - start < LONG / 2
     publish()
     assert len(puller.taken(Expires=LONG)) == 1
-    wait_until(lambda: Node.objects.get().stopped_at is not None)
-    assert not PullWaiter.objects.exists()
+    wait_until(lambda: Node.objects.filter(stopped_at__isnull=False).exists())
+    wait_until(lambda: not PullWaiter.objects.exists())
 
 
 def test_without_notifications_it_polls(

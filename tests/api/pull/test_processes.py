@@ -181,13 +181,17 @@ def test_E44_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None
         # By its address: the server must not start because somebody asks for it.
         with site({"SERVED_DATABASE": "pulljobs", "DATABASE_URL": url, **second.NOT}) as served:
             load = Load(served.base, tmp_path)
-            wait_until(lambda: load.delivered > 50)
+            wait_until(lambda: load.delivered > 50, 3 * PATIENCE_SECONDS)
             kill_server(run)
-            wait_until(lambda: min(load.unavailable[call] for call in ("publish", "pull")) > 5)
+            wait_until(
+                lambda: min(load.unavailable[call] for call in ("publish", "pull")) > 5,
+                3 * PATIENCE_SECONDS,
+            )
             starter.connect()
             before = Counter(load.served)
             wait_until(
-                lambda: min((load.served - before)[call] for call in ("publish", "ack")) > 20
+                lambda: min((load.served - before)[call] for call in ("publish", "ack")) > 20,
+                3 * PATIENCE_SECONDS,
             )
             load.stopping = True
             for thread in load.threads:

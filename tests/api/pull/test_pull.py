@@ -112,7 +112,7 @@ def test_E14_a_pull_that_lingers_is_woken(puller: Puller) -> None:
     lingering = puller.lingering()
     job, published = publish(), time.monotonic()
     [taken] = lingering.result().json()["Result"]
-    assert time.monotonic() - published < LONG / 4
+    assert time.monotonic() - published < LONG / 2
     assert taken["ID"] == ids.encode(job)
 
 
@@ -244,7 +244,7 @@ def test_E21_a_settle_that_frees_room_wakes(puller: Puller) -> None:
     puller.ack(said(held, "DELIVERED"))
     settled = time.monotonic()
     assert len(lingering.result().json()["Result"]) == 1
-    assert time.monotonic() - settled < LONG / 4
+    assert time.monotonic() - settled < LONG / 2
 
 
 def test_E23_what_comes_back_stands_behind_what_waited_already(puller: Puller) -> None:
@@ -270,7 +270,7 @@ def test_E24_a_consumer_that_is_deleted_ends_the_wait(gone: str, puller: Puller)
     else:
         Consumer.objects.update(deleted_at=Now())
     answer = lingering.result()
-    assert time.monotonic() - deleted < LONG / 4
+    assert time.monotonic() - deleted < LONG / 2
     assert (answer.status_code, answer.json()["code"]) == (410, "consumer_deleted")
     assert puller.post("pull").status_code == 401
 
@@ -286,10 +286,11 @@ def test_E25_a_pause(puller: Puller, census: Subscription) -> None:
     """Pulls give nothing, acks work; who lingers gets the job when it is over."""
     held_id = publish()
     [held] = puller.taken()
-    operating.pause(census.consumer, _database_now() + timedelta(seconds=1.5))
+    operating.pause(census.consumer, _database_now() + timedelta(hours=1))
     publish()
     assert puller.pull()["Status"]["Reason"] == "paused"
     assert puller.statuses(said(held, "DELIVERED")) == ["ok"]
+    operating.pause(census.consumer, _database_now() + timedelta(seconds=1.5))
     answer = puller.pull(Expires=LONG)
     assert _database_now() >= Consumer.objects.get().paused_until
     assert [job["ID"] != ids.encode(held_id) for job in answer["Result"]] == [True]
@@ -328,7 +329,7 @@ def test_what_falls_due_wakes(puller: Puller) -> None:
     publish(delay=timedelta(seconds=0.5))
     start = time.monotonic()
     assert len(puller.taken(Expires=LONG)) == 1
-    assert time.monotonic() - start < LONG / 4
+    assert time.monotonic() - start < LONG / 2
 
 
 def test_a_job_that_was_released_goes_to_who_waits(puller: Puller) -> None:
