@@ -1,6 +1,7 @@
 """A broker in memory behind a real socket."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,8 @@ from tests.sessions import wait_until
 
 
 @contextmanager
-def served_at(broker: FakeBroker, port: int = 0) -> Iterator[str]:
-    """Its URL; at the end connections are cut."""
+def served_at(broker: FakeBroker, place: socket.socket | None = None) -> Iterator[str]:
+    """Its URL, on a socket that is bound already or on one of its own; in the end it is cut."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         response = await broker.answer_async(await _request(scope, receive))
@@ -24,9 +25,10 @@ def served_at(broker: FakeBroker, port: int = 0) -> Iterator[str]:
         await send(start)
         await send({"type": "http.response.body", "body": response.content})
 
-    config = uvicorn.Config(application, port=port, lifespan="off", log_level="error")
+    config = uvicorn.Config(application, port=0, lifespan="off", log_level="error")
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    serving = server.serve([place] if place else None)
+    thread = threading.Thread(target=lambda: asyncio.run(serving), daemon=True)
     thread.start()
     wait_until(lambda: server.started)
     try:

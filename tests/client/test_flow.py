@@ -22,7 +22,7 @@ from pulljobs.client import (
 from pulljobs.errors import ConfigurationError
 from tests.client.broker import FakeBroker, Request, gaps
 from tests.client.names import SUBSCRIPTION
-from tests.sessions import Thread, wait_until
+from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
 
 SOON = 0.05
 OFF = Backoff(initial=0)
@@ -92,6 +92,12 @@ def is_done(*brokers: FakeBroker) -> bool:
     return all(set(broker.states()) <= {"DELIVERED"} for broker in brokers)
 
 
+def wait_for_lookups(broker: FakeBroker) -> None:
+    """Two more."""
+    known = len(broker.asked("lookup"))
+    wait_until(lambda: len(broker.asked("lookup")) >= known + 2)
+
+
 def test_the_first_pull_asks_for_one_and_then_for_all_there_is_room_for() -> None:
     broker = filled(30)
     consumer, _ = consumer_of([broker], nothing, max_in_flight=20)
@@ -124,15 +130,21 @@ def test_E64_held_messages_never_exceed_max_in_flight() -> None:
 def test_two_brokers_share_the_room_and_an_idle_one_gives_it_up() -> None:
     """Nine of ten for the busy one; when both are busy, half each."""
     both, other = filled(60), filled(60)
-    consumer, transport = consumer_of([both, other], lambda m: time.sleep(0.001), max_in_flight=10)
+    asked: list[list[int]] = []
+
+    def handle(message: Message) -> None:
+        asked.append(batches(both) + batches(other))
+        time.sleep(0.001)
+
+    consumer, transport = consumer_of([both, other], handle, max_in_flight=10)
     with running(consumer):
         wait_until(lambda: is_done(both, other))
-        half = max(batches(both) + batches(other))
         wait_until(lambda: batches(both)[-1] == batches(other)[-1] == 1)
+        shared = len(batches(both))
         both.publish(200, start=60)
         wait_until(lambda: is_done(both))
-    assert half <= 6
-    assert max(batches(both)) >= 8
+    assert max(asked[60]) <= 6  # While there is something left at either.
+    assert max(batches(both)[shared:]) >= 8
     assert transport.most_held <= 10
 
 
@@ -141,12 +153,10 @@ def test_more_brokers_than_room_take_turns() -> None:
     consumer, transport = consumer_of(brokers, nothing, max_in_flight=1)
     with running(consumer):
         wait_until(lambda: is_done(*brokers))
-        start = time.monotonic()
-        for number in (3, 4):  # By one broker, whoever else has the turn.
+        for number in (3, 4):  # By one broker, whoever else has the turn, but not for long.
             brokers[0].publish(1, start=number)
             wait_until(lambda: is_done(*brokers))
     assert transport.most_held == 1
-    assert time.monotonic() - start < 15  # Who is idle doesn't keep the room for long.
 
 
 def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are_over() -> None:
@@ -156,8 +166,8 @@ def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are
         broker.limits = {"LeaseSeconds": 1.0}
 
     def handle(message: Message) -> None:
-        away.failing = lambda request: httpx.Response(503, json={"detail": "away"})
         if not other.jobs:
+            away.failing = lambda request: httpx.Response(503, json={"detail": "away"})
             other.publish(3)
 
     consumer, _ = consumer_of([away, other], handle, max_in_flight=1)
@@ -228,6 +238,8 @@ def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it() -> N
 
 
 LADDER = Backoff(initial=0.1, longest=0.8, after=3)
+SLOW = 0.01
+"""Seconds of a handler that does not end before it is told how the one before did."""
 
 
 def test_E66_the_ladder_of_the_back_off() -> None:
@@ -235,6 +247,7 @@ def test_E66_the_ladder_of_the_back_off() -> None:
     broker = filled(100)
 
     def handle(message: Message) -> None:
+        time.sleep(SLOW)
         raise ValueError("the shop is down")
 
     consumer, _ = consumer_of(
@@ -244,38 +257,34 @@ def test_E66_the_ladder_of_the_back_off() -> None:
         wait_until(lambda: len(broker.asked("pull")) >= 8)
     waited = list(gaps([request.at for request in probes(broker)[1:]]))
     for measured, expected in zip(waited, [0.4, 0.8, 0.8], strict=False):
-        assert expected <= measured < expected + 3
+        assert expected <= measured < expected + PATIENCE_SECONDS
     assert len(waited) >= 2
 
 
 def test_E67_success_closes_the_circuit_step_by_step() -> None:
-    """While it is open nothing is pulled; each probe that succeeds halves the next block."""
-    broker = filled(200)
-    down = True
-    opened: list[float] = []
+    """While it is open nothing is pulled, then one message; when that succeeds, all there is."""
+    broker = filled(100)
+    failed: list[float] = []
 
     def handle(message: Message) -> None:
-        if down:
-            opened.append(time.monotonic())
+        if len(failed) < LADDER.after:
+            failed.append(time.monotonic())
             raise ValueError("down")
+        time.sleep(SLOW)
 
     consumer, _ = consumer_of(
         [broker], handle, max_in_flight=10, backoff=LADDER, requeue_delay=lambda attempts: 0.0
     )
     with running(consumer):
-        wait_until(lambda: len(opened) >= 5)
-        down = False
         wait_until(lambda: is_done(broker))
-    last = opened[-1]
-    probed = [request.at for request in probes(broker)]
-    first = min(at for at in probed if at > last)
-    # Of those that ran together one opened the circuit, and what the others said changed nothing.
-    blocked = last if min(probed) < last else opened[LADDER.after - 1]
-    full = [r.at for r in broker.asked("pull") if r.at > last and r.body["Batch"] > 1]
-    assert min(full) > first > blocked + 0.2
+    opened = failed[-1]
+    probe = min(request.at for request in probes(broker) if request.at > opened)
+    full = [r.at for r in broker.asked("pull") if r.at > opened and r.body["Batch"] > 1]
+    assert min(full) > probe > opened + 0.2
 
 
 def test_E68_what_is_neutral_opens_nothing() -> None:
+    """Or nothing more would be pulled for as long as a test waits."""
     broker = filled(30)
 
     def handle(message: Message) -> None:
@@ -283,12 +292,14 @@ def test_E68_what_is_neutral_opens_nothing() -> None:
             raise Retry(backoff=False)
 
     consumer, _ = consumer_of(
-        [broker], handle, max_in_flight=5, backoff=LADDER, requeue_delay=lambda attempts: 0.0
+        [broker],
+        handle,
+        max_in_flight=5,
+        backoff=Backoff(initial=60, longest=60, after=3),
+        requeue_delay=lambda attempts: 0.0,
     )
-    start = time.monotonic()
     with running(consumer):
         wait_until(lambda: is_done(broker))
-    assert time.monotonic() - start < 10
 
 
 def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
@@ -319,26 +330,27 @@ def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
 def test_E75_leases_are_kept_only_if_asked_for(auto_renew: bool) -> None:
     """Else the message is handed out again when its lease is over."""
     broker = filled(1)
-    broker.limits = {"LeaseSeconds": 1.2}
+    broker.limits = {"LeaseSeconds": 6.0 if auto_renew else 1.2}
     calls: list[int] = []
 
     async def handle(message: Any) -> None:
         calls.append(message.attempts)
-        await asyncio.sleep(1.6)
+        while len(calls) < 2 and not broker.asked("renew"):
+            await asyncio.sleep(0.01)
 
     consumer, _ = consumer_of(
         [broker], handle, auto_renew=auto_renew, max_in_flight=2, concurrency=2
     )
     with running(consumer):
         wait_until(lambda: broker.states() == ["DELIVERED"] or len(calls) == 2)
-    assert calls == ([1] if auto_renew else [1, 2])
+    assert len(calls) == (1 if auto_renew else 2)
     assert bool(broker.asked("renew")) is auto_renew
 
 
 def test_results_of_lost_leases_are_discarded() -> None:
     """Told by a renewal: nothing is said to the broker any more."""
     broker = filled(1)
-    broker.limits = {"LeaseSeconds": 1.0}
+    broker.limits = {"LeaseSeconds": 4.0}
 
     async def handle(message: Any) -> None:
         broker.jobs[0].token = "of another"
@@ -349,18 +361,20 @@ def test_results_of_lost_leases_are_discarded() -> None:
     consumer, _ = consumer_of([broker], handle, auto_renew=True)
     consumer.run()
     assert broker.asked("ack") == []
-    assert consumer.counts["lost"] == 1
+    assert consumer.counts["lost"] >= 1
 
 
 def test_a_message_whose_lease_is_over_is_not_begun() -> None:
     """It waited for its turn for too long: by now it is another's."""
     broker = filled(3)
-    broker.limits = {"LeaseSeconds": 0.3}
+    broker.limits = {"LeaseSeconds": 3.0}
     begun: list[float] = []
 
     def handle(message: Message) -> None:
         begun.append(message.remaining)
-        time.sleep(0.4)
+        if len(begun) == 1:
+            wait_until(lambda: broker.in_flight == 3)  # The others wait for their turn.
+            time.sleep(3.1)
 
     consumer, _ = consumer_of([broker], handle, max_in_flight=3)
     with running(consumer):
@@ -441,13 +455,19 @@ def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None
     brokers[2].failing = lambda request: httpx.Response(503, json={"detail": "away"})
     with running(consumer):
         wait_until(lambda: is_done(brokers[0], brokers[1]))
+        refused: list[Request] = []
+
+        def refuse(request: Request) -> httpx.Response:
+            refused.append(request)
+            return httpx.Response(503, json={"detail": "away"})
+
         brokers[0].addresses = ["http://b0"]
-        brokers[1].failing = lambda request: httpx.Response(503, json={"detail": "away"})
-        known = len(brokers[1].requests)
+        brokers[1].failing = refuse
         brokers[1].publish(1, start=2)
-        wait_until(lambda: len(brokers[1].requests) > known, 60)
+        wait_until(lambda: bool(refused), 60)
+        wait_for_lookups(brokers[0])  # One that was on its way may have told of it still.
         known = len(brokers[1].requests)
-        time.sleep(0.5)
+        wait_for_lookups(brokers[0])
         assert len(brokers[1].requests) == known
         brokers[1].failing = lambda request: None
         brokers[0].addresses = ["http://b1", "http://b0"]

@@ -33,7 +33,7 @@ def test_a_machine_without_django_does_it_all(live: Live, programs_dir: Path) ->
     """Fetch, ack, nack, renew, publish, consume, synchronously and not."""
     script = Path(__file__).with_name("without_django.py")
     command = [str(programs_dir / "python"), "-I", str(script), live.base_url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout == "done\n", done.stderr
     assert ArchivedJob.objects.filter(state="DELIVERED").count() == 8
 

@@ -59,16 +59,16 @@ def test_fetch_gives_what_is_there_without_waiting(side: Side) -> None:
     """Highest priority first; fewer than asked for is no reason to wait."""
     side.producer().publish_many([Draft(payload=str(n), priority=n) for n in (1, 3, 2)])
     start = time.monotonic()
-    messages = side.consumer().fetch(10, timeout=PATIENCE_SECONDS)
+    messages = side.consumer().fetch(10, timeout=2 * PATIENCE_SECONDS)
     assert [message.payload for message in messages] == [b"3", b"2", b"1"]
-    assert time.monotonic() - start < PATIENCE_SECONDS / 2
+    assert time.monotonic() - start < PATIENCE_SECONDS
 
 
 def test_fetch_waits_for_the_first_and_no_longer_than_told(side: Side) -> None:
     consumer = side.consumer()
     start = time.monotonic()
     assert consumer.fetch(5, timeout=0.5) == []
-    assert 0.3 < time.monotonic() - start < 5
+    assert 0.3 < time.monotonic() - start < PATIENCE_SECONDS
     other = Side(side.world, is_async=False)
     later = threading.Timer(NOTHING, lambda: other.producer().publish("late"))
     later.start()

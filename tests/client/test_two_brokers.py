@@ -95,7 +95,7 @@ def moved(limit: int, jobs: int, sites: tuple[Site, Site], looks: list[Look]) ->
         held = []
         for busy, one in enumerate(sites):
             most = Held(0, 0, 0)
-            deadline = time.monotonic() + 3 * PATIENCE_SECONDS + JOBS / 5
+            deadline = time.monotonic() + 12 * PATIENCE_SECONDS + JOBS / 5
             while most[busy] < limit - 1 or not most[busy]:
                 assert time.monotonic() < deadline, most
                 publish(one, jobs)
@@ -119,7 +119,7 @@ def looking(name: str) -> Look:
 def sampled(looks: list[Look], busy: int) -> Held:
     """The most at any look, until the busy one has nothing left."""
     most = Held(0, 0, 0)
-    deadline = time.monotonic() + 3 * PATIENCE_SECONDS + JOBS / 5
+    deadline = time.monotonic() + 12 * PATIENCE_SECONDS + JOBS / 5
     while _count(looks[busy]):
         before, there, after = _held(looks[0]), _held(looks[1]), _held(looks[0])
         # What moved between the looks is not counted twice.
