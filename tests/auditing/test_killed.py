@@ -14,11 +14,12 @@ from django.db import connections
 
 from example_project.state import BASE_DIR
 from pulljobs import auditing
+from pulljobs.auditing import BATCH
 from pulljobs.models import AuditedBatch, AuditEntry
 from pulljobs.states import Event
 from pulljobs.storage.selecting import Selection
 from tests.factories import ConsumerFactory
-from tests.sessions import query, wait_until
+from tests.sessions import blocked_by, query, session, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.owner]
 
@@ -32,15 +33,21 @@ SELECT n, %s, n, 0, 'DEAD', 'rejected', 'bad', 3, 4 FROM generate_series(1, %s) 
 """
 REDRIVEN = """
 CREATE TABLE redriven AS SELECT 0::bigint AS id LIMIT 0;
+CREATE TABLE halting AS TABLE redriven;
 CREATE FUNCTION note_redriven() RETURNS trigger LANGUAGE plpgsql AS
-    'BEGIN INSERT INTO redriven VALUES (NEW.id); RETURN NEW; END';
+    'BEGIN
+        INSERT INTO redriven VALUES (NEW.id);
+        PERFORM pg_advisory_xact_lock(id) FROM halting WHERE id = NEW.id;
+        RETURN NEW;
+    END';
 CREATE TRIGGER note_redriven AFTER UPDATE ON pulljobs_job FOR EACH ROW
     WHEN (OLD.state = 'DEAD' AND NEW.state = 'QUEUED') EXECUTE FUNCTION note_redriven()
 """
-"""The table's own word for it, not the audit's."""
+"""The table's own word for it, not the audit's; some jobs wait for a lock."""
 AT_WORK = """
 SELECT FROM pg_stat_activity
 WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()
+    AND backend_type = 'client backend'
 """
 
 
@@ -48,7 +55,7 @@ WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid
 def witness() -> Iterator[None]:
     query(REDRIVEN)
     yield
-    query("DROP TABLE redriven; DROP FUNCTION note_redriven() CASCADE")
+    query("DROP TABLE redriven, halting; DROP FUNCTION note_redriven() CASCADE")
 
 
 def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
@@ -60,7 +67,8 @@ def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
         Event.REDRIVE, Selection(), by="olga", upon="all that is dead", expected=preview
     )
     AuditEntry.objects.update(last=JOBS)  # our ids are no times
-    seen = [kill_in_the_middle(entry, JOBS * turn // (KILLS + 2)) for turn in range(1, KILLS + 1)]
+    halts = [JOBS * turn // (KILLS + 2) + BATCH // 2 for turn in range(1, KILLS + 1)]
+    seen = [kill_in_the_middle(entry, halt) for halt in halts]
     assert all(0 < done < JOBS for done in seen), "nobody was killed in the middle"
     assert start().wait(PATIENCE) == 0
 
@@ -76,13 +84,16 @@ def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
     assert query("SELECT state, count(*) FROM pulljobs_job GROUP BY state") == [("QUEUED", JOBS)]
 
 
-def kill_in_the_middle(entry: AuditEntry, reached: int) -> int:
-    """How many jobs were done when nobody was at it any more."""
-    process = start()
-    wait_until(lambda: process.poll() is not None or done(entry) > reached, PATIENCE)
-    process.kill()
-    process.wait()
-    wait_until(lambda: not query(AT_WORK))  # The server may still be at the last batch.
+def kill_in_the_middle(entry: AuditEntry, halt: int) -> int:
+    """While it is at that job; how many were done when nobody was at it any more."""
+    query("INSERT INTO halting VALUES (%s)", [halt])
+    with session() as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [halt])
+        process = start()
+        wait_until(lambda: process.poll() is not None or blocked_by(other), PATIENCE)
+        process.kill()
+        process.wait()
+    wait_until(lambda: not query(AT_WORK))  # The server ends the batch, and hears of it.
     return done(entry)
 
 
