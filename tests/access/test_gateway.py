@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -98,15 +98,16 @@ def test_what_is_no_signature_is_401(signed: str | None) -> None:
 @pytest.mark.parametrize(
     "signed",
     [
-        signature(b"another body"),
-        signature(secret=b"a guess"),
-        f"t={int(time.time())},v1=",
-        f"t={int(time.time())},v1=\u00e4",
+        lambda: signature(b"another body"),
+        lambda: signature(secret=b"a guess"),
+        lambda: f"t={int(time.time())},v1=",
+        lambda: f"t={int(time.time())},v1=\u00e4",
     ],
     ids=["another body", "another secret", "empty", "no digits"],
 )
-def test_a_wrong_signature_is_403(signed: str) -> None:
-    assert call(signed).status_code == 403
+def test_a_wrong_signature_is_403(signed: Callable[[], str]) -> None:
+    """Made now: that of when tests were collected would be too old."""
+    assert call(signed()).status_code == 403
 
 
 @pytest.mark.parametrize(("off", "status"), [(-320, 403), (-280, 200), (280, 200), (320, 403)])

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
+from tests.sessions import PATIENCE_SECONDS
+
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 Writer = asyncio.StreamWriter
 T = TypeVar("T")
@@ -79,11 +81,11 @@ class Endpoint:
     def close(self) -> None:
         self._do(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_SECONDS)
         self._loop.close()
 
     def _do(self, work: Coroutine[None, None, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS)
 
     async def _listen(self) -> asyncio.Server:
         return await asyncio.start_server(self._serve, self._host, 0, backlog=1000, ssl=self._tls)

@@ -17,7 +17,7 @@ from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.webhooks.delivery import Sender
 from pulljobs.webhooks.requests import Endpoint, endpoint_of
 
-LIMITS = Settings(PUSH_ALLOWED_NETWORKS=["127.0.0.1/32"], PUSH_TIMEOUT=timedelta(seconds=5))
+LIMITS = Settings(PUSH_ALLOWED_NETWORKS=["127.0.0.1/32"], PUSH_TIMEOUT=timedelta(seconds=60))
 JOB_ID = 911855447974085410
 TOKEN = "the-token-of-the-consumer"
 

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from pulljobs import ids
 from pulljobs.signing import verify
 from pulljobs.webhooks import delivery
+from pulljobs.webhooks.delivery import Sender
+from pulljobs.webhooks.requests import endpoint_of
+from tests.sessions import wait_until
 from tests.webhooks.conftest import Opened
 from tests.webhooks.endpoint import OK, Received, Writer, answering, slow
-from tests.webhooks.sending import JOB_ID, TOKEN, consumer_at, job_of, refusal, send
+from tests.webhooks.sending import JOB_ID, LIMITS, TOKEN, consumer_at, job_of, refusal, send
 
 SECOND = timedelta(seconds=1)
 ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -110,12 +114,30 @@ def test_connections_are_kept_and_used_again(endpoint: Opened) -> None:
 
 
 def test_a_kept_connection_that_was_closed_is_not_used(endpoint: Opened) -> None:
+    closed: list[int] = []
+
     async def close(received: Received, writer: Writer) -> None:
         writer.write(OK)
         writer.close()
+        await writer.wait_closed()
+        closed.append(received.connection)
 
     there = endpoint(close)
-    assert send(consumer_at(there.url), *[job_of() for _ in range(3)]) == [None] * 3
+
+    def is_closed(turn: int) -> bool:
+        return len(closed) > turn
+
+    async def send_three() -> None:
+        sender = Sender(LIMITS)
+        try:
+            for turn in range(3):
+                await sender.send(endpoint_of(consumer_at(there.url)), job_of())
+                await asyncio.to_thread(wait_until, partial(is_closed, turn))
+        finally:
+            await sender.close()
+
+    asyncio.run(send_three())
+    assert closed == [0, 1, 2]
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -145,7 +167,7 @@ def test_answer_that_never_comes_ends_the_delivery(endpoint: Opened) -> None:
     begun = time.monotonic()
     retry = refusal(consumer_at(endpoint(slow(60)).url), PUSH_TIMEOUT=SECOND / 2)
     assert retry.reason == "no answer within 0.5 s"
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
 
 
 def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
@@ -160,7 +182,7 @@ def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
     begun = time.monotonic()
     retry = refusal(consumer_at(endpoint(drip).url), PUSH_TIMEOUT=SECOND)
     assert "no answer" in retry.reason
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30
 
 
 def test_endless_body_is_read_to_a_limit(endpoint: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +217,7 @@ def test_body_that_drips_is_not_waited_for(endpoint: Opened) -> None:
 
     begun = time.monotonic()
     assert send(consumer_at(endpoint(drip).url)) == [None]
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(
@@ -221,8 +243,9 @@ def test_connection_that_closes_without_a_word_retries(endpoint: Opened) -> None
 def test_nobody_there_retries() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert refusal(consumer_at(f"http://127.0.0.1:{port}/")).reason.startswith("no connection")
+        port = free.getsockname()[1]  # Ours, so that nobody else listens there.
+        told = refusal(consumer_at(f"http://127.0.0.1:{port}/"))
+    assert told.reason.startswith("no connection")
 
 
 def test_who_does_not_accept_ends_the_delivery() -> None:
