@@ -1,5 +1,6 @@
 """The list of processes shows which of them live, and what they hold back."""
 
+import re
 from datetime import timedelta
 from uuid import uuid4
 
@@ -25,7 +26,7 @@ def test_e80_silent_node_is_shown_as_such_after_two_heartbeats(reader: Client) -
     circuits = {"orders/invoicing": {"state": "open", "level": 3, "seconds": 8}}
     nodes.beat(USING, alive, {"circuits": circuits, "loops": {"fetcher": {"alive": True}}})
     page = reader.get(reverse("admin:pulljobs_node_changelist")).content.decode()
-    assert "silent for 25 s" in page
+    assert re.search(r"silent for (2[5-9]|[3-9]\d) s", page)
     assert ">alive<" in page
     assert ">stopped<" in page
     assert "orders/invoicing (level 3)" in page

@@ -16,6 +16,7 @@ from tests.requirements import require
 
 HERE = Path(__file__).parent
 FILES = 100
+STARTING_SECONDS = 180
 LOGIN = r"(http://\S+) +user (\S+) +password (\S+)"
 # Root has no sandbox; /dev/shm is small in containers.
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
@@ -49,7 +50,9 @@ def site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def browser(chromium: Path) -> Iterator[Browser]:
     """One a test: while playwright runs, an event loop does, in which Django refuses its ORM."""
     with sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=chromium, args=FLAGS)
+        launched = started.chromium.launch(
+            executable_path=chromium, args=FLAGS, timeout=STARTING_SECONDS * 1000
+        )
         yield launched
         launched.close()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Route, StorageState
+from playwright.sync_api import Browser, BrowserContext, Page, Route, StorageState, expect
 
 from tests.demo.running import Project
 
@@ -19,6 +19,7 @@ STRICT: Final = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 PATIENCE_SECONDS: Final = 60
+expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 
 @dataclass

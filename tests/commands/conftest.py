@@ -1,3 +1,4 @@
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,6 +23,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.owner)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a busy machine leaves parts of a frame out."""
+    monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
 
 
 @pytest.fixture

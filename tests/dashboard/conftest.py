@@ -1,8 +1,16 @@
+from datetime import timedelta
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.admin.conftest import browser_of
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a busy machine leaves parts of the page out."""
+    monkeypatch.setattr("pulljobs.dashboard.contents.PATIENCE", timedelta(minutes=1))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Figures of the past are exact where few were settled, told as estimates where many were, and come
 from the rollups beyond the hour, if there are any."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from pulljobs.models import Consumer, Rollup, RollupRun
 from pulljobs.sql import statement
 from pulljobs.storage import nodes, recent
 from tests.dashboard.test_page import read, words
+from tests.days import no_days
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import FORGET, query
 from tests.storage.test_page_plans import SMALL, _nodes, _scanned
@@ -180,7 +182,13 @@ def rolled_up(
 
 
 @pytest.fixture(params=["analyzed", "never analyzed"])
-def crowded(request: pytest.FixtureRequest, consumer: Consumer, now: datetime) -> None:
+def crowded(request: pytest.FixtureRequest, consumer: Consumer, now: datetime) -> Iterator[None]:
+    with no_days():
+        _crowd(consumer, now, analyzed=request.param == "analyzed")
+        yield
+
+
+def _crowd(consumer: Consumer, now: datetime, *, analyzed: bool) -> None:
     query(FORGET.replace("%", "%%"))
     settle(consumer, now - timedelta(minutes=10), 20_000, every_ms=30)
     query(
@@ -191,7 +199,7 @@ def crowded(request: pytest.FixtureRequest, consumer: Consumer, now: datetime) -
         " CASE WHEN n %% 9 = 0 THEN 'killed' END FROM generate_series(1, 30000) AS n",
         [consumer.pk],
     )
-    if request.param == "analyzed":
+    if analyzed:
         query("ANALYZE pulljobs_job, pulljobs_archived_job")
 
 

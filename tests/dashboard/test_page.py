@@ -167,9 +167,10 @@ def test_rows_without_a_partition_are_bad_news(operator: Client) -> None:
 
 
 def test_what_the_database_does_not_tell_in_time_is_left_out(
-    operator: Client, consumer: Consumer
+    operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever holds one part up, the others are shown."""
+    monkeypatch.setattr("pulljobs.dashboard.contents.PATIENCE", timedelta(seconds=3))
     published(consumer, 3)
     with session() as other:
         other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")

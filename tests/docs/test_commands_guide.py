@@ -69,6 +69,7 @@ def world(
     transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
     """A small shop; the ids that the guide has words for."""
+    monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
     monkeypatch.chdir(tmp_path)
     Path("webhook-broker.cfg").write_text(BROKER)
     Path("orders.jsonl").write_text('{"order": 8}\n{"order": 9}\n')

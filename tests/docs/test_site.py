@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from playwright.sync_api import sync_playwright
 
 from example_project.state import BASE_DIR
-from tests.browser.conftest import FLAGS
+from tests.browser.conftest import FLAGS, STARTING_SECONDS
 from tests.guides import DOCS, pages
 from tests.requirements import require
 
@@ -67,7 +67,9 @@ def test_no_internal_link_is_dead(site: Path) -> None:
 def test_no_page_is_wider_than_a_phone(site: Path) -> None:
     """Tables and code scroll by themselves, and every picture is drawn."""
     with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        chromium = started.chromium.launch(
+            executable_path=require("chromium"), args=FLAGS, timeout=STARTING_SECONDS * 1000
+        )
         page = chromium.new_page(viewport={"width": 360, "height": 780})
         found = []
         for shown in sorted(site.rglob("*.html")):

@@ -17,7 +17,7 @@ import psycopg
 from example_project.postgres.locks import open_lock, try_exclusive
 from example_project.state import BASE_DIR
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 # Answers every line it reads with the directory of a server that is up.
 USER = """
 import sys

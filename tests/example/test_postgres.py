@@ -108,13 +108,8 @@ def test_killed_server_is_started_again(shared: Project) -> None:
 def test_killed_watcher_is_replaced_by_the_next_user(shared: Project) -> None:
     user = shared.user()
     user.connect()
-    watchers = [
-        int(entry.name)
-        for entry in Path("/proc").glob("[0-9]*")
-        if str(shared.cluster).encode() in _command(entry) and b"watcher.py" in _command(entry)
-    ]
-    assert len(watchers) == 1
-    os.kill(watchers[0], signal.SIGKILL)
+    wait_until(lambda: len(_watchers(shared)) == 1)  # That of the server before may still end.
+    os.kill(_watchers(shared)[0], signal.SIGKILL)
     last = shared.user()
     last.connect()
     user.kill()
@@ -160,6 +155,14 @@ def test_other_version_has_its_own_server() -> None:
 def test_any_path_will_do(name: str) -> None:
     with project(state=name) as odd:
         postmaster(odd.user().connect())
+
+
+def _watchers(project: Project) -> list[int]:
+    return [
+        int(entry.name)
+        for entry in Path("/proc").glob("[0-9]*")
+        if str(project.cluster).encode() in _command(entry) and b"watcher.py" in _command(entry)
+    ]
 
 
 def _command(entry: Path) -> bytes:

@@ -1,3 +1,14 @@
+from datetime import timedelta
+
+import pytest
+
+from pulljobs.metrics import gauges
 from tests.worker.conftest import stage
 
 __all__ = ["stage"]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a busy machine leaves gauges out."""
+    monkeypatch.setattr(gauges, "PATIENCE", timedelta(minutes=1))

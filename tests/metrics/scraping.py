@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.api.pull.processes import STARTING_SECONDS
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
 
@@ -20,10 +21,10 @@ def counting(stage: Stage, *flags: str) -> Worker:
 
 
 def scrape(worker: Worker) -> Samples:
-    wait_until(lambda: "Answering" in worker.log)
+    wait_until(lambda: "Answering" in worker.log, STARTING_SECONDS)
     address = re.search(r"Answering (http://[\d.:]+)/livez", worker.log)
     assert address, worker.log
-    with urllib.request.urlopen(f"{address[1]}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"{address[1]}/metrics", timeout=STARTING_SECONDS) as answer:
         return parsed(answer.read().decode())
 
 

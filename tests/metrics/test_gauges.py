@@ -115,7 +115,7 @@ def _rows_read() -> int:
 def test_what_is_not_read_in_time_is_left_out(
     billing: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gauges, "PATIENCE", timedelta(milliseconds=300))
+    monkeypatch.setattr(gauges, "PATIENCE", timedelta(seconds=3))
     with session() as other:
         other.execute("LOCK TABLE pulljobs_node")
         now = told()
@@ -139,7 +139,10 @@ def test_without_the_database_they_say_so(
     assert {name for name, _labels in now} == {"pulljobs_read_ok", "pulljobs_read_seconds"}
 
 
-def test_they_are_read_again_only_when_they_are_some_seconds_old(billing: Subscription) -> None:
+def test_they_are_read_again_only_when_they_are_some_seconds_old(
+    billing: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "FRESH", 600.0)
     collector = Gauges()
     first = _value(collector)
     publish_many("orders", [b""])

@@ -8,7 +8,7 @@ from django.db import connections
 
 from pulljobs.models import Channel
 from tests.api.broadcasting import Announcer
-from tests.api.pull.processes import Site, site
+from tests.api.pull.processes import STARTING_SECONDS, Site, site
 from tests.factories import USING
 from tests.metrics.scraping import by, parsed
 
@@ -35,11 +35,11 @@ def test_two_processes_of_a_site_tell_one_sum(transactional_db: None, tmp_path: 
 
 def _publish(to: Site, announcer: Announcer) -> None:
     url = f"{to.base}{announcer.url}"
-    answer = httpx.post(url, content=b"1", headers=announcer.headers, timeout=20)
+    answer = httpx.post(url, content=b"1", headers=announcer.headers, timeout=STARTING_SECONDS)
     assert answer.status_code == 201
 
 
 def _published(asked: Site) -> dict[tuple[str, ...], float]:
-    answer = httpx.get(f"{asked.base}/metrics", timeout=20)
+    answer = httpx.get(f"{asked.base}/metrics", timeout=STARTING_SECONDS)
     assert answer.status_code == 200
     return by(parsed(answer.text), "pulljobs_messages_published_total", "channel")

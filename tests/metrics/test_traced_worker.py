@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pulljobs.models import ArchivedJob, Consumer
+from tests.api.pull.processes import STARTING_SECONDS
 from tests.factories import ConsumerFactory
 from tests.metrics.app.apps import FILE
 from tests.metrics.tracing import id_of, traced
@@ -35,7 +36,7 @@ def test_the_publisher_s_trace_goes_on_in_the_worker(
     )
     apps = "tests.worker.app tests.metrics.app.apps.Traced"
     stage.worker(WORKER_PULLJOBS=PULLJOBS, WORKER_APPS=apps, **{FILE: str(file)})
-    wait_until(lambda: ArchivedJob.objects.count() == 2)
+    wait_until(lambda: ArchivedJob.objects.count() == 2, STARTING_SECONDS)
     wait_until(lambda: {one["name"] for one in spans(file)} == OURS)
     for one in spans(file):
         assert (one["context"]["trace_id"], one["parent_id"]) == (trace_id, span_id)

@@ -8,6 +8,7 @@ import pytest
 from django.db.models import Count
 
 from pulljobs.models import ArchivedJob, Attempt, Job
+from tests.api.pull.processes import STARTING_SECONDS
 from tests.metrics.scraping import Samples, by, counting, scrape
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
@@ -25,18 +26,22 @@ def test_a_scrape_of_two_processes_tells_what_the_tables_say(stage: Stage) -> No
     worker = counting(stage, "--processes", "2", "--concurrency", "2", "--backoff-initial", "0")
     stage.wait_for("started", 4)
     stage.open_gate()
-    wait_until(lambda: Counter(Job.objects.values_list("state", flat=True)) == {"DEAD": 7})
-    wait_until(lambda: by(scrape(worker), FINISHED, "state").get(("DEAD",)) == 7)
-    told = scrape(worker)
+    wait_until(
+        lambda: Counter(Job.objects.values_list("state", flat=True)) == {"DEAD": 7},
+        STARTING_SECONDS,
+    )
     settled = dict(ArchivedJob.objects.values_list("state").annotate(Count("id")).order_by())
     given_back = dict(Attempt.objects.values_list("event").annotate(Count("id")).order_by())
     assert settled == {"DELIVERED": 64, "DEAD": 7}
+    claimed = sum(settled.values()) + given_back["retry"]
+    # Each is counted a moment after the tables have it.
+    wait_until(lambda: _sums(worker) == {claimed}, STARTING_SECONDS)
+    told = scrape(worker)
     assert by(told, FINISHED, "channel", "consumer", "event", "state") == {
         ("script", "plain", "deliver", "DELIVERED"): settled["DELIVERED"],
         ("script", "plain", "retry", "DEAD"): settled["DEAD"],
         ("script", "plain", "retry", "QUEUED"): given_back["retry"],
     }
-    claimed = sum(settled.values()) + given_back["retry"]
     assert by(told, "pulljobs_jobs_claimed_total") == {(): claimed}
     assert by(told, "pulljobs_run_seconds_count") == {(): claimed}
     assert by(told, "pulljobs_wait_seconds_count") == {(): sum(settled.values())}
@@ -46,6 +51,12 @@ def test_a_scrape_of_two_processes_tells_what_the_tables_say(stage: Stage) -> No
     wait_until(lambda: by(scrape(worker), "dead_job_count", "consumer") == {("plain",): 7})
     wait_until(lambda: by(scrape(worker), "pulljobs_serving", "channel").get(("script",)) == 2)
     assert worker.stop() == 0
+
+
+def _sums(worker: Worker) -> set[float]:
+    told = scrape(worker)
+    names = FINISHED, "pulljobs_jobs_claimed_total", "pulljobs_run_seconds_count"
+    return {by(told, name).get((), 0.0) for name in names}
 
 
 def test_counters_go_on_where_a_killed_child_left_them(stage: Stage) -> None:
@@ -63,11 +74,13 @@ def test_counters_go_on_where_a_killed_child_left_them(stage: Stage) -> None:
 
 def _after_twenty_more(stage: Stage, worker: Worker, done: int) -> Samples:
     stage.publish(20)
-    wait_until(lambda: by(scrape(worker), FINISHED, "state") == {("DELIVERED",): done})
+    wait_until(
+        lambda: by(scrape(worker), FINISHED, "state") == {("DELIVERED",): done}, STARTING_SECONDS
+    )
     return scrape(worker)
 
 
 def _replace_a_child(worker: Worker) -> None:
     child = worker.child
     os.kill(child, signal.SIGKILL)
-    wait_until(lambda: worker.child not in (0, child))
+    wait_until(lambda: worker.child not in (0, child), STARTING_SECONDS)
