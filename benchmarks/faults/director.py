@@ -24,7 +24,7 @@ from benchmarks.faults.server import Server, server, wait_for
 from benchmarks.faults.verifying import Verifier
 
 LOOK: Final = 0.1
-STOP_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 60.0
 UNFINISHED: Final = "SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'"
 
 

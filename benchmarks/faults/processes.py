@@ -117,8 +117,9 @@ class Cast:
 
     def idle_releases(self) -> list[str]:
         """A sentence where an older release was asked for, and only one of the two did jobs."""
-        trees = {one.tree for one in self.started if one.role == "worker"}
-        busy = {one.tree for one in self.of("worker") if one.at_work()}
+        workers = [one for one in self.started if one.role == "worker"]
+        trees = {one.tree for one in workers}
+        busy = {one.tree for one in workers if one.at_work() or one.has_worked}
         return [f"no worker of {tree} took a job" for tree in trees - busy]
 
     def end(self) -> None:
@@ -135,6 +136,8 @@ class Process:
     ) -> None:
         self.cast, self.role, self.tree = cast, role, tree
         self.clock = Path(given.get("FAULTS_CLOCK", ""))
+        self.has_worked = False
+        """It was seen at it; those at work are dead by now, maybe."""
         self.output = cast.directory / f"{role}-{len(cast.started)}.log"
         with self.output.open("wb") as output:
             self.popen = subprocess.Popen(
@@ -153,6 +156,7 @@ class Process:
         """Those that claimed or published something, and live; a supervisor does neither."""
         files = self.cast.history.glob(f"{self.role}-*")
         pids = [pid for file in files if self._is_ours(pid := process_of(file))]
+        self.has_worked = self.has_worked or bool(pids)
         return [pid for pid in pids if pid != self.popen.pid] or pids
 
     def pids(self) -> list[int]:

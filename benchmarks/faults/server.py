@@ -19,7 +19,7 @@ from example_project.postgres.place import Place, place_in
 NAME: Final = "faults"
 """Of the database, and of the role that owns it and is no superuser."""
 CONNECTIONS: Final = 80
-PATIENCE_SECONDS: Final = 60
+PATIENCE_SECONDS: Final = 180
 POLL_SECONDS: Final = 0.01
 STATE: Final = "PULLJOBS_STATE_DIR"
 
