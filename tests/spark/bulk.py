@@ -11,6 +11,7 @@ from pulljobs.models import Channel
 from pulljobs.spark.session import dsn
 from pyspark_pulljobs import publishing, session
 from pyspark_pulljobs.session import Session
+from tests.sessions import query, wait_until
 
 SCHEMA = pa.schema(
     {
@@ -49,6 +50,15 @@ def publish(
     except Exception:
         made.abort(messages)
         raise
+
+
+def let_go() -> None:
+    """Until nobody holds a publish: the server ends sessions a moment after they were closed."""
+    held = (
+        "SELECT FROM pg_locks WHERE locktype = 'advisory'"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    wait_until(lambda: not query(held))
 
 
 @contextmanager

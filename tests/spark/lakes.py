@@ -128,7 +128,7 @@ class Cutter:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(300)
         self._process.stdout.close()
 
 

@@ -120,6 +120,7 @@ def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSessio
         wait_until(driving.gone)
     assert Message.objects.count() == Job.objects.count() == 0
     assert BulkPublish.objects.get().state == "open"
+    bulk.let_go()
     bulk.publish(ConsumerFactory.create().channel, [bulk.batch({})])
     assert query(STAGED) == []
     write(numbers(spark, JOBS), consumer.channel.name, publishId="1")

@@ -90,6 +90,7 @@ def test_a_killed_publish_is_taken_up_by_its_id() -> None:
     """What its tasks staged is not taken for that of the new ones."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, publishId="daily").write(iter(numbered(100, 3)))
+    bulk.let_go()
     bulk.publish(consumer.channel, numbered(0, 5), publishId="daily")
     assert payloads() == list(range(5))
     assert tables() == []
@@ -105,6 +106,7 @@ def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
         "UPDATE pulljobs_bulk_publish SET driver = regexp_replace(driver, '[0-9]+$', %s)",
         [str(ended.pid)],
     )
+    bulk.let_go()
     bulk.publish(consumer.channel, numbered(5, 1))
     assert tables() == []
     assert payloads() == [5]
@@ -116,10 +118,12 @@ def test_the_next_publish_drops_what_a_killed_one_left(guarded: str) -> None:
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, guarded=guarded).write(iter(numbered(0, 3)))
     assert len(tables()) == 1
+    bulk.let_go()
     if guarded == "false":
         bulk.publish(consumer.channel, numbered(5, 1))
         assert len(tables()) == 1
         forget_patience()
+        bulk.let_go()
     bulk.publish(consumer.channel, numbered(6, 1))
     assert tables() == []
     assert set(BulkPublish.objects.values_list("state", flat=True)) == {"aborted", "done"}
@@ -148,6 +152,7 @@ def test_a_table_in_use_is_dropped_later() -> None:
         writer.commit(messages)
         assert len(tables()) == 1
     assert payloads() == [0, 1, 2]
+    bulk.let_go()
     bulk.publish(consumer.channel, numbered(5, 1))
     assert tables() == []
 

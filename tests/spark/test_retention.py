@@ -18,6 +18,7 @@ from pulljobs.models import Consumer, LakeDay
 from pulljobs.spark import verifying
 from pulljobs.storage import jobs, lake, partitions
 from pulljobs.storage.partitions import Partition
+from tests.days import drop_days, no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import others_ended, query
 from tests.spark.lakes import assert_same, files, lake_at, lakes, ours, run
@@ -31,16 +32,8 @@ RETENTION = timedelta(days=30)
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path) -> Iterator[Path]:
-    _drop_days()
-    with lake_at(tmp_path / "lake") as path:
+    with no_days(), lake_at(tmp_path / "lake") as path:
         yield path
-    _drop_days()
-
-
-def _drop_days() -> None:
-    for table in partitions.PARTITIONED:
-        for partition in partitions.existing(USING, table):
-            query(f"DROP TABLE {partition.name}")
 
 
 def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
@@ -180,7 +173,7 @@ def test_a_day_that_a_live_job_needs_stays(place: Path) -> None:
 def test_messages_come_back_with_their_payloads_or_not_at_all(place: Path) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")
-    _drop_days()
+    drop_days()
     found = run("restore", "--day", str(OLD))
     assert found["rows"] == {"archive": 5}
     assert "without their payloads" in found["left_out"]["messages"]

@@ -102,6 +102,7 @@ def test_the_readme_ends_with_rollups_that_equal_sql(project: Project, tmp_path:
 
     commands = commands_of("README.md")
     assert [command[-1] for command in commands] == ["export", "rollup", "verify"]
+    others_ended()
     said = [said_by("manage.py", *command) for command in commands]
     assert f"{2 * FILES} of archive" in said[0]
     assert f"{2 * FILES} settlements = " in said[1]

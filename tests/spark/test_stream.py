@@ -1,6 +1,5 @@
 """What a stream promises, by the calls that Spark makes; its crashes are in test_stream_crashes."""
 
-import time
 from datetime import timedelta
 from threading import Thread
 
@@ -15,7 +14,7 @@ from pulljobs.states import Reason, State
 from pulljobs.storage import jobs, nodes
 from pyspark_pulljobs import batches, ownership, settling, streaming, waiting
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import query, wait_until
+from tests.sessions import PATIENCE_SECONDS, query, wait_until
 from tests.spark.streams import batch, job_ids, options, source, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,6 +58,7 @@ def test_of_many_jobs_a_batch_is_claimed_ahead_while_batches_are_quick(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And its jobs are released with the others where a query stops."""
+    monkeypatch.setattr("pyspark_pulljobs.stream.AHEAD_SECONDS", 600.0)
     made = published(consumer, 45)
     with source(consumer) as stream:
         assert job_ids(stream.run()) + job_ids(stream.run()) == made[:20]
@@ -94,7 +94,7 @@ def test_rows_are_the_jobs_with_their_messages(consumer: Consumer) -> None:
 
 def test_a_batch_is_renewed_while_it_runs(consumer: Consumer) -> None:
     published(consumer, 3)
-    with source(consumer, lease=1) as stream:
+    with source(consumer, lease=6) as stream:
         stream.run()
         end = Lease.objects.get().leased_until
         wait_until(lambda: Lease.objects.get().leased_until > end + timedelta(seconds=1))
@@ -133,7 +133,9 @@ def test_single_jobs_fail_without_their_batch(consumer: Consumer) -> None:
     assert Job.objects.get(pk=later).retry_count == 1
 
 
-def test_a_stream_has_one_owner(consumer: Consumer) -> None:
+def test_a_stream_has_one_owner(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=5))
+    monkeypatch.setattr("pyspark_pulljobs.heartbeat.PATIENCE", timedelta(seconds=5))
     published(consumer, 3)
     with source(consumer) as stream:
         stream.run()
@@ -210,17 +212,15 @@ def test_available_now_ends_with_what_was_there(consumer: Consumer, exclusive: b
 def test_a_publish_wakes_a_stream_that_waits(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "POLL", timedelta(seconds=20))
+    monkeypatch.setattr(waiting, "POLL", timedelta(minutes=10))
     with source(consumer) as stream:
         ends: list[int] = []
         thread = Thread(target=lambda: ends.append(stream.plan()["seq"]))
         thread.start()
         wait_until(lambda: query("SELECT 1 FROM pulljobs_pull_waiter") != [])
-        started = time.monotonic()
         published(consumer)
-        thread.join()
+        thread.join(PATIENCE_SECONDS)
         assert ends == [1]
-        assert time.monotonic() - started < 15
 
 
 def test_a_stream_outlives_an_outage_of_the_database(consumer: Consumer) -> None:

@@ -100,7 +100,7 @@ def live(life: Life, death: str) -> None:
     life.death = death
     process = multiprocessing.get_context("fork").Process(target=life.live)
     process.start()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == (-signal.SIGKILL if death else 0)
 
 
