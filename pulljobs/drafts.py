@@ -119,7 +119,7 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
     _check_times(draft)
     return NewMessage(
         payload,
-        _content_type(draft.content_type or content_type),
+        _content_type(draft.content_type) if draft.content_type else content_type,
         _headers(draft.headers, limits),
         None if draft.key is None else _text("key", draft.key),
         int(draft.priority),
@@ -153,6 +153,8 @@ def _text(name: str, value: str) -> str:
 
 
 def _headers(headers: Mapping[str, str], limits: Limits) -> dict[str, str]:
+    if headers == {}:
+        return {}
     if not isinstance(headers, Mapping):
         raise InvalidMessage(f"headers must be a mapping, not {type(headers).__name__}.")
     plain = dict(headers)

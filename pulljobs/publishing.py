@@ -1,6 +1,5 @@
 """Publishing: what happens inside the producer's transaction, and after its commit."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import chain, islice
@@ -40,6 +39,9 @@ __all__ = [
 ]
 
 BATCH: Final = 1000
+_PLAIN: Final = Draft(payload=None)
+"""All that is to be said of a message that is nothing but its payload."""
+_json: Final = DjangoJSONEncoder(allow_nan=False).encode
 
 
 class Receipt(NamedTuple):
@@ -110,7 +112,7 @@ def publish_many(
     receipts, not raised.
     """
     using = using or settings().DATABASE
-    ready = (checked(_draft(one), settings()) for one in drafts)
+    ready = (_ready(one, settings()) for one in drafts)
     with transaction.atomic(using=using):
         return list(
             chain.from_iterable(
@@ -188,8 +190,10 @@ def _receipt(published: Published, client_id: str | None, first: dict[str, int])
     return Receipt(published.message_id, published.job_ids, False, False, published.replaced)
 
 
-def _draft(one: Draft | Payload) -> Draft:
-    return one if isinstance(one, Draft) else Draft(payload=one)
+def _ready(one: Draft | Payload, limits: Settings) -> NewMessage:
+    if isinstance(one, Draft):
+        return checked(one, limits)
+    return drafts.checked(_PLAIN, *encoded(one), limits)
 
 
 def checked(draft: Draft, limits: Settings) -> NewMessage:
@@ -204,7 +208,7 @@ def encoded(payload: Payload) -> tuple[bytes, str]:
     try:
         if isinstance(payload, str):
             return payload.encode(), TEXT
-        return json.dumps(payload, cls=DjangoJSONEncoder, allow_nan=False).encode(), JSON
+        return _json(payload).encode(), JSON
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidMessage(
             f"The payload can't be encoded ({error}): give bytes, text or plain values."
