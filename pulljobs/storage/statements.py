@@ -102,7 +102,8 @@ def _execute(
     try:
         with psycopg.RawCursor(raw) as cursor:
             cursor.execute(*bound(statement(name), params), binary=True)
-            return cursor.fetchall() if cursor.description else []
+            answer = cursor.pgresult  # `description` would make a list of columns of it
+            return cursor.fetchall() if answer is not None and answer.nfields else []
     finally:
         raw.prepare_threshold = threshold
 
