@@ -1,13 +1,13 @@
 """What claims take and give."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from pulljobs.floors import Position, Snapshot
+from pulljobs.tuples import maker
 
 
 class HeldJob(NamedTuple):
@@ -22,10 +22,7 @@ class HeldJob(NamedTuple):
     """It ran in a process that died."""
 
 
-_held_job: Final = cast(
-    Callable[[tuple[Any, ...]], HeldJob],
-    partial(tuple.__new__, HeldJob),  # half the time of `_make`, and there are many
-)
+_held_job: Final = maker(HeldJob)
 
 
 def held_jobs(columns: Iterable[Iterable[Any]]) -> list[HeldJob]:

@@ -26,6 +26,12 @@ DEFAULTS: Final = {
     "spark.master": "local[*,4]",  # a task may fail so often
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Kept for a UI that nobody opens; the plans of a stream's batches would be most of the heap.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.sql.streaming.ui.retainedQueries": "5",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",

@@ -1,20 +1,17 @@
 """Publishing messages and reading them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any, Final, cast
+from typing import Final
 
 from pulljobs.arrays import integer_array
 from pulljobs.drafts import NewMessage, Published, parameters
 from pulljobs.storage import bounds
 from pulljobs.storage.rows import StoredMessage
 from pulljobs.storage.statements import run
+from pulljobs.tuples import maker
 
-# Half the time of `_make`, and there are many.
-_stored: Final = cast(
-    Callable[[tuple[Any, ...]], StoredMessage], partial(tuple.__new__, StoredMessage)
-)
+_stored: Final = maker(StoredMessage)
 
 
 def publish(
