@@ -8,22 +8,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import SystemRandom  # that tests are not seeded with
 
 import psycopg
 
 from example_project.postgres.binaries import TREES, installed
 from tests import second
 
-START_SECONDS = 30
+START_SECONDS = 180
 QUICK = {"fsync": "off", "max_connections": "120", "shared_buffers": "64MB"}
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One below those that the kernel gives away: nobody gets it before the server has it."""
+    for port in SystemRandom().sample(range(15_000, 32_000), 1000):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free port")
 
 
 def wheel_programs(version: int) -> Path:
