@@ -19,13 +19,13 @@ class Browser:
         self._opener = build_opener(HTTPCookieProcessor(self._jar))
 
     def get(self, path: str = "") -> str:
-        page = self._opener.open(self._address + path, timeout=20)
+        page = self._opener.open(self._address + path, timeout=120)
         return str(page.read().decode())
 
     def post(self, path: str, **fields: str) -> str:
         token = next(cookie.value for cookie in self._jar if cookie.name == "csrftoken")
         form = urlencode({**fields, "csrfmiddlewaretoken": token}).encode()
-        return str(self._opener.open(self._address + path, form, timeout=20).read().decode())
+        return str(self._opener.open(self._address + path, form, timeout=120).read().decode())
 
 
 def test_a_job_redriven_in_the_admin_dies_again(project: Project) -> None:
