@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from pulljobs.models import Consumer
 from pulljobs.storage import dead, published, scheduled
 from pulljobs.storage.pages import Cut
+from tests.days import drop_days
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import FORGET, query
 
@@ -54,6 +55,7 @@ SMALL = {"pulljobs_consumer", "pulljobs_channel", "pulljobs_producer", "pulljobs
 @pytest.fixture(params=["analyzed", "never analyzed"])
 def consumer(request: pytest.FixtureRequest) -> Consumer:
     made = ConsumerFactory.create()
+    drop_days()  # those that are empty are scanned, and no harm done
     with connection.cursor() as cursor:
         cursor.execute(FORGET.replace("%", "%%"), [])
         cursor.execute(FILL, {"consumer": made.pk})
