@@ -13,6 +13,7 @@ from pulljobs import ids
 from pulljobs.errors import LakeError
 from pulljobs.models import LakeDay
 from pulljobs.spark import checksums, progress, session
+from pulljobs.spark.rows import each
 from pulljobs.spark.tables import Held, Table
 from pulljobs.storage import lake
 from pulljobs.storage.partitions import Partition
@@ -139,7 +140,7 @@ def difference(spark: "SparkSession", using: str, of: Snapshot, one: Compared) -
     frame = of.frame(spark, one.table, [one.day])
     rows = frame.selectExpr("id", f"cast({checksums.expression(one.table)} AS long) AS checksum")
     there = defaultdict(list)
-    for row in rows.toLocalIterator():
+    for row in each(rows):
         there[row.id].append(row.checksum)
     return Difference(
         sorted(here.keys() - there.keys())[:SHOWN],

@@ -141,6 +141,16 @@ def test_nothing_new_starts_no_spark(lake: Lake, history: History, consumer: Con
     assert (lake.opened, RollupRun.objects.count()) == (asked, 1)
 
 
+def test_spark_is_left_with_nothing_of_it(lake: Lake, history: History, consumer: Consumer) -> None:
+    """Jobs that it went on to know would keep what they sent to tasks, in 64 MB a rollup."""
+    some_history(history, consumer)
+    lake.export()
+    scheduler = lake.spark.sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.activeQueryToJobs().size()
+    lake.roll_up()
+    assert scheduler.activeQueryToJobs().size() == before
+
+
 def test_what_is_told_of_an_hour(lake: Lake, history: History, consumer: Consumer) -> None:
     """Published by who was subscribed then, hot keys, errors that are the same, reasons, nodes."""
     late = subscribed(NOON + 1000 * SECOND, channel=consumer.channel)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulljobs.spark.rollups.counts import KEPT_ERRORS, Counts, Error, Rows
 from pulljobs.spark.rollups.hours import key_of
+from pulljobs.spark.rows import each
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -59,7 +60,7 @@ def _errors(spark: "SparkSession", archive: "DataFrame") -> "Iterator[Row]":
     dead = archive.where("state = 'DEAD'").withColumn(
         "shape", shape_of(F.left(line, F.lit(LONGEST_SHAPE)))
     )
-    return spark.sql(ERRORS, dead=dead).toLocalIterator()
+    return each(spark.sql(ERRORS, dead=dead))
 
 
 def shape_of(error: "Column") -> "Column":

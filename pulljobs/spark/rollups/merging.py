@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pulljobs.spark.rollups.counts import KEPT_KEYS, Counts, Key, Rows, Sketches
 from pulljobs.spark.rollups.sketches import KLL, TRACKED_KEYS, items, quantiles
+from pulljobs.spark.rows import each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +82,7 @@ def _merged(spark: "SparkSession", members: list[list[Sketches]]) -> dict[int, S
     ]
     parts = spark.createDataFrame(pa.Table.from_pylist(given, SCHEMA))
     found = {}
-    for row in spark.sql(MERGE, parts=parts).toLocalIterator():
+    for row in each(spark.sql(MERGE, parts=parts)):
         found[row.place] = sketches = Sketches()
         sketches.take_times(row)
         sketches.take_keys(row)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pulljobs.spark.rollups.counts import KEPT_KEYS, Key, Rows
 from pulljobs.spark.rollups.hours import HOUR, hour_of, key_of
 from pulljobs.spark.rollups.sketches import TRACKED_KEYS
+from pulljobs.spark.rows import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +69,7 @@ class Audience(NamedTuple):
 
 def count(spark: "SparkSession", messages: "DataFrame", audience: Audience, rows: Rows) -> None:
     edges: set[tuple[Any, ...]] = set()
-    for row in spark.sql(PUBLISHED, messages=messages).toLocalIterator():
+    for row in each(spark.sql(PUBLISHED, messages=messages)):
         hour = hour_of(row)
         for one in audience.subscriptions:
             if one.channel_id != row.channel_id or not one.is_during(hour):
@@ -92,7 +93,7 @@ def _count_edges(
             sorted(edges),
             "consumer_id long, channel_id long, hour long, since timestamp, until timestamp",
         )
-        for row in spark.sql(BESIDE, messages=messages, edges=given).toLocalIterator():
+        for row in each(spark.sql(BESIDE, messages=messages, edges=given)):
             rows[key_of(row)].published = row.messages
 
 

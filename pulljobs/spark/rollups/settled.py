@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pulljobs.spark.rollups.counts import Cost, Counts, Rows
 from pulljobs.spark.rollups.hours import EPOCH, key_of
 from pulljobs.spark.rollups.sketches import KLL, quantiles
+from pulljobs.spark.rows import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -104,7 +105,7 @@ def _settled(spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame") -
         first_deaths = broadcast(first_deaths)
     settlements = spark.sql(SETTLEMENTS, archive=archive, first_deaths=first_deaths)
     by_node = spark.sql(BY_NODE, settlements=settlements)
-    return spark.sql(BY_CONSUMER, by_node=by_node).toLocalIterator()
+    return each(spark.sql(BY_CONSUMER, by_node=by_node))
 
 
 def _take(counts: Counts, row: "Row") -> None:
