@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.core import mail
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.test import modify_settings, override_settings
 from django.utils import timezone
 
@@ -102,12 +102,12 @@ def table() -> Iterator[Any]:
     """That of django-tasks-db, made for the while: no project of ours has the app installed."""
     from django_tasks_db.models import DBTaskResult
 
-    with connection.schema_editor() as editor:
+    with connections[DEFAULT_DB_ALIAS].schema_editor() as editor:
         editor.create_model(DBTaskResult)
     try:
         yield DBTaskResult
     finally:
-        with connection.schema_editor() as editor:
+        with connections[DEFAULT_DB_ALIAS].schema_editor() as editor:
             editor.delete_model(DBTaskResult)
         if admin.site.is_registered(DBTaskResult):  # found by itself, and an app less has none
             admin.site.unregister(DBTaskResult)

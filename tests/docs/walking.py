@@ -18,9 +18,10 @@ from example_project.postgres.binaries import TREES, installed
 from example_project.state import BASE_DIR
 from tests.guides import Block
 from tests.requirements import not_run
+from tests.second import parameters
 
 PATIENCE_SECONDS = 900
-OURS = ("DATABASE", "DJANGO", "PULLJOBS", "PYTHON", "TEST_DATABASE", "VIRTUAL_ENV", "COV")
+OURS = ("DATABASE", "DJANGO", "JOBS_", "PULLJOBS", "PYTHON", "TEST_DATABASE", "VIRTUAL_ENV", "COV")
 MARK = "=== block"
 
 
@@ -81,7 +82,7 @@ def newcomer(database: str, programs: Path) -> Iterator[dict[str, str]]:
     python = Path(sys.base_prefix, "bin", "python{}.{}".format(*sys.version_info))
     (programs / "python3").write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
     (programs / "python3").chmod(0o755)
-    known = connection.get_connection_params()
+    known = parameters(connection.get_connection_params())
     place: dict[str, Any] = {
         key: str(known[key]) for key in ("host", "port", "user", "password") if known.get(key)
     }

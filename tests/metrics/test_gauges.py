@@ -35,6 +35,7 @@ def told() -> dict[tuple[str, tuple[str, ...]], float]:
     return {(name, labels): value for name, labels, value in read()}
 
 
+@pytest.mark.owner  # of partitions that are made
 def test_they_are_what_the_tables_say(billing: Subscription) -> None:
     for state, count in zip(State, (5, 2, 4, 3), strict=True):
         for _ in range(count):

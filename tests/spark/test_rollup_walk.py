@@ -24,6 +24,7 @@ from example_project.state import BASE_DIR
 from pulljobs import handlers
 from pulljobs.models import Job
 from pulljobs.testing import drain
+from tests import second
 from tests.demo.running import Project, own_database
 from tests.guides import forget, modules_of, texts
 from tests.sessions import others_ended
@@ -87,6 +88,7 @@ def test_the_readme_ends_with_rollups_that_equal_sql(project: Project, tmp_path:
         "LAKE": str(tmp_path / "lake"),
         "DATABASE_URL": project.url,
         "DJANGO_SETTINGS_MODULE": "example_project.settings",
+        **second.NOT,
     }
 
     def said_by(*command: str) -> str:

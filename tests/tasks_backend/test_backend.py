@@ -28,6 +28,7 @@ from pulljobs.tasks_backend.interface import (
 )
 from pulljobs.testing import drain
 from tests.factories import ConsumerFactory
+from tests.sessions import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -130,7 +131,7 @@ def test_a_result_that_is_not_there(tasks: ModuleType, unknown: str) -> None:
 
 def test_a_result_goes_with_its_message(tasks: ModuleType) -> None:
     result = tasks.add.enqueue(1, 1)
-    Message.objects.all().delete()
+    query("DELETE FROM pulljobs_message")
     with pytest.raises(TaskResultDoesNotExist):
         tasks.add.get_result(result.id)
 
