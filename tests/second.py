@@ -55,14 +55,25 @@ def entered() -> Iterator[None]:
     """The owner has made the tables; from now on it is the role that logs in."""
     known = connections[ALIAS].settings_dict
     owner, role = known["USER"], f"{known['NAME']}_role"
-    for text in (*_made(role, owner), *grants.statements(ALIAS, role, Profile.LAKE)):
-        with connections[ALIAS].cursor() as cursor:
-            cursor.execute(text)
+    _run(_made(role, owner))
     # Also for the processes that tests start.
     os.environ |= {"JOBS_DATABASE": known["NAME"], "JOBS_OWNER": owner, "JOBS_APP": role}
+    grant()
     log_in(is_owner=bool(os.environ["JOBS_AS_OWNER"]))
     yield
     log_in(is_owner=True)
+
+
+def grant() -> None:
+    """As after every `migrate`, by the owner."""
+    if IS_ON:
+        _run(grants.statements(ALIAS, os.environ["JOBS_APP"], Profile.LAKE))
+
+
+def _run(statements: Iterable[str]) -> None:
+    for text in statements:
+        with connections[ALIAS].cursor() as cursor:
+            cursor.execute(text)
 
 
 def log_in(*, is_owner: bool) -> None:

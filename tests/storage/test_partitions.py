@@ -15,6 +15,7 @@ from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.storage import jobs, partitions
 from pulljobs.storage.partitions import Partition
+from tests import second
 from tests.days import no_days
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import (
@@ -293,6 +294,7 @@ def test_migrations_go_back_to_nothing_and_forth_again() -> None:
         assert tables() == []
     finally:
         call_command("migrate", "pulljobs", verbosity=0, database=USING)
+        second.grant()
     assert tables() == before
     consumer = ConsumerFactory.create()
     published(consumer)
