@@ -27,7 +27,7 @@ from pulljobs.tasks_backend.interface import (
     task_started,
 )
 from pulljobs.testing import drain
-from tests.factories import ConsumerFactory
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,9 +64,9 @@ def test_a_task_is_run_and_its_result_is_found(tasks: ModuleType) -> None:
 
 def test_a_task_is_there_if_its_transaction_is(tasks: ModuleType) -> None:
     """Also the first one, which makes the consumer."""
-    with transaction.atomic():
+    with transaction.atomic(using=USING):
         tasks.add.enqueue(1, 1)
-        transaction.set_rollback(True)
+        transaction.set_rollback(True, using=USING)
     assert not Consumer.objects.exists()
     result = tasks.add.enqueue(1, 1)
     drain()
