@@ -46,11 +46,14 @@ def others_ended() -> None:
     """
     others = "datname <> current_database() OR backend_type = 'autovacuum worker'"
     going_on = (
-        "SELECT pid, backend_xid::text FROM pg_stat_activity"
-        f" WHERE backend_xid IS NOT NULL AND ({others})"
+        "SELECT pid, backend_xid::text, datname, application_name, xact_start, left(query, 100)"
+        f" FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND ({others})"
     )
-    awaited = set(query(going_on))
-    wait_until(lambda: not awaited & set(query(going_on)), 6 * PATIENCE_SECONDS)
+    deadline = time.monotonic() + 6 * PATIENCE_SECONDS
+    awaited = {row[:2] for row in query(going_on)}
+    while left := [row for row in query(going_on) if row[:2] in awaited]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
 
 
 FORGET = """
