@@ -229,7 +229,7 @@ def _names(partition: Partition) -> dict[str, sql.Composable]:
 
 
 def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
-    """False: a live job needs it, seen before or, by a late publish, after the detach.
+    """False: a live job needs it, seen before or, by a late publish, after the detach; or it went.
 
     With `high_xid` it is also false where that or a later transaction wrote to it: what went
     elsewhere before is not all of it.
@@ -237,6 +237,10 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
     names = {"name": sql.Identifier(partition.name), "parent": sql.Identifier(partition.table)}
 
     def work() -> bool:
+        # The lock of a detach, before it: who waited for another's finds the partition dropped.
+        _query(using, sql.SQL(LOCK_PARENT).format(**names))
+        if partition not in existing(using, partition.table):
+            return False
         _query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
         if needed(using, partition) or _written_since(using, partition, high_xid):
             transaction.set_rollback(True, using=using)

@@ -162,6 +162,14 @@ def test_old_days_go_and_the_others_stay() -> None:
     assert where() == [young.name]
 
 
+def test_several_who_drop_the_same_days_at_once() -> None:
+    """Workers that start together look after old days together."""
+    old = [old_day(days) for days in range(40, 50)]
+    dropped = at_once(4, lambda _number: partitions.drop_before(USING, timedelta(days=30)))
+    assert sorted(one for some in dropped for one in some) == sorted(old)
+    assert partitions.existing(USING, "pulljobs_message") == []
+
+
 def test_a_day_is_old_when_all_of_it_is() -> None:
     yesterday = old_day(1)
     assert partitions.drop_before(USING, timedelta(days=1)) == []
