@@ -6,6 +6,7 @@ from importlib import import_module
 
 import django
 
+from benchmarks.day import options as day
 from benchmarks.faults import options as faults
 from benchmarks.peers import options as peers
 from benchmarks.pipeline import options as pipeline
@@ -21,6 +22,7 @@ def main() -> None:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True)
+    day.add_to(commands)
     faults.add_to(commands)
     peers.add_to(commands)
     pipeline.add_to(commands)

@@ -1,0 +1,63 @@
+"""Processes that publish what they may, and no more."""
+
+import time
+from typing import Any, Final
+
+from django.db import connections
+
+from benchmarks.contenders import FORK
+from benchmarks.database import CHANNEL
+from benchmarks.publishing import PAYLOAD
+from pulljobs.publishing import BATCH, publish_many
+
+IDLE_SECONDS: Final = 0.01
+
+
+class Publishers:
+    def __init__(self, processes: int) -> None:
+        self.allowed = 0
+        self._left: Any = FORK.Value("q", 0)
+        self._done: Any = FORK.Value("q", 0)
+        connections.close_all()
+        self._processes = [
+            FORK.Process(target=self._publish, daemon=True) for _number in range(processes)
+        ]
+
+    def __enter__(self) -> "Publishers":
+        for process in self._processes:
+            process.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+    def allow(self, count: int) -> None:
+        self.allowed += count
+        _add(self._left, count)
+
+    def are_done(self) -> bool:
+        """Whether all that was allowed is committed. SystemExit if one of them has failed."""
+        if not all(process.is_alive() for process in self._processes):
+            raise SystemExit("A publisher failed.")
+        return bool(self._done.value == self.allowed)
+
+    def _publish(self) -> None:
+        while True:
+            if count := self._taken():
+                publish_many(CHANNEL, [PAYLOAD] * count)
+                _add(self._done, count)
+            else:
+                time.sleep(IDLE_SECONDS)
+
+    def _taken(self) -> int:
+        with self._left.get_lock():
+            count = min(BATCH, int(self._left.value))
+            self._left.value -= count
+        return count
+
+
+def _add(counter: Any, count: int) -> None:
+    with counter.get_lock():
+        counter.value += count

@@ -1,0 +1,135 @@
+"""Hour after hour of jobs, a day of the database's clock each; what was highest in each hour."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Final
+
+from benchmarks.database import CHANNEL, CONSUMER, own_database, query
+from benchmarks.day import clock, looking
+from benchmarks.day.looking import Look
+from benchmarks.day.publishing import Publishers
+from benchmarks.report import Table, tell
+from pulljobs import ids, operating
+from pulljobs.conf import settings
+from pulljobs.storage import nodes
+
+BACKLOG: Final = 50_000
+BATCH: Final = 500
+PUBLISHERS: Final = 2
+LOOK_SECONDS: Final = 0.5
+STOP_SECONDS: Final = 60
+GROWTH: Final = {"partition": 1.0, "process": 1.1, "": 1.25}
+"""At the most, from the second quarter to the last; of what begins so."""
+APART: Final = {
+    "pulljobs_job": "Indexes of jobs, in MiB",
+    "process": "Memory of the worker's processes, in MiB",
+}
+"""Tables of their own, for what begins so."""
+
+
+def run(options: argparse.Namespace) -> None:
+    jobs = max(1, round(3600 * options.rate))
+    # What it writes is what counts, not how soon it is on a disk.
+    with own_database(durable=False):
+        clock.make()
+        with Publishers(PUBLISHERS) as publishers, _worker(options.processes) as worker:
+            hours = [_hour(jobs, publishers, worker) for _number in range(options.hours)]
+        _report(hours, jobs, as_json=options.json)
+
+
+@contextmanager
+def _worker(processes: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [
+        sys.executable, "-m", "django", "runpullworker", "--processes", str(processes),
+        "--only", f"{CHANNEL}/{CONSUMER}",
+        "--fetch-batch", str(BATCH), "--flush-size", str(BATCH), "--max-held", str(4 * BATCH),
+    ]  # fmt: skip
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.day.settings"}
+    worker = subprocess.Popen(command, env=environment)
+    try:
+        yield worker
+    finally:
+        worker.terminate()
+        if worker.wait(STOP_SECONDS):
+            raise SystemExit("The worker ended with an error.")
+
+
+def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) -> Look:
+    """All that was published in it is done at its end, so that its day can pass."""
+    clock.pass_a_day()
+    first_id, began = ids.first_of(nodes.clock(settings().DATABASE)), time.monotonic()
+    until = publishers.allowed + jobs
+    looks: list[Look] = []
+    while not _is_done(publishers, until):
+        _, deleted = looking.dead_and_deleted()
+        room = min(until, deleted + BACKLOG) - publishers.allowed
+        publishers.allow(max(0, room))
+        if not looks:
+            # As the worker does every ten minutes, while jobs come and go.
+            operating.maintain()
+        looks.append(_look(worker))
+        time.sleep(LOOK_SECONDS)
+    rate = jobs / (time.monotonic() - began)
+    [(done,)] = query(f"SELECT count(*) FROM pulljobs_archived_job WHERE id >= {first_id}")
+    if done != jobs:
+        raise SystemExit(f"{done} of {jobs} jobs were settled.")
+    print(f"{jobs:,} jobs, {rate:,.0f} a second", file=sys.stderr)
+    return {"jobs/s": rate, **looking.highest(looks)}
+
+
+def _is_done(publishers: Publishers, until: int) -> bool:
+    if publishers.allowed < until or not publishers.are_done():
+        return False
+    [(is_queued,)] = query("SELECT EXISTS (SELECT FROM pulljobs_job)")
+    return not is_queued
+
+
+def _look(worker: subprocess.Popen[bytes]) -> Look:
+    if worker.poll() is not None:
+        raise SystemExit("The worker ended.")
+    dead, _ = looking.dead_and_deleted()
+    sizes = {**looking.tables(), "dead rows": dead}
+    return {**sizes, **looking.indexes(), **looking.memory(worker.pid)}
+
+
+def _report(hours: list[Look], jobs: int, *, as_json: bool) -> None:
+    growth = _growth(hours)
+    missed = [name for name, ratio in growth.items() if ratio > _allowed(name)]
+    figures = {f"{name}_growth".replace(" ", "_"): ratio for name, ratio in growth.items()}
+    rates = {"jobs_per_second": median(hour["jobs/s"] for hour in hours)}
+    first = [name for name in hours[-1] if not name.startswith(tuple(APART))]
+    tables = {f"{jobs:,} jobs an hour: the highest of each, sizes in MiB": _table(hours, first)}
+    for start, title in APART.items():
+        tables[title] = _table(hours, [name for name in hours[-1] if name.startswith(start)])
+    tell(tables, rates | figures | {"missed": "; ".join(missed) or "none"}, as_json=as_json)
+    if missed:
+        sys.exit(1)
+
+
+def _table(hours: list[Look], names: list[str]) -> Table:
+    return [
+        {"hour": number, **{name: hour[name] for name in names}}
+        for number, hour in enumerate(hours, 1)
+    ]
+
+
+def _allowed(name: str) -> float:
+    return next(ratio for start, ratio in GROWTH.items() if name.startswith(start))
+
+
+def _growth(hours: list[Look]) -> Look:
+    """From the highest of the second quarter to that of the last."""
+    quarter = len(hours) // 4
+    second = looking.highest(hours[quarter : 2 * quarter])
+    last = looking.highest(hours[-quarter:])
+    return {
+        name: round(last[name] / second[name], 3)
+        for name in second
+        if name != "jobs/s" and second[name]
+    }
