@@ -61,6 +61,13 @@ def _options() -> argparse.ArgumentParser:
     limit.add_argument("--batch", type=int, default=500, help="jobs of one claim")
     limit.add_argument("--rounds", type=int, default=3)
     limit.add_argument(
+        "--processes",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="at once; by default 1, 2 and as many as there are cores, 4 at the most",
+    )
+    limit.add_argument(
         "--designs", nargs="*", metavar="NAME", help="raw designs to compare with; all by default"
     )
     limit.add_argument("--json", action="store_true", help="one line of JSON; tables go to stderr")

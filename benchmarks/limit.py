@@ -1,7 +1,9 @@
 """Jobs a second of the worker with a handler that does nothing, against raw SQL."""
 
+import os
 import sys
 from collections.abc import Sequence
+from itertools import product
 from statistics import median
 from typing import Any, Final
 
@@ -11,28 +13,45 @@ from benchmarks.loops import make_tables
 from benchmarks.publishing import publishing_rates
 from benchmarks.report import Table, spread, tell
 
-PROCESSES: Final = (1, 2)
+MOST: Final = 4
+WORDS: Final = {1: "one_process", 2: "two_processes", 3: "three_processes", 4: "four_processes"}
 
 Runs = dict[tuple[str, int], list[Run]]
 
 
+def as_many_as_cores() -> list[int]:
+    """One process, two, and one a core up to some."""
+    return sorted({1, 2, min(MOST, len(os.sched_getaffinity(0)))})
+
+
 def limit(
-    sizes: Sequence[int], designs: Sequence[str], *, batch: int, rounds: int, as_json: bool
+    sizes: Sequence[int],
+    designs: Sequence[str],
+    *,
+    processes: Sequence[int],
+    batch: int,
+    rounds: int,
+    as_json: bool,
 ) -> None:
     make_tables()
     tables: dict[str, Table] = {"Publishing": publishing_rates()}
     figures: dict[str, Any] = {}
     for jobs in sizes:
         store_messages(jobs)
-        runs = _alternate(jobs, (*designs, LOOP, WORKER), batch, rounds)
+        turns = list(product((*designs, LOOP, WORKER), processes))
+        runs = _alternate(jobs, turns, batch, rounds)
         tables[f"{jobs:,} jobs queued, batches of {batch}"] = _table(runs, designs)
-        figures |= _ratios(runs, designs, "" if jobs == sizes[0] else f"_at_{jobs}")
+        suffix = "" if jobs == sizes[0] else f"_at_{jobs}"
+        figures |= {
+            f"ratio_{WORDS.get(one, f'{one}_processes')}{suffix}": _ratio(runs, designs, one)
+            for one in processes
+        }
     tell(tables, figures, as_json=as_json)
 
 
-def _alternate(jobs: int, contenders: Sequence[str], batch: int, rounds: int) -> Runs:
+def _alternate(jobs: int, turns: Sequence[tuple[str, int]], batch: int, rounds: int) -> Runs:
     """Round after round, everybody in turn, so that what else the machine does meets all alike."""
-    runs: Runs = {(name, processes): [] for name in contenders for processes in PROCESSES}
+    runs: Runs = {turn: [] for turn in turns}
     for round in range(rounds):
         for (name, processes), done in runs.items():
             done.append(run(name, jobs, processes, batch))
@@ -56,13 +75,8 @@ def _table(runs: Runs, designs: Sequence[str]) -> Table:
     ]
 
 
-def _ratios(runs: Runs, designs: Sequence[str], suffix: str) -> dict[str, float]:
-    return {
-        f"ratio_{word}{suffix}": round(
-            _rate(runs[WORKER, processes]) / _fastest(runs, designs, processes), 3
-        )
-        for word, processes in zip(("one_process", "two_processes"), PROCESSES, strict=True)
-    }
+def _ratio(runs: Runs, designs: Sequence[str], processes: int) -> float:
+    return round(_rate(runs[WORKER, processes]) / _fastest(runs, designs, processes), 3)
 
 
 def _fastest(runs: Runs, designs: Sequence[str], processes: int) -> float:

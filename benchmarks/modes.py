@@ -4,7 +4,7 @@ import argparse
 from typing import Final
 
 from benchmarks.database import own_database
-from benchmarks.limit import limit
+from benchmarks.limit import as_many_as_cores, limit
 from benchmarks.loops import DESIGNS
 from benchmarks.pinned import pinned
 from benchmarks.trickle import trickle
@@ -25,6 +25,7 @@ def run(options: argparse.Namespace) -> None:
             limit(
                 options.jobs or LIMIT_JOBS,
                 designs,
+                processes=options.processes or as_many_as_cores(),
                 batch=options.batch,
                 rounds=options.rounds,
                 as_json=options.json,

@@ -1,4 +1,4 @@
-"""Few jobs for a long time while a snapshot is held; publishers may commit late."""
+"""Few jobs for a long time while a snapshot is held, and before; publishers may commit late."""
 
 import threading
 import time
@@ -22,6 +22,8 @@ OPEN_SECONDS: Final = 5.0
 CLAIM: Final = 100
 IDLE_SECONDS: Final = 0.005
 GRACE: Final = timedelta(seconds=15)
+WITHOUT: Final = 0.1
+"""How long without a snapshot, of the time with one."""
 
 Times = dict[int, float]
 """Unix times by job id."""
@@ -29,27 +31,43 @@ Times = dict[int, float]
 
 class Worked(NamedTuple):
     claims: list[float]
+    """How long each took while there were publishers."""
     claimed: Times
+
+
+class Stretch(NamedTuple):
+    end: float
+    worked: Worked
+    commits: list[Times]
+    """Of the quick publisher first."""
 
 
 def trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
     make_tables()
-    end = time.time() + minutes * 60
     query("VACUUM ANALYZE")
+    without = _stretch(WITHOUT * minutes * 60, slow=slow)
+    with held_snapshot():
+        during = _stretch(minutes * 60, slow=slow)
+    _report(during, without, minutes, as_json=as_json)
+
+
+def _stretch(seconds: float, *, slow: bool) -> Stretch:
+    end = time.time() + seconds
     publishing = FORK.Value("i", 2 if slow else 1)
     works: list[Callable[[], Any]] = [lambda: _claim(publishing), lambda: _publish(end, publishing)]
     if slow:
         works.append(lambda: _publish_slowly(end, publishing))
-    with held_snapshot():
-        worked, *commits = in_processes(works)
-    _report(worked, commits, minutes, as_json=as_json)
+    worked, *commits = in_processes(works)
+    return Stretch(end, worked, commits)
 
 
-def _report(worked: Worked, commits: list[Times], minutes: float, *, as_json: bool) -> None:
+def _report(during: Stretch, without: Stretch, minutes: float, *, as_json: bool) -> None:
+    _end, worked, commits = during
     committed = {job: at for one in commits for job, at in one.items()}
     skipped = committed.keys() - worked.claimed.keys()
     first, last = tenths(worked.claims)
     (p50, p99), (late50, late99) = percentiles(first), percentiles(last)
+    _p50, p99_without = percentiles(without.worked.claims)
     rows = [
         {"publishers": name, "jobs": len(one), **_delays(one, worked.claimed)}
         for name, one in zip(("quick", f"open {OPEN_SECONDS:g} s"), commits, strict=False)
@@ -57,21 +75,30 @@ def _report(worked: Worked, commits: list[Times], minutes: float, *, as_json: bo
     claims = [
         {
             "claims": len(worked.claims),
-            "p50 / p99 ms, first tenth": spread(first),
+            "p50 / p99 ms, without": spread(without.worked.claims),
+            "first tenth": spread(first),
             "last tenth": spread(last),
         }
     ]
     figures = {
         "skipped": len(skipped),
+        "dequeued_share": round(_dequeued(during) / (minutes * 60 * JOBS_PER_SECOND), 4),
         "longest_delay_seconds": round(max(row["longest s"] for row in rows), 3),
         "claim_p50_growth": round(late50 / p50, 2),
         "claim_p99_growth": round(late99 / p99, 2),
+        "claim_p99_of_without": round(late99 / p99_without, 2),
     }
     tables = {
         f"{minutes:g} minutes with a snapshot held: from commit to claim": rows,
         "Claims": claims,
     }
     tell(tables, figures, as_json=as_json)
+
+
+def _dequeued(during: Stretch) -> int:
+    """Of what the quick publisher was to publish, by the end of the time."""
+    claimed = during.worked.claimed
+    return sum(job in claimed and claimed[job] <= during.end for job in during.commits[0])
 
 
 def _delays(committed: Times, claimed: Times) -> dict[str, Any]:
@@ -87,7 +114,8 @@ def _claim(publishing: Any) -> Worked:
         start = time.time()
         claimed = loop.claim(CLAIM)
         now = time.time()
-        worked.claims.append(now - start)
+        if publishing.value:
+            worked.claims.append(now - start)
         if claimed is None:
             time.sleep(IDLE_SECONDS)
             continue

@@ -1,0 +1,78 @@
+"""`python -m benchmarks limit` compares by number of processes, and with a snapshot held."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.limit import as_many_as_cores
+from example_project.state import BASE_DIR
+from tests.example.processes import open_directory
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("limit"),  # they share a server, and the name of their database
+]
+UNSAFE = {"PULLJOBS_POSTGRES_FSYNC", "DATABASE_URL"}
+
+
+@pytest.fixture(scope="module")
+def state() -> Iterator[Path]:
+    """Of a server that waits for its disk: there are no figures of others."""
+    with open_directory() as directory:
+        yield directory
+
+
+def limit(state: Path, *flags: str) -> dict[str, Any]:
+    """What it tells."""
+    environment = {name: value for name, value in os.environ.items() if name not in UNSAFE}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "limit", "--json", *flags],
+        cwd=BASE_DIR,
+        env=environment | {"PULLJOBS_STATE_DIR": str(state)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_worker_is_compared_with_raw_sql_by_number_of_processes(state: Path) -> None:
+    """A ratio each, by its name, of rates that are in the table."""
+    flags = ("--jobs", "1000", "--rounds", "1", "--designs", "hot", "--processes", "1", "4")
+    told = limit(state, *flags)
+    rows = told["tables"]["1,000 jobs queued, batches of 500"]
+    rates = {(row["contender"], row["processes"]): row["jobs/s"] for row in rows}
+    for name, processes in (("ratio_one_process", 1), ("ratio_four_processes", 4)):
+        ratio = rates["runpullworker", processes] / rates["hot", processes]
+        assert told[name] == pytest.approx(ratio, abs=0.001)
+    assert not [name for name in told if "two" in name]
+
+
+def test_as_many_processes_as_cores_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, processes in (
+        (1, [1, 2]),
+        (2, [1, 2]),
+        (3, [1, 2, 3]),
+        (4, [1, 2, 4]),
+        (64, [1, 2, 4]),
+    ):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid, cores=cores: set(range(cores)))
+        assert as_many_as_cores() == processes
+
+
+def test_trickle_compares_claims_with_those_without_a_snapshot(state: Path) -> None:
+    """Two seconds: all that was offered is done, and none is skipped."""
+    told = limit(state, "--trickle", "0.03")
+    assert told["skipped"] == 0
+    assert 0 < told["dequeued_share"] <= 1
+    assert told["claim_p99_of_without"] > 0
+    [claims] = told["tables"]["Claims"]
+    assert claims["p50 / p99 ms, without"]
