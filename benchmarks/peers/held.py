@@ -1,100 +1,77 @@
-"""Jobs a second after another session has held a snapshot for minutes, with jobs going through."""
+"""A steady load while another session holds a snapshot for minutes, and jobs a second after it."""
 
-import subprocess
-import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
-import psutil
-
 from benchmarks.peers import databases
-from benchmarks.peers.environments import Environment, NotRun
-from benchmarks.peers.measures import Figures, Sizes, drain, fill
+from benchmarks.peers.environments import Environment
+from benchmarks.peers.load import beside, stretch
+from benchmarks.peers.measures import FAILURES, Figures, Sizes, drain, fill
+from benchmarks.peers.pacing import warm_up
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.processes import start_order, working
+from benchmarks.peers.processes import working
 
-REST_SECONDS: Final = 20.0
-SLACK: Final = 1.5
-"""Who can't publish at the pace within so much more than its time is cut short."""
-LOOK_SECONDS: Final = 0.1
+WHILE: Final = "while held"
+AFTER: Final = "held"
+WITHOUT: Final = 0.1
+MOST_WITHOUT: Final = 60.0
+"""Seconds of the load without the snapshot, before it; or that share of its time, if less."""
 
 Prepared = tuple[Peer, Environment]
+Note = Callable[[Peer, str, list[Figures] | str], None]
+"""Told of a peer's measure: its rounds, or why there are none."""
 
 
-def held(
-    group: Sequence[Prepared],
-    sizes: Sizes,
-    rounds: int,
-    note: Callable[[Peer, list[Figures] | str], None],
-) -> None:
-    """Hold snapshots for all of the group, then measure each while nobody else works.
+def held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> None:
+    """Hold snapshots for all of the group under load, then drain each while nobody else works.
 
-    Every peer gets the same jobs at the same pace before, so that each has left as many dead rows.
+    Every peer is offered the same jobs at the same pace.
     """
     with ExitStack() as stack:
-        names = {}
         for peer, _environment in group:
-            names[peer.name] = databases.name_of(peer, "held")
-            databases.create(names[peer.name], databases.name_of(peer, "empty"))
-            stack.callback(databases.drop, names[peer.name])
-        for name in names.values():
-            stack.enter_context(databases.held_snapshot(name))
-        _churn(group, names, sizes)
-        for peer, environment in group:
-            note(peer, _rounds(peer, environment, names[peer.name], sizes, rounds))
+            name = databases.name_of(peer, "held")
+            databases.create(name, databases.name_of(peer, "empty"))
+            stack.callback(databases.drop, name)
+        with ThreadPoolExecutor(len(group)) as threads:
+            loads = threads.map(lambda one: _tried(partial(_loaded, one, sizes, stack)), group)
+        for one, loaded in zip(group, loads, strict=True):
+            note(one[0], WHILE, loaded)
+            if not isinstance(loaded, str):
+                note(one[0], AFTER, _tried(partial(_drained, one, sizes, rounds)))
 
 
-def _churn(group: Sequence[Prepared], names: dict[str, str], sizes: Sizes) -> None:
-    with ExitStack() as stack:
-        paces = []
-        for peer, environment in group:
-            name = names[peer.name]
-            stack.enter_context(working(peer, environment, name))
-            words = ("pace", sizes.held_rate, sizes.held_seconds)
-            paces.append(start_order(peer, environment, name, *words))
-        deadline = time.monotonic() + sizes.held_seconds * SLACK
-        for pace in paces:
-            _end(pace, deadline)
-        for peer, _environment in group:
-            _await_rest(peer, names[peer.name])
-
-
-def _end(pace: subprocess.Popen[bytes], deadline: float) -> None:
+def _tried(measure: Callable[[], list[Figures]]) -> list[Figures] | str:
     try:
-        pace.wait(max(deadline - time.monotonic(), 0))
-    except subprocess.TimeoutExpired:
-        # Those from npm run in a child of it.
-        for child in psutil.Process(pace.pid).children(recursive=True):
-            child.kill()
-        pace.kill()
-        pace.wait()
-
-
-def _await_rest(peer: Peer, name: str) -> None:
-    """What a worker still holds when it is killed would be stuck."""
-    deadline = time.monotonic() + REST_SECONDS
-    with databases.connect(name) as session:
-        while databases.left(session, peer) and time.monotonic() < deadline:
-            time.sleep(LOOK_SECONDS)
-
-
-def _rounds(
-    peer: Peer, environment: Environment, name: str, sizes: Sizes, rounds: int
-) -> list[Figures] | str:
-    figures = []
-    try:
-        for _round in range(rounds):
-            with databases.connect(name) as session:
-                waiting = databases.left(session, peer)
-            if waiting < sizes.held_jobs / 2:
-                fill(peer, environment, name, sizes.held_jobs, waiting=waiting)
-            figures.append(
-                drain(
-                    peer, environment, name,
-                    processes=1, handler="noop", seconds=sizes.drain_seconds,
-                )
-            )  # fmt: skip
-    except (NotRun, RuntimeError, TimeoutError, psutil.Error) as error:
+        return measure()
+    except FAILURES as error:
         return str(error)
+
+
+def _loaded(prepared: Prepared, sizes: Sizes, snapshots: ExitStack) -> list[Figures]:
+    name = databases.name_of(prepared[0], "held")
+    with working(*prepared, name, handler="latency") as workers:
+        warm_up(*prepared, name, workers)
+        load = partial(stretch, *prepared, name, workers, sizes.held_rate)
+        without = load(min(WITHOUT * sizes.held_seconds, MOST_WITHOUT))
+        snapshots.enter_context(databases.held_snapshot(name))
+        during = load(sizes.held_seconds)
+    asked = {"offered": sizes.held_rate, "seconds": sizes.held_seconds}
+    return [asked | beside(during, without)]
+
+
+def _drained(prepared: Prepared, sizes: Sizes, rounds: int) -> list[Figures]:
+    """What the load left, if it is enough, else as many as are missing are queued before."""
+    name = databases.name_of(prepared[0], "held")
+    figures = []
+    for _round in range(rounds):
+        with databases.connect(name) as session:
+            waiting = databases.left(session, prepared[0])
+        if waiting < sizes.held_jobs / 2:
+            fill(*prepared, name, sizes.held_jobs, waiting=waiting)
+        figures.append(
+            drain(*prepared, name, processes=1, handler="noop", seconds=sizes.drain_seconds)
+        )
     return figures

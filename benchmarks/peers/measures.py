@@ -1,25 +1,39 @@
 """What is measured of a peer; each returns plain values that go into the record as they are."""
 
+import subprocess
 import time
 from dataclasses import dataclass
-from statistics import median, quantiles
 from typing import Any, Final, NamedTuple
+
+import psutil
+import psycopg
 
 from benchmarks.peers import databases
 from benchmarks.peers.databases import Connection
-from benchmarks.peers.environments import Environment
+from benchmarks.peers.environments import Environment, NotRun
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.processes import Server, Workers, order, start_order, working
+from benchmarks.peers.processes import (
+    ORDER_SECONDS,
+    Server,
+    Workers,
+    order,
+    start_order,
+    told,
+    working,
+)
 
 Figures = dict[str, Any]
+
+FAILURES: Final = (
+    NotRun, RuntimeError, TimeoutError, ValueError,
+    subprocess.SubprocessError, psycopg.Error, psutil.Error,
+)  # fmt: skip
+"""What a measure may raise."""
 
 LEAST_PAUSE: Final = 0.03
 CALM: Final = 20
 """Asking how much is left may take a twentieth of a server process."""
 PUBLISHERS: Final = 4
-SLOW: Final = 100
-"""Jobs a second that one publisher is enough for."""
-STARTED_SECONDS: Final = 5.0
 FIRST: Final = 0.2
 LAST: Final = 0.8
 MARK_SECONDS: Final = 0.5
@@ -36,6 +50,7 @@ class Sizes:
     held_seconds: float
     held_rate: float
     held_jobs: int
+    held_together: int
 
 
 def publish(peer: Peer, environment: Environment, empty: str, how: str, sizes: Sizes) -> Figures:
@@ -68,9 +83,8 @@ def _publish_together(peer: Peer, environment: Environment, database: str, jobs:
         start_order(peer, environment, database, "publish", "one", share, 0)
         for share in (*shares, jobs - sum(shares))
     ]
-    codes = [publisher.wait() for publisher in publishers]
-    if any(codes):
-        raise RuntimeError("A publisher failed.")
+    for publisher in publishers:
+        told(publisher, ORDER_SECONDS)
 
 
 def drain(
@@ -166,39 +180,3 @@ class _Marks:
             "server_cpu": server_cpu,
             "wal": (last.wal - first.wal) / done,
         }
-
-
-def latency(
-    peer: Peer, environment: Environment, empty: str, rate: float, seconds: float
-) -> Figures:
-    """Seconds from just before the publish to the first line of the handler, one worker process."""
-    with (
-        databases.copied(empty) as database,
-        working(peer, environment, database, handler="latency") as workers,
-    ):
-        order(peer, environment, database, "pace", 1, 1)
-        workers.wait_for_latencies(1, STARTED_SECONDS * 4)
-        before, publishers = len(workers.latencies()), 1 if rate < SLOW else PUBLISHERS
-        paces = [
-            start_order(peer, environment, database, "pace", rate / publishers, seconds)
-            for _ in range(publishers)
-        ]
-        for pace in paces:
-            pace.wait()
-        _await_rest(workers, before + round(rate * seconds))
-        return _latencies(workers.latencies()[before:], rate * seconds)
-
-
-def _await_rest(workers: Workers, wanted: int) -> None:
-    try:
-        workers.wait_for_latencies(wanted, STARTED_SECONDS)
-    except TimeoutError:
-        return  # What did not start is in the figure `started`.
-
-
-def _latencies(seconds: list[float], wanted: float) -> Figures:
-    return {
-        "p50": median(seconds),
-        "p99": quantiles(seconds, n=100, method="inclusive")[98],
-        "started": len(seconds) / wanted,
-    }

@@ -2,38 +2,49 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
 from benchmarks.peers import chart, summary
 from benchmarks.peers.catalog import PEERS
+from benchmarks.peers.held import AFTER, WHILE
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.summary import Content
 
 PAGE: Final = "peers.md"
 CHART: Final = "peers.svg"
+HELD: Final = "held"
 MARKED: Final = re.compile(r"(<!-- measured: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 ERROR: Final = 200
 
 
-def write(content: Content, folder: Path | None) -> None:
+def write(content: Content, folder: Path | None, *, held_only: bool = False) -> None:
     """Into the page of that folder, or a new one of tables only; without a folder to stdout."""
+    wanted = [HELD] if held_only else list(SECTIONS)
     if folder is None:
-        sys.stdout.write(filled(_marks(), content))
+        sys.stdout.write(filled(_marks(wanted), content, wanted))
         return
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / PAGE
-    page.write_text(filled(page.read_text() if page.exists() else _marks(), content))
-    (folder / CHART).write_text(chart.svg(content))
+    text = page.read_text() if page.exists() else _marks(wanted)
+    page.write_text(filled(text, content, wanted))
+    if not held_only:
+        (folder / CHART).write_text(chart.svg(content))
 
 
-def filled(text: str, content: Content) -> str:
-    return MARKED.sub(lambda mark: f"{mark[1]}\n{SECTIONS[mark[2]](content)}\n\n{mark[3]}", text)
+def filled(text: str, content: Content, wanted: Collection[str]) -> str:
+    """The other sections stay as they are."""
+
+    def section(mark: re.Match[str]) -> str:
+        name = mark[2]
+        return f"{mark[1]}\n{SECTIONS[name](content)}\n\n{mark[3]}" if name in wanted else mark[0]
+
+    return MARKED.sub(section, text)
 
 
-def _marks() -> str:
-    return "\n".join(f"<!-- measured: {name} -->\n<!-- end -->\n" for name in SECTIONS)
+def _marks(names: Collection[str]) -> str:
+    return "\n".join(f"<!-- measured: {name} -->\n<!-- end -->\n" for name in names)
 
 
 def about(content: Content) -> str:
@@ -41,8 +52,7 @@ def about(content: Content) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in content["machine"].items())
     return (
         f"Measured on {content['at']}: {sizes['rounds']} rounds, {sizes['jobs']:,} jobs queued for"
-        f" each drain, watched for {sizes['drain_seconds']:g} s at the most; snapshot held"
-        f" for {sizes['held_seconds']:g} s while {sizes['held_rate']:g} jobs a second went through."
+        f" each drain, watched for {sizes['drain_seconds']:g} s at the most."
         f"\n\nThe machine: {facts}."
     )
 
@@ -59,13 +69,43 @@ def rates(content: Content) -> str:
         "no-op, 4 processes": "noop x 4",
         "1 ms, 1 process": "1ms x 1",
         "1 ms, 4 processes": "1ms x 4",
-        "no-op, 1 process, snapshot held": "held",
     }
     rows = [
         [peer, *(summary.rate(content, peer, measure) for measure in measures.values())]
         for peer in ran(content)
     ]
     return table(["peer", *measures], rows)
+
+
+def held(content: Content) -> str:
+    head = ["peer", "offered, jobs/s", "for, s", "published", "dequeued"]
+    head += ["p99 without, ms", "p99 at first, ms", "p99 at the end, ms", "growth"]
+    rows = [
+        [peer, *_load(content, peer), summary.rate(content, peer, AFTER)] for peer in ran(content)
+    ]
+    return table([*head, "no-op afterwards, jobs/s"], rows)
+
+
+def _load(content: Content, peer: str) -> list[str]:
+    """Growth is of the p99, from without a snapshot to the end."""
+    found = summary.rounds(content, peer, WHILE)
+    if not found:
+        # A record from before there was this measure has drains all the same.
+        asked = content["sizes"]["held_rate"], content["sizes"]["held_seconds"]
+        return [*map(summary.number, asked), *[summary.missing(content, peer, WHILE)] * 6]
+    [one] = found
+    growth, mark = one["p99_growth"], summary.MARK if summary.late(found) else ""
+    return [
+        *(summary.number(one[name]) for name in ("offered", "seconds")),
+        *(f"{one[f'{name}_share'] * 100:.1f} %" for name in ("published", "dequeued")),
+        *(_waited(one[f"p99_{name}"]) for name in ("without", "first")),
+        _waited(one["p99_last"]) + mark,
+        "" if growth is None else summary.number(growth),
+    ]
+
+
+def _waited(seconds: float | None) -> str:
+    return "none started" if seconds is None else summary.number(seconds * summary.MILLI)
 
 
 def costs(content: Content) -> str:
@@ -131,6 +171,7 @@ SECTIONS: Final[dict[str, Callable[[Content], str]]] = {
     "picture": picture,
     "rates": rates,
     "latencies": latencies,
+    HELD: held,
     "costs": costs,
     "keeps": keeps,
     "settings": settings,

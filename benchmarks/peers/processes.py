@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 
@@ -24,6 +24,8 @@ GATHER_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.01
 ORDER_SECONDS: Final = 600
 OUTPUT: Final = 500
+START: Final = 16
+"""Bytes of a `Start` as the adapters note it."""
 
 
 def order(peer: Peer, environment: Environment, database: str, *words: object) -> dict[str, Any]:
@@ -38,24 +40,55 @@ def order(peer: Peer, environment: Environment, database: str, *words: object) -
     )
     if done.returncode:
         raise NotRun(f"`{words[0]}` failed: {done.stderr.strip()[-OUTPUT:]}")
-    lines = done.stdout.strip().splitlines()
-    return dict(json.loads(lines[-1])) if lines and lines[-1].startswith("{") else {}
+    return _last(done.stdout)
 
 
 def start_order(
     peer: Peer, environment: Environment, database: str, *words: object
 ) -> subprocess.Popen[bytes]:
-    """In the background, its output thrown away."""
+    """In the background, its errors thrown away."""
     return subprocess.Popen(
         [*environment.command, *map(str, words)],
         env=_variables(peer, environment, database),
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
 
 
+def told(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
+    """What the last line of one in the background says; it is killed if it takes any longer."""
+    try:
+        output, _errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        # Those from npm run in a child of it.
+        for child in _descendants(process.pid):
+            child.kill()
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode:
+        raise RuntimeError(f"A publisher failed with {process.returncode}.")
+    return _last(output.decode())
+
+
+def _last(output: str) -> dict[str, Any]:
+    lines = output.strip().splitlines()
+    return dict(json.loads(lines[-1])) if lines and lines[-1].startswith("{") else {}
+
+
 def _variables(peer: Peer, environment: Environment, database: str) -> dict[str, str]:
     return {**environment.variables, **databases.variables(database), "PEER_NAME": peer.name}
+
+
+class Start(NamedTuple):
+    """Of a job, on the clock of `time.monotonic`."""
+
+    published: float
+    started: float
+
+    @property
+    def waited(self) -> float:
+        return self.started - self.published
 
 
 class Workers:
@@ -63,6 +96,7 @@ class Workers:
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process, self._folder = process, folder
+        self._starts = folder / "starts"
 
     def gather(self, processes: int) -> None:
         """Wait until each holds its first job, or nobody more comes."""
@@ -74,18 +108,24 @@ class Workers:
         """Let them go on."""
         (self._folder / "go").touch()
 
-    def wait_for_latencies(self, count: int, seconds: float) -> None:
+    def wait_for_starts(self, count: int, seconds: float) -> None:
         """Until so many jobs have started; TimeoutError if they don't in that time."""
         deadline = time.monotonic() + seconds
-        while len(self.latencies()) < count:
+        while self.started() < count:
             self._check(deadline)
             time.sleep(LOOK_SECONDS)
 
-    def latencies(self) -> list[float]:
-        """Seconds from publish to start, in order of start."""
-        file = self._folder / "latencies"
-        raw = file.read_bytes() if file.exists() else b""
-        return array("d", raw[: len(raw) // 8 * 8]).tolist()
+    def started(self) -> int:
+        """How many jobs, of the latency handler."""
+        return self._starts.stat().st_size // START if self._starts.exists() else 0
+
+    def starts(self, skipped: int = 0) -> list[Start]:
+        """In order, but for those first ones."""
+        with self._starts.open("rb") as file:
+            file.seek(skipped * START)
+            raw = file.read()
+        times = array("d", raw[: len(raw) // START * START])
+        return list(map(Start, times[::2], times[1::2]))
 
     def cpu(self) -> float:
         """Seconds, of all of them and of those that ended."""

@@ -16,6 +16,11 @@ class Record:
         if resume and path.exists():
             self.content = json.loads(path.read_text())
 
+    @property
+    def told(self) -> bool:
+        """Whether it says where and when."""
+        return "machine" in self.content
+
     def about(self, **facts: Any) -> None:
         self.content |= facts
         self._save()
@@ -32,6 +37,11 @@ class Record:
 
     def add(self, name: str, measure: str, figures: Figures) -> None:
         self._peer(name)["figures"].setdefault(measure, []).append(figures)
+        self._save()
+
+    def put(self, name: str, measure: str, rounds: list[Figures]) -> None:
+        """In the place of those of a run before, which may have been of other sizes."""
+        self._peer(name)["figures"][measure] = rounds
         self._save()
 
     def give_up(self, name: str, measure: str, error: str) -> None:

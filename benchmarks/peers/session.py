@@ -1,7 +1,6 @@
 """A whole run: environments, then round after round everybody in turn, then the held snapshots."""
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -9,28 +8,18 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Final
-
-import psutil
-import psycopg
 
 from benchmarks.database import machine, refuse_unsafe
 from benchmarks.peers import databases, page
 from benchmarks.peers.catalog import chosen
-from benchmarks.peers.environments import NotRun, prepare
-from benchmarks.peers.held import Prepared, held
-from benchmarks.peers.measures import Figures, Sizes, drain, fill, latency, publish
+from benchmarks.peers.environments import prepare
+from benchmarks.peers.held import AFTER, WHILE, Prepared, held
+from benchmarks.peers.measures import FAILURES, Figures, Sizes, drain, fill, publish
+from benchmarks.peers.pacing import latency
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import order
 from benchmarks.peers.record import Record
 from example_project.state import state_directory
-
-TOGETHER: Final = 3
-"""Peers whose snapshots are held at the same time."""
-FAILURES: Final = (
-    NotRun, RuntimeError, TimeoutError, ValueError,
-    subprocess.SubprocessError, psycopg.Error, psutil.Error,
-)  # fmt: skip
 
 Measure = tuple[str, Callable[[], Figures]]
 
@@ -41,20 +30,22 @@ def run(options: argparse.Namespace) -> None:
     path = options.json or state_directory() / "peers" / "record.json"
     record = Record(Path(path), resume=options.resume)
     sizes = _sizes(options)
-    record.about(
-        machine=machine(),
-        at=datetime.now(UTC).date().isoformat(),
-        sizes=asdict(sizes) | {"rounds": options.rounds},
-    )
+    if options.rounds or not record.told:
+        record.about(
+            machine=machine(),
+            at=datetime.now(UTC).date().isoformat(),
+            sizes=asdict(sizes) | {"rounds": options.rounds},
+        )
     ready = prepared(chosen(options.peers), record, sizes)
     for round in range(options.rounds):
         for one in ready:
             _round(one, record, sizes, options, round)
-    _held(ready, record, sizes, options.rounds)
+    _held(ready, record, sizes, max(1, options.rounds))
     for peer, _environment in ready:
         for suffix in ("empty", "filled"):
             databases.drop(databases.name_of(peer, suffix))
-    page.write(record.content, Path(options.output) if options.output else None)
+    folder = Path(options.output) if options.output else None
+    page.write(record.content, folder, held_only=not options.rounds)
 
 
 def _sizes(options: argparse.Namespace) -> Sizes:
@@ -66,6 +57,7 @@ def _sizes(options: argparse.Namespace) -> Sizes:
         held_seconds=options.held_seconds,
         held_rate=options.held_rate,
         held_jobs=options.jobs // 2,
+        held_together=options.held_together,
     )
 
 
@@ -142,18 +134,22 @@ def _held(ready: Sequence[Prepared], record: Record, sizes: Sizes, rounds: int) 
     if not sizes.held_seconds:
         return
 
-    def note(peer: Peer, figures: list[Figures] | str) -> None:
+    def note(peer: Peer, measure: str, figures: list[Figures] | str) -> None:
         if isinstance(figures, str):
             _tell(f"snapshot held: {peer.name}: {figures}")
-            record.give_up(peer.name, "held", figures)
+            record.give_up(peer.name, measure, figures)
             return
         for one in figures:
             _tell(f"snapshot held: {peer.name}: {_brief(one)}")
-            record.add(peer.name, "held", one)
+        record.put(peer.name, measure, figures)
 
-    missing = [one for one in ready if not record.rounds(one[0].name, "held")]
-    for start in range(0, len(missing), TOGETHER):
-        group = missing[start : start + TOGETHER]
+    missing = [
+        (peer, environment)
+        for peer, environment in ready
+        if not (record.rounds(peer.name, WHILE) and record.rounds(peer.name, AFTER))
+    ]
+    for start in range(0, len(missing), sizes.held_together):
+        group = missing[start : start + sizes.held_together]
         try:
             held(group, sizes, rounds, note)
         except FAILURES as error:
@@ -164,8 +160,8 @@ def _blame_all(peers: Sequence[Peer], record: Record, error: Exception) -> None:
     text = f"{', '.join(peer.name for peer in peers)}, of which one failed: {error}"
     _tell(f"snapshot held: {text}")
     for peer in peers:
-        if not record.rounds(peer.name, "held"):
-            record.give_up(peer.name, "held", text)
+        if not record.rounds(peer.name, WHILE):
+            record.give_up(peer.name, WHILE, text)
 
 
 def _brief(figures: Figures) -> str:

@@ -12,6 +12,7 @@ Content = dict[str, Any]
 LESS: Final = 0.99
 MICRO: Final = 1e6
 MILLI: Final = 1e3
+MARK: Final = "\\*"
 
 
 class Spread(NamedTuple):
@@ -41,8 +42,18 @@ def microseconds(content: Content, peer: str, measure: str, figure: str) -> str:
 
 
 def milliseconds(content: Content, peer: str, measure: str, figure: str) -> str:
-    """Marked where some jobs had not started when the wait for them ended."""
-    return _cell(content, peer, measure, figure, MILLI, _late)
+    """Marked where some were late."""
+    return _cell(content, peer, measure, figure, MILLI, late)
+
+
+def late(found: Sequence[Figures]) -> bool:
+    """Whether some jobs had not started when the wait for them ended."""
+    return any(one["started"] < LESS for one in found)
+
+
+def missing(content: Content, peer: str, measure: str) -> str:
+    """Why a cell has no figure."""
+    return "failed" if measure in content["peers"][peer]["errors"] else "not measured"
 
 
 def wal(content: Content, peer: str) -> str:
@@ -65,18 +76,13 @@ def _cell(
     found = rounds(content, peer, measure)
     values = spread(content, peer, measure, figure)
     if values is None:
-        failed = measure in content["peers"][peer]["errors"]
-        return "no such call" if found else "failed" if failed else "not measured"
-    least, middle, most = (_number(value * scale) for value in values)
-    mark = "\\*" if marked(found) else ""
+        return "no such call" if found else missing(content, peer, measure)
+    least, middle, most = (number(value * scale) for value in values)
+    mark = MARK if marked(found) else ""
     return f"**{middle}**{mark} ({least} to {most})" if len(found) > 1 else f"**{middle}**{mark}"
 
 
-def _late(found: Sequence[Figures]) -> bool:
-    return any(one["started"] < LESS for one in found)
-
-
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Three digits that count."""
     if value >= 1000:
         return f"{round(value, 2 - len(str(int(value))) + 1):,.0f}"

@@ -10,20 +10,26 @@ import pytest
 
 from benchmarks.peers import chart, page, session
 from benchmarks.peers.catalog import PEERS
+from benchmarks.peers.load import Stretch, beside
 from benchmarks.peers.measures import Sizes
 from benchmarks.peers.peer import Peer, Runtime
+from benchmarks.peers.processes import Start
 from benchmarks.peers.record import Record
 from example_project.state import BASE_DIR
 
+ONE_RUN = pytest.mark.xdist_group("peers")  # databases are named after their peer
 TINY = [
     "--jobs", "400", "--rounds", "1", "--processes", "1", "--handlers", "noop", "--rates", "500",
     "--latency-seconds", "0.5", "--publish-seconds", "0", "--held-seconds", "0",
+]  # fmt: skip
+HELD = [
+    "--jobs", "400", "--rounds", "0", "--held-seconds", "3", "--held-rate", "80",
 ]  # fmt: skip
 DEADLINE = 60
 """Seconds: more than a job waits on a loaded machine, less than any clock shows."""
 SIZES = Sizes(
     jobs=1, publish_seconds=0, drain_seconds=0, latency_seconds=0,
-    held_seconds=0, held_rate=1, held_jobs=1,
+    held_seconds=0, held_rate=1, held_jobs=1, held_together=1,
 )  # fmt: skip
 MISSING = Peer(
     name="missing",
@@ -40,6 +46,7 @@ MISSING = Peer(
 )
 
 
+@ONE_RUN
 @pytest.mark.slow
 @pytest.mark.processes
 def test_pulljobs_is_measured(tmp_path: Path) -> None:
@@ -55,6 +62,28 @@ def test_pulljobs_is_measured(tmp_path: Path) -> None:
     assert latency["started"] == pytest.approx(1, abs=0.05)
     assert "| pulljobs |" in (tmp_path / "peers.md").read_text()
     ElementTree.fromstring((tmp_path / "peers.svg").read_text())
+
+
+@ONE_RUN
+@pytest.mark.slow
+@pytest.mark.processes
+def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path) -> None:
+    """What was offered was published, done and waited for; the page gets this table only."""
+    record = tmp_path / "record.json"
+    written = "<!-- measured: rates -->\nold\n<!-- end -->\n"
+    (tmp_path / "peers.md").write_text(f"{written}<!-- measured: held -->\nold\n<!-- end -->\n")
+    run_harness("--json", str(record), "--output", str(tmp_path), *HELD)
+    figures = json.loads(record.read_text())["peers"]["pulljobs"]["figures"]
+    [load], [drain] = figures["while held"], figures["held"]
+    assert load["published_share"] == load["started"] == 1
+    assert 0 < load["dequeued_share"] <= 1
+    for when in ("without", "first", "last"):
+        assert 0 < load[f"p50_{when}"] <= load[f"p99_{when}"] < DEADLINE
+    assert load["p99_growth"] == load["p99_last"] / load["p99_without"]
+    assert drain["rate"] > 0
+    page = (tmp_path / "peers.md").read_text()
+    assert page.startswith(written)
+    assert "| pulljobs | 80 | 3 | 100.0 % |" in page
 
 
 def run_harness(*options: str) -> None:
@@ -100,15 +129,58 @@ def test_page_and_chart_show_the_median_between_the_least_and_the_most(tmp_path:
     ]
 
 
+def test_latencies_under_load_are_of_its_first_tenth_and_its_last() -> None:
+    """By the time of publish: 0.1 s without, 0.1 s at first, 0.3 s at the end, 7 s between."""
+    without = stretch([Start(0.0, 0.1), Start(1.0, 1.1)])
+    waits = [0.1] * 5 + [7.0] * 40 + [0.3] * 5
+    during = stretch([Start(100 + at / 5, 100 + at / 5 + wait) for at, wait in enumerate(waits)])
+    figures = beside(during, without)
+    for name, waited in (("without", 0.1), ("first", 0.1), ("last", 0.3)):
+        assert figures[f"p50_{name}"] == pytest.approx(waited)
+        assert figures[f"p99_{name}"] == pytest.approx(waited)
+    assert figures["p99_growth"] == pytest.approx(3)
+    assert (figures["published_share"], figures["dequeued_share"]) == (0.9, 0.8)
+
+
+def stretch(starts: list[Start]) -> Stretch:
+    return Stretch(10.0, 0.9, 0.8, 0.98, starts)
+
+
+def test_page_says_who_started_nothing_at_the_end_and_marks_who_was_late(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", resume=False)
+    record.prepared("pgqueuer", {})
+    early = stretch([Start(0.0, 0.1), Start(0.1, 0.2)])
+    asked = {"offered": 800.0, "seconds": 10.0}
+    record.put("pgqueuer", "while held", [asked | beside(early, early)])
+    record.put("pgqueuer", "held", [{"rate": 1200.0}])
+    row = "800 | 10 | 90.0 % | 80.0 % | 100 | 100 | none started\\* |  | **1,200** |"
+    assert f"| pgqueuer | {row}" in page.held(record.content)
+    record.put("pgqueuer", "while held", [asked | beside(stretch([]), early)])
+    assert "| 100 | none started | none started\\* |  | **1,200** |" in page.held(record.content)
+
+
+def test_record_from_before_there_was_a_load_has_its_drains(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", resume=False)
+    record.about(sizes={"held_rate": 200.0, "held_seconds": 180.0})
+    record.prepared("pgqueuer", {})
+    record.add("pgqueuer", "held", {"rate": 6000.0})
+    resumed = Record(tmp_path / "record.json", resume=True)
+    row = "| pgqueuer | 200 | 180 |" + " not measured |" * 6 + " **6,000** |"
+    assert row in page.held(resumed.content)
+    resumed.give_up("pgqueuer", "while held", "no connection left")
+    assert "| pgqueuer | 200 | 180 | failed |" in page.held(resumed.content)
+
+
 def test_page_keeps_what_people_wrote_around_the_marks(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", resume=False)
     record.prepared("pgqueuer", {"pgqueuer": "1"})
     text = "# Ours\n<!-- measured: settings -->\nold\n<!-- end -->\nThe end.\n"
-    filled = page.filled(text, record.content)
+    filled = page.filled(text, record.content, ["settings"])
     assert filled.startswith("# Ours\n<!-- measured: settings -->\n")
     assert "pgqueuer 1" in filled
     assert "old" not in filled
     assert filled.endswith("<!-- end -->\nThe end.\n")
+    assert page.filled(text, record.content, ["held"]) == text
 
 
 def test_every_peer_has_an_adapter_and_says_what_it_keeps() -> None:

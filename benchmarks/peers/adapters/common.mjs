@@ -6,12 +6,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 const FOLDER = process.env.PEER_FOLDER ?? ".";
 const HANDLER = process.env.PEER_HANDLER ?? "noop";
 const BATCH = 1000;
+const BURST = 8;
 const WARM_UP = 10;
 const HANDLER_MS = 1;
 const LOOK_MS = 5;
 
 let held = process.env.PEER_HOLD === "1";
-let latencies;
+let starts;
 
 export async function handle(payload) {
   if (held) hold();
@@ -28,10 +29,11 @@ function hold() {
 
 function note(payload) {
   const started = monotonic();
-  latencies ??= openSync(`${FOLDER}/latencies`, "a");
-  const record = Buffer.alloc(8);
-  record.writeDoubleLE(started - payload.at);
-  writeSync(latencies, record);
+  starts ??= openSync(`${FOLDER}/starts`, "a");
+  const record = Buffer.alloc(16);
+  record.writeDoubleLE(payload.at, 0);
+  record.writeDoubleLE(started, 8);
+  writeSync(starts, record);
 }
 
 // hrtime counts on CLOCK_MONOTONIC, as Python's does.
@@ -47,8 +49,12 @@ export async function run({ migrate, publish, publishMany, work }) {
     const stretch = new Stretch(Number(jobs), Number(seconds));
     await (how === "many" ? publishMany(stretch.many()) : publish(stretch.each()));
     console.log(JSON.stringify({ published: stretch.published, seconds: stretch.seconds }));
-  } else if (order === "pace") await publish(paced(Number(words[0]), Number(words[1])));
-  else if (order === "work") {
+  } else if (order === "pace") {
+    const [how, rate, seconds] = words;
+    const pace = new Pace(Number(rate), Number(seconds));
+    await (how === "many" ? publishMany(pace.many()) : publish(pace.each()));
+    console.log(JSON.stringify({ published: pace.published }));
+  } else if (order === "work") {
     for (let more = Number(words[0]); more > 1; more--) again();
     return await work();
   }
@@ -92,11 +98,29 @@ function payload(number) {
   return { number, filler: "x".repeat(100) };
 }
 
-async function* paced(rate, seconds) {
-  const start = monotonic();
-  for (let number = 0; number / rate < seconds; number++) {
-    const wait = start + number / rate - monotonic();
-    if (wait > 0) await sleep(wait * 1000);
-    yield { ...payload(number), at: monotonic() };
+// Who cannot keep up ends in time all the same, with fewer.
+class Pace {
+  published = 0;
+  constructor(rate, seconds) {
+    Object.assign(this, { rate, seconds });
+  }
+  async *each() {
+    for await (const burst of this.bursts(1)) yield* burst;
+  }
+  many() {
+    return this.bursts(BURST);
+  }
+  async *bursts(size) {
+    const wanted = Math.round(this.rate * this.seconds);
+    const start = monotonic();
+    for (let now = start; this.published < wanted && now < start + this.seconds; ) {
+      const wait = start + this.published / this.rate - now;
+      if (wait > 0) await sleep(wait * 1000);
+      size = Math.min(size, wanted - this.published);
+      const at = monotonic();
+      yield payloads(this.published, size).map((one) => ({ ...one, at }));
+      this.published += size;
+      now = monotonic();
+    }
   }
 }

@@ -2,11 +2,13 @@
 
     ADAPTER migrate
     ADAPTER publish one|many COUNT SECONDS      the least of both; a line of JSON at the end
-    ADAPTER pace RATE SECONDS                   one by one, each with the time it was published at
+    ADAPTER pace one|many RATE SECONDS          with the time each is published at, many in bursts
+                                                where there is such a call; a line of JSON likewise
     ADAPTER work PROCESSES                      until killed
 
 PEER_HANDLER is noop, 1ms or latency. PEER_FOLDER is where workers say that they hold their first
-job (`ready.PID`), wait for leave to go on (`go`), and note latencies. PG* name the database.
+job (`ready.PID`), wait for leave to go on (`go`), and note when jobs were published and started
+(`starts`). PG* name the database.
 """
 
 import asyncio
@@ -18,13 +20,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
 FOLDER = Path(os.environ.get("PEER_FOLDER", "."))
 HANDLER = os.environ.get("PEER_HANDLER", "noop")
 BATCH = 1000
+BURST = 8
 WARM_UP = 10
 HANDLER_SECONDS = 0.001
 LOOK_SECONDS = 0.005
@@ -33,7 +35,7 @@ Payload = dict[str, Any]
 Act = Callable[..., Any]
 
 _held = os.environ.get("PEER_HOLD") == "1"
-_latencies: int | None = None
+_starts: int | None = None
 
 
 def handle(payload: Payload) -> None:
@@ -66,11 +68,11 @@ def _hold() -> None:
 
 
 def _note(payload: Payload) -> None:
-    global _latencies
+    global _starts
     started = time.clock_gettime(time.CLOCK_MONOTONIC)
-    if _latencies is None:
-        _latencies = os.open(FOLDER / "latencies", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(_latencies, struct.pack("<d", started - payload["at"]))
+    if _starts is None:
+        _starts = os.open(FOLDER / "starts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(_starts, struct.pack("<dd", payload["at"], started))
 
 
 def run(migrate: Act, publish: Act, publish_many: Act | None, work: Act) -> None:
@@ -86,7 +88,13 @@ def run(migrate: Act, publish: Act, publish_many: Act | None, work: Act) -> None
         how, jobs, seconds = arguments
         _publish(publish_many if how == "many" else publish, how, int(jobs), float(seconds))
     elif order == "pace":
-        _await(publish(_paced(float(arguments[0]), float(arguments[1]))))
+        how, rate, seconds = arguments
+        pace = _Pace(float(rate), float(seconds))
+        if how == "many" and publish_many:
+            _await(publish_many(pace.many()))
+        else:
+            _await(publish(pace.each()))
+        print(json.dumps({"published": pace.published}))
     elif order == "work":
         _await(work(int(arguments[0])))
 
@@ -146,14 +154,30 @@ def payload(number: int) -> Payload:
     return {"number": number, "filler": "x" * 100}
 
 
-def _paced(rate: float, seconds: float) -> Iterator[Payload]:
-    start = time.monotonic()
-    for number in count():
-        due = start + number / rate
-        if due >= start + seconds:
-            return
-        time.sleep(max(0.0, due - time.monotonic()))
-        yield payload(number) | {"at": time.clock_gettime(time.CLOCK_MONOTONIC)}
+class _Pace:
+    """Payloads at an even pace; who cannot keep up ends in time all the same, with fewer."""
+
+    def __init__(self, rate: float, seconds: float) -> None:
+        self._rate, self._seconds = rate, seconds
+        self.published = 0
+
+    def each(self) -> Iterator[Payload]:
+        for burst in self._bursts(1):
+            yield from burst
+
+    def many(self) -> Iterator[list[Payload]]:
+        return self._bursts(BURST)
+
+    def _bursts(self, size: int) -> Iterator[list[Payload]]:
+        wanted = round(self._rate * self._seconds)
+        start = now = time.clock_gettime(time.CLOCK_MONOTONIC)
+        while self.published < wanted and now < start + self._seconds:
+            time.sleep(max(0.0, start + self.published / self._rate - now))
+            size = min(size, wanted - self.published)
+            at = {"at": time.clock_gettime(time.CLOCK_MONOTONIC)}
+            yield [payload(self.published + number) | at for number in range(size)]
+            self.published += size
+            now = time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def processes(wanted: int, command: list[str]) -> NoReturn:

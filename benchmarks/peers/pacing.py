@@ -1,0 +1,63 @@
+"""Jobs at an even pace, and how long each waits from its publish to the start of its handler."""
+
+from statistics import median, quantiles
+from typing import Final
+
+from benchmarks.peers import databases
+from benchmarks.peers.environments import Environment
+from benchmarks.peers.measures import PUBLISHERS, Figures
+from benchmarks.peers.peer import Peer
+from benchmarks.peers.processes import ORDER_SECONDS, Workers, order, start_order, told, working
+
+SLOW: Final = 100
+"""Jobs a second that one publisher is enough for."""
+STARTED_SECONDS: Final = 5.0
+
+
+def latency(
+    peer: Peer, environment: Environment, empty: str, rate: float, seconds: float
+) -> Figures:
+    """Seconds from just before the publish to the first line of the handler, one worker process."""
+    with (
+        databases.copied(empty) as database,
+        working(peer, environment, database, handler="latency") as workers,
+    ):
+        warm_up(peer, environment, database, workers)
+        before = workers.started()
+        publishers = 1 if rate < SLOW else PUBLISHERS
+        published = pace(peer, environment, database, "one", rate, seconds, publishers)
+        _await_rest(workers, before + published)
+        waited = [start.waited for start in workers.starts(before)]
+        return {
+            "p50": median(waited),
+            "p99": quantiles(waited, n=100, method="inclusive")[98],
+            "started": len(waited) / published,
+        }
+
+
+def warm_up(peer: Peer, environment: Environment, database: str, workers: Workers) -> None:
+    """Wait until the worker has done its first job."""
+    order(peer, environment, database, "pace", "one", 1, 1)
+    workers.wait_for_starts(1, STARTED_SECONDS * 4)
+
+
+def pace(
+    peer: Peer,
+    environment: Environment,
+    database: str,
+    how: str,
+    rate: float,
+    seconds: float,
+    publishers: int,
+) -> int:
+    """How many so many processes published in that time."""
+    words = ("pace", how, rate / publishers, seconds)
+    paces = [start_order(peer, environment, database, *words) for _ in range(publishers)]
+    return sum(told(one, seconds + ORDER_SECONDS)["published"] for one in paces)
+
+
+def _await_rest(workers: Workers, wanted: int) -> None:
+    try:
+        workers.wait_for_starts(wanted, STARTED_SECONDS)
+    except TimeoutError:
+        return  # What did not start is in the figure `started`.
