@@ -8,13 +8,11 @@ from typing import Final, NamedTuple
 from benchmarks.peers import databases
 from benchmarks.peers.databases import Connection
 from benchmarks.peers.environments import Environment
-from benchmarks.peers.measures import Figures
+from benchmarks.peers.measures import PUBLISHERS, Figures
 from benchmarks.peers.pacing import pace
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import Start, Workers
 
-PUBLISHERS: Final = 2
-"""Each may then take twice as long for a commit as the bursts come after each other."""
 REST_SECONDS: Final = 20.0
 LOOK_SECONDS: Final = 0.1
 TENTH: Final = 0.1
