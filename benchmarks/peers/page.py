@@ -83,7 +83,12 @@ def held(content: Content) -> str:
     rows = [
         [peer, *_load(content, peer), summary.rate(content, peer, AFTER)] for peer in ran(content)
     ]
-    return table([*head, "no-op afterwards, jobs/s"], rows)
+    machine = content["machine"]
+    return (
+        f"Measured on {content['at']}, with {machine['cores']} cores and a load of"
+        f" {machine['load at start']} at the start.\n\n"
+        + table([*head, "no-op afterwards, jobs/s"], rows)
+    )
 
 
 def _load(content: Content, peer: str) -> list[str]:

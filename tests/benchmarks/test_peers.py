@@ -31,6 +31,7 @@ SIZES = Sizes(
     jobs=1, publish_seconds=0, drain_seconds=0, latency_seconds=0,
     held_seconds=0, held_rate=1, held_jobs=1, held_together=1,
 )  # fmt: skip
+WHERE = {"at": "2026-11-21", "machine": {"cores": "4", "load at start": "0.1"}}
 MISSING = Peer(
     name="missing",
     runtime=Runtime.PYTHON,
@@ -148,6 +149,7 @@ def stretch(starts: list[Start]) -> Stretch:
 
 def test_page_says_who_started_nothing_at_the_end_and_marks_who_was_late(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", resume=False)
+    record.about(**WHERE)
     record.prepared("pgqueuer", {})
     early = stretch([Start(0.0, 0.1), Start(0.1, 0.2)])
     asked = {"offered": 800.0, "seconds": 10.0}
@@ -161,7 +163,7 @@ def test_page_says_who_started_nothing_at_the_end_and_marks_who_was_late(tmp_pat
 
 def test_record_from_before_there_was_a_load_has_its_drains(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", resume=False)
-    record.about(sizes={"held_rate": 200.0, "held_seconds": 180.0})
+    record.about(**WHERE, sizes={"held_rate": 200.0, "held_seconds": 180.0})
     record.prepared("pgqueuer", {})
     record.add("pgqueuer", "held", {"rate": 6000.0})
     resumed = Record(tmp_path / "record.json", resume=True)
