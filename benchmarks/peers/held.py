@@ -37,10 +37,12 @@ def held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> No
             stack.callback(databases.drop, name)
         with ThreadPoolExecutor(len(group)) as threads:
             loads = threads.map(lambda one: _tried(partial(_loaded, one, sizes, stack)), group)
-        for one, loaded in zip(group, loads, strict=True):
-            note(one[0], WHILE, loaded)
-            if not isinstance(loaded, str):
-                note(one[0], AFTER, _tried(partial(_drained, one, sizes, rounds)))
+        loaded = []
+        for one, load in zip(group, loads, strict=True):
+            note(one[0], WHILE, load)
+            loaded += [one] if isinstance(load, list) else []
+        for one in loaded:
+            note(one[0], AFTER, _tried(partial(_drained, one, sizes, rounds)))
 
 
 def _tried(measure: Callable[[], list[Figures]]) -> list[Figures] | str:
@@ -63,7 +65,7 @@ def _loaded(prepared: Prepared, sizes: Sizes, snapshots: ExitStack) -> list[Figu
 
 
 def _drained(prepared: Prepared, sizes: Sizes, rounds: int) -> list[Figures]:
-    """What the load left, if it is enough, else as many as are missing are queued before."""
+    """Of what the load left; where that is little, more is queued before."""
     name = databases.name_of(prepared[0], "held")
     figures = []
     for _round in range(rounds):
