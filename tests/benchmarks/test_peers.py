@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.peers import chart, page, session
+from benchmarks.peers.adapters import common
 from benchmarks.peers.catalog import PEERS
 from benchmarks.peers.load import Stretch, beside
 from benchmarks.peers.measures import Sizes
@@ -128,6 +130,17 @@ def test_page_and_chart_show_the_median_between_the_least_and_the_most(tmp_path:
     assert [one.text for one in picture.iter("{http://www.w3.org/2000/svg}title")][1:] == [
         "pgqueuer, 1 process: 1.234e+04"
     ]
+
+
+@pytest.mark.parametrize("bursts", [common._Pace.each, common._Pace.many])
+def test_publisher_that_cannot_keep_up_ends_in_time_with_fewer(
+    bursts: Callable[[common._Pace], Iterator[object]],
+) -> None:
+    for rate, seconds, least, most in ((1e9, 0.05, 1, 5e7 - 1), (500.0, 0.05, 25, 25)):
+        pace = common._Pace(rate, seconds)
+        for _published in bursts(pace):
+            pass
+        assert least <= pace.published <= most
 
 
 def test_latencies_under_load_are_of_its_first_tenth_and_its_last() -> None:
