@@ -4,9 +4,11 @@ One function a legal way out of INFLIGHT; each fills only what that way may say.
 the flusher writes.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -39,6 +41,8 @@ class Settlement(NamedTuple):
     """Of an expiry: whether the job had; None: nobody knows."""
 
 
+_JOB_ID: Final = itemgetter(0)
+_TOKEN: Final = itemgetter(1)
 _held: Final = maker(Held)
 _settlement: Final = maker(Settlement)
 
@@ -69,6 +73,17 @@ def time_out(held: Held, error: str) -> Settlement:
 def release(held: Held) -> Settlement:
     """Given back untouched: nothing is charged."""
     return Settlement(held, Event.RELEASE)
+
+
+def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]] | None:
+    """The jobs of each claim, by its token; None: there is more to be said of some."""
+    helds, events, _reasons, _delays, _errors, results, _started = _columns(settlements, 7)
+    if events.count(DELIVER) < len(events) or results.count(None) < len(results):
+        return None
+    by_claim: defaultdict[UUID, list[int]] = defaultdict(list)
+    for token, group in groupby(helds, key=_TOKEN):  # For a UUID takes long to hash.
+        by_claim[token] += map(_JOB_ID, group)
+    return by_claim
 
 
 def parameters(settlements: Sequence[Settlement]) -> dict[str, str]:

@@ -1,12 +1,22 @@
 -- Lock leases that are over, for the reaper to give back what they hold.
 -- Event: none; the expire itself is finish.sql, in the same transaction.
 -- Parameters: leases int, at the most.
--- Returns: lease_id, token, job_ids (settled ones among them), running_ids (of a node, those known to run; NULL: no node's), door.
--- Locks: the lease rows, skipping those of other reapers. Index: lease leased_until.
+-- Returns: lease_id, token, job_ids (those that are held still), running_ids (of a node, those known to run; NULL: no node's), door.
+-- Locks: the lease rows, skipping those of other reapers. Index: lease leased_until, job primary key.
 SELECT
     id AS lease_id,
     token,
-    job_ids,
+    ARRAY(
+        SELECT member.id
+        FROM unnest(job_ids) AS member (id)
+        CROSS JOIN LATERAL (
+            -- One by one: a join might scan the table.
+            SELECT
+            FROM pulljobs_job
+            WHERE id = member.id AND lease = token
+            LIMIT 1
+        ) AS job
+    ) AS job_ids,
     CASE WHEN node_id IS NOT NULL AND door IN ('worker', 'push') THEN coalesce(running_ids, '{}') END AS running_ids,
     door
 FROM pulljobs_lease

@@ -12,7 +12,7 @@ prepared at all.
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 from weakref import WeakSet
@@ -65,6 +65,14 @@ def behind_pooler(using: str) -> bool:
 
 def run(using: str, name: str, params: Params, *, always_prepare: bool = False) -> list[Row]:
     """The rows of a statement, bound on the server, in the transaction the caller is in."""
+    [rows] = run_together(using, name, [params], always_prepare=always_prepare)
+    return rows
+
+
+def run_together(
+    using: str, name: str, every: Sequence[Params], *, always_prepare: bool = False
+) -> list[list[Row]]:
+    """The rows for each of these parameters, in one round trip and in one transaction."""
     connection = connections[using]
     connection.ensure_connection()
     connection.validate_no_broken_transaction()
@@ -78,7 +86,7 @@ def run(using: str, name: str, params: Params, *, always_prepare: bool = False) 
             _dedicated.add(raw)
     prepare = dedicated or (always_prepare and not pooled)
     with connection.wrap_database_errors:
-        return _execute(raw, name, params, prepare=prepare)
+        return _execute(raw, name, every, prepare=prepare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +103,24 @@ class AliasSession:
 
 
 def _execute(
-    raw: "psycopg.Connection[Any]", name: str, params: Params, *, prepare: bool
-) -> list[Row]:
-    threshold = raw.prepare_threshold
+    raw: "psycopg.Connection[Any]", name: str, every: Sequence[Params], *, prepare: bool
+) -> list[list[Row]]:
+    text, threshold = statement(name), raw.prepare_threshold
     raw.prepare_threshold = 0 if prepare else None
     try:
-        with psycopg.RawCursor(raw) as cursor:
-            cursor.execute(*bound(statement(name), params), binary=True)
-            answer = cursor.pgresult  # `description` would make a list of columns of it
-            return cursor.fetchall() if answer is not None and answer.nfields else []
+        with ExitStack() as stack:
+            cursors = [stack.enter_context(psycopg.RawCursor(raw)) for _ in every]
+            with raw.pipeline() if len(every) > 1 else nullcontext():
+                for cursor, params in zip(cursors, every, strict=True):
+                    cursor.execute(*bound(text, params), binary=True)
+            return [_rows(cursor) for cursor in cursors]
     finally:
         raw.prepare_threshold = threshold
+
+
+def _rows(cursor: "psycopg.RawCursor[Row]") -> list[Row]:
+    answer = cursor.pgresult  # `description` would make a list of columns of it
+    return cursor.fetchall() if answer is not None and answer.nfields else []
 
 
 def session(using: str) -> object:

@@ -87,16 +87,48 @@ def test_the_archive_tells_the_whole_story() -> None:
     assert row.settled_xid == xid
 
 
-def test_a_lease_goes_with_its_last_job() -> None:
-    held = held_jobs(2)
-    jobs.finish(USING, list(map(outcomes.deliver, held)))
+def delivered_with_a_result(held: Held) -> Settlement:
+    return outcomes.deliver(held, "1")
+
+
+@pytest.mark.parametrize("settle", [outcomes.deliver, delivered_with_a_result])
+def test_a_lease_goes_with_its_last_job(settle: Any) -> None:
+    jobs.finish(USING, list(map(settle, held_jobs(2))))
     assert not Lease.objects.exists()
+
+
+def test_a_lease_goes_with_its_last_job_however_it_is_split() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 90)
+    first, second = claimed(consumer, 45), claimed(consumer, 45)
+    before_last = list(map(outcomes.deliver, [*first, *second[:30]]))
+    assert len(jobs.finish(USING, before_last).states) == 75
+    assert list(Lease.objects.values_list("token", flat=True)) == [second[0].token]
+    jobs.finish(USING, list(map(outcomes.deliver, second[30:])))
+    assert not Lease.objects.exists()
+    assert ArchivedJob.objects.count() == 90
+
+
+def test_deliveries_of_many_claims_are_each_under_their_own_token() -> None:
+    """Whoever holds some of them does not deliver the others'."""
+    consumer = ConsumerFactory.create()
+    published(consumer, 90)
+    first, second = claimed(consumer, 45), claimed(consumer, 45)
+    swapped = [
+        Held(one.job_id, other.token) for one, other in zip(first[:5], second[:5], strict=True)
+    ]
+    offered = [*first[5:], *second[5:], *swapped]
+    finished = jobs.finish(USING, list(map(outcomes.deliver, offered)))
+    assert sorted(finished.lost) == sorted(one.job_id for one in first[:5])
+    held = {*first[:5], *second[:5]}
+    assert set(jobs.renew(USING, list(held))) == held
+    assert ArchivedJob.objects.count() == 80
 
 
 @pytest.mark.parametrize(
     "settle",
-    [outcomes.deliver, lambda held: outcomes.reject(held, "bad")],
-    ids=["deliver", "reject"],
+    [outcomes.deliver, delivered_with_a_result, lambda held: outcomes.reject(held, "bad")],
+    ids=["deliver", "deliver with a result", "reject"],
 )
 def test_a_repeat_is_answered_the_same_and_writes_nothing(settle: Any) -> None:
     """E95."""

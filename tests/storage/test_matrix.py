@@ -144,6 +144,14 @@ def test_a_lost_lease_does_nothing_to_the_next_holder(event: Event) -> None:
     assert contents() == before
 
 
+def test_a_result_of_a_lost_lease_is_not_delivered() -> None:
+    lost = made(State.QUEUED)
+    [_held] = claimed(lost.consumer)
+    before = contents()
+    jobs.finish(USING, [outcomes.deliver(lost.held, "1")])
+    assert contents() == before
+
+
 @pytest.mark.parametrize("event", HOLDER)
 def test_a_token_that_never_was_does_nothing(event: Event) -> None:
     job = made(State.INFLIGHT)

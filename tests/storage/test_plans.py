@@ -199,6 +199,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         "results": [None] * BATCH,
         "started": [None] * BATCH,
     },
+    "deliver": {"token": TOKENS[0], "job_ids": IDS},
     "settled": {"job_ids": IDS, "tokens": TOKENS},
     "reschedule": {"job_ids": IDS, "at": NOW},
     "kill": {"job_ids": IDS, "states": ["QUEUED", "INFLIGHT"], "reason": "killed", "error": None},
@@ -290,7 +291,16 @@ def test_a_claim_enters_the_index_at_the_floor(planner: Session) -> None:
 
 
 def test_points_are_written_by_the_primary_key(planner: Session) -> None:
-    for name in ("finish", "renew", "kill", "redrive", "reschedule", "delete"):
+    for name in (
+        "finish",
+        "deliver",
+        "expired",
+        "renew",
+        "kill",
+        "redrive",
+        "reschedule",
+        "delete",
+    ):
         assert indexes_of_jobs(planner, name) == {"pulljobs_job_pkey"}, name
 
 
@@ -306,7 +316,7 @@ def indexes_of_jobs(planner: Session, name: str) -> set[str]:
     return {one for one in names if one.startswith("pulljobs_job_")}
 
 
-@pytest.mark.parametrize("name", ["claim", "finish"])
+@pytest.mark.parametrize("name", ["claim", "finish", "deliver"])
 def test_ids_are_found_in_a_hash_however_many_are_expected(planner: Session, name: str) -> None:
     planner.execute("SET work_mem = '64kB'")
     try:

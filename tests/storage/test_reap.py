@@ -92,7 +92,7 @@ def test_a_lease_with_nothing_left_goes_without_a_word() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 2)
     for held in claimed(consumer, 2):
-        jobs.finish(USING, [outcomes.deliver(held)])
+        jobs.finish(USING, [outcomes.deliver(held, "1")])
     assert Lease.objects.exists()
     pass_time()
     finished = jobs.reap(USING, 10)

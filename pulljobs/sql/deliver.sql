@@ -1,0 +1,100 @@
+-- Deliver jobs of one claim without results: what finish.sql does, without its cases.
+-- Event: deliver.
+-- Parameters: token uuid, job_ids bigint[], a job once.
+-- Returns one row: delivered bigint[] (NULL: all of them; what is missing was not held under that token, and nothing was
+--   written for it); consumer_id if others of its jobs may be claimed now that could not before (else NULL), and then
+--   keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
+-- Locks: the jobs, in order of id. Index: primary key. The lease goes if it holds nothing more, unless somebody else has it locked.
+WITH lease AS MATERIALIZED (
+    SELECT claimed_at, node_id, door, leased_until, max(renewals) OVER () AS renewals, count(*) OVER () AS parts
+    FROM pulljobs_lease
+    WHERE token = %(token)s::uuid
+    LIMIT 1
+),
+delivered AS MATERIALIZED (
+    DELETE FROM pulljobs_job
+    WHERE id = ANY(%(job_ids)s::bigint[]) AND state = 'INFLIGHT' AND lease = %(token)s::uuid
+    RETURNING id, message_id, consumer_id, retry_count, deliveries, key
+),
+archived AS (
+    INSERT INTO pulljobs_archived_job (
+        job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
+        node_id, lease_token, state
+    )
+    SELECT
+        id,
+        message_id,
+        consumer_id,
+        to_timestamp((id >> 22)::float8 / 1000 + 1577836800),
+        claimed_at,
+        clock_timestamp(),
+        retry_count,
+        deliveries,
+        node_id,
+        %(token)s::uuid,
+        'DELIVERED'
+    FROM delivered
+    LEFT JOIN lease ON true
+),
+attempted AS (
+    -- Only of renewed claims: of others the archive tells all.
+    INSERT INTO pulljobs_attempt (
+        job_id, lease_token, node_id, door, claimed_at, ended_at, leased_until, renewals, event
+    )
+    SELECT
+        delivered.id, %(token)s::uuid, lease.node_id, lease.door, lease.claimed_at, clock_timestamp(),
+        coalesce(part.leased_until, lease.leased_until), coalesce(part.renewals, lease.renewals), 'deliver'
+    FROM lease
+    JOIN delivered ON lease.renewals > 0
+    LEFT JOIN LATERAL (
+        SELECT leased_until, renewals
+        FROM pulljobs_lease
+        WHERE lease.parts > 1 AND token = %(token)s::uuid AND delivered.id = ANY(job_ids)
+        LIMIT 1
+    ) AS part ON true
+    WHERE coalesce(part.renewals, lease.renewals) > 0
+),
+ended AS (
+    DELETE FROM pulljobs_lease
+    WHERE id IN (
+        SELECT id
+        FROM pulljobs_lease AS held
+        WHERE token = %(token)s::uuid
+            AND EXISTS (SELECT FROM delivered)
+            AND NOT EXISTS (
+                SELECT
+                FROM unnest(held.job_ids) AS member (id)
+                CROSS JOIN LATERAL (
+                    -- One by one: a join might scan the table.
+                    SELECT
+                    FROM pulljobs_job
+                    WHERE id = member.id AND lease = held.token
+                    LIMIT 1
+                ) AS job
+                WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM delivered)))
+            )
+        FOR UPDATE SKIP LOCKED
+    )
+),
+one AS MATERIALIZED (
+    SELECT count(*) AS jobs, min(consumer_id) AS consumer_id
+    FROM delivered
+),
+guarded AS MATERIALIZED (
+    SELECT id
+    FROM pulljobs_consumer
+    WHERE (exclusive_keys OR max_in_flight IS NOT NULL) AND id = (SELECT consumer_id FROM one)
+)
+SELECT
+    CASE
+        WHEN one.jobs < cardinality(%(job_ids)s::bigint[]) THEN ARRAY(SELECT id FROM delivered)
+    END AS delivered,
+    guarded.id AS consumer_id,
+    CASE
+        WHEN guarded.id IS NOT NULL THEN (SELECT array_agg(id) FROM delivered WHERE key IS NOT NULL)
+    END AS keyed_ids,
+    CASE
+        WHEN guarded.id IS NOT NULL THEN (SELECT array_agg(key) FROM delivered WHERE key IS NOT NULL)
+    END AS freed_keys
+FROM one
+LEFT JOIN guarded ON true
