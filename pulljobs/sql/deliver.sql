@@ -18,10 +18,13 @@ delivered AS MATERIALIZED (
 ),
 archived AS (
     INSERT INTO pulljobs_archived_job (
-        job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
+        id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
         node_id, lease_token, state
     )
     SELECT
+        -- As the column's default has it, but in floating point: `extract` would give a numeric.
+        (((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+            | nextval('pulljobs_id'),
         id,
         message_id,
         consumer_id,

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MISCONFIGURED: Final = 78
 """Exit code of a child that no restart would help; the EX_CONFIG of sysexits."""
+TURN_SECONDS: Final = 0.001
+"""How long the loops wait for handlers that compute; Python's own 5 ms are as long as a claim."""
 COLLECT_AFTER: Final = 50_000
 """Objects that were made since and are still there; those of a few claims are fewer."""
 RETIRED: Final = 75
@@ -38,6 +40,7 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(MISCONFIGURED)
+    sys.setswitchinterval(TURN_SECONDS)
     _collect_less()
     child.work(ready, supervisor)
 
