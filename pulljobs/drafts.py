@@ -86,6 +86,8 @@ class Published(NamedTuple):
     replaced: tuple[int, ...] = ()
     """Those of the jobs that were there before, with another message."""
     full: FullKey | None = None
+    awaited: bool = True
+    """Somebody waited for its jobs when it was written, or nobody looked."""
 
 
 def parameters(messages: Iterable[NewMessage]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import transaction
+from django.db import connections, transaction
 
 from pulljobs import drafts, tracing
 from pulljobs.conf import Settings, settings
@@ -178,7 +178,10 @@ def _first(using: str, channel: str, client_ids: list[str]) -> dict[str, int]:
 def _tell(using: str, channel: str, published: list[Published]) -> None:
     jobs = sum(len(one.job_ids) for one in published)
     accepted = sum(one.message_id is not None for one in published)
-    listen.wake_on_commit(using, (id for one in published for id in one.consumer_ids))
+    # In the caller's transaction somebody may come to wait before its commit.
+    is_told_late = connections[using].in_atomic_block
+    waking = (id for one in published if one.awaited or is_told_late for id in one.consumer_ids)
+    listen.wake_on_commit(using, waking)
     transaction.on_commit(lambda: emit(JobsPublished(channel, accepted, jobs)), using=using)
 
 

@@ -3,7 +3,7 @@
 -- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), payload bytea,
 --   content_type text, headers jsonb, key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given),
 --   replacing bigint[] (consumers that get no new job, for one they have takes the message; NULL: nobody looked for bounds).
--- Returns: message_id, job_ids, consumer_ids, bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
+-- Returns: message_id, job_ids, consumer_ids, awaited (somebody waits for one of them), bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
 --   key must be looked at first. No row: no such channel.
 -- Locks: the publication row of the client id. Index: channel name, publication key.
 WITH transaction AS MATERIALIZED (
@@ -91,5 +91,10 @@ SELECT
     (SELECT id FROM accepted) AS message_id,
     ARRAY(SELECT id FROM job ORDER BY consumer_id) AS job_ids,
     ARRAY(SELECT consumer_id FROM job ORDER BY consumer_id) AS consumer_ids,
+    EXISTS (
+        SELECT
+        FROM pulljobs_pull_waiter
+        WHERE consumer_id = ANY(ARRAY(SELECT consumer_id FROM job)) AND waiting_until > clock_timestamp()
+    ) AS awaited,
     offered.bounded
 FROM offered

@@ -32,12 +32,14 @@ def publish(
     if len(messages) == 1:
         one = {**common, **messages[0].parameters()}
         rows = run(using, "publish_one", one, always_prepare=True)
+        published = [Published(row[0], row[1], row[2], awaited=row[3]) for row in rows]
     else:
         many = {**common, **parameters(messages)}
         rows = run(using, "publish", many, always_prepare=True)
+        published = [Published(*row[:3]) for row in rows]
     if rows and rows[0][-1]:
         return [bounds.publish(using, {**common, **message.parameters()}) for message in messages]
-    return [Published(*row[:3]) for row in rows] or None
+    return published or None
 
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:

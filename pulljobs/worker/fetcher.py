@@ -27,6 +27,8 @@ from pulljobs.worker.roster import Source
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001
+LOOK_AGAIN: Final = 0.05
+NEVER: Final = float("inf")
 LONGEST_PASS: Final = 0.5
 URGENT_SHARE: Final = 3
 """Of so many looks one is for those that wait their turn."""
@@ -67,6 +69,8 @@ class Fetcher:
         self._turns = 0
         self._looked: set[Source] = set()
         self._registered_until = 0.0
+        self._look_again_at = NEVER
+        """For what was published at the moment of that: its publisher woke nobody."""
         self._unanswered = False
         self._found = True
         """Something was claimed since the last look at every consumer."""
@@ -179,15 +183,24 @@ class Fetcher:
         return max(interval, len(self._sources) / POLLS_PER_SECOND) * random.uniform(1 - JITTER, 1)
 
     def _pause(self) -> float:
-        if self._is_drained() or self._register():
+        if self._is_drained() or self._register() or self._is_to_look_again():
             # Now look once more: for what came before the others' end, or before it was committed.
             self._look_at_all()
             return 0
         now = time.monotonic()
-        waits = [one.look_at - now for one in self._sources if one.look_at > now or self._room(one)]
+        waits = [self._look_again_at - now]
+        waits += [
+            one.look_at - now for one in self._sources if one.look_at > now or self._room(one)
+        ]
         waits += [wait for wait in self._breakers.waits() if wait > 0]
         pause = min([self._limits.MAX_FETCH_INTERVAL.total_seconds(), *waits])
         return max(pause, SOONEST) if pause > 0 else 0
+
+    def _is_to_look_again(self) -> bool:
+        if time.monotonic() < self._look_again_at:
+            return False
+        self._look_again_at = NEVER
+        return True
 
     def _is_drained(self) -> bool:
         """Of a burst: nothing is held; twice in a row, with nothing found between, is the end."""
@@ -218,6 +231,8 @@ class Fetcher:
         patience = needed + WAITER_MARGIN
         listen.wait(using, consumers, self._node_id, patience)
         lapsed = now > self._registered_until
+        if lapsed:
+            self._look_again_at = now + LOOK_AGAIN
         self._registered_until = now + patience.total_seconds()
         return lapsed
 

@@ -1,12 +1,13 @@
 """Who waits is woken after the commit; where nobody waits nothing is sent."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
 from pulljobs import operating, telemetry
 from pulljobs.models import Consumer
@@ -94,12 +95,30 @@ def test_a_wake_that_fails_is_no_failed_publish() -> None:
     consumer = ConsumerFactory.create()
     query("ALTER TABLE pulljobs_pull_waiter RENAME TO elsewhere")
     try:
-        publish(consumer.channel.name, b"x")
+        publish_many(consumer.channel.name, [b"x", b"y"])
         with transaction.atomic(USING):
-            publish(consumer.channel.name, b"x")
+            publish_many(consumer.channel.name, [b"x", b"y"])
     finally:
         query("ALTER TABLE elsewhere RENAME TO pulljobs_pull_waiter")
-    assert counts()["pulljobs_job"] == 2
+    assert counts()["pulljobs_job"] == 4
+
+
+def test_who_came_to_wait_before_the_commit_is_woken(listener: Listener) -> None:
+    """A publish of its own looks for waiters by itself; in a longer transaction that is too early."""
+    consumer = ConsumerFactory.create()
+    with transaction.atomic(USING):
+        publish(consumer.channel.name, b"x")
+        registered = threading.Thread(target=_wait_elsewhere, args=(consumer.pk,))
+        registered.start()
+        registered.join()
+    assert listener.heard(LONG) == {consumer.pk}
+
+
+def _wait_elsewhere(consumer_id: int) -> None:
+    try:
+        listen.wait(USING, [consumer_id], uuid4(), timedelta(minutes=1))
+    finally:
+        connections[USING].close()
 
 
 def test_the_event_is_told_after_the_commit() -> None:
