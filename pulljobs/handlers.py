@@ -60,8 +60,8 @@ class Grant:
     hard_end: float = float("inf")
     renew: Callable[["ClaimedJob"], bool]
     stopping: Callable[[], bool]
-    ticket: int = 0
-    """Of the consumer's circuit."""
+    on_end: Callable[[Result], None] = lambda result: None
+    """Told once of each job how its run ended: the circuit of their consumer goes by it."""
     deadline: float = field(init=False)
     renew_at: float = field(init=False)
 
@@ -110,9 +110,9 @@ class ClaimedJob:
         return self._grant.lease
 
     @property
-    def ticket(self) -> int:
-        """Of its consumer's circuit."""
-        return self._grant.ticket
+    def on_end(self) -> Callable[[Result], None]:
+        """Who is told how its run ended, once."""
+        return self._grant.on_end
 
     @property
     def message_id(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pulljobs.circuit import Circuit, Result
 from pulljobs.conf import Settings
-from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.handlers import Handler
 from pulljobs.telemetry import CircuitChanged, emit
 
 FAILURE: Final = Result.FAILURE
@@ -38,6 +38,7 @@ class Breaker:
             return self._circuit.claimed()
 
     def tell(self, ticket: int, result: Result) -> None:
+        """How a job of that claim ended, once; from any thread."""
         if result is not FAILURE and self._circuit.is_calm:
             return  # As nearly always: without the lock that all threads share.
         with self._lock:
@@ -71,10 +72,6 @@ class Breakers:
     def waits(self) -> list[float]:
         """Seconds until each may be tried again."""
         return [breaker.wait() for breaker in list(self._breakers.values())]
-
-    def tell(self, job: ClaimedJob, result: Result) -> None:
-        """How a job ended, once; from any thread."""
-        self.of(job.handler).tell(job.ticket, result)
 
     def report(self) -> dict[str, Any]:
         """Those that are not closed, by channel/consumer."""

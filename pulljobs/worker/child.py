@@ -80,7 +80,6 @@ class Child:
         self._holdings = Holdings(self._limits.MAX_HELD)
         self._breakers = Breakers(self._limits)
         self._outbox = Outbox()
-        self._outbox.on_result = self._breakers.tell
         self._farewells = Farewells()
         self._loop = EventLoop()
         threads, seats, slots = (

@@ -5,6 +5,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Final
 from uuid import UUID
 
@@ -33,6 +35,8 @@ LONGEST_PASS: Final = 0.5
 URGENT_SHARE: Final = 3
 """Of so many looks one is for those that wait their turn."""
 BACK: Final = (Event.RETRY, Event.RELEASE)
+JOB: Final = itemgetter(0)
+PLACE: Final = attrgetter("handler.place")
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
 """Of all consumers together: with many of them each is polled less often than it might be."""
@@ -93,7 +97,7 @@ class Fetcher:
     def hear_of(self, said: Collection[Said]) -> None:
         """These are written: what goes back to the queue may be claimed again, or another job."""
         back = {job.handler.place for job, word in said if word is not None and word.event in BACK}
-        settled = {job.handler.place for job, _word in said}
+        settled = set(map(PLACE, map(JOB, said)))
         self.hear(back | {place for place in settled if self._waits_for_settles(place)})
 
     def _waits_for_settles(self, place: tuple[str, str]) -> bool:
@@ -254,6 +258,7 @@ class Fetcher:
         if claim.taken is None:
             return claim
         lease = source.puller.consumer.lease
+        breaker = self._breakers.of(source.handler)
         grant = Grant(
             handler=source.handler,
             lease=lease,
@@ -261,7 +266,7 @@ class Fetcher:
             hard_end=before + max(lease, source.puller.max_lease).total_seconds(),
             renew=renew_one,
             stopping=self._stopping,
-            ticket=self._breakers.of(source.handler).claimed(),
+            on_end=partial(breaker.tell, breaker.claimed()),
         )
         helds = outcomes.all_held(claim.taken.token, [row.id for row, _message in claim.jobs])
         self._hand_on(

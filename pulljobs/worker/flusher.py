@@ -73,7 +73,7 @@ class Flusher:
             (job, _substitute(job, finished.refused[job.held.job_id])) for job, _word in again
         )
         kept = {job for job, _word in again}
-        self._holdings.drop(job for job, _word in batch if job not in kept)
+        self._holdings.drop([job for job, _word in batch if job not in kept])
         self._on_flushed(batch)
         for job, word in batch:
             if word is not None and word.event is RETRY and _is_dead(job, finished):
@@ -83,10 +83,12 @@ class Flusher:
     def _batch(self) -> list[Said]:
         """A job once: one that was lost and claimed again may have been done here both times."""
         batch: dict[int, Said] = {}
-        while self._said and len(batch) < self._limits.FLUSH_SIZE:
-            if (job_id := self._said[0][0].id) in batch:
+        most = self._limits.FLUSH_SIZE
+        while self._said and len(batch) < most:
+            said = self._said.popleft()
+            if batch.setdefault(said[0].held.job_id, said) is not said:
+                self._said.appendleft(said)
                 break
-            batch[job_id] = self._said.popleft()
         return list(batch.values())
 
     def _renew(self) -> None:

@@ -30,17 +30,15 @@ class Outbox:
         """None: nothing is to be written, it is only held no more."""
         self.runs = Runs()
         self.on_said: Callable[[], None] = lambda: None
-        self.on_result: Callable[[ClaimedJob, Result], None] = lambda job, result: None
-        """Told once for every job, for the circuit of its consumer."""
 
     def say(self, job: ClaimedJob, settlement: Settlement | None) -> None:
-        self.on_result(job, _result(job, settlement))
+        job.on_end(_result(job, settlement))
         self.said.append((job, settlement))
         self.on_said()
 
     def release(self, job: ClaimedJob) -> None:
         """Never started: if its lease is over but not yet taken away, nothing is charged."""
-        self.on_result(job, Result.NEUTRAL)
+        job.on_end(Result.NEUTRAL)
         self.said.append((job, None if job.taken_away else outcomes.release(job.held)))
 
     def end(self, run: Run, settlement: Settlement | None) -> None:

@@ -104,7 +104,7 @@ def test_a_wake_that_fails_is_no_failed_publish() -> None:
 
 
 def test_who_came_to_wait_before_the_commit_is_woken(listener: Listener) -> None:
-    """A publish of its own looks for waiters by itself; in a longer transaction that is too early."""
+    """What a lone publish saw of waiters is too old at the end of a longer transaction."""
     consumer = ConsumerFactory.create()
     with transaction.atomic(USING):
         publish(consumer.channel.name, b"x")

@@ -10,6 +10,7 @@ FLAGS = {
     "--concurrency": "16",
     "--fetch-batch": "500",
     "--flush-size": "500",
+    "--max-held": "4000",
 }
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "django_settings"
