@@ -41,7 +41,8 @@ offered AS MATERIALIZED (
         channel.dedupe_window,
         channel.bounded,
         clock.now,
-        ((((extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+        -- In floating point: `extract` would give a numeric.
+        ((((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
             | nextval('pulljobs_id')) AS id
     FROM channel, clock, unnest(
         %(payloads)s::bytea[],
@@ -85,8 +86,12 @@ message AS (
     FROM accepted
 ),
 job AS (
-    INSERT INTO pulljobs_job (consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries)
+    INSERT INTO pulljobs_job (
+        id, consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries
+    )
     SELECT
+        (((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+            | nextval('pulljobs_id'),
         consumer.id,
         accepted.id,
         greatest(now, coalesce(accepted.available_at, now) + coalesce(delay, '0')),
