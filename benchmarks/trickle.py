@@ -20,6 +20,7 @@ BURST: Final = 8
 SLOW_PUBLISHERS: Final = 12
 OPEN_SECONDS: Final = 5.0
 CLAIM: Final = 100
+LEAST_SECONDS: Final = 3.0
 IDLE_SECONDS: Final = 0.005
 GRACE: Final = timedelta(seconds=15)
 WITHOUT: Final = 0.1
@@ -45,7 +46,7 @@ class Stretch(NamedTuple):
 def trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
     make_tables()
     query("VACUUM ANALYZE")
-    without = _stretch(WITHOUT * minutes * 60, slow=slow)
+    without = _stretch(max(WITHOUT * minutes * 60, LEAST_SECONDS), slow=slow)
     with held_snapshot():
         during = _stretch(minutes * 60, slow=slow)
     _report(during, without, minutes, as_json=as_json)
