@@ -1,6 +1,6 @@
 """Publishing: what happens inside the producer's transaction, and after its commit."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
@@ -112,11 +112,12 @@ def publish_many(
     receipts, not raised.
     """
     using = using or settings().DATABASE
-    ready = (_ready(one, settings()) for one in drafts)
     with transaction.atomic(using=using):
+        batches = _Batches(drafts, settings())
         return list(
             chain.from_iterable(
-                _publish_batch(channel, batch, producer, using) for batch in _batches(ready)
+                _publish_batch(channel, batch, producer, using, batches.prepare)
+                for batch in batches
             )
         )
 
@@ -132,9 +133,13 @@ async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
 
 
 def _publish_batch(
-    channel: str, batch: list[NewMessage], producer: Producer | None, using: str
+    channel: str,
+    batch: list[NewMessage],
+    producer: Producer | None,
+    using: str,
+    meanwhile: Callable[[], None],
 ) -> Iterator[Receipt]:
-    published = _store(channel, batch, producer, using)
+    published = _store(channel, batch, producer, using, meanwhile)
     repeated = [
         message.client_message_id
         for message, made in zip(batch, published, strict=True)
@@ -149,7 +154,11 @@ def _publish_batch(
 
 
 def _store(
-    channel: str, batch: list[NewMessage], producer: Producer | None, using: str
+    channel: str,
+    batch: list[NewMessage],
+    producer: Producer | None,
+    using: str,
+    meanwhile: Callable[[], None] | None = None,
 ) -> list[Published]:
     if isinstance(channel, str) and not encodable(channel):
         raise UnknownChannel(channel)
@@ -160,6 +169,7 @@ def _store(
             batch,
             producer_id=producer.pk if producer else None,
             dedupe_window=settings().DEDUPE_WINDOW,
+            meanwhile=meanwhile,
         )
     if published is None:
         raise UnknownChannel(channel)
@@ -218,7 +228,26 @@ def encoded(payload: Payload) -> tuple[bytes, str]:
         ) from error
 
 
-def _batches(ready: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:
-    remaining = iter(ready)
-    while batch := list(islice(remaining, BATCH)):
-        yield batch
+class _Batches:
+    """Drafts in batches, as messages: those of the next can be made while one is written."""
+
+    def __init__(self, drafts: Iterable[Draft | Payload], limits: Settings) -> None:
+        self._drafts, self._limits = iter(drafts), limits
+        self._taken: list[Draft | Payload] = []
+        self._ready: list[NewMessage] = []
+
+    def __iter__(self) -> Iterator[list[NewMessage]]:
+        self._take()
+        while self._taken:
+            self.prepare()
+            batch, self._ready = self._ready, []
+            self._take()
+            yield batch
+
+    def prepare(self) -> None:
+        """The next ones; only what was taken, for the caller's iterable may use the database."""
+        if not self._ready:
+            self._ready = [_ready(one, self._limits) for one in self._taken]
+
+    def _take(self) -> None:
+        self._taken = list(islice(self._drafts, BATCH))

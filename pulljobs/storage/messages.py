@@ -1,6 +1,6 @@
 """Publishing messages and reading them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -21,8 +21,12 @@ def publish(
     *,
     producer_id: int | None,
     dedupe_window: timedelta,
+    meanwhile: Callable[[], None] | None = None,
 ) -> list[Published] | None:
-    """One entry a message, in order; None: there is no such channel."""
+    """One entry a message, in order; None: there is no such channel.
+
+    `meanwhile` may be called while the server works, without the connection.
+    """
     common = {
         "channel": channel,
         "producer_id": producer_id,
@@ -35,7 +39,7 @@ def publish(
         published = [Published(row[0], row[1], row[2], awaited=row[3]) for row in rows]
     else:
         many = {**common, **parameters(messages)}
-        rows = run(using, "publish", many, always_prepare=True)
+        rows = run(using, "publish", many, always_prepare=True, meanwhile=meanwhile)
         published = [Published(*row[:3]) for row in rows]
     if rows and rows[0][-1]:
         return [bounds.publish(using, {**common, **message.parameters()}) for message in messages]

@@ -63,14 +63,29 @@ def behind_pooler(using: str) -> bool:
     return bool(connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
 
 
-def run(using: str, name: str, params: Params, *, always_prepare: bool = False) -> list[Row]:
-    """The rows of a statement, bound on the server, in the transaction the caller is in."""
-    [rows] = run_together(using, name, [params], always_prepare=always_prepare)
+def run(
+    using: str,
+    name: str,
+    params: Params,
+    *,
+    always_prepare: bool = False,
+    meanwhile: Callable[[], None] | None = None,
+) -> list[Row]:
+    """The rows of a statement, bound on the server, in the transaction the caller is in.
+
+    `meanwhile` is called while the server works; it must not use the connection.
+    """
+    [rows] = run_together(using, name, [params], always_prepare=always_prepare, meanwhile=meanwhile)
     return rows
 
 
 def run_together(
-    using: str, name: str, every: Sequence[Params], *, always_prepare: bool = False
+    using: str,
+    name: str,
+    every: Sequence[Params],
+    *,
+    always_prepare: bool = False,
+    meanwhile: Callable[[], None] | None = None,
 ) -> list[list[Row]]:
     """The rows for each of these parameters, in one round trip and in one transaction."""
     connection = connections[using]
@@ -86,7 +101,7 @@ def run_together(
             _dedicated.add(raw)
     prepare = dedicated or (always_prepare and not pooled)
     with connection.wrap_database_errors:
-        return _execute(raw, name, every, prepare=prepare)
+        return _execute(raw, name, every, prepare=prepare, meanwhile=meanwhile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +118,23 @@ class AliasSession:
 
 
 def _execute(
-    raw: "psycopg.Connection[Any]", name: str, every: Sequence[Params], *, prepare: bool
+    raw: "psycopg.Connection[Any]",
+    name: str,
+    every: Sequence[Params],
+    *,
+    prepare: bool,
+    meanwhile: Callable[[], None] | None,
 ) -> list[list[Row]]:
     text, threshold = statement(name), raw.prepare_threshold
     raw.prepare_threshold = 0 if prepare else None
     try:
         with ExitStack() as stack:
             cursors = [stack.enter_context(psycopg.RawCursor(raw)) for _ in every]
-            with raw.pipeline() if len(every) > 1 else nullcontext():
+            with raw.pipeline() if len(every) > 1 or meanwhile else nullcontext():
                 for cursor, params in zip(cursors, every, strict=True):
                     cursor.execute(*bound(text, params), binary=True)
+                if meanwhile is not None:
+                    meanwhile()
             return [_rows(cursor) for cursor in cursors]
     finally:
         raw.prepare_threshold = threshold

@@ -1,7 +1,7 @@
 """What publishing writes, and when others see it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
@@ -10,8 +10,9 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import transaction
 
-from pulljobs.models import Job, Message, Producer
-from pulljobs.publishing import Draft, Receipt, apublish, publish, publish_many
+from pulljobs.errors import InvalidMessage
+from pulljobs.models import Consumer, Job, Message, Producer
+from pulljobs.publishing import BATCH, Draft, Receipt, apublish, publish, publish_many
 from tests.factories import USING, ChannelFactory, ConsumerFactory
 from tests.sessions import TABLES, counts, query, session
 
@@ -227,6 +228,29 @@ def test_many_from_a_generator_in_several_batches() -> None:
     consumer = ConsumerFactory.create()
     receipts = publish_many(consumer.channel.name, (json.dumps(n) for n in range(2_345)))
     assert len(receipts) == Job.objects.count() == Message.objects.count() == 2_345
+
+
+def test_many_from_a_generator_that_reads_the_database_itself() -> None:
+    """While one batch is written the next is made, but of drafts that were taken before."""
+    consumer = ConsumerFactory.create()
+
+    def drafts() -> Iterator[bytes]:
+        for number in range(2 * BATCH + 1):
+            if number % BATCH == 0:
+                assert list(Consumer.objects.iterator()) == [consumer]
+            yield b"%d" % number
+
+    receipts = publish_many(consumer.channel.name, drafts())
+    stored = Message.objects.in_bulk([one.message_id for one in receipts])
+    payloads = [int(stored[one.message_id].payload) for one in receipts]
+    assert payloads == list(range(2 * BATCH + 1))
+
+
+def test_a_bad_draft_among_later_ones_leaves_nothing() -> None:
+    channel = ConsumerFactory.create().channel
+    with pytest.raises(InvalidMessage):
+        publish_many(channel.name, [*[b"x"] * (BATCH + 5), object()])
+    assert counts()["pulljobs_message"] == 0
 
 
 def test_none_of_nothing() -> None:
