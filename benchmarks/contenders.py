@@ -51,7 +51,7 @@ def _work(processes: int, batch: int) -> list[float]:
     command = [
         sys.executable, "-m", "django", "runpullworker", "--burst",
         "--only", f"{CHANNEL}/{CONSUMER}",
-        "--fetch-batch", str(batch), "--flush-size", str(batch), "--max-held", str(4 * batch),
+        "--fetch-batch", str(batch), "--flush-size", str(batch), "--max-held", str(8 * batch),
     ]  # fmt: skip
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
     workers = [subprocess.Popen(command, env=environment) for _ in range(processes)]
