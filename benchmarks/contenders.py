@@ -51,12 +51,16 @@ def run(contender: str, jobs: int, processes: int, batch: int) -> Run:
     return Run(int(str(later)) / float(str(seconds)), float(str(wal)) / jobs, claims)
 
 
-def _work(processes: int, batch: int) -> list[float]:
-    command = [
-        sys.executable, "-m", "django", "runpullworker", "--burst",
-        "--only", f"{CHANNEL}/{CONSUMER}",
-        "--fetch-batch", str(batch), "--flush-size", str(batch), "--max-held", str(8 * batch),
+def worker_command(batch: int, *, held: int) -> list[str]:
+    """Of a worker that claims and flushes so many at a time, and holds no more than that."""
+    return [
+        sys.executable, "-m", "django", "runpullworker", "--only", f"{CHANNEL}/{CONSUMER}",
+        "--fetch-batch", str(batch), "--flush-size", str(batch), "--max-held", str(held),
     ]  # fmt: skip
+
+
+def _work(processes: int, batch: int) -> list[float]:
+    command = [*worker_command(batch, held=8 * batch), "--burst"]
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
     workers = [subprocess.Popen(command, env=environment) for _ in range(processes)]
     codes = [worker.wait() for worker in workers]

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import groupby, repeat
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -41,8 +41,6 @@ class Settlement(NamedTuple):
     """Of an expiry: whether the job had; None: nobody knows."""
 
 
-_JOB_ID: Final = itemgetter(0)
-_TOKEN: Final = itemgetter(1)
 _held: Final = maker(Held)
 _settlement: Final = maker(Settlement)
 
@@ -77,12 +75,12 @@ def release(held: Held) -> Settlement:
 
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]] | None:
     """The jobs of each claim, by its token; None: there is more to be said of some."""
-    helds, events, _reasons, _delays, _errors, results, _started = _columns(settlements, 7)
-    if events.count(DELIVER) < len(events) or results.count(None) < len(results):
+    if any(one.event is not DELIVER or one.result is not None for one in settlements):
         return None
     by_claim: defaultdict[UUID, list[int]] = defaultdict(list)
-    for token, group in groupby(helds, key=_TOKEN):  # For a UUID takes long to hash.
-        by_claim[token] += map(_JOB_ID, group)
+    # Runs of them, for a UUID takes long to hash.
+    for token, run in groupby((one.held for one in settlements), key=attrgetter("token")):
+        by_claim[token] += [held.job_id for held in run]
     return by_claim
 
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Final
 
-from benchmarks.database import CHANNEL, CONSUMER, own_database, query
+from benchmarks.contenders import worker_command
+from benchmarks.database import own_database, query
 from benchmarks.day import clock, looking
 from benchmarks.day.looking import Look
 from benchmarks.day.publishing import Publishers
@@ -45,11 +46,7 @@ def run(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _worker(processes: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [
-        sys.executable, "-m", "django", "runpullworker", "--processes", str(processes),
-        "--only", f"{CHANNEL}/{CONSUMER}",
-        "--fetch-batch", str(BATCH), "--flush-size", str(BATCH), "--max-held", str(4 * BATCH),
-    ]  # fmt: skip
+    command = [*worker_command(BATCH, held=4 * BATCH), "--processes", str(processes)]
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "benchmarks.day.settings"}
     worker = subprocess.Popen(command, env=environment)
     try:

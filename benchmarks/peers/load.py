@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from statistics import median, quantiles
 from typing import Final, NamedTuple
 
 from benchmarks.peers import databases
 from benchmarks.peers.databases import Connection
 from benchmarks.peers.environments import Environment
 from benchmarks.peers.measures import PUBLISHERS, Figures
-from benchmarks.peers.pacing import pace
+from benchmarks.peers.pacing import pace, percentiles
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import Start, Workers
 
@@ -90,8 +89,5 @@ def _ends(during: Stretch) -> tuple[Sequence[Start], Sequence[Start]]:
 
 
 def _percentiles(starts: Sequence[Start]) -> tuple[float, float] | tuple[None, None]:
-    """The 50th and the 99th of their waits, in seconds; None of none."""
-    waited = [start.waited for start in starts]
-    if len(waited) < 2:
-        return None, None
-    return median(waited), quantiles(waited, n=100, method="inclusive")[98]
+    """None of fewer than two."""
+    return percentiles(starts) if len(starts) > 1 else (None, None)

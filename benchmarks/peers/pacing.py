@@ -1,5 +1,6 @@
 """Jobs at an even pace, and how long each waits from its publish to the start of its handler."""
 
+from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Final
 
@@ -7,7 +8,15 @@ from benchmarks.peers import databases
 from benchmarks.peers.environments import Environment
 from benchmarks.peers.measures import PUBLISHERS, Figures
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.processes import ORDER_SECONDS, Workers, order, start_order, told, working
+from benchmarks.peers.processes import (
+    ORDER_SECONDS,
+    Start,
+    Workers,
+    order,
+    start_order,
+    told,
+    working,
+)
 
 SLOW: Final = 100
 """Jobs a second that one publisher is enough for."""
@@ -27,12 +36,15 @@ def latency(
         publishers = 1 if rate < SLOW else PUBLISHERS
         published = pace(peer, environment, database, "one", rate, seconds, publishers)
         _await_rest(workers, before + published)
-        waited = [start.waited for start in workers.starts(before)]
-        return {
-            "p50": median(waited),
-            "p99": quantiles(waited, n=100, method="inclusive")[98],
-            "started": len(waited) / published,
-        }
+        starts = workers.starts(before)
+        p50, p99 = percentiles(starts)
+        return {"p50": p50, "p99": p99, "started": len(starts) / published}
+
+
+def percentiles(starts: Sequence[Start]) -> tuple[float, float]:
+    """The 50th and the 99th of their waits, in seconds; StatisticsError of fewer than two."""
+    waited = [start.waited for start in starts]
+    return median(waited), quantiles(waited, n=100, method="inclusive")[98]
 
 
 def warm_up(peer: Peer, environment: Environment, database: str, workers: Workers) -> None:

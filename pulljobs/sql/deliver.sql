@@ -11,7 +11,7 @@ WITH lease AS MATERIALIZED (
     WHERE token = %(token)s::uuid
     LIMIT 1
 ),
-delivered AS MATERIALIZED (
+delivered AS (
     DELETE FROM pulljobs_job
     WHERE id = ANY(%(job_ids)s::bigint[]) AND state = 'INFLIGHT' AND lease = %(token)s::uuid
     RETURNING id, message_id, consumer_id, retry_count, deliveries, key

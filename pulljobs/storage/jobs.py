@@ -43,7 +43,6 @@ UNSETTLED = "Whoever held it died, or let its lease end, without a word."
 
 LEAST_OF_A_CLAIM: Final = 30
 """Jobs, on average: from there on a statement for each claim costs less than one for them all."""
-DELIVERED: Final = State.DELIVERED
 
 _STATES = {state.value: state for state in State}
 _USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
@@ -198,7 +197,7 @@ def _deliver(using: str, claims: Mapping[UUID, Collection[int]]) -> Finished:
     for ids, [(delivered, consumer_id, keyed_ids, keyed)] in zip(
         claims.values(), answers, strict=True
     ):
-        states |= dict.fromkeys(ids if delivered is None else delivered, DELIVERED)
+        states |= dict.fromkeys(ids if delivered is None else delivered, State.DELIVERED)
         if consumer_id is not None:
             roomier.add(consumer_id)
             let_go += keyed_ids or []

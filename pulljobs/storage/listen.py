@@ -17,6 +17,8 @@ from pulljobs.sql import DATABASE_CHANNEL
 from pulljobs.storage.statements import run
 
 LOST_CHANNEL: Final = "pulljobs_lost"
+NEW: Final = timedelta(seconds=0.05)
+"""Until one more look of who has just come to wait: a publish at that moment did not see it."""
 PROBE_SECONDS: Final = 30.0
 LOST_TOGETHER: Final = 300
 """Ids in one notification, which takes 8000 bytes."""

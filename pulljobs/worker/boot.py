@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 MISCONFIGURED: Final = 78
 """Exit code of a child that no restart would help; the EX_CONFIG of sysexits."""
+RETIRED: Final = 75
+"""Exit code of a child that ended for another to take its place; the EX_TEMPFAIL of sysexits."""
 TURN_SECONDS: Final = 0.001
 """How long the loops wait for handlers that compute; Python's own 5 ms are as long as a claim."""
 COLLECT_AFTER: Final = 50_000
 """Objects that were made since and are still there; those of a few claims are fewer."""
-RETIRED: Final = 75
-"""Exit code of a child that ended for another to take its place; the EX_TEMPFAIL of sysexits."""
 
 
 def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str | None) -> None:
@@ -46,8 +46,9 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
 
 
 def _collect_less() -> None:
-    """Jobs in hand are thousands of objects without cycles: to look at them over and over took
-    a third of the processor time of small jobs. What is imported by now stays anyway.
+    """What is imported stays anyway, and jobs in hand are thousands of objects without cycles.
+
+    To look at them over and over took a third of the processor time of small jobs.
     """
     gc.collect()
     gc.freeze()

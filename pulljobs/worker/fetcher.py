@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from operator import attrgetter, itemgetter
 from typing import Final
 from uuid import UUID
 
@@ -29,14 +28,11 @@ from pulljobs.worker.roster import Source
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001
-LOOK_AGAIN: Final = 0.05
 NEVER: Final = float("inf")
 LONGEST_PASS: Final = 0.5
 URGENT_SHARE: Final = 3
 """Of so many looks one is for those that wait their turn."""
 BACK: Final = (Event.RETRY, Event.RELEASE)
-JOB: Final = itemgetter(0)
-PLACE: Final = attrgetter("handler.place")
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
 """Of all consumers together: with many of them each is polled less often than it might be."""
@@ -97,7 +93,7 @@ class Fetcher:
     def hear_of(self, said: Collection[Said]) -> None:
         """These are written: what goes back to the queue may be claimed again, or another job."""
         back = {job.handler.place for job, word in said if word is not None and word.event in BACK}
-        settled = set(map(PLACE, map(JOB, said)))
+        settled = {job.handler.place for job, _word in said}
         self.hear(back | {place for place in settled if self._waits_for_settles(place)})
 
     def _waits_for_settles(self, place: tuple[str, str]) -> bool:
@@ -236,7 +232,7 @@ class Fetcher:
         listen.wait(using, consumers, self._node_id, patience)
         lapsed = now > self._registered_until
         if lapsed:
-            self._look_again_at = now + LOOK_AGAIN
+            self._look_again_at = now + listen.NEW.total_seconds()
         self._registered_until = now + patience.total_seconds()
         return lapsed
 

@@ -65,17 +65,24 @@ function again() {
   spawn(process.execPath, [process.argv[1], "work", "1"], { stdio: "inherit" });
 }
 
-class Stretch {
+class Payloads {
   published = 0;
-  seconds = 0;
-  constructor(jobs, most) {
-    Object.assign(this, { jobs, most });
+  constructor(atATime) {
+    this.atATime = atATime;
   }
   async *each() {
     for await (const batch of this.batches(1)) yield* batch;
   }
   many() {
-    return this.batches(BATCH);
+    return this.batches(this.atATime);
+  }
+}
+
+class Stretch extends Payloads {
+  seconds = 0;
+  constructor(jobs, most) {
+    super(BATCH);
+    Object.assign(this, { jobs, most });
   }
   async *batches(size) {
     if (this.most) for (let at = 0; at < WARM_UP; at += size) yield payloads(at, size);
@@ -99,18 +106,12 @@ function payload(number) {
 }
 
 // Who cannot keep up ends in time all the same, with fewer.
-class Pace {
-  published = 0;
+class Pace extends Payloads {
   constructor(rate, seconds) {
+    super(BURST);
     Object.assign(this, { rate, seconds });
   }
-  async *each() {
-    for await (const burst of this.bursts(1)) yield* burst;
-  }
-  many() {
-    return this.bursts(BURST);
-  }
-  async *bursts(size) {
+  async *batches(size) {
     const wanted = Math.round(this.rate * this.seconds);
     const start = monotonic();
     for (let now = start; this.published < wanted && now < start + this.seconds; ) {

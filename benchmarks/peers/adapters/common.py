@@ -117,19 +117,32 @@ def _publish(act: Act | None, how: str, jobs: int, seconds: float) -> None:
     print(json.dumps({"published": stretch.published, "seconds": stretch.seconds}))
 
 
-class _Stretch:
-    """Payloads, and how long it took until somebody asked for more; the first few warm up."""
+class _Payloads:
+    """What is to be published, one by one or so many at a time."""
 
-    def __init__(self, jobs: int, seconds: float) -> None:
-        self._jobs, self._most = jobs, seconds
-        self.published, self.seconds = 0, 0.0
+    at_a_time = BATCH
+
+    def __init__(self) -> None:
+        self.published = 0
 
     def each(self) -> Iterator[Payload]:
         for batch in self._batches(1):
             yield from batch
 
     def many(self) -> Iterator[list[Payload]]:
-        return self._batches(BATCH)
+        return self._batches(self.at_a_time)
+
+    def _batches(self, size: int) -> Iterator[list[Payload]]:
+        raise NotImplementedError
+
+
+class _Stretch(_Payloads):
+    """And how long it took until somebody asked for more; the first few warm up."""
+
+    def __init__(self, jobs: int, seconds: float) -> None:
+        super().__init__()
+        self._jobs, self._most = jobs, seconds
+        self.seconds = 0.0
 
     def _batches(self, size: int) -> Iterator[list[Payload]]:
         yield from (
@@ -154,21 +167,16 @@ def payload(number: int) -> Payload:
     return {"number": number, "filler": "x" * 100}
 
 
-class _Pace:
-    """Payloads at an even pace; who cannot keep up ends in time all the same, with fewer."""
+class _Pace(_Payloads):
+    """At an even pace; who cannot keep up ends in time all the same, with fewer."""
+
+    at_a_time = BURST
 
     def __init__(self, rate: float, seconds: float) -> None:
+        super().__init__()
         self._rate, self._seconds = rate, seconds
-        self.published = 0
 
-    def each(self) -> Iterator[Payload]:
-        for burst in self._bursts(1):
-            yield from burst
-
-    def many(self) -> Iterator[list[Payload]]:
-        return self._bursts(BURST)
-
-    def _bursts(self, size: int) -> Iterator[list[Payload]]:
+    def _batches(self, size: int) -> Iterator[list[Payload]]:
         wanted = round(self._rate * self._seconds)
         start = now = time.clock_gettime(time.CLOCK_MONOTONIC)
         while self.published < wanted and now < start + self._seconds:

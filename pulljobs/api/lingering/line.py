@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = timedelta(seconds=15)
 """How long our row counts without being renewed."""
-NEW: Final = timedelta(seconds=0.05)
-"""Until the look after a row of ours is new: who published at that moment did not see it."""
 IDLE_SECONDS: Final = 60.0
 SOONEST: Final = 0.001
 FIRST_PAUSE: Final = 0.1
@@ -133,7 +131,7 @@ class Line:
             due = await self._claim_all()
             if self.lingering and await self._register():
                 due = await self._claim_all()
-                due = NEW if due is None else min(due, NEW)
+                due = listen.NEW if due is None else min(due, listen.NEW)
         except Exception as error:
             return self._after(error)
         self._failures = 0
