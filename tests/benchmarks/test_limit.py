@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.limit import as_many_as_cores
 from example_project.state import BASE_DIR
-from tests.example.processes import open_directory
+from tests.example.processes import project
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,8 +25,8 @@ UNSAFE = {"PULLJOBS_POSTGRES_FSYNC", "DATABASE_URL"}
 @pytest.fixture(scope="module")
 def state() -> Iterator[Path]:
     """Of a server that waits for its disk: there are no figures of others."""
-    with open_directory() as directory:
-        yield directory
+    with project() as made:
+        yield made.cluster.parent
 
 
 def limit(state: Path, *flags: str) -> dict[str, Any]:

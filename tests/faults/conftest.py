@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from example_project.state import BASE_DIR
-from tests.example.processes import open_directory
+from tests.example.processes import project
 
 Told = dict[str, Any]
 Faults = Callable[..., Told]
@@ -18,8 +18,8 @@ Faults = Callable[..., Told]
 @pytest.fixture(scope="session")
 def state() -> Iterator[Path]:
     """One server for all runs of this process, which takes a second or two to make."""
-    with open_directory() as directory:
-        yield directory
+    with project() as made:
+        yield made.cluster.parent
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ publish says committed, and rolls back
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, LiteralString
 
@@ -22,16 +22,23 @@ from pulljobs.storage.rows import Finished
 
 SHARE: Final = 0.02
 SHARE_OF_PUBLISHES: Final = 0.2
-OTHERS_TOO: Final = (
-    ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
-    ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
-)
-WHATEVER_TOKEN: Final = (
-    (
-        "AND ((id, lease) IN (SELECT job_id, token FROM offered WHERE event = 'deliver')) IS TRUE",
-        "",
+Changes = Mapping[str, Sequence[tuple[str, str]]]
+OTHERS_TOO: Final[Changes] = {
+    "claim": (
+        ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
+        ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+    )
+}
+WHATEVER_TOKEN: Final[Changes] = {
+    "finish": (
+        (
+            "AND ((id, lease) IN (SELECT job_id, token FROM offered WHERE event = 'deliver'))"
+            " IS TRUE",
+            "",
+        ),
     ),
-)
+    "deliver": (("AND state = 'INFLIGHT' AND lease = %(token)s::uuid", "AND state = 'INFLIGHT'"),),
+}
 
 
 def install(names: str) -> None:
@@ -40,13 +47,13 @@ def install(names: str) -> None:
         BREAKS[name]()
 
 
-def _change(name: str, *changes: tuple[str, str]) -> None:
+def _change(changes: Changes) -> None:
 
     def changed(asked: str) -> str:
         text: str = statement(asked)
-        for old, new in changes if asked == name else ():
+        for old, new in changes.get(asked, ()):
             if old not in text:
-                raise LookupError(f"{name}.sql has no {old!r} any more: break it another way.")
+                raise LookupError(f"{asked}.sql has no {old!r} any more: break it another way.")
             text = text.replace(old, new)
         return text
 
@@ -86,8 +93,8 @@ def _replace(module: Any, name: str, value: Any) -> None:
 
 
 BREAKS: Final[dict[LiteralString, Callable[[], None]]] = {
-    "claim": lambda: _change("claim", *OTHERS_TOO),
-    "fence": lambda: _change("finish", *WHATEVER_TOKEN),
+    "claim": lambda: _change(OTHERS_TOO),
+    "fence": lambda: _change(WHATEVER_TOKEN),
     "flush": _forget_flushes,
     "publish": _forget_publishes,
 }
