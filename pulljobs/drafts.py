@@ -64,6 +64,20 @@ class NewMessage(NamedTuple):
     delay: timedelta | None = None
     available_at: datetime | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but content, headers and priority."""
+        return not (self.key or self.client_message_id or self.delay or self.available_at)
+
+    def plain_parameters(self) -> dict[str, Any]:
+        """Of publish_plain.sql."""
+        return {
+            "payload": self.payload,
+            "content_type": self.content_type,
+            "headers": json.dumps(self.headers) if self.headers else "{}",
+            "priority": self.priority,
+        }
+
     def parameters(self) -> dict[str, Any]:
         """Of publish_one.sql."""
         return {**self._asdict(), "headers": json.dumps(self.headers), "replacing": None}

@@ -14,11 +14,15 @@ exact:
   floors is looked through once more, in slices.
 
 A job that a walk had to skip because somebody had it locked is `passed` in claim.sql, which
-reports the position before it. All state is in memory: a process that knows nothing starts at the
-head of the index.
+reports the position before it. To look for such jobs takes a fifth of a large claim's time; while
+such claims are full they go on without it, and what they walked is looked through once more after
+PATIENCE, or as soon as a claim is not full.
+
+All state is in memory: a process that knows nothing starts at the head of the index.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -65,6 +69,11 @@ class Entry(NamedTuple):
     gap_bottoms: list[int]
     until: datetime | None
 
+    @property
+    def is_level(self) -> bool:
+        """It goes on in the one priority there is, as far as known."""
+        return len(self.priorities) == 1 and self.until is None and self.floor_ats[0] > _BEGINNING
+
 
 class _Mark(NamedTuple):
     xid: int
@@ -84,6 +93,9 @@ class Floors:
     passed: datetime | None = None
     """From where there was a job below that somebody had locked: look again, but not at once."""
     passed_at: datetime = _BEGINNING
+    unsure: datetime | None = None
+    """From where claims went on that did not look whether they left one behind."""
+    unsure_at: datetime = _BEGINNING
 
     def entry_above(self) -> Entry:
         """Where a claim starts that goes on from the last one."""
@@ -95,7 +107,8 @@ class Floors:
         lowered = {
             priority: min(floor, Position(start, 0)) for priority, floor in self.floors.items()
         }
-        return self._entry(lowered, until=start + self.slice)
+        # Not beyond the floors: what waits there is no news, and would be walked from down here.
+        return self._entry(lowered, until=min(start + self.slice, self._highest(start)))
 
     def _entry(self, starts: dict[int, Position], until: datetime | None) -> Entry:
         priorities = sorted(starts, reverse=True)
@@ -115,6 +128,7 @@ class Floors:
         snapshot: Snapshot,
         xid: int | None,
         reached: dict[int, Position | None],
+        sure: bool = True,
     ) -> None:
         """Take in what a claim at the floors saw; `reached` has every priority that it walked."""
         if len(reached) > MANY_PRIORITIES or (
@@ -123,6 +137,8 @@ class Floors:
             self.forget()
         self._set_aside(started_at, snapshot)
         bound = self._bound(min(snapshot.open - self.stragglers.keys(), default=snapshot.ceiling))
+        if not sure:
+            self._doubt(started_at, reached)
         for priority, position in reached.items():
             known = self.floors.get(priority, Position(_BEGINNING, 0))
             safe = min(position or known, Position(bound, 0))
@@ -131,6 +147,8 @@ class Floors:
             self._mark(_Mark(xid, started_at))
         self._return_to_ended(snapshot)
         self._return_to_passed(started_at)
+        if sure or started_at - self.unsure_at > PATIENCE:
+            self._return_to_unsure()
 
     def learn_below(
         self, *, started_at: datetime, full: bool, passed: bool, took: timedelta
@@ -143,9 +161,7 @@ class Floors:
         self.below += self.slice
         quick = took < timedelta(milliseconds=5)
         self.slice = self.slice * 2 if quick else max(self.slice / 2, SMALLEST_SLICE)
-        if self.below >= max(
-            (floor.available_at for floor in self.floors.values()), default=self.below
-        ):
+        if self.below >= self._highest(self.below):
             self.below, self.slice = None, FIRST_SLICE
 
     def lower(self) -> bool:
@@ -162,7 +178,10 @@ class Floors:
         self.floors.clear()
         self.marks.clear()
         self.stragglers.clear()
-        self.below, self.slice, self.passed = None, FIRST_SLICE, None
+        self.below, self.slice, self.passed, self.unsure = None, FIRST_SLICE, None, None
+
+    def _highest(self, default: datetime) -> datetime:
+        return max((floor.available_at for floor in self.floors.values()), default=default)
 
     def _bound(self, xid: int) -> datetime:
         """Nothing that this transaction or a later one writes is available before that."""
@@ -194,3 +213,15 @@ class Floors:
         if self.passed is not None and started_at - self.passed_at > PATIENCE:
             self.below = min(self.below or self.passed, self.passed)
             self.passed = None
+
+    def _doubt(self, started_at: datetime, walked: Iterable[int]) -> None:
+        starts = [
+            self.floors[priority].available_at for priority in walked if priority in self.floors
+        ]
+        if starts and self.unsure is None:
+            self.unsure, self.unsure_at = min(starts), started_at
+
+    def _return_to_unsure(self) -> None:
+        if self.unsure is not None:
+            self.below = min(self.below or self.unsure, self.unsure)
+            self.unsure = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +25,7 @@ from pulljobs.drafts import (
 from pulljobs.errors import DuplicateMessage, InvalidMessage, KeyFull, UnknownChannel
 from pulljobs.models import Channel, Producer, Publication
 from pulljobs.storage import listen, messages
-from pulljobs.telemetry import JobsPublished, emit
+from pulljobs.telemetry import JobsPublished, emit, is_counting
 
 __all__ = [
     "JSON",
@@ -186,13 +187,17 @@ def _first(using: str, channel: str, client_ids: list[str]) -> dict[str, int]:
 
 
 def _tell(using: str, channel: str, published: list[Published]) -> None:
-    jobs = sum(len(one.job_ids) for one in published)
-    accepted = sum(one.message_id is not None for one in published)
     # In the caller's transaction somebody may come to wait before its commit.
     is_told_late = connections[using].in_atomic_block
-    waking = (id for one in published if one.awaited or is_told_late for id in one.consumer_ids)
-    listen.wake_on_commit(using, waking)
-    transaction.on_commit(lambda: emit(JobsPublished(channel, accepted, jobs)), using=using)
+    if waking := [
+        id for one in published if one.awaited or is_told_late for id in one.consumer_ids
+    ]:
+        listen.wake_on_commit(using, waking)
+    if is_counting():
+        jobs = sum(len(one.job_ids) for one in published)
+        accepted = sum(one.message_id is not None for one in published)
+        event = JobsPublished(channel, accepted, jobs)
+        transaction.on_commit(partial(emit, event), using=using)
 
 
 def _receipt(published: Published, client_id: str | None, first: dict[str, int]) -> Receipt:

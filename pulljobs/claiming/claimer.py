@@ -43,6 +43,7 @@ class Claimer:
             snapshot=claimed.snapshot,
             xid=claimed.xid,
             reached=claimed.reached,
+            sure=claimed.sure,
         )
         return claimed
 

@@ -2,13 +2,52 @@
 
 from datetime import timedelta
 
-from pulljobs.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
-from pulljobs.claiming.session import Session
+from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken, Terms, held_jobs
+from pulljobs.claiming.session import Row, Session
 from pulljobs.floors import Entry, Position, Snapshot
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
     """Put up to `wanted` jobs under one new lease."""
+    if entry.is_level and terms.request_id is None:
+        claimed = _claim_level(session, consumer_id, wanted, terms, entry)
+        if claimed is not None:
+            return claimed
+    return _claim(session, consumer_id, wanted, terms, entry)
+
+
+def _claim_level(
+    session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
+) -> Claimed | None:
+    """Where all that wait have the one priority of the entry; None: they may have others."""
+    [priority], [floor_at], [floor_id] = entry.priorities, entry.floor_ats, entry.floor_ids
+    rows = session.run(
+        "claim_level",
+        {
+            "consumer_id": consumer_id,
+            "wanted": wanted,
+            "node_id": terms.node_id,
+            "door": terms.door,
+            "lease": terms.lease,
+            "max_lease": terms.max_lease,
+            "priority": priority,
+            "floor_at": floor_at,
+            "floor_id": floor_id,
+        },
+    )
+    if not rows:
+        return None
+    started_at, snapshot, xid, token, leased_until, *columns, at, id, sure, next_due = rows[0]
+    begun = (started_at, snapshot, xid, token, leased_until)
+    if token is None:
+        return _claimed(begun, [], {priority: None}, False, next_due)
+    ids, message_ids, *others = columns
+    jobs = held_jobs([ids, message_ids, [priority] * len(ids), *others])
+    claimed = _claimed(begun, jobs, {priority: Position(at, id)}, False, next_due)
+    return claimed if sure else claimed._replace(sure=False)
+
+
+def _claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
     params = {
         "consumer_id": consumer_id,
         "wanted": wanted,
@@ -18,18 +57,38 @@ def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: 
     [row] = session.run("claim", params)
     started_at, snapshot, xid, token, leased_until, *arrays, passed, next_due, refusal = row
     *jobs, walked, ats, ids = arrays
-    claimed = Claimed(
+    reached = {
+        priority: Position(at, id) if at else None
+        for priority, at, id in zip(walked, ats, ids, strict=True)
+    }
+    claimed = _claimed(
+        (started_at, snapshot, xid, token, leased_until),
+        held_jobs(jobs),
+        reached,
+        passed,
+        next_due,
+        None if refusal is None else Refusal(refusal),
+    )
+    return claimed.without_jobs(Refusal.REPEATED) if refusal == Refusal.REPEATED else claimed
+
+
+def _claimed(
+    begun: Row,
+    jobs: list[HeldJob],
+    reached: dict[int, Position | None],
+    passed: bool,
+    next_due: float | None,
+    refusal: Refusal | None = None,
+) -> Claimed:
+    started_at, snapshot, xid, token, leased_until = begun
+    return Claimed(
         started_at,
         Snapshot.parse(snapshot),
         xid,
         Taken(token, leased_until) if token else None,
-        held_jobs(jobs),
-        {
-            priority: Position(at, id) if at else None
-            for priority, at, id in zip(walked, ats, ids, strict=True)
-        },
+        jobs,
+        reached,
         passed,
         None if next_due is None else timedelta(seconds=next_due),
-        None if refusal is None else Refusal(refusal),
+        refusal,
     )
-    return claimed.without_jobs(Refusal.REPEATED) if refusal == Refusal.REPEATED else claimed

@@ -82,6 +82,8 @@ class Claimed(NamedTuple):
     refusal: Refusal | None
     more: bool = False
     """It looked at less than there is, and what it saw is out of the way now."""
+    sure: bool = True
+    """It looked whether something was left behind what it `reached`."""
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
         """The same where the jobs were not taken after all: nothing is to be learned from it."""

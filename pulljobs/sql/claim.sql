@@ -163,17 +163,11 @@ passed AS MATERIALIZED (
 reached AS MATERIALIZED (
     SELECT
         last.priority,
-        CASE WHEN passed.id IS NULL THEN last.available_at ELSE edge.available_at END AS available_at,
-        CASE WHEN passed.id IS NULL THEN last.id ELSE edge.id END AS id
+        -- Before the one that was passed nothing is left behind.
+        coalesce(passed.available_at, last.available_at) AS available_at,
+        coalesce(passed.id - 1, last.id) AS id
     FROM last
     LEFT JOIN passed USING (priority)
-    LEFT JOIN LATERAL (
-        SELECT available_at, id
-        FROM pick
-        WHERE priority = passed.priority AND (available_at, id) < (passed.available_at, passed.id)
-        ORDER BY available_at DESC, id DESC
-        LIMIT 1
-    ) AS edge ON true
 )
 SELECT
     now() AS started_at,

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from operator import itemgetter
 from typing import Final
 
 from pulljobs.arrays import integer_array
 from pulljobs.drafts import NewMessage, Published, parameters
-from pulljobs.storage import bounds
+from pulljobs.storage import bounds, listen
 from pulljobs.storage.rows import StoredMessage
-from pulljobs.storage.statements import run
+from pulljobs.storage.statements import column, run, run_then
 from pulljobs.tuples import maker
 
 _stored: Final = maker(StoredMessage)
+_awaiting: Final[dict[tuple[str, str], Sequence[int]]] = {}
+"""Consumers that were waited for when this process last published on a channel of a database."""
 
 
 def publish(
@@ -27,6 +30,8 @@ def publish(
 
     `meanwhile` may be called while the server works, without the connection.
     """
+    if len(messages) == 1 and messages[0].is_plain:
+        return _publish_plain(using, channel, messages[0], producer_id)
     common = {
         "channel": channel,
         "producer_id": producer_id,
@@ -44,6 +49,29 @@ def publish(
     if rows and rows[0][-1]:
         return [bounds.publish(using, {**common, **message.parameters()}) for message in messages]
     return published or None
+
+
+def _publish_plain(
+    using: str, channel: str, message: NewMessage, producer_id: int | None
+) -> list[Published] | None:
+    """In a transaction of its own whoever waited the last time is woken in the same round trip."""
+    params = {**message.plain_parameters(), "channel": channel, "producer_id": producer_id}
+    waking = _awaiting.get((using, channel))
+    if waking and listen.may_follow(using):
+        rows = run_then(using, "publish_plain", params, listen.waking(waking))
+    else:
+        rows, waking = run(using, "publish_plain", params, always_prepare=True), ()
+    if not rows:
+        return None
+    if len(rows) > 1:
+        rows.sort(key=itemgetter(2))
+    awaiting = [row[2] for row in rows if row[3]]
+    _awaiting[using, channel] = awaiting
+    message_id, first_job_id, *_others = rows[0]
+    is_to_be_told = bool(awaiting) and not set(awaiting).issubset(waking)
+    if first_job_id is None:
+        return [Published(message_id, [], [], awaited=False)]
+    return [Published(message_id, column(rows, 1), column(rows, 2), awaited=is_to_be_told)]
 
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:

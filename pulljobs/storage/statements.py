@@ -11,14 +11,15 @@ prepared at all.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from weakref import WeakSet
 
 import psycopg
 from django.db import OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulljobs.sql import bound, statement
 
@@ -60,7 +61,11 @@ def relax(using: str, is_relaxed: bool) -> None:
 
 def behind_pooler(using: str) -> bool:
     """Whether a server connection may change hands between two transactions: no LISTEN, no SET."""
-    return bool(connections[using].settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
+    return _is_behind_pooler(connections[using])
+
+
+def _is_behind_pooler(connection: BaseDatabaseWrapper) -> bool:
+    return bool(connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
 
 
 def run(
@@ -88,11 +93,62 @@ def run_together(
     meanwhile: Callable[[], None] | None = None,
 ) -> list[list[Row]]:
     """The rows for each of these parameters, in one round trip and in one transaction."""
+    ready = _ready(using, always_prepare)
+    with ready.errors:
+        return _execute(ready, name, every, meanwhile)
+
+
+def run_then(using: str, name: str, params: Params, then: tuple[str, Params]) -> list[Row]:
+    """The rows of a statement; another one follows its commit in the same round trip.
+
+    If that fails it is logged, for what was committed stays so. Outside of transactions only.
+    """
+    text, (next_name, next_params) = statement(name), then
+    ready = _ready(using, always_prepare=True)
+    with ready.errors:
+        cursor, follower = _kept(ready), psycopg.RawCursor(ready.raw)
+        try:
+            with _preparing(ready), ready.raw.pipeline() as pipeline:
+                cursor.execute(*bound(text, params), binary=True)
+                pipeline.sync()
+                follower.execute(*bound(statement(next_name), next_params), binary=True)
+        except psycopg.Error:
+            if cursor.pgresult is None:
+                raise
+            logger.exception("What follows %s failed; that one is committed.", name)
+        return _rows(cursor)
+
+
+def _execute(
+    ready: "_Ready", name: str, every: Sequence[Params], meanwhile: Callable[[], None] | None
+) -> list[list[Row]]:
+    text, is_one = statement(name), len(every) == 1
+    cursors = [_kept(ready)] if is_one else [psycopg.RawCursor(ready.raw) for _ in every]
+    pipeline = nullcontext() if is_one and meanwhile is None else ready.raw.pipeline()
+    with _preparing(ready), pipeline:
+        for cursor, params in zip(cursors, every, strict=True):
+            cursor.execute(*bound(text, params), binary=True)
+        if meanwhile is not None:
+            meanwhile()
+    return [_rows(cursor) for cursor in cursors]
+
+
+class _Ready(NamedTuple):
+    """A connection to run statements on."""
+
+    raw: "psycopg.Connection[Any]"
+    prepare: bool
+    errors: AbstractContextManager[object]
+    """Makes Django's of them."""
+
+
+def _ready(using: str, always_prepare: bool) -> _Ready:
     connection = connections[using]
-    connection.ensure_connection()
+    if connection.connection is None:
+        connection.ensure_connection()
     connection.validate_no_broken_transaction()
     raw = cast("psycopg.Connection[Any]", connection.connection)
-    pooled = behind_pooler(using)
+    pooled = _is_behind_pooler(connection)
     dedicated = not pooled and getattr(_thread, "dedicated", None) == using
     if dedicated and raw not in _dedicated:
         with connection.wrap_database_errors:
@@ -100,8 +156,27 @@ def run_together(
         if not connection.in_atomic_block:  # else a rollback may take it back
             _dedicated.add(raw)
     prepare = dedicated or (always_prepare and not pooled)
-    with connection.wrap_database_errors:
-        return _execute(raw, name, every, prepare=prepare, meanwhile=meanwhile)
+    return _Ready(raw, prepare, connection.wrap_database_errors)
+
+
+@contextmanager
+def _preparing(ready: _Ready) -> Iterator[None]:
+    threshold = ready.raw.prepare_threshold
+    ready.raw.prepare_threshold = 0 if ready.prepare else None
+    try:
+        yield
+    finally:
+        ready.raw.prepare_threshold = threshold
+
+
+def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
+    """This thread's cursor, where plans are kept: it knows the types of their columns."""
+    if not ready.prepare:
+        return psycopg.RawCursor(ready.raw)
+    kept: psycopg.RawCursor[Row] | None = getattr(_thread, "cursor", None)
+    if kept is None or kept.connection is not ready.raw:
+        kept = _thread.cursor = psycopg.RawCursor(ready.raw)
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,29 +190,6 @@ class AliasSession:
 
     def atomic(self) -> AbstractContextManager[object]:
         return transaction.atomic(using=self.using)
-
-
-def _execute(
-    raw: "psycopg.Connection[Any]",
-    name: str,
-    every: Sequence[Params],
-    *,
-    prepare: bool,
-    meanwhile: Callable[[], None] | None,
-) -> list[list[Row]]:
-    text, threshold = statement(name), raw.prepare_threshold
-    raw.prepare_threshold = 0 if prepare else None
-    try:
-        with ExitStack() as stack:
-            cursors = [stack.enter_context(psycopg.RawCursor(raw)) for _ in every]
-            with raw.pipeline() if len(every) > 1 or meanwhile else nullcontext():
-                for cursor, params in zip(cursors, every, strict=True):
-                    cursor.execute(*bound(text, params), binary=True)
-                if meanwhile is not None:
-                    meanwhile()
-            return [_rows(cursor) for cursor in cursors]
-    finally:
-        raw.prepare_threshold = threshold
 
 
 def _rows(cursor: "psycopg.RawCursor[Row]") -> list[Row]:

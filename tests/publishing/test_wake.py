@@ -43,6 +43,64 @@ def test_a_waiter_is_woken(listener: Listener) -> None:
     assert listener.heard(LONG) == {consumer.pk}
 
 
+def test_a_waiter_is_woken_by_each_publish(listener: Listener) -> None:
+    """Where one was seen the last time, in the round trip of the publish."""
+    consumer = waiting()
+    for _publish in range(3):
+        publish(consumer.channel.name, b"x")
+        assert listener.heard(LONG) == {consumer.pk}
+    assert listener.heard(SHORT) == set()
+
+
+def test_what_is_woken_in_the_same_round_trip_finds_the_job(listener: Listener) -> None:
+    consumer = waiting()
+    publish(consumer.channel.name, b"x")
+    assert listener.heard(LONG) == {consumer.pk}
+    for published in range(2, 12):
+        thread = threading.Thread(target=_publish_elsewhere, args=(consumer.channel.name,))
+        thread.start()
+        assert listener.heard(LONG) == {consumer.pk}
+        assert counts()["pulljobs_job"] == published
+        thread.join()
+
+
+def test_a_new_consumer_is_woken_with_the_one_before(listener: Listener) -> None:
+    consumer = waiting()
+    publish(consumer.channel.name, b"x")
+    assert listener.heard(LONG) == {consumer.pk}
+    new = ConsumerFactory.create(channel=consumer.channel)
+    listen.wait(USING, [new.pk], uuid4(), timedelta(minutes=1))
+    publish(consumer.channel.name, b"x")
+    heard = listener.heard(LONG)
+    while heard != {consumer.pk, new.pk}:
+        assert (more := listener.heard(LONG))
+        heard |= more
+
+
+def test_a_wake_that_fails_in_the_round_trip_is_no_failed_publish(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = waiting()
+    publish(consumer.channel.name, b"x")
+    bad = {"consumer_ids": "{none}", "database_channel": "pulljobs"}
+    monkeypatch.setattr(listen, "waking", lambda _consumer_ids: ("notify", bad))
+    receipt = publish(consumer.channel.name, b"y")
+    [failure] = caplog.records
+    assert "committed" in failure.getMessage()
+    assert query("SELECT max(id) FROM pulljobs_message") == [(receipt.message_id,)]
+    with transaction.atomic(USING):  # The connection is fit for use.
+        publish(consumer.channel.name, b"z")
+        monkeypatch.undo()
+    assert counts()["pulljobs_job"] == 3
+
+
+def _publish_elsewhere(channel: str) -> None:
+    try:
+        publish(channel, b"x")
+    finally:
+        connections[USING].close()
+
+
 def test_only_after_the_commit(listener: Listener) -> None:
     """E93."""
     consumer = waiting()

@@ -178,11 +178,14 @@ def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_let_go(
     assert ids(puller) == [made[place]]
 
 
+@pytest.mark.parametrize("priorities", ["one", "several"])
 def test_a_locked_job_in_a_long_queue_is_found_when_it_is_let_go(
-    puller: Puller, consumer: Consumer, other: Session
+    puller: Puller, consumer: Consumer, other: Session, priorities: str
 ) -> None:
     """It is older than any claim, so no open transaction holds the floor below it."""
     left = published(consumer, 1_000)
+    if priorities == "several":
+        published(consumer, priority=-1)
     while floor_of(puller) == floors._BEGINNING:
         assert ids(puller, 5) == left[:5]
         left = left[5:]
@@ -285,3 +288,6 @@ def test_statements_that_make_jobs_available_have_their_transaction_before_the_c
     """The order the floors rely on: see `pulljobs.floors`."""
     for name in ("publish", "publish_one", "publish_staged", "finish", "free_keys", "replace"):
         assert "pg_current_xact_id()" in statement(name), name
+    _message, job = statement("publish_plain").split("INSERT INTO pulljobs_job")
+    # A row of the message is there by then, and so the transaction has its id.
+    assert job.index("clock_timestamp()") < job.index("FROM message")

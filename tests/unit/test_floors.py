@@ -38,6 +38,7 @@ class Walked:
     taken: list[Job]
     reached: dict[int, Position | None]
     passed: bool
+    sure: bool = True
 
 
 @dataclass
@@ -75,6 +76,7 @@ class Database:
         top = self.now if entry.until is None else min(entry.until, self.now)
         taken: list[Job] = []
         passed, reached = False, {}
+        is_level = entry.is_level and len(starts) == 1
         for priority in sorted(starts, reverse=True):
             due = [
                 job
@@ -86,8 +88,10 @@ class Database:
             mine = [job for job in due if not job.locked][: wanted - len(taken)]
             last = mine[-1].position if mine else starts[priority]
             left = [job for job in due if job.locked and (entry.until or job.position < last)]
-            safe = [job.position for job in mine if not left or job.position < left[0].position]
-            reached[priority] = safe[-1] if safe else None
+            if is_level and len(mine) == wanted:  # as claim_level.sql, large and full
+                return Walked(mine, {priority: last}, passed=False, sure=False)
+            before = Position(left[0].available_at, left[0].id - 1) if left else last
+            reached[priority] = before if mine else None
             passed |= bool(left)
             taken += mine
         return Walked(taken, reached, passed)
@@ -112,7 +116,13 @@ class Claimer:
             if walked.taken:
                 return walked.taken
         walked, started_at, xid, snapshot = self._run(self.floors.entry_above(), wanted)
-        self.floors.learn(started_at=started_at, snapshot=snapshot, xid=xid, reached=walked.reached)
+        self.floors.learn(
+            started_at=started_at,
+            snapshot=snapshot,
+            xid=xid,
+            reached=walked.reached,
+            sure=walked.sure,
+        )
         return walked.taken
 
     def _run(self, entry: Entry, wanted: int) -> tuple[Walked, datetime, int | None, Snapshot]:
@@ -243,6 +253,54 @@ def test_what_a_straggler_wrote_is_found_within_a_few_claims_of_its_commit(busy:
     for _claim in range(10):
         found += busy.claim(5)
     assert found == [late]
+    assert busy.floors.below is None
+
+
+def test_what_full_claims_passed_is_found_once_one_is_not_full(busy: Claimer) -> None:
+    [passed, *_others] = passing(busy)
+    passed.locked = False
+    assert busy.claim(5) == []
+    assert busy.claim(5) == [passed]
+
+
+def test_what_full_claims_passed_is_found_in_time_while_they_stay_full(busy: Claimer) -> None:
+    [passed, *_others] = passing(busy)
+    passed.locked = False
+    for _round in range(60):
+        publish(busy.database, 5)
+        busy.database.now += timedelta(milliseconds=20)
+        if passed in busy.claim(5):
+            break
+    assert passed not in busy.database.jobs
+    assert behind(busy) < timedelta(milliseconds=100)
+
+
+def passing(claimer: Claimer) -> list[Job]:
+    """Jobs of which full claims had to pass the first, and did not look back."""
+    publish(claimer.database, 11)
+    made = claimer.database.jobs[-11:]
+    made[0].locked = True
+    for share in (made[1:6], made[6:]):
+        claimer.database.now += timedelta(milliseconds=200)
+        assert claimer.claim(5) == share
+    return made
+
+
+def publish(database: Database, jobs: int) -> None:
+    xid = database.begin()
+    for _job in range(jobs):
+        database.write(xid, 0, timedelta())
+    database.open.discard(xid)
+
+
+def test_a_look_below_ends_at_the_floors(busy: Claimer) -> None:
+    """What waits above them would be walked from far below, claim after claim."""
+    busy.floors.below = busy.database.now - timedelta(seconds=0.5)
+    floor = busy.floors.floors[0]
+    publish(busy.database, 20)
+    entry = busy.floors.entry_below()
+    assert entry.until == floor.available_at
+    assert busy.claim(5)
     assert busy.floors.below is None
 
 

@@ -1,0 +1,131 @@
+-- Claim jobs of a consumer under one new lease while all that wait have one priority: what claim.sql does, for its most
+-- frequent case. It takes half of the time to begin with.
+-- Event: claim.
+-- Parameters: consumer_id bigint, wanted int, node_id uuid, door text, lease interval (NULL: the consumer's),
+--   max_lease interval; where to enter the index (floors.py): priority int, floor_at timestamptz, floor_id bigint.
+-- Returns one row: started_at, snapshot, xid, token, leased_until, the jobs as arrays in the order claimed (job_ids,
+--   message_ids, retry_counts, deliveries, suspects; NULL: nothing taken), how far the priority was taken
+--   (reached_at, reached_id; NULL: not at all) without leaving one behind, if that is sure; next_due_seconds float8, when fewer than wanted. No row: claim.sql
+--   has to see to it, for there are other priorities, or nothing may be claimed; then nothing was.
+-- Locks: the jobs taken, skipping what others hold. Index: pulljobs_job_claim; the update is HOT.
+WITH consumer AS MATERIALIZED (
+    SELECT consumer.id, coalesce(%(lease)s::interval, consumer.lease) AS lease, clock.now
+    FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+    CROSS JOIN pulljobs_consumer AS consumer
+    JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
+    WHERE consumer.id = %(consumer_id)s::bigint
+        AND consumer.deleted_at IS NULL
+        AND (consumer.type = 'push') = (%(door)s::text = 'push')
+        AND greatest(consumer.paused_until, channel.paused_until, now) = now
+        AND NOT consumer.exclusive_keys
+        AND consumer.max_in_flight IS NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM pulljobs_job
+            WHERE consumer_id = %(consumer_id)s::bigint AND priority > %(priority)s::int
+        )
+        AND NOT EXISTS (
+            SELECT
+            FROM pulljobs_job
+            WHERE consumer_id = %(consumer_id)s::bigint AND priority < %(priority)s::int
+        )
+),
+pick AS MATERIALIZED (
+    SELECT job.id, job.message_id, job.available_at, job.retry_count, job.deliveries, job.suspect
+    FROM consumer
+    CROSS JOIN LATERAL (
+        SELECT id, message_id, available_at, retry_count, deliveries, suspect
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = %(priority)s::int
+            AND (available_at, id) > (%(floor_at)s::timestamptz, %(floor_id)s::bigint)
+            AND available_at <= consumer.now
+            AND state = 'QUEUED'
+        ORDER BY available_at, id
+        LIMIT %(wanted)s::int
+        FOR UPDATE SKIP LOCKED
+    ) AS job
+),
+taken AS MATERIALIZED (
+    SELECT
+        count(*)::int AS jobs,
+        array_agg(id) AS ids,
+        array_agg(available_at) AS available_ats,
+        array_agg(message_id) AS message_ids,
+        array_agg(retry_count) AS retry_counts,
+        array_agg(deliveries + 1) AS deliveries,
+        array_agg(suspect) AS suspects
+    FROM pick
+),
+lease AS (
+    INSERT INTO pulljobs_lease (
+        token, consumer_id, node_id, door, claimed_at, leased_until, hard_end, job_ids
+    )
+    SELECT
+        gen_random_uuid(),
+        consumer.id,
+        %(node_id)s::uuid,
+        %(door)s::text,
+        now,
+        now + lease,
+        now + greatest(lease, %(max_lease)s::interval),
+        taken.ids
+    FROM consumer, taken
+    WHERE taken.jobs > 0
+    RETURNING token, leased_until, claimed_at, pg_current_xact_id() AS xid
+),
+claimed AS (
+    UPDATE pulljobs_job
+    SET
+        state = 'INFLIGHT',
+        lease = (SELECT token FROM lease),
+        deliveries = deliveries + 1,
+        first_claimed_at = coalesce(first_claimed_at, (SELECT claimed_at FROM lease))
+    WHERE id = ANY((SELECT ids FROM taken)::bigint[]) AND state = 'QUEUED'
+),
+passed AS MATERIALIZED (
+    -- The first job that was seen QUEUED and could not be locked: see claim.sql. Not of large claims that are full, for it
+    -- takes a fifth of their time.
+    SELECT job.available_at, job.id
+    FROM taken
+    CROSS JOIN LATERAL (
+        SELECT available_at, id
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = %(priority)s::int
+            AND (available_at, id) > (%(floor_at)s::timestamptz, %(floor_id)s::bigint)
+            AND (available_at, id) < (taken.available_ats[taken.jobs], taken.ids[taken.jobs])
+            AND state = 'QUEUED'
+            AND id NOT IN (SELECT unnest(ids) FROM taken)
+        ORDER BY available_at, id
+        LIMIT 1
+    ) AS job
+    WHERE taken.jobs < %(wanted)s::int OR %(wanted)s::int <= 50
+)
+SELECT
+    now() AS started_at,
+    pg_current_snapshot()::text AS snapshot,
+    lease.xid::text::bigint AS xid,
+    lease.token,
+    lease.leased_until,
+    taken.ids AS job_ids,
+    taken.message_ids,
+    taken.retry_counts,
+    taken.deliveries,
+    taken.suspects,
+    -- Before the one that was passed nothing is left behind.
+    coalesce(passed.available_at, taken.available_ats[taken.jobs]) AS reached_at,
+    coalesce(passed.id - 1, taken.ids[taken.jobs]) AS reached_id,
+    taken.jobs < %(wanted)s::int OR %(wanted)s::int <= 50 AS sure,
+    CASE WHEN taken.jobs < %(wanted)s::int THEN (
+        SELECT extract(epoch FROM min(available_at) - clock_timestamp())::float8
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = %(priority)s::int
+            AND available_at > consumer.now
+            AND state = 'QUEUED'
+    ) END AS next_due_seconds
+FROM consumer
+CROSS JOIN taken
+LEFT JOIN lease ON true
+LEFT JOIN passed ON true

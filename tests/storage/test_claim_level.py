@@ -1,0 +1,140 @@
+"""While all that waits has one priority a shorter statement claims it, and nobody can tell."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.utils.timezone import now
+
+from pulljobs import floors
+from pulljobs.models import Consumer
+from pulljobs.pulling import Puller
+from pulljobs.storage import statements
+from pulljobs.storage.rows import Refusal
+from tests.factories import USING, ConsumerFactory, published
+from tests.sessions import query, session
+from tests.storage.test_floors import floor_of, ids, lock, work_on
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LARGE = 51
+"""Claims of so many do not look back while they are full."""
+
+
+@pytest.fixture
+def puller() -> Puller:
+    """Its floor is known."""
+    puller = Puller(USING, ConsumerFactory.create())
+    work_on(puller)
+    return puller
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the claims that ran."""
+    names: list[str] = []
+    run = statements.AliasSession.run
+
+    def noted(session: statements.AliasSession, name: str, params: statements.Params) -> object:
+        names.append(name)
+        return run(session, name, params)
+
+    monkeypatch.setattr(statements.AliasSession, "run", noted)
+    return names
+
+
+def test_it_claims_alone(puller: Puller, ran: list[str]) -> None:
+    made = published(puller.consumer, 3)
+    assert ids(puller, 2) == made[:2]
+    claim = puller.claim(2)
+    assert [(job.id, job.priority, job.deliveries) for job, _message in claim.jobs] == [
+        (made[2], 0, 1)
+    ]
+    assert puller.claim(2).taken is None
+    assert ran == ["claim_level"] * 3
+
+
+@pytest.mark.parametrize("priority", [-1, 1])
+def test_other_priorities_are_seen(puller: Puller, ran: list[str], priority: int) -> None:
+    [other] = published(puller.consumer, priority=priority)
+    made = published(puller.consumer, 2)
+    assert ids(puller) == ([other, *made] if priority > 0 else [*made, other])
+    assert ran == ["claim_level", "claim"]
+
+
+def _pause(consumer: Consumer) -> None:
+    consumer.paused_until = now() + timedelta(hours=1)
+
+
+def _pause_channel(consumer: Consumer) -> None:
+    consumer.channel.paused_until = now() + timedelta(hours=1)
+    consumer.channel.save()
+
+
+def _delete(consumer: Consumer) -> None:
+    consumer.deleted_at = now()
+
+
+def _bound(consumer: Consumer) -> None:
+    consumer.max_in_flight = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal", "gets"),
+    [
+        (_pause, Refusal.PAUSED, 0),
+        (_pause_channel, Refusal.PAUSED, 0),
+        (_delete, Refusal.DELETED, 0),
+        (_bound, Refusal.MAX_IN_FLIGHT, 1),
+    ],
+)
+def test_what_stops_a_claim_is_minded(
+    puller: Puller, change: Callable[[Consumer], None], refusal: Refusal, gets: int
+) -> None:
+    query("DELETE FROM pulljobs_job")
+    published(puller.consumer, 3)
+    change(puller.consumer)
+    puller.consumer.save()
+    claim = puller.claim(3)
+    assert (len(claim.jobs), claim.refusal) == (gets, refusal)
+
+
+def test_it_tells_what_is_due_next(puller: Puller) -> None:
+    published(puller.consumer, delay=timedelta(hours=1))
+    due = puller.claim(5).next_due
+    assert due is not None
+    assert timedelta(minutes=59) < due <= timedelta(hours=1)
+
+
+def test_what_large_full_claims_passed_is_found_once_one_is_not_full() -> None:
+    puller, passed = _passing(full=3, left=0)
+    assert ids(puller, LARGE) == []
+    assert puller._claimer.floors.below is not None
+    assert ids(puller, LARGE) == [passed]
+
+
+def test_what_large_full_claims_passed_is_found_while_they_go_on() -> None:
+    puller, passed = _passing(full=3, left=4 * LARGE)
+    assert passed not in ids(puller, LARGE)
+    query("SELECT pg_sleep(1.1)")
+    assert passed not in ids(puller, LARGE)
+    assert ids(puller, LARGE)[0] == passed
+
+
+def _passing(*, full: int, left: int) -> tuple[Puller, int]:
+    """After so many full claims, with so many jobs left, and the one that they had to pass.
+
+    It is older than any claim, so no open transaction holds the floor below it.
+    """
+    puller = Puller(USING, ConsumerFactory.create())
+    made = published(puller.consumer, 500 + full * LARGE + left)
+    while floor_of(puller) == floors._BEGINNING:
+        assert ids(puller, 5) == made[:5]
+        made = made[5:]
+        query("SELECT pg_sleep(0.02)")
+    ids(puller, len(made) - full * LARGE - left - 1)
+    passed, *rest = made[-full * LARGE - left - 1 :]
+    with session() as other:
+        lock(other, passed)
+        for claim in range(full):
+            assert ids(puller, LARGE) == rest[claim * LARGE : (claim + 1) * LARGE]
+    return puller, passed
