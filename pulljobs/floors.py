@@ -129,8 +129,12 @@ class Floors:
         xid: int | None,
         reached: dict[int, Position | None],
         sure: bool = True,
+        full: bool = False,
     ) -> None:
-        """Take in what a claim at the floors saw; `reached` has every priority that it walked."""
+        """Take in what a claim at the floors saw; `reached` has every priority that it walked.
+
+        `sure`: it looked for what it left behind; `full`: it got all that it wanted.
+        """
         if len(reached) > MANY_PRIORITIES or (
             self.marks and started_at < self.marks[-1].started_at
         ):
@@ -147,7 +151,7 @@ class Floors:
             self._mark(_Mark(xid, started_at))
         self._return_to_ended(snapshot)
         self._return_to_passed(started_at)
-        if sure or started_at - self.unsure_at > PATIENCE:
+        if not full or started_at - self.unsure_at > PATIENCE:
             self._return_to_unsure()
 
     def learn_below(

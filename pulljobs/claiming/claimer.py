@@ -36,7 +36,7 @@ class Claimer:
         if self.floors.below is not None:
             claimed = self._below(wanted, look)
             if claimed.taken is not None:
-                return claimed
+                return claimed._replace(more=True)  # Above the floors nobody has looked yet.
         claimed = look(self.floors.entry_above())
         self.floors.learn(
             started_at=claimed.started_at,
@@ -44,6 +44,7 @@ class Claimer:
             xid=claimed.xid,
             reached=claimed.reached,
             sure=claimed.sure,
+            full=len(claimed.jobs) == wanted,
         )
         return claimed
 

@@ -20,6 +20,8 @@ from pulljobs.worker.outbox import Outbox, Said
 from pulljobs.worker.running import Ended
 
 RETRY: Final = Event.RETRY
+LOOK_AGAIN: Final = 0.02
+"""Seconds; to look through all that is held takes as long as the Python of a small flush."""
 
 
 class Flusher:
@@ -37,6 +39,7 @@ class Flusher:
         self._on_given_up = on_given_up
         self._is_leaving = threading.Event()
         self._limits, self._holdings, self._on_flushed = limits, holdings, on_flushed
+        self._looked_at = float("-inf")
 
     def leave(self) -> None:
         """From now on leases say that nothing runs: what a stop cuts off is not charged."""
@@ -92,6 +95,10 @@ class Flusher:
         return list(batch.values())
 
     def _renew(self) -> None:
+        now = time.monotonic()
+        if now < self._looked_at + LOOK_AGAIN and not self._holdings.in_doubt:
+            return
+        self._looked_at = now
         due = sorted(self._holdings.due(), key=attrgetter("lease"))
         for lease, group in groupby(due, key=attrgetter("lease")):
             jobs = list(group)

@@ -18,6 +18,8 @@ class Holdings:
         self._limit = limit
         self._jobs: dict[ClaimedJob, None] = {}
         self._lock = threading.Lock()
+        self.in_doubt = False
+        """Somebody wants to know whether jobs are held still: look at once which are due."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -42,6 +44,7 @@ class Holdings:
         """Jobs whose lease wants renewing."""
         now = time.monotonic()
         with self._lock:
+            self.in_doubt = False
             return [job for job in self._jobs if job.renew_at <= now]
 
     def doubt(self, job_ids: Collection[int] | None = None) -> None:
@@ -52,6 +55,7 @@ class Holdings:
             for job in self._jobs:
                 if (asked is None or job.id in asked) and job.renew_at < float("inf"):
                     job.renew_at = min(job.renew_at, now)
+            self.in_doubt = True
 
     def tokens(self) -> frozenset[UUID]:
         with self._lock:

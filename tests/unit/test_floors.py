@@ -122,6 +122,7 @@ class Claimer:
             xid=xid,
             reached=walked.reached,
             sure=walked.sure,
+            full=len(walked.taken) == wanted,
         )
         return walked.taken
 
