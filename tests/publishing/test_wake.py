@@ -7,7 +7,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from django.db import connections, transaction
+from django.db import IntegrityError, connections, transaction
 
 from pulljobs import operating, telemetry
 from pulljobs.models import Consumer
@@ -92,6 +92,21 @@ def test_a_wake_that_fails_in_the_round_trip_is_no_failed_publish(
         publish(consumer.channel.name, b"z")
         monkeypatch.undo()
     assert counts()["pulljobs_job"] == 3
+
+
+def test_a_publish_that_fails_before_its_wake_is_told(listener: Listener) -> None:
+    consumer = waiting()
+    publish(consumer.channel.name, b"x")
+    assert listener.heard(LONG) == {consumer.pk}
+    query("ALTER TABLE pulljobs_job ADD CONSTRAINT nobody CHECK (deliveries > 0) NOT VALID")
+    try:
+        with pytest.raises(IntegrityError):
+            publish(consumer.channel.name, b"y")
+    finally:
+        query("ALTER TABLE pulljobs_job DROP CONSTRAINT nobody")
+    assert counts()["pulljobs_message"] == 1
+    publish(consumer.channel.name, b"z")
+    assert counts()["pulljobs_message"] == 2
 
 
 def _publish_elsewhere(channel: str) -> None:
