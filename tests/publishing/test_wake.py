@@ -78,10 +78,11 @@ def test_a_new_consumer_is_woken_with_the_one_before(listener: Listener) -> None
 
 
 def test_a_wake_that_fails_in_the_round_trip_is_no_failed_publish(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = waiting()
     publish(consumer.channel.name, b"x")
+    assert listener.heard(LONG) == {consumer.pk}
     bad = {"consumer_ids": "{none}", "database_channel": "pulljobs"}
     monkeypatch.setattr(listen, "waking", lambda _consumer_ids: ("notify", bad))
     receipt = publish(consumer.channel.name, b"y")
