@@ -44,7 +44,7 @@ def _claim_level(
     ids, message_ids, *others = columns
     jobs = held_jobs([ids, message_ids, [priority] * len(ids), *others])
     claimed = _claimed(begun, jobs, {priority: Position(at, id)}, False, next_due)
-    return claimed if sure else claimed._replace(sure=False)
+    return claimed._replace(sure=sure)
 
 
 def _claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:

@@ -49,6 +49,7 @@ pick AS MATERIALIZED (
 taken AS MATERIALIZED (
     SELECT
         count(*)::int AS jobs,
+        count(*) < %(wanted)s::int OR %(wanted)s::int <= 50 AS sure,
         array_agg(id) AS ids,
         array_agg(available_at) AS available_ats,
         array_agg(message_id) AS message_ids,
@@ -100,7 +101,7 @@ passed AS MATERIALIZED (
         ORDER BY available_at, id
         LIMIT 1
     ) AS job
-    WHERE taken.jobs < %(wanted)s::int OR %(wanted)s::int <= 50
+    WHERE taken.sure
 )
 SELECT
     now() AS started_at,
@@ -116,7 +117,7 @@ SELECT
     -- Before the one that was passed nothing is left behind.
     coalesce(passed.available_at, taken.available_ats[taken.jobs]) AS reached_at,
     coalesce(passed.id - 1, taken.ids[taken.jobs]) AS reached_id,
-    taken.jobs < %(wanted)s::int OR %(wanted)s::int <= 50 AS sure,
+    taken.sure,
     CASE WHEN taken.jobs < %(wanted)s::int THEN (
         SELECT extract(epoch FROM min(available_at) - clock_timestamp())::float8
         FROM pulljobs_job

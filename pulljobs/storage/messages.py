@@ -63,15 +63,11 @@ def _publish_plain(
         rows, waking = run(using, "publish_plain", params, always_prepare=True), ()
     if not rows:
         return None
-    if len(rows) > 1:
-        rows.sort(key=itemgetter(2))
-    awaiting = [row[2] for row in rows if row[3]]
+    jobs = sorted((row for row in rows if row[1] is not None), key=itemgetter(2))
+    awaiting = [row[2] for row in jobs if row[3]]
     _awaiting[using, channel] = awaiting
-    message_id, first_job_id, *_others = rows[0]
-    is_to_be_told = bool(awaiting) and not set(awaiting).issubset(waking)
-    if first_job_id is None:
-        return [Published(message_id, [], [], awaited=False)]
-    return [Published(message_id, column(rows, 1), column(rows, 2), awaited=is_to_be_told)]
+    is_to_be_told = not set(awaiting).issubset(waking)
+    return [Published(rows[0][0], column(jobs, 1), column(jobs, 2), awaited=is_to_be_told)]
 
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:

@@ -15,7 +15,6 @@ from pulljobs import outcomes, pulling
 from pulljobs.circuit import Result
 from pulljobs.conf import Settings, settings
 from pulljobs.handlers import ClaimedJob, Grant
-from pulljobs.outcomes import DELIVER
 from pulljobs.pulling import Claim
 from pulljobs.states import Event
 from pulljobs.storage import listen, statements
@@ -93,10 +92,8 @@ class Fetcher:
 
     def hear_of(self, said: Collection[Said]) -> None:
         """These are written: what goes back to the queue may be claimed again, or another job."""
-        handlers = {id(job.handler): job.handler for job, _word in said}
-        settled = {handler.place for handler in handlers.values()}
-        others = [one for one in said if one[1] is not None and one[1].event is not DELIVER]
-        back = {job.handler.place for job, word in others if word and word.event in BACK}
+        back = {job.handler.place for job, word in said if word is not None and word.event in BACK}
+        settled = {job.handler.place for job, _word in said}
         self.hear(back | {place for place in settled if self._waits_for_settles(place)})
 
     def _waits_for_settles(self, place: tuple[str, str]) -> bool:

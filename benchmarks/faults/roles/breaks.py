@@ -23,12 +23,11 @@ from pulljobs.storage.rows import Finished
 SHARE: Final = 0.02
 SHARE_OF_PUBLISHES: Final = 0.2
 Changes = Mapping[str, Sequence[tuple[str, str]]]
-OTHERS_TOO: Final[Changes] = {
-    "claim": (
-        ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
-        ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
-    )
-}
+HELD_BY_OTHERS: Final = (
+    ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
+    ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+)
+OTHERS_TOO: Final[Changes] = {"claim": HELD_BY_OTHERS, "claim_level": HELD_BY_OTHERS}
 WHATEVER_TOKEN: Final[Changes] = {
     "finish": (
         (
