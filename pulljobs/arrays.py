@@ -18,7 +18,8 @@ def array(values: Iterable[Element]) -> str:
 
 def integer_array(values: Iterable[int]) -> str:
     """The same of what doesn't repeat and is never NULL: ids."""
-    return "{" + ",".join(map(str, values)) + "}"
+    numbers = tuple(values)
+    return "{" + ",".join(["%d"] * len(numbers)) % numbers + "}"
 
 
 def sparse_array(values: Sequence[Element]) -> str:

@@ -182,7 +182,11 @@ class ClaimedJob:
     @property
     def lost(self) -> bool:
         """Somebody else has the job now, or nobody: stop; what is done from now on is discarded."""
-        return self.taken_away or time.monotonic() >= self.deadline
+        return self.is_lost_at(time.monotonic())
+
+    def is_lost_at(self, now: float) -> bool:
+        """The same for who has just read the monotonic clock."""
+        return self.taken_away or now >= self.deadline
 
     def renew(self) -> bool:
         """Ask for a full new lease now; False: it is lost."""

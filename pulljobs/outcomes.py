@@ -7,8 +7,7 @@ the flusher writes.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from itertools import groupby, repeat
-from operator import attrgetter
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -75,12 +74,15 @@ def release(held: Held) -> Settlement:
 
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]] | None:
     """The jobs of each claim, by its token; None: there is more to be said of some."""
-    if any(one.event is not DELIVER or one.result is not None for one in settlements):
-        return None
     by_claim: defaultdict[UUID, list[int]] = defaultdict(list)
-    # Runs of them, for a UUID takes long to hash.
-    for token, run in groupby((one.held for one in settlements), key=attrgetter("token")):
-        by_claim[token] += [held.job_id for held in run]
+    last: UUID | None = None
+    job_ids: list[int] = []
+    for (job_id, token), event, _reason, _delay, _error, result, _started in settlements:
+        if event is not DELIVER or result is not None:
+            return None
+        if token is not last:  # They come in runs, and a UUID takes long to hash.
+            last, job_ids = token, by_claim[token]
+        job_ids.append(job_id)
     return by_claim
 
 

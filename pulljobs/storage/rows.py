@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -23,12 +23,18 @@ __all__ = [
 
 
 class StoredMessage(NamedTuple):
+    id: int
     payload: bytes
     content_type: str
     given_headers: dict[str, str] | None
-    published_at: datetime
+    published_seconds: float
+    """Since 1970: to make a datetime takes longer than to read all the rest, and few want it."""
     client_message_id: str | None
     key: str | None = None
+
+    @property
+    def published_at(self) -> datetime:
+        return datetime.fromtimestamp(self.published_seconds, UTC)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -63,9 +63,10 @@ def perform(
         renew=lambda job: not lost,
         stopping=lambda: stopping,
     )
+    published = published_at or timezone.now()
     job = ClaimedJob(
         HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
-        StoredMessage(body, content_type, headers, published_at or timezone.now(), None, key),
+        StoredMessage(1, body, content_type, headers, published.timestamp(), None, key),
         Held(1, uuid4()),
         grant,
     )

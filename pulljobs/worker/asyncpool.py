@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
@@ -65,7 +66,7 @@ class Seat:
     def _check(self) -> None:
         if self._connections is None:
             self._connections = Connections()
-        self._connections.check()
+        self._connections.check(time.monotonic())
 
 
 class AsyncPool:

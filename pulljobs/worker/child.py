@@ -230,7 +230,7 @@ class Child:
         return Pushing(self._limits, self._loop, self._outbox, self._hear_of_room)
 
     def _make_flusher(self) -> Flusher:
-        self._outbox.on_said = self._flush_when_many
+        self._outbox.tell_of(self._limits.FLUSH_SIZE, self._wake_flusher)
         return Flusher(
             self._outbox, self._limits, self._holdings, self._on_flushed, self._farewells.say
         )
@@ -244,9 +244,8 @@ class Child:
         signs: list[Sign] = [self._loop, *(runner for runner in runners if runner is not None)]
         return Watch(self._limits, self._board, self._outbox.runs, signs, self._done, self._retire)
 
-    def _flush_when_many(self) -> None:
-        if len(self._outbox.said) >= self._limits.FLUSH_SIZE:
-            self._flusher.wake()
+    def _wake_flusher(self) -> None:
+        self._flusher.wake()
 
     def _make_listener(self) -> Runner | None:
         using = self._limits.DATABASE

@@ -91,7 +91,7 @@ class Tasks:
         context: Context | None = None,
     ) -> None:
         """On the loop only; `on_end` is called there once the work has ended."""
-        run = self._outbox.runs.begin(job, slot, self._on_cancel)
+        run = self._outbox.runs.begin(job, slot, self._on_cancel, time.monotonic())
         task = self._tasks[run] = self._loop.spawn(work, context)
         task.add_done_callback(lambda task: self._on_done(run, task, on_end))
 
@@ -110,8 +110,8 @@ class Tasks:
         self, run: Run, task: asyncio.Task[Settlement | None], on_end: Callable[[], None]
     ) -> None:
         try:
-            word = _word(run, task)
-            self._outbox.runs.end(run)
+            why = self._outbox.runs.end(run)
+            word = _word(run, task) if why is None else word_for(run)
             if self._tasks.pop(run, None) is not None:
                 self._outbox.say(run.job, word)
         finally:
@@ -132,9 +132,6 @@ class Tasks:
 
 
 def _word(run: Run, task: asyncio.Task[Settlement | None]) -> Settlement | None:
-    why = run.end()
-    if why is not None:
-        return word_for(run)
     if task.cancelled():  # not by us: its own loop is at its end
         return outcomes.release(run.job.held)
     if (error := task.exception()) is not None:

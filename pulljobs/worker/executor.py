@@ -25,15 +25,16 @@ def perform(job: ClaimedJob) -> Settlement | None:
 
     Nothing but a KeyboardInterrupt gets out, so that a thread outlives a handler's `sys.exit()`.
     """
-    if job.handler.is_async:
+    handler = job.handler
+    if handler.is_async:
         return async_to_sync(aperform)(job)
-    if job.handler.ack_policy is ACK_FIRST:
+    if handler.ack_policy is ACK_FIRST:
         if (word := _settle_first(job)) is None and not job.taken_away:
             _run_settled(job)
         return word
     try:
-        if not job.handler.transactional:
-            return _said(job, job.handler.function(job))
+        if not handler.transactional:
+            return _said(job, handler.function(job))
         _transactional(job)
     except LeaseLost:
         job.taken_away = True
@@ -129,7 +130,7 @@ def _said(job: ClaimedJob, result: Any) -> Settlement:
     if job.handler.ack_policy is MANUAL:
         emit(HandlerSilent(job.id, *job.handler.place))
         raise Retry(reason="the handler called neither ack, nack nor reject")
-    return outcomes.deliver(job.held, encoded(result))
+    return outcomes.deliver(job.held, None if result is None else encoded(result))
 
 
 def _after(job: ClaimedJob, error: BaseException) -> Settlement:

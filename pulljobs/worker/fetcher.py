@@ -32,6 +32,7 @@ NEVER: Final = float("inf")
 LONGEST_PASS: Final = 0.5
 URGENT_SHARE: Final = 3
 """Of so many looks one is for those that wait their turn."""
+DELIVER: Final = Event.DELIVER
 BACK: Final = (Event.RETRY, Event.RELEASE)
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
@@ -92,13 +93,15 @@ class Fetcher:
 
     def hear_of(self, said: Collection[Said]) -> None:
         """These are written: what goes back to the queue may be claimed again, or another job."""
-        back = {job.handler.place for job, word in said if word is not None and word.event in BACK}
-        settled = {job.handler.place for job, _word in said}
-        self.hear(back | {place for place in settled if self._waits_for_settles(place)})
-
-    def _waits_for_settles(self, place: tuple[str, str]) -> bool:
-        source = self._known.get(place)
-        return source is not None and source.waits_for_settles
+        concerned = {
+            job.handler.place
+            for job, word in said
+            if word is not None and word.event is not DELIVER and word.event in BACK
+        }
+        waiting = {one.handler.place for one in self._sources if one.waits_for_settles}
+        if waiting:
+            concerned |= waiting & {job.handler.place for job, _word in said}
+        self.hear(concerned)
 
     def tick(self) -> float:
         self._give_back_unanswered()
@@ -251,33 +254,41 @@ class Fetcher:
         except (DatabaseError, InterfaceError):
             self._unanswered = True
             raise
-        if claim.taken is None:
-            return claim
+        if claim.taken is not None:
+            self._hand_on(source, claim, claim.taken.token, before)
+        return claim
+
+    def _hand_on(self, source: Source, claim: Claim, token: UUID, claimed_at: float) -> None:
         lease = source.puller.consumer.lease
         breaker = self._breakers.of(source.handler)
         grant = Grant(
             handler=source.handler,
             lease=lease,
-            claimed_at=before,
-            hard_end=before + max(lease, source.puller.max_lease).total_seconds(),
+            claimed_at=claimed_at,
+            hard_end=claimed_at + max(lease, source.puller.max_lease).total_seconds(),
             renew=renew_one,
             stopping=self._stopping,
             on_end=partial(breaker.tell, breaker.claimed()),
         )
-        helds = outcomes.all_held(claim.taken.token, [row.id for row, _message in claim.jobs])
-        self._hand_on(
-            source,
-            [
-                ClaimedJob(row, message, held, grant)
-                for (row, message), held in zip(claim.jobs, helds, strict=True)
-            ],
-        )
-        return claim
-
-    def _hand_on(self, source: Source, jobs: list[ClaimedJob]) -> None:
+        helds = outcomes.all_held(token, [row.id for row, _message in claim.jobs])
+        jobs = [
+            ClaimedJob(row, message, held, grant)
+            for (row, message), held in zip(claim.jobs, helds, strict=True)
+        ]
         self._holdings.add(jobs)
         consumer = source.puller.consumer
         deliveries, retries = consumer.max_deliveries, consumer.retries
+        if any(
+            row.suspect or row.deliveries > deliveries or row.retry_count > retries
+            for row, _message in claim.jobs
+        ):
+            jobs = self._sift(source.lane, jobs, deliveries, retries)
+        source.lane.take(jobs)
+
+    def _sift(
+        self, lane: Lane, jobs: Sequence[ClaimedJob], deliveries: int, retries: int
+    ) -> list[ClaimedJob]:
+        """Those that run like any other."""
         suspects: list[ClaimedJob] = []
         others: list[ClaimedJob] = []
         for job in jobs:
@@ -287,8 +298,8 @@ class Fetcher:
                 self._outbox.say(job, outcomes.retry(job.held, USED_UP))
             else:
                 (suspects if job.is_suspect else others).append(job)
-        self._quarantine.take(source.lane, suspects)
-        source.lane.take(others)
+        self._quarantine.take(lane, suspects)
+        return others
 
 
 def _turn(source: Source) -> tuple[bool, float]:

@@ -85,14 +85,16 @@ class Flusher:
 
     def _batch(self) -> list[Said]:
         """A job once: one that was lost and claimed again may have been done here both times."""
-        batch: dict[int, Said] = {}
-        most = self._limits.FLUSH_SIZE
-        while self._said and len(batch) < most:
-            said = self._said.popleft()
-            if batch.setdefault(said[0].held.job_id, said) is not said:
-                self._said.appendleft(said)
+        most = min(self._limits.FLUSH_SIZE, len(self._said))
+        batch = [self._said.popleft() for _ in range(most)]
+        if len({job.held.job_id for job, _word in batch}) == most:
+            return batch
+        once: dict[int, Said] = {}
+        for said in batch:
+            if once.setdefault(said[0].held.job_id, said) is not said:
                 break
-        return list(batch.values())
+        self._said.extendleft(reversed(batch[len(once) :]))
+        return list(once.values())
 
     def _renew(self) -> None:
         now = time.monotonic()

@@ -29,12 +29,17 @@ class Outbox:
         self.said: deque[Said] = deque()
         """None: nothing is to be written, it is only held no more."""
         self.runs = Runs()
-        self.on_said: Callable[[], None] = lambda: None
+        self._many, self._on_many = 0, _nobody
+
+    def tell_of(self, many: int, on_many: Callable[[], None]) -> None:
+        """Call that whenever something is said and so many are waiting to be written."""
+        self._many, self._on_many = many, on_many
 
     def say(self, job: ClaimedJob, settlement: Settlement | None) -> None:
         job.on_end(_result(job, settlement))
         self.said.append((job, settlement))
-        self.on_said()
+        if len(self.said) >= self._many:
+            self._on_many()
 
     def release(self, job: ClaimedJob) -> None:
         """Never started: if its lease is over but not yet taken away, nothing is charged."""
@@ -45,6 +50,10 @@ class Outbox:
         """Its handler is done; its word counts unless the run was cancelled, and then said on."""
         if self.runs.end(run) is None:
             self.say(run.job, settlement)
+
+
+def _nobody() -> None:
+    """Is told of what was said."""
 
 
 def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:

@@ -90,17 +90,18 @@ class Pool:
     def _work(self, slot: int) -> None:
         kept = Connections()
         while (job := self.waiting.get()) is not None:
-            kept.check()
-            self._do(slot, job)
+            now = time.monotonic()
+            kept.check(now)
+            self._do(slot, job, now)
             if self.waiting.qsize() <= self._low_water:
                 self._on_low()
         connections.close_all()
 
-    def _do(self, slot: int, job: ClaimedJob) -> None:
-        if self._closing or job.lost:
+    def _do(self, slot: int, job: ClaimedJob, now: float) -> None:
+        if self._closing or job.is_lost_at(now):
             self._outbox.release(job)
             return
-        run = self._outbox.runs.begin(job, slot, self._on_cancel)
+        run = self._outbox.runs.begin(job, slot, self._on_cancel, now)
         self._slots[slot] = job.held.job_id  # From here on it is to blame if the process ends.
         settlement = perform(job)
         self._slots[slot] = IDLE
@@ -119,9 +120,8 @@ class Connections:
         self._open: Sequence[BaseDatabaseWrapper] = ()
         self._looked_at, self._aged_at = float("-inf"), time.monotonic()
 
-    def check(self) -> None:
+    def check(self, now: float) -> None:
         """Before a job: no broken connection, and now and then no old one."""
-        now = time.monotonic()
         if now - self._aged_at > AGE_CHECK:
             close_old_connections()
             self._aged_at = now

@@ -31,15 +31,20 @@ class Cancelled(NamedTuple):
 class Run:
     """One handler at one job. Its own word on the job counts, unless somebody cancels it first."""
 
-    __slots__ = ("_first_word", "_on_cancel", "job", "slot", "started_at", "thread")
+    __slots__ = ("_on_cancel", "_runs", "cancelled", "job", "slot", "started_at", "thread")
 
-    def __init__(self, job: ClaimedJob, slot: int, on_cancel: Callable[["Run"], None]) -> None:
-        self.job, self.slot = job, slot
-        self.started_at = time.monotonic()
+    def __init__(
+        self,
+        job: ClaimedJob,
+        slot: int,
+        on_cancel: Callable[["Run"], None],
+        runs: "Runs",
+        started_at: float,
+    ) -> None:
+        self.job, self.slot, self.started_at = job, slot, started_at
         self.thread = threading.get_ident()
-        self._on_cancel = on_cancel
-        # Of its end; `setdefault` lets one thread through, and takes less than a lock.
-        self._first_word: dict[None, Cancelled | None] = {}
+        self.cancelled: Cancelled | None = None
+        self._on_cancel, self._runs = on_cancel, runs
 
     @property
     def seconds(self) -> float:
@@ -48,12 +53,11 @@ class Run:
     @property
     def ended(self) -> Ended | None:
         """Why it was cancelled."""
-        cancelled = self._first_word.get(None)
-        return cancelled and cancelled.why
+        return self.cancelled and self.cancelled.why
 
     def is_stuck(self, seconds: float) -> bool:
         """Whether it goes on for so long after it was cancelled."""
-        cancelled = self._first_word.get(None)
+        cancelled = self.cancelled
         return cancelled is not None and time.monotonic() - cancelled.at > seconds
 
     def cancel(self, why: Ended) -> bool:
@@ -61,40 +65,54 @@ class Run:
 
         False: it is over, or was cancelled before.
         """
-        ours = Cancelled(why, time.monotonic())
-        if self._first_word.setdefault(None, ours) is not ours:
+        if not self._runs.claim_word(self, Cancelled(why, time.monotonic())):
             return False
         self.job.taken_away = True
         self._on_cancel(self)
         return True
-
-    def end(self) -> Ended | None:
-        """Said by who ran it, at its end: why its word does not count, if it doesn't."""
-        cancelled = self._first_word.setdefault(None, None)
-        return cancelled and cancelled.why
 
 
 class Runs:
     """Every run of this process; for all its threads."""
 
     def __init__(self) -> None:
-        self._runs: dict[Run, None] = {}
+        # Who takes a run out of these has the first word on it: less work than a lock.
+        self._open: dict[Run, Run] = {}
+        self._cancelled: dict[Run, Cancelled] = {}
+        """Whose handlers have not ended yet."""
         self._times: deque[tuple[tuple[str, str], float]] | None = (
             deque() if is_counting() else None
         )
         """Places and seconds of runs that have ended; None: nobody wants to know."""
 
-    def begin(self, job: ClaimedJob, slot: int, on_cancel: Callable[[Run], None]) -> Run:
-        """`on_cancel` is called once, in the thread that cancels."""
-        run = Run(job, slot, on_cancel)
-        self._runs[run] = None
+    def begin(
+        self, job: ClaimedJob, slot: int, on_cancel: Callable[[Run], None], now: float
+    ) -> Run:
+        """`on_cancel` is called once, in the thread that cancels; `now` of the monotonic clock."""
+        run = Run(job, slot, on_cancel, self, now)
+        self._open[run] = run
         return run
 
     def end(self, run: Run) -> Ended | None:
-        self._runs.pop(run, None)
+        """Said once by who ran it: why its word does not count, if it doesn't."""
         if self._times is not None:
             self._times.append((run.job.handler.place, run.seconds))
-        return run.end()
+        if self._open.pop(run, None) is not None:
+            return None
+        self._cancelled.pop(run, None)
+        return run.ended
+
+    def claim_word(self, run: Run, cancelled: Cancelled) -> bool:
+        """Whether nobody had a word on it before, for who cancels it."""
+        if run.cancelled is not None or self._cancelled.setdefault(run, cancelled) is not cancelled:
+            return False
+        # Before it is taken out: from then on its end goes by this.
+        run.cancelled = cancelled
+        if self._open.pop(run, None) is not None:
+            return True
+        run.cancelled = None
+        del self._cancelled[run]
+        return False
 
     def ended_since(self) -> Iterator[tuple[tuple[str, str], float]]:
         """Of those that have ended since this was asked: whose job, and for how many seconds."""
@@ -106,4 +124,5 @@ class Runs:
         return any(run.cancel(why) for run in self.now() if run.job.held == held)
 
     def now(self) -> list[Run]:
-        return list(self._runs)
+        """With those that were cancelled and go on."""
+        return list({**self._open, **self._cancelled})

@@ -1,12 +1,11 @@
 """One delivery after the other, without a worker."""
 
 import asyncio
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
-
-from django.utils import timezone
 
 from pulljobs.conf import Settings
 from pulljobs.errors import Retry
@@ -33,10 +32,11 @@ def consumer_at(url: str, **fields: Any) -> Consumer:
 def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
     row = HeldJob(id=JOB_ID, message_id=1, priority=7, retry_count=1, deliveries=2)
     message = StoredMessage(
+        id=1,
         payload=payload,
         content_type=fields.pop("content_type", "application/json"),
         given_headers=fields.pop("headers", {}),
-        published_at=timezone.now(),
+        published_seconds=time.time(),
         client_message_id=fields.pop("client_message_id", "order-1"),
         key=None,
     )

@@ -54,8 +54,8 @@ def test_process_retires_when_all_its_threads_are_stuck_and_not_before(
     runs, reasons = Runs(), list[str]()
     told: list[Run] = []
     watch = watching(runs, reasons, CONCURRENCY=2)
-    first = runs.begin(unclaimed(1), 0, told.append)
-    second = runs.begin(unclaimed(2), 1, told.append)
+    first = runs.begin(unclaimed(1), 0, told.append, time.monotonic())
+    second = runs.begin(unclaimed(2), 1, told.append, time.monotonic())
     assert first.cancel(Ended.TIMED_OUT)
     monkeypatch.setattr(module, "HEED", 0)
     watch.tick()
@@ -72,7 +72,9 @@ def test_process_retires_when_all_its_threads_are_stuck_and_not_before(
 def test_run_over_its_time_is_ended_and_one_whose_lease_is_about_to_end() -> None:
     runs: Runs = Runs()
     ended: list[Run] = []
-    slow, bound, quick = (runs.begin(unclaimed(n), n, ended.append) for n in range(3))
+    slow, bound, quick = (
+        runs.begin(unclaimed(n), n, ended.append, time.monotonic()) for n in range(3)
+    )
     slow.started_at -= 10
     bound.job.hard_end = time.monotonic()
     watching(runs, [], HANDLER_TIMEOUT=timedelta(seconds=10)).tick()

@@ -1,0 +1,63 @@
+"""Whose word on a run counts: its own, or that of who cancels it. The first one."""
+
+import threading
+import time
+from itertools import count
+
+from pulljobs.worker.running import Ended, Run, Runs
+from tests.worker.claiming import unclaimed
+
+_numbers = count(1)
+
+
+def begun(runs: Runs, told: list[Run]) -> Run:
+    return runs.begin(unclaimed(next(_numbers)), 0, told.append, time.monotonic())
+
+
+def test_run_that_ended_can_not_be_cancelled() -> None:
+    runs, told = Runs(), list[Run]()
+    run = begun(runs, told)
+    assert runs.end(run) is None
+    assert not run.cancel(Ended.TIMED_OUT)
+    assert told == runs.now() == []
+    assert run.ended is None
+    assert not run.job.taken_away
+
+
+def test_run_is_cancelled_once_and_listed_until_its_handler_ends() -> None:
+    runs, told = Runs(), list[Run]()
+    run, other = begun(runs, told), begun(runs, told)
+    assert run.cancel(Ended.LOST)
+    assert not run.cancel(Ended.TIMED_OUT)
+    assert told == [run]
+    assert set(runs.now()) == {run, other}
+    assert runs.end(run) is Ended.LOST
+    assert not run.cancel(Ended.STOPPED)
+    assert run.ended is Ended.LOST
+    assert runs.now() == [other]
+    assert not other.job.taken_away
+
+
+def test_of_many_that_have_a_word_at_once_one_has_the_first() -> None:
+    for _round in range(300):
+        runs, told = Runs(), list[Run]()
+        run = begun(runs, told)
+        start = threading.Barrier(3)
+        words: list[bool] = []
+
+        def cancel() -> None:
+            start.wait()
+            words.append(run.cancel(Ended.TIMED_OUT))
+
+        def end() -> None:
+            start.wait()
+            words.append(runs.end(run) is None)
+
+        threads = [threading.Thread(target=one) for one in (cancel, end, cancel)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert words.count(True) == 1
+        assert len(told) == (0 if run.ended is None else 1)
+        assert runs.now() == []
