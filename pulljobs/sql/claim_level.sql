@@ -19,16 +19,21 @@ WITH consumer AS MATERIALIZED (
         AND greatest(consumer.paused_until, channel.paused_until, now) = now
         AND NOT consumer.exclusive_keys
         AND consumer.max_in_flight IS NULL
-        AND NOT EXISTS (
-            SELECT
+        -- In the order of the index, of which these see the ends: EXISTS may scan the table.
+        AND (
+            SELECT id
             FROM pulljobs_job
             WHERE consumer_id = %(consumer_id)s::bigint AND priority > %(priority)s::int
-        )
-        AND NOT EXISTS (
-            SELECT
+            ORDER BY priority DESC, available_at, id
+            LIMIT 1
+        ) IS NULL
+        AND (
+            SELECT id
             FROM pulljobs_job
             WHERE consumer_id = %(consumer_id)s::bigint AND priority < %(priority)s::int
-        )
+            ORDER BY priority DESC, available_at, id
+            LIMIT 1
+        ) IS NULL
 ),
 pick AS MATERIALIZED (
     SELECT job.id, job.message_id, job.available_at, job.retry_count, job.deliveries, job.suspect

@@ -58,8 +58,9 @@ attempted AS (
     WHERE coalesce(part.renewals, lease.renewals) > 0
 ),
 ended AS (
+    -- ANY of an array, which is always looked up by the primary key: IN may read the whole of the index.
     DELETE FROM pulljobs_lease
-    WHERE id IN (
+    WHERE id = ANY(ARRAY(
         SELECT id
         FROM pulljobs_lease AS held
         WHERE token = %(token)s::uuid
@@ -77,7 +78,7 @@ ended AS (
                 WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM delivered)))
             )
         FOR UPDATE SKIP LOCKED
-    )
+    ))
 ),
 one AS MATERIALIZED (
     SELECT count(*) AS jobs, min(consumer_id) AS consumer_id

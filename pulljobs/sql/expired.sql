@@ -20,7 +20,7 @@ SELECT
     CASE WHEN node_id IS NOT NULL AND door IN ('worker', 'push') THEN coalesce(running_ids, '{}') END AS running_ids,
     door
 FROM pulljobs_lease
-WHERE leased_until < clock_timestamp()
+WHERE leased_until < (SELECT clock_timestamp())
 ORDER BY leased_until
 LIMIT %(leases)s::int
 FOR UPDATE SKIP LOCKED

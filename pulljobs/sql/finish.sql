@@ -76,6 +76,8 @@ failed AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT event = 'release' OR started IS FALSE AS spared) AS blame
     JOIN pulljobs_job AS job
         ON job.id = offered.job_id AND job.lease = offered.token AND job.state = 'INFLIGHT'
+        -- Else a plan made while the table is empty may begin with all of it; here and below.
+        AND job.id = ANY(ARRAY(SELECT job_id FROM offered WHERE event <> 'deliver'))
     CROSS JOIN LATERAL (
         -- One by one: a join might begin with the consumer and read all of its jobs.
         SELECT *
@@ -126,6 +128,7 @@ returned AS (
         suspect = CASE WHEN spared THEN job.suspect ELSE started IS TRUE END
     FROM failed
     WHERE job.id = failed.job_id AND job.lease = failed.token AND job.state = 'INFLIGHT'
+        AND job.id = ANY(ARRAY(SELECT job_id FROM failed))
     RETURNING
         job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, failed.token AS lease,
         CASE WHEN lets_go OR job.state = 'DEAD' THEN job.key END AS freed_key,
@@ -188,7 +191,7 @@ attempted AS (
 ),
 ended AS (
     DELETE FROM pulljobs_lease
-    WHERE id IN (
+    WHERE id = ANY(ARRAY(
         -- The array, unlike a join with what is settled, may be evaluated again for a row that changed; it is
         -- looked up in a hash, for arrays compare each with each.
         SELECT id
@@ -200,7 +203,7 @@ ended AS (
                 WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM settled)))
             )
         FOR UPDATE SKIP LOCKED
-    )
+    ))
 )
 SELECT
     id AS job_id,

@@ -33,16 +33,18 @@ free AS MATERIALIZED (
             SELECT
             FROM pulljobs_job
             WHERE consumer_id = row.consumer_id AND key = row.key AND reason IS NULL
+            -- One by one, here and below: without OFFSET the planner may read all jobs into a hash.
+            OFFSET 0
         ) AS live
     ) AS next
     WHERE row.holder IS NULL
         OR (
             row.holder = ANY(%(job_ids)s::bigint[])
             -- It may have been claimed again since.
-            AND EXISTS (SELECT FROM pulljobs_job WHERE id = row.holder AND state = 'QUEUED')
+            AND EXISTS (SELECT FROM pulljobs_job WHERE id = row.holder AND state = 'QUEUED' OFFSET 0)
         )
         OR NOT consumer.exclusive_keys
-        OR NOT EXISTS (SELECT FROM pulljobs_job WHERE id = row.holder AND reason IS NULL)
+        OR NOT EXISTS (SELECT FROM pulljobs_job WHERE id = row.holder AND reason IS NULL OFFSET 0)
 ),
 next AS MATERIALIZED (
     SELECT job.id

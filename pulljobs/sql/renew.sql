@@ -15,7 +15,8 @@ lease AS MATERIALIZED (
     SELECT *
     FROM pulljobs_lease
     WHERE token = ANY(%(tokens)s::uuid[]) AND hard_end > clock_timestamp()
-    ORDER BY id
+    -- + 0: found by their token, and never by reading the whole primary key.
+    ORDER BY id + 0
     FOR UPDATE
 ),
 held AS MATERIALIZED (
@@ -66,12 +67,15 @@ together AS (
         running_ids = coalesce(renewed.running, lease.running_ids)
     FROM renewed
     WHERE lease.id = renewed.lease_id AND renewed.rest IS NULL
+        -- Else a plan made while the table is empty may begin with all of it.
+        AND lease.id = ANY(ARRAY(SELECT lease_id FROM renewed))
 ),
 left_behind AS (
     UPDATE pulljobs_lease AS lease
     SET job_ids = renewed.rest
     FROM renewed
     WHERE lease.id = renewed.lease_id AND renewed.rest IS NOT NULL
+        AND lease.id = ANY(ARRAY(SELECT lease_id FROM renewed))
 ),
 apart AS (
     INSERT INTO pulljobs_lease (

@@ -1,26 +1,18 @@
 """No hot statement scans a table, whatever the planner was told about it and whoever asks."""
 
-import json
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
-from pulljobs.sql import statement
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from tests.days import drop_days
 from tests.sessions import FORGET, Session, session
+from tests.storage.planning import ALL, PARAMS, TABLES, indexes_of_jobs, plan
 
 pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 
 JOBS = 60_000
-BATCH = 100
 FILL = """
 INSERT INTO pulljobs_job
     (id, consumer_id, message_id, available_at, retry_count, deliveries, priority,
@@ -49,14 +41,6 @@ INSERT INTO pulljobs_message
     (id, channel_id, published_at, priority, content_type, headers, payload)
 SELECT n, 1, now(), 0, '', '{{}}', '' FROM generate_series({first}, {last}) AS n
 """
-TABLES = (
-    "pulljobs_job",
-    "pulljobs_exclusive_key",
-    "pulljobs_lease",
-    "pulljobs_archived_job_default",
-    "pulljobs_message_default",
-)
-ALL = ", ".join(TABLES)
 
 
 def fill(known: Session, first: int, last: int) -> None:
@@ -119,142 +103,7 @@ def planner(request: pytest.FixtureRequest, filled: str) -> Iterator[Session]:
         yield asking
 
 
-IDS = list(range(1_001, 1_001 + 10 * BATCH, 10))
-TOKENS = [uuid4() for _claim in range(4)] * (BATCH // 4)
-NOW = datetime.now(UTC)
-KEYS = [f"key {number}" for number in range(1_001, 1_001 + BATCH)]
-ENTRY = {
-    "until": None,
-    "priorities": [1, 0],
-    "floor_ats": [NOW, NOW],
-    "floor_ids": [5_000, 5_000],
-    "gap_tops": [32_768, 1, 0],
-    "gap_bottoms": [1, 0, -32_769],
-}
-PARAMS: dict[str, dict[str, Any]] = {
-    "claim": {
-        "consumer_id": 1,
-        "wanted": BATCH,
-        "until": None,
-        "node_id": None,
-        "door": "worker",
-        "lease": None,
-        "max_lease": timedelta(minutes=15),
-        "request_id": None,
-        "guarded": False,
-        "priorities": [1, 0],
-        "floor_ats": [NOW, NOW],
-        "floor_ids": [5_000, 5_000],
-        "gap_tops": [32_768, 1, 0],
-        "gap_bottoms": [1, 0, -32_769],
-    },
-    "take": {
-        "consumer_id": 1,
-        "job_id": 1_000,
-        "source": "QUEUED",
-        "node_id": None,
-        "door": "post",
-        "lease": timedelta(seconds=30),
-        "max_lease": timedelta(minutes=15),
-        "incremental_timeout": None,
-        "guarded": True,
-    },
-    "room": {"consumer_id": 1},
-    "find_keyed": {"consumer_id": 2, "wanted": BATCH, **ENTRY},
-    "lock_keys_to_claim": {"consumer_id": 2, "keys": KEYS, "job_ids": IDS, "wanted": BATCH},
-    "claim_keyed": {
-        "consumer_id": 2,
-        "wanted": BATCH,
-        "job_ids": IDS,
-        "job_keys": KEYS,
-        "keys": KEYS,
-        "node_id": None,
-        "door": "worker",
-        "lease": None,
-        "max_lease": timedelta(minutes=15),
-        "request_id": None,
-        "guarded": False,
-    },
-    "lock_key_of_job": {"consumer_id": 2, "job_id": 1_001},
-    "lock_keys": {"consumer_ids": [2] * BATCH, "keys": KEYS},
-    "free_keys": {"consumer_ids": [2] * BATCH, "keys": KEYS, "job_ids": IDS},
-    "full_keys": {"channel": "orders", "key": "key 1", "only_consumer_id": None},
-    "lock_queued": {"job_ids": IDS},
-    "replace": {
-        "job_ids": IDS[:1],
-        "message_id": 1,
-        "priority": 0,
-        "delay": None,
-        "available_at": None,
-    },
-    "requested": {"consumer_id": 1, "request_id": "again"},
-    "renew": {"job_ids": IDS, "tokens": TOKENS, "lease": None, "running": IDS},
-    "finish": {
-        "job_ids": IDS,
-        "tokens": TOKENS,
-        "events": ["deliver", "retry"] * (BATCH // 2),
-        "reasons": [None] * BATCH,
-        "delays": [None] * BATCH,
-        "errors": [None] * BATCH,
-        "results": [None] * BATCH,
-        "started": [None] * BATCH,
-    },
-    "deliver": {"token": TOKENS[0], "job_ids": IDS},
-    "settled": {"job_ids": IDS, "tokens": TOKENS},
-    "reschedule": {"job_ids": IDS, "at": NOW},
-    "kill": {"job_ids": IDS, "states": ["QUEUED", "INFLIGHT"], "reason": "killed", "error": None},
-    "redrive": {"job_ids": IDS},
-    "delete": {"job_ids": IDS},
-    "expired": {"leases": 20},
-    "end_leases": {"lease_ids": list(range(20))},
-    "messages": {"ids": IDS[:50], "lowest": IDS[0], "highest": IDS[49]},
-    "stats": {"consumer_id": 1, "cap": 100},
-    "queued": {
-        "consumer_id": 1,
-        "wanted": BATCH,
-        "priorities": [1, 0],
-        "floor_ats": [NOW, NOW],
-        "floor_ids": [5_000, 5_000],
-        "gap_tops": [32_768, 1, 0],
-        "gap_bottoms": [1, 0, -32_769],
-    },
-    "counts": {"consumer_ids": [1, 2], "cap": 100},
-    "delivered": {"settlements": 100},
-    "backlog": {"consumer_ids": [1, 2], "cap": 100},
-    "newest_dead": {"consumer_ids": [1, 2], "wanted": 100},
-    "recent": {
-        "lows": [1_000, 2_000],
-        "highs": [2_000, 3_000],
-        "slices": [0, 1],
-        "first": 1_000,
-        "last": 3_000,
-        "cap": 100,
-        "timed": 50,
-    },
-}
 SMALL = {"pulljobs_consumer", "pulljobs_channel"}
-
-
-def plan(planner: Session, name: str) -> list[dict[str, Any]]:
-    """The nodes of the plan that a prepared statement gets in this session."""
-    params, names = PARAMS[name], list(PARAMS[name])
-    text = re.sub(r"%\((\w+)\)s", lambda one: f"${names.index(one[1]) + 1}", statement(name))
-    planner.execute(f"PREPARE asked AS {text}".encode())
-    try:
-        literals = sql.SQL(", ").join(map(sql.Literal, params.values()))
-        explain = sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE asked ({})").format(literals)
-        row = psycopg.ClientCursor(planner).execute(explain).fetchone()
-    finally:
-        planner.execute("DEALLOCATE asked")
-    assert row
-    told = row[0] if isinstance(row[0], list) else json.loads(row[0])
-    return list(nodes(told[0]["Plan"]))
-
-
-def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield node
-    for below in node.get("Plans", []):
-        yield from nodes(below)
 
 
 @pytest.mark.parametrize("name", PARAMS)
@@ -309,11 +158,6 @@ def test_keys_are_found_by_their_own_index(planner: Session) -> None:
     for name in ("take", "claim_keyed", "free_keys"):
         used = indexes_of_jobs(planner, name)
         assert used == {"pulljobs_job_pkey", "pulljobs_job_key"}, name
-
-
-def indexes_of_jobs(planner: Session, name: str) -> set[str]:
-    names = (node.get("Index Name", "") for node in plan(planner, name))
-    return {one for one in names if one.startswith("pulljobs_job_")}
 
 
 @pytest.mark.parametrize("name", ["claim", "finish", "deliver"])

@@ -1,8 +1,11 @@
 """Whose word on a run counts: its own, or that of who cancels it. The first one."""
 
-import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
+from threading import Barrier
 
 from pulljobs.worker.running import Ended, Run, Runs
 from tests.worker.claiming import unclaimed
@@ -39,25 +42,21 @@ def test_run_is_cancelled_once_and_listed_until_its_handler_ends() -> None:
 
 
 def test_of_many_that_have_a_word_at_once_one_has_the_first() -> None:
-    for _round in range(300):
-        runs, told = Runs(), list[Run]()
-        run = begun(runs, told)
-        start = threading.Barrier(3)
-        words: list[bool] = []
+    with ThreadPoolExecutor(3) as threads:
+        for _round in range(300):
+            runs, told = Runs(), list[Run]()
+            run = begun(runs, told)
+            ways = (partial(run.cancel, Ended.TIMED_OUT), partial(_ends, runs, run)) * 2
+            words = list(threads.map(partial(_together, Barrier(3)), ways[:3]))
+            assert words.count(True) == 1
+            assert len(told) == (0 if run.ended is None else 1)
+            assert runs.now() == []
 
-        def cancel() -> None:
-            start.wait()
-            words.append(run.cancel(Ended.TIMED_OUT))
 
-        def end() -> None:
-            start.wait()
-            words.append(runs.end(run) is None)
+def _ends(runs: Runs, run: Run) -> bool:
+    return runs.end(run) is None
 
-        threads = [threading.Thread(target=one) for one in (cancel, end, cancel)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert words.count(True) == 1
-        assert len(told) == (0 if run.ended is None else 1)
-        assert runs.now() == []
+
+def _together(barrier: Barrier, way: Callable[[], bool]) -> bool:
+    barrier.wait()
+    return way()
