@@ -96,6 +96,7 @@ class Fetcher:
         concerned = {
             job.handler.place
             for job, word in said
+            # Nearly all are delivered, and an enum takes long to compare.
             if word is not None and word.event is not DELIVER and word.event in BACK
         }
         waiting = {one.handler.place for one in self._sources if one.waits_for_settles}

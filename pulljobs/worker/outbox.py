@@ -53,7 +53,7 @@ class Outbox:
 
 
 def _nobody() -> None:
-    """Is told of what was said."""
+    """Whom it tells of what was said until somebody wants to know."""
 
 
 def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:

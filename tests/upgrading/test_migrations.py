@@ -19,7 +19,8 @@ FIRST_RELEASE = 9
 """Before it there were no tables that anybody filled, which an index would have to lock."""
 LABEL = "pulljobs"
 ADDING = (operations.CreateModel, operations.AlterModelOptions, AddIndexConcurrently)
-LOCKING = (operations.AddIndex, operations.AddConstraint)
+LOCKING = (operations.AddIndex, operations.RemoveIndex, operations.AddConstraint)
+"""Who writes to the table waits for these. No statement asks for an index by its name."""
 
 
 def test_migrations_only_add() -> None:
