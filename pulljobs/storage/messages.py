@@ -13,7 +13,6 @@ from pulljobs.storage.statements import column, run, run_then
 from pulljobs.tuples import maker
 
 _stored: Final = maker(StoredMessage)
-_id: Final = itemgetter(0)
 _awaiting: Final[dict[tuple[str, str], Sequence[int]]] = {}
 """Consumers that were waited for when this process last published on a channel of a database."""
 
@@ -74,5 +73,4 @@ def _publish_plain(
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
     """The messages by id."""
     params = {"ids": integer_array(ids), "lowest": min(ids), "highest": max(ids)}
-    stored = list(map(_stored, run(using, "messages", params)))
-    return dict(zip(map(_id, stored), stored, strict=True))
+    return {row[0]: _stored(row) for row in run(using, "messages", params)}

@@ -22,7 +22,6 @@ class Breaker:
         initial = 0 if is_disabled else limits.BACKOFF_INITIAL.total_seconds()
         self._circuit = Circuit(initial, limits.BACKOFF_MAX.total_seconds(), limits.BACKOFF_AFTER)
         self._lock = threading.Lock()
-        self._is_calm = True
 
     def room(self) -> int | None:
         """How many jobs may be claimed now; None: any number."""
@@ -40,13 +39,11 @@ class Breaker:
 
     def tell(self, ticket: int, result: Result) -> None:
         """How a job of that claim ended, once; from any thread."""
-        if self._is_calm and result is not FAILURE:
+        if result is not FAILURE and self._circuit.is_calm:
             return  # As nearly always: without the lock that all threads share.
         with self._lock:
             now = time.monotonic()
-            has_changed = self._circuit.tell(ticket, result, now)
-            self._is_calm = self._circuit.is_calm
-            if not has_changed:
+            if not self._circuit.tell(ticket, result, now):
                 return
             state, level = self._circuit.state(now), self._circuit.level
         emit(CircuitChanged(*self._place, state, level, self.wait()))

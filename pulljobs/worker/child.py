@@ -95,6 +95,7 @@ class Child:
         self._fetcher = Runner("fetcher", self._claims, spread=self._spread())
         self._writes = self._make_flusher()
         self._flusher = Runner("flusher", self._writes)
+        self._outbox.tell_of(self._limits.FLUSH_SIZE, self._flusher.wake)
         self._reaper = Runner("reaper", self._make_reaper())
         self._listener = self._make_listener()
         self._watch = Runner("watch", self._make_watch())
@@ -230,7 +231,6 @@ class Child:
         return Pushing(self._limits, self._loop, self._outbox, self._hear_of_room)
 
     def _make_flusher(self) -> Flusher:
-        self._outbox.tell_of(self._limits.FLUSH_SIZE, self._wake_flusher)
         return Flusher(
             self._outbox, self._limits, self._holdings, self._on_flushed, self._farewells.say
         )
@@ -243,9 +243,6 @@ class Child:
         runners = [self._flusher, self._reaper, self._listener, self._fetcher]
         signs: list[Sign] = [self._loop, *(runner for runner in runners if runner is not None)]
         return Watch(self._limits, self._board, self._outbox.runs, signs, self._done, self._retire)
-
-    def _wake_flusher(self) -> None:
-        self._flusher.wake()
 
     def _make_listener(self) -> Runner | None:
         using = self._limits.DATABASE

@@ -15,9 +15,11 @@ from pulljobs import outcomes, pulling
 from pulljobs.circuit import Result
 from pulljobs.conf import Settings, settings
 from pulljobs.handlers import ClaimedJob, Grant
+from pulljobs.outcomes import DELIVER
 from pulljobs.pulling import Claim
 from pulljobs.states import Event
 from pulljobs.storage import listen, statements
+from pulljobs.storage.rows import HeldJob
 from pulljobs.worker.breaker import Breakers
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.lanes import Lane
@@ -32,7 +34,6 @@ NEVER: Final = float("inf")
 LONGEST_PASS: Final = 0.5
 URGENT_SHARE: Final = 3
 """Of so many looks one is for those that wait their turn."""
-DELIVER: Final = Event.DELIVER
 BACK: Final = (Event.RETRY, Event.RELEASE)
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
@@ -256,13 +257,20 @@ class Fetcher:
             self._unanswered = True
             raise
         if claim.taken is not None:
-            self._hand_on(source, claim, claim.taken.token, before)
+            grant = self._grant(source, before)
+            rows = [row for row, _message in claim.jobs]
+            helds = outcomes.all_held(claim.taken.token, [row.id for row in rows])
+            jobs = [
+                ClaimedJob(row, message, held, grant)
+                for (row, message), held in zip(claim.jobs, helds, strict=True)
+            ]
+            self._hand_on(source, rows, jobs)
         return claim
 
-    def _hand_on(self, source: Source, claim: Claim, token: UUID, claimed_at: float) -> None:
+    def _grant(self, source: Source, claimed_at: float) -> Grant:
         lease = source.puller.consumer.lease
         breaker = self._breakers.of(source.handler)
-        grant = Grant(
+        return Grant(
             handler=source.handler,
             lease=lease,
             claimed_at=claimed_at,
@@ -271,36 +279,22 @@ class Fetcher:
             stopping=self._stopping,
             on_end=partial(breaker.tell, breaker.claimed()),
         )
-        helds = outcomes.all_held(token, [row.id for row, _message in claim.jobs])
-        jobs = [
-            ClaimedJob(row, message, held, grant)
-            for (row, message), held in zip(claim.jobs, helds, strict=True)
-        ]
+
+    def _hand_on(self, source: Source, rows: list[HeldJob], jobs: list[ClaimedJob]) -> None:
         self._holdings.add(jobs)
         consumer = source.puller.consumer
         deliveries, retries = consumer.max_deliveries, consumer.retries
-        if any(
-            row.suspect or row.deliveries > deliveries or row.retry_count > retries
-            for row, _message in claim.jobs
-        ):
-            jobs = self._sift(source.lane, jobs, deliveries, retries)
-        source.lane.take(jobs)
-
-    def _sift(
-        self, lane: Lane, jobs: Sequence[ClaimedJob], deliveries: int, retries: int
-    ) -> list[ClaimedJob]:
-        """Those that run like any other."""
         suspects: list[ClaimedJob] = []
         others: list[ClaimedJob] = []
-        for job in jobs:
-            if job.deliveries > deliveries or job.retry_count > retries:
+        for row, job in zip(rows, jobs, strict=True):
+            if row.deliveries > deliveries or row.retry_count > retries:
                 # Such a job runs no more: somebody lowered a limit, or it never came to an end.
                 job.verdict = Result.NEUTRAL
                 self._outbox.say(job, outcomes.retry(job.held, USED_UP))
             else:
-                (suspects if job.is_suspect else others).append(job)
-        self._quarantine.take(lane, suspects)
-        return others
+                (suspects if row.suspect else others).append(job)
+        self._quarantine.take(source.lane, suspects)
+        source.lane.take(others)
 
 
 def _turn(source: Source) -> tuple[bool, float]:

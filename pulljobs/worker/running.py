@@ -78,8 +78,9 @@ class Runs:
     def __init__(self) -> None:
         # Who takes a run out of these has the first word on it: less work than a lock.
         self._open: dict[Run, Run] = {}
-        self._cancelled: dict[Run, Cancelled] = {}
+        self._cancelled: dict[Run, Run] = {}
         """Whose handlers have not ended yet."""
+        self._cancelling = threading.Lock()
         self._times: deque[tuple[tuple[str, str], float]] | None = (
             deque() if is_counting() else None
         )
@@ -104,15 +105,16 @@ class Runs:
 
     def claim_word(self, run: Run, cancelled: Cancelled) -> bool:
         """Whether nobody had a word on it before, for who cancels it."""
-        if run.cancelled is not None or self._cancelled.setdefault(run, cancelled) is not cancelled:
+        with self._cancelling:
+            if run not in self._open:
+                return False
+            # Before it is taken out: from then on its end goes by this.
+            run.cancelled, self._cancelled[run] = cancelled, run
+            if self._open.pop(run, None) is not None:
+                return True
+            run.cancelled = None
+            del self._cancelled[run]
             return False
-        # Before it is taken out: from then on its end goes by this.
-        run.cancelled = cancelled
-        if self._open.pop(run, None) is not None:
-            return True
-        run.cancelled = None
-        del self._cancelled[run]
-        return False
 
     def ended_since(self) -> Iterator[tuple[tuple[str, str], float]]:
         """Of those that have ended since this was asked: whose job, and for how many seconds."""

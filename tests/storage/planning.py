@@ -28,38 +28,33 @@ IDS = list(range(1_001, 1_001 + 10 * BATCH, 10))
 TOKENS = [uuid4() for _claim in range(4)] * (BATCH // 4)
 NOW = datetime.now(UTC)
 KEYS = [f"key {number}" for number in range(1_001, 1_001 + BATCH)]
-ENTRY = {
-    "until": None,
+FLOORS: dict[str, Any] = {
     "priorities": [1, 0],
     "floor_ats": [NOW, NOW],
     "floor_ids": [5_000, 5_000],
     "gap_tops": [32_768, 1, 0],
     "gap_bottoms": [1, 0, -32_769],
 }
+ENTRY: dict[str, Any] = {"until": None, **FLOORS}
+TERMS: dict[str, Any] = {
+    "node_id": None,
+    "door": "worker",
+    "lease": None,
+    "max_lease": timedelta(minutes=15),
+}
+GUARDED: dict[str, Any] = {"request_id": None, "guarded": False}
 PARAMS: dict[str, dict[str, Any]] = {
     "claim": {
         "consumer_id": 1,
         "wanted": BATCH,
-        "until": None,
-        "node_id": None,
-        "door": "worker",
-        "lease": None,
-        "max_lease": timedelta(minutes=15),
-        "request_id": None,
-        "guarded": False,
-        "priorities": [1, 0],
-        "floor_ats": [NOW, NOW],
-        "floor_ids": [5_000, 5_000],
-        "gap_tops": [32_768, 1, 0],
-        "gap_bottoms": [1, 0, -32_769],
+        **TERMS,
+        **GUARDED,
+        **ENTRY,
     },
     "claim_level": {
         "consumer_id": 1,
         "wanted": BATCH,
-        "node_id": None,
-        "door": "worker",
-        "lease": None,
-        "max_lease": timedelta(minutes=15),
+        **TERMS,
         "priority": 0,
         "floor_at": NOW,
         "floor_id": 5_000,
@@ -84,12 +79,8 @@ PARAMS: dict[str, dict[str, Any]] = {
         "job_ids": IDS,
         "job_keys": KEYS,
         "keys": KEYS,
-        "node_id": None,
-        "door": "worker",
-        "lease": None,
-        "max_lease": timedelta(minutes=15),
-        "request_id": None,
-        "guarded": False,
+        **TERMS,
+        **GUARDED,
     },
     "lock_key_of_job": {"consumer_id": 2, "job_id": 1_001},
     "lock_keys": {"consumer_ids": [2] * BATCH, "keys": KEYS},
@@ -128,11 +119,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "queued": {
         "consumer_id": 1,
         "wanted": BATCH,
-        "priorities": [1, 0],
-        "floor_ats": [NOW, NOW],
-        "floor_ids": [5_000, 5_000],
-        "gap_tops": [32_768, 1, 0],
-        "gap_bottoms": [1, 0, -32_769],
+        **FLOORS,
     },
     "counts": {"consumer_ids": [1, 2], "cap": 100},
     "delivered": {"settlements": 100},

@@ -13,6 +13,7 @@ from pulljobs.sql import statement
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from tests.factories import ConsumerFactory
 from tests.sessions import FORGET, Session, session
+from tests.storage.planning import GUARDED, TERMS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -50,12 +51,8 @@ def blocks_read(asking: Session, consumer: Consumer, entry: Entry) -> int:
     params: dict[str, Any] = {
         "consumer_id": consumer.pk,
         "wanted": WANTED,
-        "node_id": None,
-        "door": "worker",
-        "lease": None,
-        "max_lease": timedelta(minutes=15),
-        "request_id": None,
-        "guarded": False,
+        **TERMS,
+        **GUARDED,
         **entry._asdict(),
     }
     explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "

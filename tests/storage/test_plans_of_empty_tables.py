@@ -8,7 +8,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from tests.days import drop_days
 from tests.sessions import FORGET, Session, session
-from tests.storage.planning import PARAMS, TABLES, indexes_of_jobs, plan
+from tests.storage.planning import ALL, PARAMS, TABLES, indexes_of_jobs, plan
 
 pytestmark = [pytest.mark.django_db, pytest.mark.owner]
 
@@ -35,8 +35,7 @@ def planner(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterat
         drop_days()
         asking.autocommit = True
         asking.execute(FORGET)
-        for table in TABLES:
-            asking.execute(f"VACUUM ANALYZE {table}")
+        asking.execute(f"VACUUM ANALYZE {ALL}")
         asking.execute(PLAN_FOR_QUEUES)
         yield asking
         asking.execute(FORGET)
