@@ -34,16 +34,15 @@ FROM pg_index
 WHERE indrelid = 'pulljobs_job'::regclass
 ORDER BY 1
 """
-ROWS: Final = """
-SELECT n_dead_tup, n_tup_del FROM pg_stat_user_tables WHERE relid = 'pulljobs_job'::regclass
+DEAD: Final = """
+SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'pulljobs_job'::regclass
 """
 
 Look = dict[str, float]
 
 
 def tables() -> Look:
-    [(partitions,)] = query(PARTITIONS)
-    return {"partitions": int(str(partitions)), **_mib(MEASURED)}
+    return {"partitions": _number(PARTITIONS), **_mib(MEASURED)}
 
 
 def indexes() -> Look:
@@ -51,13 +50,14 @@ def indexes() -> Look:
     return _mib(INDEXES)
 
 
-def dead_and_deleted() -> tuple[int, int]:
-    """Rows of the job table: those that are dead now, and all that ever were deleted.
+def live() -> int:
+    """Jobs that are not settled. Counted: idle sessions tell their statistics ten seconds late."""
+    return _number("SELECT count(*) FROM pulljobs_job")
 
-    By the server's statistics, which sessions tell about once a second.
-    """
-    [(dead, deleted)] = query(ROWS)
-    return int(str(dead)), int(str(deleted))
+
+def dead() -> int:
+    """Dead rows of the job table, by the server's statistics."""
+    return _number(DEAD)
 
 
 def memory(worker: int) -> Look:
@@ -78,3 +78,8 @@ def highest(looks: list[Look]) -> Look:
 
 def _mib(text: str) -> Look:
     return {str(name): int(str(size)) / MIB for name, size in query(text)}
+
+
+def _number(text: str) -> int:
+    [(number,)] = query(text)
+    return int(str(number))

@@ -41,7 +41,12 @@ class Publishers:
         """Whether all that was allowed is committed. SystemExit if one of them has failed."""
         if not all(process.is_alive() for process in self._processes):
             raise SystemExit("A publisher failed.")
-        return bool(self._done.value == self.allowed)
+        return self.published == self.allowed
+
+    @property
+    def published(self) -> int:
+        """How many are committed."""
+        return int(self._done.value)
 
     def _publish(self) -> None:
         while True:

@@ -64,8 +64,8 @@ def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) ->
     until = publishers.allowed + jobs
     looks: list[Look] = []
     while not _is_done(publishers, until):
-        _, deleted = looking.dead_and_deleted()
-        room = min(until, deleted + BACKLOG) - publishers.allowed
+        settled = publishers.published - looking.live()
+        room = min(until, settled + BACKLOG) - publishers.allowed
         publishers.allow(max(0, room))
         if not looks:
             # As the worker does every ten minutes, while jobs come and go.
@@ -83,15 +83,13 @@ def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) ->
 def _is_done(publishers: Publishers, until: int) -> bool:
     if publishers.allowed < until or not publishers.are_done():
         return False
-    [(is_queued,)] = query("SELECT EXISTS (SELECT FROM pulljobs_job)")
-    return not is_queued
+    return not looking.live()
 
 
 def _look(worker: subprocess.Popen[bytes]) -> Look:
     if worker.poll() is not None:
         raise SystemExit("The worker ended.")
-    dead, _ = looking.dead_and_deleted()
-    sizes = {**looking.tables(), "dead rows": dead}
+    sizes = {**looking.tables(), "dead rows": looking.dead()}
     return {**sizes, **looking.indexes(), **looking.memory(worker.pid)}
 
 
