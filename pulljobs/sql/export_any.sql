@@ -2,12 +2,12 @@
 -- Events: none, it reads.
 -- Parameters: low_xid, high_xid bigint, the second left out.
 -- Returns: found boolean.
--- Locks: none. Index: settled_xid; published_xid (ranges of blocks).
+-- Locks: none. Index: settled_xid and published_xid (ranges of blocks).
 SELECT
     EXISTS (
         SELECT
         FROM pulljobs_archived_job
-        WHERE settled_xid >= (%(low_xid)s::text)::xid8 AND settled_xid < (%(high_xid)s::text)::xid8
+        WHERE settled_xid::text::bigint >= %(low_xid)s::bigint AND settled_xid::text::bigint < %(high_xid)s::bigint
     )
     OR EXISTS (
         SELECT

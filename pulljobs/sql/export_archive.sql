@@ -2,7 +2,7 @@
 -- Events: none, it reads.
 -- Parameters: low_xid, high_xid, low_id, high_id bigint; of each the second is the first that is left out.
 -- Returns: the columns of the lake's table `archive`, but for names and day.
--- Locks: none. Index: settled_xid, or the primary key.
+-- Locks: none. Index: settled_xid (ranges of blocks), or the primary key.
 SELECT
     id,
     job_id,
@@ -21,7 +21,7 @@ SELECT
     result::text AS result,
     settled_xid::text::bigint AS settled_xid
 FROM pulljobs_archived_job
-WHERE settled_xid >= (%(low_xid)s::text)::xid8
-    AND settled_xid < (%(high_xid)s::text)::xid8
+WHERE settled_xid::text::bigint >= %(low_xid)s::bigint
+    AND settled_xid::text::bigint < %(high_xid)s::bigint
     AND id >= %(low_id)s::bigint
     AND id < %(high_id)s::bigint

@@ -1,10 +1,27 @@
 -- How old the oldest settlement is that an export has yet to bring to the lake.
 -- Events: none, it reads.
--- Parameters: high_xid bigint, the end of the last window that is done.
+-- Parameters: high_xid bigint, the end of the last window that is done; 0: there is none.
 -- Returns: lag interval; no row: the lake has them all.
--- Locks: none. Index: settled_xid, of which one entry a partition is read.
+-- Locks: none. Index: settled_xid (ranges of blocks); the primary key, if the lake has none.
+WITH RECURSIVE looked (low_xid, high_xid, settled_at) AS (
+    SELECT
+        %(high_xid)s::bigint,
+        %(high_xid)s::bigint,
+        (SELECT settled_at FROM pulljobs_archived_job WHERE %(high_xid)s::bigint = 0 ORDER BY id LIMIT 1)
+    UNION ALL
+    -- A few transactions, then twice as many, until one of them settled something: so nearly all that is read is there
+    -- to be exported, and not all of that is read.
+    SELECT below.high_xid, above.high_xid, (
+        SELECT min(settled_at)
+        FROM pulljobs_archived_job
+        WHERE settled_xid::text::bigint >= below.high_xid AND settled_xid::text::bigint < above.high_xid
+    )
+    FROM looked AS below
+    CROSS JOIN LATERAL (
+        SELECT below.high_xid + greatest(100, 2 * (below.high_xid - below.low_xid)) AS high_xid
+    ) AS above
+    WHERE settled_at IS NULL AND below.high_xid < pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+)
 SELECT clock_timestamp() - settled_at AS lag
-FROM pulljobs_archived_job
-WHERE settled_xid >= (%(high_xid)s::text)::xid8
-ORDER BY settled_xid
-LIMIT 1
+FROM looked
+WHERE settled_at IS NOT NULL

@@ -16,8 +16,8 @@ wrong AS MATERIALIZED (
         AND archived.id < %(high_id)s::bigint
         AND CASE
             WHEN exported.id IS NULL
-                THEN settled_xid < (%(low_xid)s::text)::xid8 OR settled_xid >= (%(next_xid)s::text)::xid8
-            ELSE settled_xid >= (%(low_xid)s::text)::xid8
+                THEN settled_xid::text::bigint < %(low_xid)s::bigint OR settled_xid::text::bigint >= %(next_xid)s::bigint
+            ELSE settled_xid::text::bigint >= %(low_xid)s::bigint
         END
 ),
 changed AS (

@@ -25,9 +25,13 @@ XIDS: Final[dict[str, tuple[str, LiteralString]]] = {
 }
 """The column, and its type, of the transaction that wrote a row."""
 PARTITIONED: Final = tuple(XIDS)
-LOCK_PARENT: Final = "LOCK TABLE {parent} IN ACCESS EXCLUSIVE MODE"
+LOCK_PARENT: Final = "LOCK TABLE ONLY {parent} IN ACCESS EXCLUSIVE MODE"
 LOCK_DEFAULT: Final = "LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE"
-ONE_MAKER: Final = "LOCK TABLE ONLY {parent} IN SHARE UPDATE EXCLUSIVE MODE"
+ONE_MAKER: Final[tuple[LiteralString, ...]] = (
+    "LOCK TABLE ONLY {parent} IN SHARE UPDATE EXCLUSIVE MODE",
+    "LOCK TABLE {default} IN SHARE UPDATE EXCLUSIVE MODE",  # nor a vacuum of it
+)
+NO_VACUUM: Final = "LOCK TABLE {name} IN SHARE UPDATE EXCLUSIVE MODE"
 CROWDED: Final = "SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high})"
 CREATE: Final = (
     "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))"
@@ -38,6 +42,9 @@ MOVE: Final = (
 )
 ATTACH: Final = "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})"
 LOCK_TIMEOUT: Final = timedelta(seconds=1)
+"""Of locks that whoever publishes waits behind."""
+VACUUM_TIMEOUT: Final = timedelta(seconds=10)
+"""Autovacuum gives way to who has waited for `deadlock_timeout`: a second by default."""
 ATTEMPTS: Final = 10
 FORGOTTEN_AT_ONCE: Final = 10_000
 
@@ -191,7 +198,7 @@ def _attached_whole(using: str, partition: Partition) -> bool:
     def do(text: LiteralString) -> list[Row]:
         return _query(using, sql.SQL(text).format(**names))
 
-    do(ONE_MAKER)
+    _quietly(using, names, *ONE_MAKER)
     do(LOCK_DEFAULT)
     [(crowded,)] = do(CROWDED)
     if not crowded:
@@ -206,7 +213,9 @@ def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
     def do(text: LiteralString) -> list[Row]:
         return _query(using, sql.SQL(text).format(**names))
 
-    do(LOCK_PARENT if moving else ONE_MAKER)
+    _quietly(using, names, *ONE_MAKER)
+    if moving:
+        do(LOCK_PARENT)
     do(LOCK_DEFAULT)
     [(crowded,)] = do(CROWDED)
     if (crowded and not moving) or partition in existing(using, partition.table):
@@ -215,6 +224,17 @@ def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
     do(MOVE)
     do(ATTACH)
     return True
+
+
+def _quietly(using: str, names: dict[str, sql.Composable], *locks: LiteralString) -> None:
+    """Take locks that only makers, droppers and vacuums wait for, with the time that this needs.
+
+    A vacuum takes minutes: each attempt at a lock that shuts all out would time out behind it.
+    """
+    _query(using, _wait_for(VACUUM_TIMEOUT))
+    for lock in locks:
+        _query(using, sql.SQL(lock).format(**names))
+    _query(using, _wait_for(LOCK_TIMEOUT))
 
 
 def _names(partition: Partition) -> dict[str, sql.Composable]:
@@ -234,13 +254,14 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
     With `high_xid` it is also false where that or a later transaction wrote to it: what went
     elsewhere before is not all of it.
     """
-    names = {"name": sql.Identifier(partition.name), "parent": sql.Identifier(partition.table)}
+    names = _names(partition)
 
     def work() -> bool:
-        # The lock of a detach, before it: who waited for another's finds the partition dropped.
-        _query(using, sql.SQL(LOCK_PARENT).format(**names))
+        _quietly(using, names, *ONE_MAKER)
         if partition not in existing(using, partition.table):
             return False
+        _quietly(using, names, NO_VACUUM)
+        _query(using, sql.SQL(LOCK_PARENT).format(**names))
         _query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
         if needed(using, partition) or _written_since(using, partition, high_xid):
             transaction.set_rollback(True, using=using)
@@ -277,11 +298,10 @@ def _written_since(using: str, partition: Partition, high_xid: int | None) -> bo
 
 
 def _patiently(using: str, work: Callable[[], bool]) -> bool:
-    """Do the work in a transaction that waits for locks only shortly; again while it meets them."""
+    """Do the work in a transaction; again while it meets locks that are not soon let go."""
     for left in reversed(range(ATTEMPTS)):
         try:
             with transaction.atomic(using=using):
-                _query(using, _short_wait())
                 return work()
         except OperationalError as error:
             if not left or not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
@@ -290,8 +310,8 @@ def _patiently(using: str, work: Callable[[], bool]) -> bool:
     return False
 
 
-def _short_wait() -> sql.Composable:
-    milliseconds = int(LOCK_TIMEOUT.total_seconds() * 1000)
+def _wait_for(locks: timedelta) -> sql.Composable:
+    milliseconds = int(locks.total_seconds() * 1000)
     return sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(milliseconds))
 
 

@@ -134,6 +134,45 @@ def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
     assert Message.objects.count() == sent
 
 
+@pytest.mark.parametrize("is_dropped", [True, False], ids=["drop", "make"])
+def test_a_vacuum_is_waited_for_longer_and_stands_in_nobody_s_way(
+    monkeypatch: pytest.MonkeyPatch, *, is_dropped: bool
+) -> None:
+    """Autovacuum gives way only after a second; nobody who publishes waits meanwhile."""
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    monkeypatch.setattr(partitions, "ATTEMPTS", 1)
+    channel = ChannelFactory.create()
+    old = old_day()
+    table = old.name if is_dropped else "pulljobs_message_default"
+
+    def drop() -> object:
+        return partitions.drop(USING, old)
+
+    def make() -> object:
+        return partitions.make_ahead(USING, 0)
+
+    with session() as other:
+        # A vacuum's lock.
+        other.execute(f"LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE")
+        working = Thread(drop if is_dropped else make)
+        wait_until(lambda: blocked_by(other))
+        publish(channel.name, b"x")
+        other.rollback()
+        assert working.result()
+
+
+def test_a_vacuum_of_today_keeps_no_old_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "VACUUM_TIMEOUT", timedelta(milliseconds=20))
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    partitions.make_ahead(USING, 0)
+    old = old_day()
+    with session() as other:
+        other.execute(
+            f"LOCK TABLE pulljobs_message_{today():%Y%m%d} IN SHARE UPDATE EXCLUSIVE MODE"
+        )
+        assert partitions.drop(USING, old)
+
+
 def test_several_who_make_the_same_days_at_once() -> None:
     made = at_once(4, lambda _number: partitions.make_ahead(USING, 2))
     assert sorted(one for some in made for one in some) == sorted(

@@ -15,7 +15,7 @@ from tests.factories import USING
 
 OLDER = 2
 """What the release in older.tar.xz has."""
-FIRST_RELEASE = 9
+FIRST_RELEASE = 10
 """Before it there were no tables that anybody filled, which an index would have to lock."""
 LABEL = "pulljobs"
 ADDING = (operations.CreateModel, operations.AlterModelOptions, AddIndexConcurrently)
