@@ -44,6 +44,7 @@ TERMS: dict[str, Any] = {
 }
 GUARDED: dict[str, Any] = {"request_id": None, "guarded": False}
 PARAMS: dict[str, dict[str, Any]] = {
+    "lake_lag": {"high_xid": 5},
     "claim": {
         "consumer_id": 1,
         "wanted": BATCH,

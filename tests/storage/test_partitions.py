@@ -30,6 +30,11 @@ from tests.sessions import (
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
+WAITING = (
+    "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND database ="
+    " (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
 
 @pytest.fixture(autouse=True)
 def _only_the_defaults() -> Iterator[None]:
@@ -157,8 +162,15 @@ def test_a_vacuum_is_waited_for_longer_and_stands_in_nobody_s_way(
         working = Thread(drop if is_dropped else make)
         wait_until(lambda: blocked_by(other))
         publish(channel.name, b"x")
+        wait_until(lambda: not working.is_alive() or somebody_waits_longer())
         other.rollback()
         assert working.result()
+
+
+def somebody_waits_longer() -> bool:
+    text = f"{WAITING} AND clock_timestamp() - waitstart > %s"
+    [(count,)] = query(text, [5 * partitions.LOCK_TIMEOUT])
+    return bool(count)
 
 
 def test_a_vacuum_of_today_keeps_no_old_day(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,10 +294,7 @@ def test_a_publish_that_waits_while_its_day_is_attached_goes_there(
 
 
 def waiting_sessions() -> int:
-    [(count,)] = query(
-        "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND database ="
-        " (SELECT oid FROM pg_database WHERE datname = current_database())"
-    )
+    [(count,)] = query(WAITING)
     return int(count)
 
 

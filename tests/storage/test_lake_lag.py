@@ -1,0 +1,54 @@
+"""How old the oldest settlement is that the lake lacks, whatever the numbers between are."""
+
+from datetime import timedelta
+
+import pytest
+
+from pulljobs.models import ArchivedJob
+from pulljobs.states import State
+from pulljobs.storage.statements import run
+from tests.factories import USING, JobFactory
+from tests.sessions import query
+
+pytestmark = [pytest.mark.django_db, pytest.mark.owner]
+
+NOW = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+
+
+def settled(hours_ago: int, xid: int) -> None:
+    JobFactory.create(state=State.DELIVERED)
+    query(
+        "UPDATE pulljobs_archived_job SET settled_xid = %s::text::xid8,"
+        " settled_at = now() - make_interval(hours => %s) WHERE id = %s",
+        [xid, hours_ago, ArchivedJob.objects.latest("id").id],
+    )
+
+
+def hours(high_xid: int) -> int | None:
+    rows: list[tuple[timedelta]] = run(USING, "lake_lag", {"high_xid": high_xid})
+    return round(rows[0][0] / timedelta(hours=1)) if rows else None
+
+
+@pytest.mark.parametrize("gap", [0, 99, 100, 101, 30_000])
+def test_it_is_that_of_the_first_transactions_behind_the_last_window(gap: int) -> None:
+    [(last,)] = query(NOW)
+    high = 10
+    settled(9, high - 1)
+    settled(4, high + min(gap, last - high - 1))
+    settled(2, last - 1)
+    assert hours(high) == 4
+
+
+def test_within_a_window_it_is_the_oldest() -> None:
+    settled(3, 20)
+    settled(5, 21)
+    assert hours(20) == 5
+    assert hours(21) == 5
+    assert hours(22) is None
+
+
+def test_a_lake_without_a_window_lacks_all() -> None:
+    assert hours(0) is None
+    settled(7, 40)
+    settled(6, 41)
+    assert hours(0) == 7
