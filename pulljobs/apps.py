@@ -1,6 +1,8 @@
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
+from pulljobs import binary  # noqa: F401  before a connection is opened: it says how to send some types
+
 
 class PulljobsConfig(AppConfig):
     name = "pulljobs"

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Final
 from uuid import UUID
 
+EMPTY: Final = "{}"
 Element = int | str | UUID | timedelta | datetime | None
 
 
@@ -16,20 +18,9 @@ def array(values: Iterable[Element]) -> str:
     return "{" + ",".join(texts) + "}"
 
 
-def integer_array(values: Iterable[int]) -> str:
-    """The same of what doesn't repeat and is never NULL: ids."""
-    numbers = tuple(values)
-    return "{" + ",".join(["%d"] * len(numbers)) % numbers + "}"
-
-
 def sparse_array(values: Sequence[Element]) -> str:
     """The same of what is often NULL throughout: then empty, which `unnest` fills up with NULLs."""
-    return "{}" if values.count(None) == len(values) else array(values)
-
-
-def byte_array(values: Iterable[bytes]) -> str:
-    """The same of bytes."""
-    return "{" + ",".join([f'"\\\\x{value.hex()}"' for value in values]) + "}"
+    return EMPTY if values.count(None) == len(values) else array(values)
 
 
 def _element(value: Element) -> str:

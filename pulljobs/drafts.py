@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
-from pulljobs.arrays import array, byte_array
+from pulljobs.arrays import EMPTY, array, sparse_array
+from pulljobs.binary import Blobs, byte_array
 from pulljobs.errors import InvalidMessage, PayloadTooLarge
 
 MAX_KEY_CHARS: Final = 255
@@ -20,6 +21,8 @@ PRIORITIES: Final = range(-32_768, 32_768)
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
+
+BEYOND_PLAIN: Final = "keys", "client_message_ids", "delays", "available_ats"
 
 Payload = Any
 """bytes, str, or what `json.dumps` takes, with Django's encoder for dates and the like."""
@@ -104,8 +107,8 @@ class Published(NamedTuple):
     """Somebody waited for its jobs when it was written, or nobody looked."""
 
 
-def parameters(messages: Iterable[NewMessage]) -> dict[str, str]:
-    """The arrays of publish.sql; there must be a message."""
+def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
+    """The arrays of publish.sql, empty what is said of none; there must be a message."""
     payloads, content_types, headers, keys, priorities, client_ids, delays, ats = zip(
         *messages, strict=True
     )
@@ -113,12 +116,17 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str]:
         "payloads": byte_array(payloads),
         "content_types": array(content_types),
         "headers": array(json.dumps(one) if one else "{}" for one in headers),
-        "keys": array(keys),
+        "keys": sparse_array(keys),
         "priorities": array(priorities),
-        "client_message_ids": array(client_ids),
-        "delays": array(delays),
-        "available_ats": array(ats),
+        "client_message_ids": sparse_array(client_ids),
+        "delays": sparse_array(delays),
+        "available_ats": sparse_array(ats),
     }
+
+
+def are_plain(parameters: Mapping[str, object]) -> bool:
+    """Whether the messages of these arrays are nothing but content, headers and priority."""
+    return all(parameters[name] == EMPTY for name in BEYOND_PLAIN)
 
 
 def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> NewMessage:

@@ -11,7 +11,8 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from pulljobs.arrays import array, integer_array, sparse_array
+from pulljobs.arrays import array, sparse_array
+from pulljobs.binary import Integers, integer_array
 from pulljobs.states import Event, Reason
 from pulljobs.tuples import maker
 
@@ -86,7 +87,7 @@ def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]]
     return by_claim
 
 
-def parameters(settlements: Sequence[Settlement]) -> dict[str, str]:
+def parameters(settlements: Sequence[Settlement]) -> dict[str, str | Integers]:
     """Of finish.sql."""
     helds, events, reasons, delays, errors, results, started = _columns(settlements, 7)
     job_ids, tokens = _columns(helds, 2)

@@ -4,20 +4,18 @@ Text of a row is in the encoding of the session, which `connecting` makes UTF-8.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import chain
 from struct import Struct
 from typing import Any, Final
 
+from pulljobs.binary import EPOCH, HEAD, MICROSECOND
+
 BEGINNING: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END: Final = b"\xff\xff"
-EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
-MICROSECOND: Final = timedelta(microseconds=1)
 
 NULL: Final = b"\xff\xff\xff\xff"
 _NONE: Final = bytes(4)
 """Of an array without elements: the number of its dimensions."""
-_HEAD: Final = Struct("!iiIii")
 _SHORT: Final = Struct("!h")
 _INT: Final = Struct("!i")
 _LONG: Final = Struct("!q")
@@ -48,7 +46,7 @@ def array(kind: str, values: Sequence[Any]) -> bytes:
     different = set(values)
     if different <= {None}:
         return _framed(_NONE + _INT.pack(0) + _INT.pack(number))
-    head = _HEAD.pack(1, None in different, number, len(values), 1)
+    head = HEAD.pack(1, None in different, number, len(values), 1)
     if None in different or len(different) <= len(values) // 2:
         # Content types, headers and priorities repeat.
         framed = {one: NULL if one is None else _framed(encoded(one)) for one in different}

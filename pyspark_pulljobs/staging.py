@@ -16,7 +16,8 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
-from pulljobs.arrays import array, byte_array
+from pulljobs.arrays import array
+from pulljobs.binary import Blobs, byte_array
 from pulljobs.errors import ConfigurationError
 from pulljobs.sql import statement
 from pyspark_pulljobs import binary, drivers, ledger
@@ -174,12 +175,12 @@ def _columns(chunk: Chunk) -> dict[str, Sequence[Any]]:
     return columns
 
 
-def rejects(bad: Sequence[Reject]) -> dict[str, str]:
+def rejects(bad: Sequence[Reject]) -> dict[str, str | Blobs]:
     """The arrays of bad rows."""
     reasons, errors, rows, payloads = zip(*bad, strict=True)
     return {
         "reasons": array(reasons),
         "errors": array(errors),
         "rows": array(rows),
-        "reject_payloads": byte_array(payload or b"" for payload in payloads),
+        "reject_payloads": byte_array([payload or b"" for payload in payloads]),
     }

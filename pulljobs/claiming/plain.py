@@ -1,10 +1,14 @@
 """Claims of consumers without exclusive keys: one statement."""
 
 from datetime import timedelta
+from typing import Final
 
 from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken, Terms, held_jobs
 from pulljobs.claiming.session import Row, Session
 from pulljobs.floors import Entry, Position, Snapshot
+
+FRESH: Final = 0, 1, False
+"""Retry count, deliveries and whether it is a suspect, of a job that nobody claimed before."""
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
@@ -41,8 +45,11 @@ def _claim_level(
     begun = (started_at, snapshot, xid, token, leased_until)
     if token is None:
         return _claimed(begun, [], {priority: None}, False, next_due)
-    ids, message_ids, *others = columns
-    jobs = held_jobs([ids, message_ids, [priority] * len(ids), *others])
+    ids, message_ids, *history = columns
+    priorities = [priority] * len(ids)
+    if history[0] is None:
+        history = [[nothing] * len(ids) for nothing in FRESH]
+    jobs = held_jobs([ids, message_ids, priorities, *history])
     claimed = _claimed(begun, jobs, {priority: Position(at, id)}, False, next_due)
     return claimed._replace(sure=sure)
 

@@ -4,9 +4,10 @@
 -- Parameters: consumer_id bigint, wanted int, node_id uuid, door text, lease interval (NULL: the consumer's),
 --   max_lease interval; where to enter the index (floors.py): priority int, floor_at timestamptz, floor_id bigint.
 -- Returns one row: started_at, snapshot, xid, token, leased_until, the jobs as arrays in the order claimed (job_ids,
---   message_ids, retry_counts, deliveries, suspects; NULL: nothing taken), how far the priority was taken
---   (reached_at, reached_id; NULL: not at all) without leaving one behind, if that is sure; next_due_seconds float8, when fewer than wanted. No row: claim.sql
---   has to see to it, for there are other priorities, or nothing may be claimed; then nothing was.
+--   message_ids; NULL: nothing taken; and retry_counts, deliveries, suspects; NULL: all are claimed for the first time), how far the
+--   priority was taken (reached_at, reached_id; NULL: not at all) without leaving one behind, if that is sure; next_due_seconds
+--   float8, when fewer than wanted. No row: claim.sql has to see to it, for there are other priorities, or nothing may be claimed;
+--   then nothing was.
 -- Locks: the jobs taken, skipping what others hold. Index: pulljobs_job_claim; the update is HOT.
 WITH consumer AS MATERIALIZED (
     SELECT consumer.id, coalesce(%(lease)s::interval, consumer.lease) AS lease, clock.now
@@ -56,11 +57,9 @@ taken AS MATERIALIZED (
         count(*)::int AS jobs,
         count(*) < %(wanted)s::int OR %(wanted)s::int <= 50 AS sure,
         array_agg(id) AS ids,
-        array_agg(available_at) AS available_ats,
+        max(available_at) AS last_at,
         array_agg(message_id) AS message_ids,
-        array_agg(retry_count) AS retry_counts,
-        array_agg(deliveries + 1) AS deliveries,
-        array_agg(suspect) AS suspects
+        bool_and(retry_count = 0 AND deliveries = 0 AND NOT suspect) AS fresh
     FROM pick
 ),
 lease AS (
@@ -100,7 +99,7 @@ passed AS MATERIALIZED (
         WHERE consumer_id = %(consumer_id)s::bigint
             AND priority = %(priority)s::int
             AND (available_at, id) > (%(floor_at)s::timestamptz, %(floor_id)s::bigint)
-            AND (available_at, id) < (taken.available_ats[taken.jobs], taken.ids[taken.jobs])
+            AND (available_at, id) < (taken.last_at, taken.ids[taken.jobs])
             AND state = 'QUEUED'
             AND id NOT IN (SELECT unnest(ids) FROM taken)
         ORDER BY available_at, id
@@ -116,11 +115,11 @@ SELECT
     lease.leased_until,
     taken.ids AS job_ids,
     taken.message_ids,
-    taken.retry_counts,
-    taken.deliveries,
-    taken.suspects,
+    CASE WHEN NOT taken.fresh THEN (SELECT array_agg(retry_count) FROM pick) END AS retry_counts,
+    CASE WHEN NOT taken.fresh THEN (SELECT array_agg(deliveries + 1) FROM pick) END AS deliveries,
+    CASE WHEN NOT taken.fresh THEN (SELECT array_agg(suspect) FROM pick) END AS suspects,
     -- Before the one that was passed nothing is left behind.
-    coalesce(passed.available_at, taken.available_ats[taken.jobs]) AS reached_at,
+    coalesce(passed.available_at, taken.last_at) AS reached_at,
     coalesce(passed.id - 1, taken.ids[taken.jobs]) AS reached_id,
     taken.sure,
     CASE WHEN taken.jobs < %(wanted)s::int THEN (

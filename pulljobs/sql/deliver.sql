@@ -6,7 +6,11 @@
 --   keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
 -- Locks: the jobs, in order of id. Index: primary key. The lease goes if it holds nothing more, unless somebody else has it locked.
 WITH lease AS MATERIALIZED (
-    SELECT claimed_at, node_id, door, leased_until, max(renewals) OVER () AS renewals, count(*) OVER () AS parts
+    SELECT
+        claimed_at, node_id, door, leased_until,
+        max(renewals) OVER () AS renewals,
+        count(*) OVER () AS parts,
+        cardinality(job_ids) AS jobs
     FROM pulljobs_lease
     WHERE token = %(token)s::uuid
     LIMIT 1
@@ -21,23 +25,23 @@ archived AS (
         id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
         node_id, lease_token, state
     )
+    -- Scalar subqueries are evaluated once, when the first job is deleted; a join would be for every job.
     SELECT
         -- As the column's default has it, but in floating point: `extract` would give a numeric.
-        (((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+        (SELECT ((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
             | nextval('pulljobs_id'),
         id,
         message_id,
         consumer_id,
         to_timestamp((id >> 22)::float8 / 1000 + 1577836800),
-        claimed_at,
-        clock_timestamp(),
+        (SELECT claimed_at FROM lease),
+        (SELECT clock_timestamp()),
         retry_count,
         deliveries,
-        node_id,
+        (SELECT node_id FROM lease),
         %(token)s::uuid,
         'DELIVERED'
     FROM delivered
-    LEFT JOIN lease ON true
 ),
 attempted AS (
     -- Only of renewed claims: of others the archive tells all.
@@ -57,6 +61,10 @@ attempted AS (
     ) AS part ON true
     WHERE coalesce(part.renewals, lease.renewals) > 0
 ),
+one AS MATERIALIZED (
+    SELECT count(*) AS jobs, min(consumer_id) AS consumer_id
+    FROM delivered
+),
 ended AS (
     -- ANY of an array, which is always looked up by the primary key: IN may read the whole of the index.
     DELETE FROM pulljobs_lease
@@ -64,25 +72,25 @@ ended AS (
         SELECT id
         FROM pulljobs_lease AS held
         WHERE token = %(token)s::uuid
-            AND EXISTS (SELECT FROM delivered)
-            AND NOT EXISTS (
-                SELECT
-                FROM unnest(held.job_ids) AS member (id)
-                CROSS JOIN LATERAL (
-                    -- One by one: a join might scan the table.
+            AND (SELECT jobs FROM one) > 0
+            AND (
+                -- All of the claim at once, mostly; to look for each of them takes a tenth of all this.
+                (SELECT lease.jobs = one.jobs AND parts = 1 FROM lease, one)
+                OR NOT EXISTS (
                     SELECT
-                    FROM pulljobs_job
-                    WHERE id = member.id AND lease = held.token
-                    LIMIT 1
-                ) AS job
-                WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM delivered)))
+                    FROM unnest(held.job_ids) AS member (id)
+                    CROSS JOIN LATERAL (
+                        -- One by one: a join might scan the table.
+                        SELECT
+                        FROM pulljobs_job
+                        WHERE id = member.id AND lease = held.token
+                        LIMIT 1
+                    ) AS job
+                    WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM delivered)))
+                )
             )
         FOR UPDATE SKIP LOCKED
     ))
-),
-one AS MATERIALIZED (
-    SELECT count(*) AS jobs, min(consumer_id) AS consumer_id
-    FROM delivered
 ),
 guarded AS MATERIALIZED (
     SELECT id

@@ -1,15 +1,16 @@
 -- Read the messages of claimed jobs.
 -- Event: none.
 -- Parameters: ids bigint[], and their bounds lowest, highest bigint, so that only those days' partitions are read.
--- Returns: id, payload, content_type, headers (NULL: none), published_seconds float8 (since 1970), client_message_id, key;
+-- Returns: id, payload, content_type, headers (NULL: none), published bytea (the timestamptz in binary form), client_message_id, key;
 --   in no order.
 -- Locks: none. Index: the primary key of each partition.
 SELECT
     id,
     payload,
     content_type,
-    nullif(headers, '{}') AS headers,
-    date_part('epoch', published_at) AS published_seconds,
+    -- An empty object has five bytes; to compare it as one takes a fifth of all this.
+    CASE WHEN pg_column_size(headers) > 8 THEN headers END AS headers,
+    timestamptz_send(published_at) AS published,
     client_message_id,
     key
 FROM pulljobs_message

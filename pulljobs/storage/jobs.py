@@ -17,7 +17,8 @@ from django.db import (
     transaction,
 )
 
-from pulljobs.arrays import array, integer_array
+from pulljobs.arrays import array
+from pulljobs.binary import integer_array
 from pulljobs.claiming import plain
 from pulljobs.claiming.rows import Terms
 from pulljobs.floors import Entry

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import repeat
 from operator import itemgetter
 from typing import Final
 
-from pulljobs.arrays import integer_array
-from pulljobs.drafts import NewMessage, Published, parameters
+from pulljobs.binary import integer_array
+from pulljobs.drafts import NewMessage, Published, are_plain, parameters
 from pulljobs.storage import bounds, listen
 from pulljobs.storage.rows import StoredMessage
-from pulljobs.storage.statements import column, run, run_then
+from pulljobs.storage.statements import Params, column, run, run_then
 from pulljobs.tuples import maker
 
 _stored: Final = maker(StoredMessage)
@@ -44,6 +45,8 @@ def publish(
         published = [Published(row[0], row[1], row[2], awaited=row[3]) for row in rows]
     else:
         many = {**common, **parameters(messages)}
+        if are_plain(many):
+            return _publish_batch(using, many, meanwhile)
         rows = run(using, "publish", many, always_prepare=True, meanwhile=meanwhile)
         published = [Published(*row[:3]) for row in rows]
     if rows and rows[0][-1]:
@@ -68,6 +71,19 @@ def _publish_plain(
     _awaiting[using, channel] = awaiting
     is_to_be_told = not set(awaiting).issubset(waking)
     return [Published(rows[0][0], column(jobs, 1), column(jobs, 2), awaited=is_to_be_told)]
+
+
+def _publish_batch(
+    using: str, params: Params, meanwhile: Callable[[], None] | None
+) -> list[Published] | None:
+    rows = run(using, "publish_batch", params, always_prepare=True, meanwhile=meanwhile)
+    if not rows:
+        return None
+    message_ids, consumer_ids, job_ids = rows[0]
+    if consumer_ids is None:
+        return [Published(id, [], []) for id in message_ids]
+    jobs_of_each = map(list, zip(*[iter(job_ids)] * len(consumer_ids), strict=True))
+    return list(map(Published, message_ids, jobs_of_each, repeat(consumer_ids)))
 
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:

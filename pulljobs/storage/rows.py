@@ -2,10 +2,11 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pulljobs import binary
 from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken
 from pulljobs.states import State
 
@@ -27,14 +28,14 @@ class StoredMessage(NamedTuple):
     payload: bytes
     content_type: str
     given_headers: dict[str, str] | None
-    published_seconds: float
-    """Since 1970: to make a datetime takes longer than to read all the rest, and few want it."""
+    published: bytes
+    """When, in binary form: to make a datetime takes longer than to read all the rest."""
     client_message_id: str | None
     key: str | None = None
 
     @property
     def published_at(self) -> datetime:
-        return datetime.fromtimestamp(self.published_seconds, UTC)
+        return binary.moment(self.published)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from uuid import uuid4
 from django.db import transaction
 from django.utils import timezone
 
-from pulljobs import effects, handlers
+from pulljobs import binary, effects, handlers
 from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import Payload, encoded
@@ -66,7 +66,7 @@ def perform(
     published = published_at or timezone.now()
     job = ClaimedJob(
         HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
-        StoredMessage(1, body, content_type, headers, published.timestamp(), None, key),
+        StoredMessage(1, body, content_type, headers, binary.sent(published), None, key),
         Held(1, uuid4()),
         grant,
     )

@@ -295,6 +295,8 @@ class Fetcher:
                 (suspects if row.suspect else others).append(job)
         self._quarantine.take(source.lane, suspects)
         source.lane.take(others)
+        if len(self._holdings) == len(jobs):
+            time.sleep(0)  # All else was idle: a handler begins before this thread goes on.
 
 
 def _turn(source: Source) -> tuple[bool, float]:

@@ -61,6 +61,17 @@ def test_a_claim_says_what_it_took() -> None:
     assert row.first_claimed_at == lease.claimed_at
 
 
+def test_the_ids_of_a_large_claim_are_neither_compressed_nor_stored_elsewhere() -> None:
+    """Either takes longer than all else that a lease costs."""
+    consumer = ConsumerFactory.create()
+    published(consumer, 1_000)
+    claimed(consumer, 1_000)
+    [(compression, size)] = query(
+        "SELECT pg_column_compression(job_ids), pg_column_size(job_ids) FROM pulljobs_lease"
+    )
+    assert (compression, size > 8 * 1_000) == (None, True)
+
+
 def test_a_lease_runs_from_the_clock_not_from_the_start_of_the_transaction() -> None:
     consumer = ConsumerFactory.create()
     published(consumer)

@@ -6,10 +6,11 @@ from datetime import timedelta
 import pytest
 from django.utils.timezone import now
 
-from pulljobs import floors
+from pulljobs import floors, outcomes
 from pulljobs.models import Consumer
+from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
-from pulljobs.storage import statements
+from pulljobs.storage import jobs, statements
 from pulljobs.storage.rows import Refusal
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import query, session
@@ -51,6 +52,19 @@ def test_it_claims_alone(puller: Puller, ran: list[str]) -> None:
     ]
     assert puller.claim(2).taken is None
     assert ran == ["claim_level"] * 3
+
+
+def test_what_was_claimed_before_keeps_its_story_among_new_ones(
+    puller: Puller, ran: list[str]
+) -> None:
+    made = published(puller.consumer, 3)
+    claim = puller.claim(1)
+    assert claim.taken
+    jobs.finish(USING, [outcomes.retry(Held(made[0], claim.taken.token), "", after=timedelta())])
+    claim = puller.claim(3)
+    story = {job.id: (job.retry_count, job.deliveries) for job, _message in claim.jobs}
+    assert story == {made[0]: (1, 2), made[1]: (0, 1), made[2]: (0, 1)}
+    assert ran == ["claim_level"] * 2
 
 
 @pytest.mark.parametrize("priority", [-1, 1])

@@ -42,14 +42,14 @@ def insert(table: str, row: dict[str, Any]) -> None:
     [
         ("pulljobs_job_state", {"state": "DELIVERED"}),
         ("pulljobs_job_state", {"state": "RUNNING"}),
-        ("pulljobs_job_leased", {"state": "INFLIGHT"}),
-        ("pulljobs_job_leased", {"lease": LEASE}),
-        ("pulljobs_job_leased", {"state": "DEAD", "reason": "killed", "lease": LEASE}),
-        ("pulljobs_job_reason", {"state": "DEAD"}),
-        ("pulljobs_job_reason", {"reason": "killed"}),
-        ("pulljobs_job_reason", {"state": "INFLIGHT", "lease": LEASE, "reason": "killed"}),
+        ("pulljobs_job_state", {"state": "INFLIGHT"}),
+        ("pulljobs_job_state", {"lease": LEASE}),
+        ("pulljobs_job_state", {"state": "DEAD", "reason": "killed", "lease": LEASE}),
+        ("pulljobs_job_state", {"state": "DEAD"}),
+        ("pulljobs_job_state", {"reason": "killed"}),
+        ("pulljobs_job_state", {"state": "INFLIGHT", "lease": LEASE, "reason": "killed"}),
         (
-            "pulljobs_job_reason",
+            "pulljobs_job_state",
             {"state": "DEAD", "reason": "killed", "available_at": "2026-01-01Z"},
         ),
         ("pulljobs_job_counts", {"retry_count": -1}),
@@ -66,8 +66,8 @@ def test_a_job_that_can_not_be(constraint: str, change: dict[str, Any]) -> None:
     [
         ("pulljobs_archived_state", {"state": "QUEUED"}),
         ("pulljobs_archived_state", {"state": "INFLIGHT"}),
-        ("pulljobs_archived_reason", {"state": "DEAD"}),
-        ("pulljobs_archived_reason", {"reason": "killed"}),
+        ("pulljobs_archived_state", {"state": "DEAD"}),
+        ("pulljobs_archived_state", {"reason": "killed"}),
     ],
 )
 def test_a_settlement_that_can_not_be(constraint: str, change: dict[str, Any]) -> None:

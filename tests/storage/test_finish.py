@@ -109,6 +109,19 @@ def test_a_lease_goes_with_its_last_job_however_it_is_split() -> None:
     assert ArchivedJob.objects.count() == 90
 
 
+def test_a_part_of_a_claim_that_was_renewed_goes_without_the_rest() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer, 4)
+    held = claimed(consumer, 4)
+    jobs.renew(USING, held[:2])
+    jobs.finish(USING, list(map(outcomes.deliver, held[:2])))
+    assert list(Lease.objects.values_list("job_ids", flat=True)) == [
+        [one.job_id for one in held[2:]]
+    ]
+    jobs.finish(USING, list(map(outcomes.deliver, held[2:])))
+    assert not Lease.objects.exists()
+
+
 def test_deliveries_of_many_claims_are_each_under_their_own_token() -> None:
     """Whoever holds some of them does not deliver the others'."""
     consumer = ConsumerFactory.create()

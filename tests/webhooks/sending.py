@@ -1,12 +1,12 @@
 """One delivery after the other, without a worker."""
 
 import asyncio
-import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from pulljobs import binary
 from pulljobs.conf import Settings
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Grant, Handler
@@ -36,7 +36,7 @@ def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
         payload=payload,
         content_type=fields.pop("content_type", "application/json"),
         given_headers=fields.pop("headers", {}),
-        published_seconds=time.time(),
+        published=binary.sent(datetime.now(UTC)),
         client_message_id=fields.pop("client_message_id", "order-1"),
         key=None,
     )

@@ -78,7 +78,7 @@ def unclaimed(
     """A job that no table knows."""
     handler = Handler(channel="c", consumer="c", function=lambda job: None)
     row = HeldJob(number, number, 0, 0, 1)
-    message = StoredMessage(number, b"", "", {}, 0.0, None)
+    message = StoredMessage(number, b"", "", {}, bytes(8), None)
     held = Held(number, UUID(int=1))
     return in_hand(
         handler, row, message, held, lease=timedelta(seconds=lease), claimed_at=claimed_at

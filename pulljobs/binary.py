@@ -1,0 +1,80 @@
+"""Values in PostgreSQL's binary form, for what there is one of with every job.
+
+It reads such an array in half the time of its text; and of moments few are asked for.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import chain, repeat
+from struct import Struct
+from typing import Final
+
+import psycopg
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
+
+EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+HEAD: Final = Struct("!iiIii")
+"""Of an array: dimensions, whether there are NULLs, type of an element, how many, from which."""
+_LENGTH: Final = Struct("!i")
+_BIGINT, _BYTEA = 20, 17
+
+
+class Integers(bytes):
+    """A bigint[]."""
+
+
+class Blobs(bytes):
+    """A bytea[]."""
+
+
+def integer_array(values: Iterable[int]) -> Integers:
+    """Of ids: none is NULL."""
+    numbers = tuple(values)
+    elements = chain.from_iterable(zip(repeat(8), numbers, strict=False))
+    return Integers(_integers(len(numbers)).pack(1, 0, _BIGINT, len(numbers), 1, *elements))
+
+
+def byte_array(values: Sequence[bytes]) -> Blobs:
+    """Of payloads: none is NULL."""
+    lengths = map(_LENGTH.pack, map(len, values))
+    elements = chain.from_iterable(zip(lengths, values, strict=True))
+    return Blobs(HEAD.pack(1, 0, _BYTEA, len(values), 1) + b"".join(elements))
+
+
+def moment(sent: bytes) -> datetime:
+    """Of what `timestamptz_send` returns."""
+    return EPOCH + int.from_bytes(sent, signed=True) * MICROSECOND
+
+
+def sent(moment: datetime) -> bytes:
+    """The same the other way; aware."""
+    return ((moment - EPOCH) // MICROSECOND).to_bytes(8, signed=True)
+
+
+@lru_cache(maxsize=1024)
+def _integers(count: int) -> Struct:
+    """Each with its length before it."""
+    return Struct(HEAD.format + "iq" * count)
+
+
+class _AsItIs(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: bytes) -> bytes:
+        return obj
+
+
+class _IntegersDumper(_AsItIs):
+    oid = psycopg.adapters.types["int8"].array_oid
+
+
+class _BlobsDumper(_AsItIs):
+    oid = psycopg.adapters.types["bytea"].array_oid
+
+
+# Django's connections know what was registered before the first of them: apps.py sees to that.
+psycopg.adapters.register_dumper(Integers, _IntegersDumper)
+psycopg.adapters.register_dumper(Blobs, _BlobsDumper)

@@ -1,0 +1,48 @@
+"""What goes and comes in binary form is what it was."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+
+from pulljobs import binary
+from tests.factories import USING
+
+pytestmark = pytest.mark.django_db
+
+
+def answer(text: str, parameter: object) -> Any:
+    """Of a connection of Django's, which knows the types of `binary`."""
+    connections[USING].ensure_connection()
+    cursor = psycopg.RawCursor(connections[USING].connection)
+    [row] = cursor.execute(text, [parameter]).fetchall()  # type: ignore[arg-type]  # no literal
+    return row[0]
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [-1, 2**63 - 1, -(2**63)], range(3_000)])
+def test_numbers(numbers: Sequence[int]) -> None:
+    array = binary.integer_array(numbers)
+    assert answer("SELECT $1", array) == answer("SELECT $1::bigint[]", array) == [*numbers]
+
+
+@pytest.mark.parametrize("blobs", [[], [b""], [b"{}", b"\x00\\,\"'", bytes(70_000)]])
+def test_blobs(blobs: Sequence[bytes]) -> None:
+    array = binary.byte_array(blobs)
+    assert answer("SELECT $1", array) == answer("SELECT $1::bytea[]", array) == [*blobs]
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(2000, 1, 1, tzinfo=UTC),
+        datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+        datetime(2262, 4, 11, 23, 47, 16, 854_775, tzinfo=UTC),
+    ],
+)
+def test_moments(moment: datetime) -> None:
+    sent = answer("SELECT timestamptz_send($1::timestamptz)", moment)
+    assert sent == binary.sent(moment)
+    assert binary.moment(sent) == moment
