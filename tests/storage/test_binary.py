@@ -18,7 +18,7 @@ def answer(text: str, parameter: object) -> Any:
     """Of a connection of Django's, which knows the types of `binary`."""
     connections[USING].ensure_connection()
     cursor = psycopg.RawCursor(connections[USING].connection)
-    [row] = cursor.execute(text, [parameter]).fetchall()  # type: ignore[arg-type]  # no literal
+    [row] = cursor.execute(text, [parameter]).fetchall()
     return row[0]
 
 

@@ -286,15 +286,8 @@ def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consume
 
 def test_statements_that_make_jobs_available_have_their_transaction_before_the_clock() -> None:
     """The order the floors rely on: see `pulljobs.floors`."""
-    for name in (
-        "publish",
-        "publish_batch",
-        "publish_one",
-        "publish_staged",
-        "finish",
-        "free_keys",
-        "replace",
-    ):
+    publishing = ("publish", "publish_batch", "publish_one", "publish_staged")
+    for name in (*publishing, "finish", "free_keys", "replace"):
         assert "pg_current_xact_id()" in statement(name), name
     _message, job = statement("publish_plain").split("INSERT INTO pulljobs_job")
     # A row of the message is there by then, and so the transaction has its id.
