@@ -21,10 +21,12 @@ from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
-from pulljobs.storage.statements import AliasSession
+from pulljobs.storage.statements import AliasSession, Row
 from pulljobs.telling import Places
 
 REAPED_LEASES = 20
+FEW: Final = 10
+"""Jobs of a claim with which their messages come along."""
 RELEASE: Final = Event.RELEASE
 FROM_THE_HEAD = Floors().entry_above()
 
@@ -64,6 +66,8 @@ class Puller:
     _session: weakref.ref[object] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _claimer: Claimer = field(init=False)
+    _is_small: bool = False
+    """The last claim was, so the next one may well be."""
 
     def __post_init__(self) -> None:
         self._claimer = Claimer(self.consumer.pk)
@@ -108,7 +112,8 @@ class Puller:
             )
             return Claim(None, [], more, claimed.next_due, claimed.refusal)
         telling.claimed(self.using, self.consumer, claimed.jobs, claimed.started_at)
-        together = _with_messages(self.using, claimed.jobs)
+        self._is_small = len(claimed.jobs) <= FEW
+        together = _with_messages(self.using, claimed.jobs, claimed.messages)
         telling.traced(self.consumer, together, began)
         more = claimed.more or len(together) == wanted
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
@@ -130,6 +135,8 @@ class Puller:
 
     def _run(self, wish: Wish, entry: Entry) -> Claimed:
         terms = Terms(self.door, self.max_lease, self.node_id, wish.lease, wish.request_id)
+        if self._is_small:
+            terms = terms._replace(few=FEW)
         session = AliasSession(self.using)
 
         def claim(wanted: int) -> Claimed:
@@ -140,10 +147,12 @@ class Puller:
         return limits.fitting(self.using, wish.wanted, wish.max_bytes, claim)
 
 
-def _with_messages(using: str, held: list[HeldJob]) -> list[tuple[HeldJob, StoredMessage]]:
-    if not held:
-        return []
-    read = messages.read(using, [job.message_id for job in held])
+def _with_messages(
+    using: str, held: list[HeldJob], rows: Sequence[Row] = ()
+) -> list[tuple[HeldJob, StoredMessage]]:
+    read = messages.by_id(rows)
+    if unread := [job.message_id for job in held if job.message_id not in read]:
+        read |= messages.read(using, unread)
     return [(job, read[job.message_id]) for job in held]
 
 

@@ -6,7 +6,10 @@ from typing import Final
 from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken, Terms, held_jobs
 from pulljobs.claiming.session import Row, Session
 from pulljobs.floors import Entry, Position, Snapshot
+from pulljobs.ids import first_of
 
+AROUND: Final = timedelta(hours=1)
+"""The floor: what is claimed next was published then, mostly."""
 FRESH: Final = 0, 1, False
 """Retry count, deliveries and whether it is a suspect, of a job that nobody claimed before."""
 
@@ -25,33 +28,31 @@ def _claim_level(
 ) -> Claimed | None:
     """Where all that wait have the one priority of the entry; None: they may have others."""
     [priority], [floor_at], [floor_id] = entry.priorities, entry.floor_ats, entry.floor_ids
-    rows = session.run(
-        "claim_level",
-        {
-            "consumer_id": consumer_id,
-            "wanted": wanted,
-            "node_id": terms.node_id,
-            "door": terms.door,
-            "lease": terms.lease,
-            "max_lease": terms.max_lease,
-            "priority": priority,
-            "floor_at": floor_at,
-            "floor_id": floor_id,
-        },
-    )
-    if not rows:
-        return None
-    started_at, snapshot, xid, token, leased_until, *columns, at, id, sure, next_due = rows[0]
-    begun = (started_at, snapshot, xid, token, leased_until)
-    if token is None:
+    params = {
+        "consumer_id": consumer_id,
+        "wanted": wanted,
+        **terms._asdict(),
+        "priority": priority,
+        "floor_at": floor_at,
+        "floor_id": floor_id,
+        "lowest": first_of(floor_at - AROUND) if terms.few else None,
+        "highest": first_of(floor_at + AROUND) if terms.few else None,
+    }
+    rows = session.run("claim_level", params)
+    return _level(rows[0], priority) if rows else None
+
+
+def _level(row: Row, priority: int) -> Claimed:
+    begun, jobs, (at, id, sure, next_due), told = row[:5], row[5:10], row[10:14], row[14:]
+    ids, message_ids, *history = jobs
+    if ids is None:
         return _claimed(begun, [], {priority: None}, False, next_due)
-    ids, message_ids, *history = columns
-    priorities = [priority] * len(ids)
     if history[0] is None:
-        history = [[nothing] * len(ids) for nothing in FRESH]
-    jobs = held_jobs([ids, message_ids, priorities, *history])
-    claimed = _claimed(begun, jobs, {priority: Position(at, id)}, False, next_due)
-    return claimed._replace(sure=sure)
+        history = [[value] * len(ids) for value in FRESH]
+    taken = held_jobs([ids, message_ids, [priority] * len(ids), *history])
+    claimed = _claimed(begun, taken, {priority: Position(at, id)}, False, next_due)
+    messages = [] if told[0] is None else list(zip(*told, strict=True))
+    return claimed._replace(sure=sure, messages=messages)
 
 
 def _claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:

@@ -1,6 +1,6 @@
 """What claims take and give."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -64,6 +64,8 @@ class Terms(NamedTuple):
     request_id: str | None = None
     guarded: bool = False
     """max_in_flight was seen to."""
+    few: int | None = None
+    """Of a claim of so many jobs or fewer the messages may come along."""
     before_id: int | None = None
     """Of exclusive consumers: nothing is begun with that has this id or a later one."""
 
@@ -84,6 +86,8 @@ class Claimed(NamedTuple):
     """It looked at less than there is, and what it saw is out of the way now."""
     sure: bool = True
     """It looked whether something was left behind what it `reached`."""
+    messages: Sequence[tuple[Any, ...]] = ()
+    """Rows of messages.sql, of all of the jobs, some or none."""
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
         """The same where the jobs were not taken after all: nothing is to be learned from it."""

@@ -2,11 +2,14 @@
 -- frequent case. It takes half of the time to begin with.
 -- Event: claim.
 -- Parameters: consumer_id bigint, wanted int, node_id uuid, door text, lease interval (NULL: the consumer's),
---   max_lease interval; where to enter the index (floors.py): priority int, floor_at timestamptz, floor_id bigint.
+--   max_lease interval; where to enter the index (floors.py): priority int, floor_at timestamptz, floor_id bigint; few int:
+--   of so many jobs or fewer the messages come along, those from lowest to highest bigint (NULL: of none), for only these days'
+--   partitions are read.
 -- Returns one row: started_at, snapshot, xid, token, leased_until, the jobs as arrays in the order claimed (job_ids,
 --   message_ids; NULL: nothing taken; and retry_counts, deliveries, suspects; NULL: all are claimed for the first time), how far the
 --   priority was taken (reached_at, reached_id; NULL: not at all) without leaving one behind, if that is sure; next_due_seconds
---   float8, when fewer than wanted. No row: claim.sql has to see to it, for there are other priorities, or nothing may be claimed;
+--   float8, when fewer than wanted; the messages that come along as the columns of messages.sql, an array each (NULL: none).
+--   No row: claim.sql has to see to it, for there are other priorities, or nothing may be claimed;
 --   then nothing was.
 -- Locks: the jobs taken, skipping what others hold. Index: pulljobs_job_claim; the update is HOT.
 WITH consumer AS MATERIALIZED (
@@ -129,8 +132,25 @@ SELECT
             AND priority = %(priority)s::int
             AND available_at > consumer.now
             AND state = 'QUEUED'
-    ) END AS next_due_seconds
+    ) END AS next_due_seconds,
+    told.*
 FROM consumer
 CROSS JOIN taken
 LEFT JOIN lease ON true
 LEFT JOIN passed ON true
+CROSS JOIN LATERAL (
+    -- What messages.sql reads: of a few jobs it takes less than a round trip.
+    SELECT
+        array_agg(id) AS told_ids,
+        array_agg(payload) AS payloads,
+        array_agg(content_type) AS content_types,
+        array_agg(CASE WHEN pg_column_size(headers) > 8 THEN headers END) AS headers,
+        array_agg(timestamptz_send(published_at)) AS published,
+        array_agg(client_message_id) AS client_message_ids,
+        array_agg(key) AS keys
+    FROM pulljobs_message
+    WHERE taken.jobs <= %(few)s::int
+        AND id = ANY(taken.message_ids)
+        AND id >= %(lowest)s::bigint
+        AND id <= %(highest)s::bigint
+) AS told

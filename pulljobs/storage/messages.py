@@ -1,6 +1,6 @@
 """Publishing messages and reading them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import repeat
 from operator import itemgetter
@@ -10,7 +10,7 @@ from pulljobs.binary import integer_array
 from pulljobs.drafts import NewMessage, Published, are_plain, parameters
 from pulljobs.storage import bounds, listen
 from pulljobs.storage.rows import StoredMessage
-from pulljobs.storage.statements import Params, column, run, run_then
+from pulljobs.storage.statements import Params, Row, column, run, run_then
 from pulljobs.tuples import maker
 
 _stored: Final = maker(StoredMessage)
@@ -89,4 +89,9 @@ def _publish_batch(
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
     """The messages by id."""
     params = {"ids": integer_array(ids), "lowest": min(ids), "highest": max(ids)}
-    return {row[0]: _stored(row) for row in run(using, "messages", params)}
+    return by_id(run(using, "messages", params))
+
+
+def by_id(rows: Iterable[Row]) -> dict[int, StoredMessage]:
+    """What rows of messages.sql tell."""
+    return {row[0]: _stored(row) for row in rows}

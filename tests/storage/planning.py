@@ -59,6 +59,9 @@ PARAMS: dict[str, dict[str, Any]] = {
         "priority": 0,
         "floor_at": NOW,
         "floor_id": 5_000,
+        "few": 10,
+        "lowest": 1,
+        "highest": 20_000,
     },
     "take": {
         "consumer_id": 1,

@@ -1,17 +1,19 @@
 """While all that waits has one priority a shorter statement claims it, and nobody can tell."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import pytest
 from django.utils.timezone import now
 
 from pulljobs import floors, outcomes
+from pulljobs.ids import first_of
 from pulljobs.models import Consumer
 from pulljobs.outcomes import Held
-from pulljobs.pulling import Puller
-from pulljobs.storage import jobs, statements
-from pulljobs.storage.rows import Refusal
+from pulljobs.publishing import Draft, publish_many
+from pulljobs.pulling import FEW, Puller
+from pulljobs.storage import jobs, messages, statements
+from pulljobs.storage.rows import Refusal, StoredMessage
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import query, session
 from tests.storage.test_floors import floor_of, ids, lock, work_on
@@ -43,6 +45,20 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
+    """The ids of the messages that took a statement of their own."""
+    every: list[Sequence[int]] = []
+    original = messages.read
+
+    def noted(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
+        every.append(ids)
+        return original(using, ids)
+
+    monkeypatch.setattr(messages, "read", noted)
+    return every
+
+
 def test_it_claims_alone(puller: Puller, ran: list[str]) -> None:
     made = published(puller.consumer, 3)
     assert ids(puller, 2) == made[:2]
@@ -65,6 +81,52 @@ def test_what_was_claimed_before_keeps_its_story_among_new_ones(
     story = {job.id: (job.retry_count, job.deliveries) for job, _message in claim.jobs}
     assert story == {made[0]: (1, 2), made[1]: (0, 1), made[2]: (0, 1)}
     assert ran == ["claim_level"] * 2
+
+
+def test_a_small_claim_after_a_small_one_brings_the_messages(
+    puller: Puller, ran: list[str], read: list[Sequence[int]]
+) -> None:
+    draft = Draft(payload={"a": 1}, headers={"b": "c"}, key="k", message_id="m")
+    receipts = publish_many(puller.consumer.channel.name, [draft, b"plain"])
+    claimed = puller.claim(5).jobs
+    assert [(job.id, message.id) for job, message in claimed] == [
+        (receipt.job_ids[0], receipt.message_id) for receipt in receipts
+    ]
+    assert (ran, read) == (["claim_level"], [])
+    [full, plain] = [message for _job, message in claimed]
+    assert (full.payload, full.headers, full.key) == (b'{"a": 1}', {"b": "c"}, "k")
+    assert (full.client_message_id, full.content_type) == ("m", "application/json")
+    assert {full.id: full, plain.id: plain} == messages.read(USING, [full.id, plain.id])
+
+
+def test_a_large_claim_does_not(puller: Puller, read: list[Sequence[int]]) -> None:
+    """To read many in the claim takes longer than to read them after it."""
+    published(puller.consumer, FEW + 1)
+    assert len(puller.claim(100).jobs) == FEW + 1
+    assert [len(ids) for ids in read] == [FEW + 1]
+
+
+def test_messages_of_another_time_are_read_after_the_claim(
+    puller: Puller, read: list[Sequence[int]]
+) -> None:
+    """Their days are not known before it."""
+    old = first_of(now() - timedelta(days=2))
+    query(
+        "INSERT INTO pulljobs_message"
+        " (id, channel_id, published_at, priority, content_type, headers, payload)"
+        " VALUES (%s, %s, now(), 0, '', '{}', 'old')",
+        [old, puller.consumer.channel_id],
+    )
+    published(puller.consumer, 1)
+    query(
+        "INSERT INTO pulljobs_job"
+        " (consumer_id, message_id, available_at, state, retry_count, deliveries, priority)"
+        " VALUES (%s, %s, clock_timestamp(), 'QUEUED', 0, 0, 0)",
+        [puller.consumer.pk, old],
+    )
+    [_recent, message] = [message for _job, message in puller.claim(5).jobs]
+    assert (message.id, message.payload) == (old, b"old")
+    assert read == [[old]]
 
 
 @pytest.mark.parametrize("priority", [-1, 1])
