@@ -109,8 +109,8 @@ class Fetcher:
         self._give_back_unanswered()
         self._serve(self._whom())
         self._quarantine.turn()
-        for source in self._due():
-            self._look(source)
+        for source, room in self._due():
+            self._look(source, room)
             if self._register():  # Many claims may take longer than it lasts.
                 self._look_at_all()
         return self._pause()
@@ -130,14 +130,17 @@ class Fetcher:
             self._known = known | {one.lane: one for one in sources if one.lane.calls_back}
             self._sources, self._registered_until = sources, 0.0
 
-    def _due(self) -> Iterator[Source]:
-        """Those with room. A pass comes to an end, however much is heard in it."""
+    def _due(self) -> Iterator[tuple[Source, int]]:
+        """Those with room, and how much: a second look may find less than none.
+
+        A pass comes to an end, however much is heard in it.
+        """
         now = time.monotonic()
         self._take_in(now)
         waiting = deque(sorted((one for one in self._sources if one.look_at <= now), key=_turn))
         while time.monotonic() < now + LONGEST_PASS and (source := self._next(waiting)):
-            if self._room(source) > 0:
-                yield source
+            if (room := self._room(source)) > 0:
+                yield source, room
             elif source.lane.calls_back and source.lane.room() <= 0:
                 source.look_at = time.monotonic() + self._poll()
             waiting.extend(self._take_in(time.monotonic()))
@@ -169,10 +172,10 @@ class Fetcher:
         let = self._breakers.of(source.handler).room()
         return room if let is None else min(room, let)
 
-    def _look(self, source: Source) -> None:
+    def _look(self, source: Source, room: int) -> None:
         # Before it: one that fails has had its turn.
         source.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
-        claim = self._fetch(source, self._room(source))
+        claim = self._fetch(source, room)
         self._looked.add(source)
         self._found = self._found or claim.more or claim.taken is not None
         source.look_at = time.monotonic() + self._wait(claim)

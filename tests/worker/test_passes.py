@@ -39,6 +39,17 @@ class Lane:
         self._on_room(self)
 
 
+class ShrinkingLane(Lane):
+    """Whose handlers turn out to be slower than they were."""
+
+    def __init__(self, on_room: Callable[[Lane], None]) -> None:
+        super().__init__(on_room)
+        self.rooms = [1, -1]
+
+    def room(self) -> int:
+        return self.rooms.pop(0) if self.rooms else 0
+
+
 class Stand:
     """A fetcher with consumers of push; those who are read first are as many as at the start."""
 
@@ -55,11 +66,11 @@ class Stand:
             stopping=lambda: False,
         )
 
-    def add(self, jobs: int) -> tuple[Consumer, Lane]:
+    def add(self, jobs: int, kind: type[Lane] = Lane) -> tuple[Consumer, Lane]:
         consumer = ConsumerFactory.create(type=Consumer.Type.PUSH, callback_url="http://a/")
         if jobs:
             published(consumer, jobs)
-        lane = Lane(self.fetcher.hear_of_room)
+        lane = kind(self.fetcher.hear_of_room)
         handler = Handler(
             channel=consumer.channel.name, consumer=consumer.name, function=lambda job: None
         )
@@ -99,3 +110,10 @@ def test_what_is_new_comes_before_backlogs_and_they_go_on(stand: Stand) -> None:
     since = [taken for lane in lanes for taken, _job in lane.taken[:] if taken < at]
     assert len(since) - before <= 2
     assert sum(len(lane.taken) for lane in lanes) > before + 2
+
+
+def test_a_claim_is_for_the_room_that_was_seen(stand: Stand) -> None:
+    """By the time of it there may be less than none, of which a claim can make nothing."""
+    _consumer, lane = stand.add(3, ShrinkingLane)
+    stand.fetcher.tick()
+    assert len(lane.taken) == 1
