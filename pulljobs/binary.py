@@ -54,9 +54,9 @@ def sent(moment: datetime) -> bytes:
     return ((moment - EPOCH) // MICROSECOND).to_bytes(8, signed=True)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def _integers(count: int) -> Struct:
-    """Each with its length before it."""
+    """Each with its length before it; of a large array it takes tens of kilobytes."""
     return Struct(HEAD.format + "iq" * count)
 
 

@@ -33,6 +33,7 @@ MODULE: Final = "pull_handlers"
 NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """Escaped as JSON has it, and not the second half of an escaped backslash and some text."""
 FOREVER: Final = timedelta(days=36_500).total_seconds()
+_parsed: Final = json.JSONDecoder().decode
 
 
 class AckPolicy(StrEnum):
@@ -132,7 +133,11 @@ class ClaimedJob:
         return self._message.payload.decode()
 
     def json(self) -> Any:
-        return json.loads(self._message.payload)
+        payload = self._message.payload
+        try:
+            return _parsed(payload.decode())  # Without a look for its encoding: half of the time.
+        except ValueError:
+            return json.loads(payload)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -63,7 +63,7 @@ def perform(
         renew=lambda job: not lost,
         stopping=lambda: stopping,
     )
-    published = published_at or timezone.now()
+    published = (published_at or timezone.now()).astimezone()
     job = ClaimedJob(
         HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
         StoredMessage(1, body, content_type, headers, binary.sent(published), None, key),

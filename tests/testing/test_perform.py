@@ -35,6 +35,17 @@ def test_handler_gets_the_job_it_was_told_of() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"])
+def test_json_in_any_encoding(encoding: str) -> None:
+    done = perform(lambda job: job.json(), '{"a": "\u20ac"}'.encode(encoding))
+    assert done.result == {"a": "\u20ac"}
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"\xff\xff", b"{}x"])
+def test_what_is_not_json_is_said_to_be_none(payload: bytes) -> None:
+    assert isinstance(perform(lambda job: job.json(), payload).exception, ValueError)
+
+
 def test_lost_and_stopping_are_seen_by_the_handler() -> None:
     done = perform(lambda job: [job.lost, job.renew(), job.stopping], lost=True, stopping=True)
     assert done.result == [True, False, True]
