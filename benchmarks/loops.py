@@ -12,7 +12,7 @@ import psycopg
 
 from benchmarks.database import EMPTIED, bare_connection, consumer, query
 from pulljobs import pulling
-from pulljobs.arrays import array
+from pulljobs.binary import integer_array
 from pulljobs.conf import settings
 from pulljobs.outcomes import Held, deliver
 from pulljobs.sql import statement
@@ -71,11 +71,13 @@ class RawLoop:
             return None
         self._floor = max((row[1], row[0]) for row in rows)  # type: ignore[assignment]  # rows are untyped
         messages: list[int] = [row[2] for row in rows]  # type: ignore[misc]  # likewise
-        self._run("messages", ids=array(messages), lowest=min(messages), highest=max(messages))
+        self._run(
+            "messages", ids=integer_array(messages), lowest=min(messages), highest=max(messages)
+        )
         return Claimed([row[0] for row in rows], token)  # type: ignore[misc]  # likewise
 
     def finish(self, claimed: Claimed) -> int:
-        return len(self._run("finish", ids=array(claimed.ids), token=claimed.token))
+        return len(self._run("finish", ids=integer_array(claimed.ids), token=claimed.token))
 
     def _run(self, name: str, **params: object) -> list[Row]:
         return self._cursor.execute(self._text[name], params, binary=True).fetchall()

@@ -10,6 +10,7 @@ import psycopg
 from benchmarks.database import CHANNEL, bare_connection, consumer, query
 from benchmarks.loops import text
 from benchmarks.report import Table
+from pulljobs.binary import byte_array
 from pulljobs.publishing import BATCH, publish, publish_many
 
 ROUNDS: Final = 3
@@ -55,5 +56,5 @@ class _Raw:
 
     def publish(self, count: int, batch: int) -> None:
         for _ in range(count // batch):
-            params = {"payloads": [ENCODED] * batch, **self._ids}
+            params = {"payloads": byte_array([ENCODED] * batch), **self._ids}
             self._cursor.execute(text("hot", "publish"), params, binary=True)

@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import binary  # noqa: F401  before a connection is opened: it says how to send some types
+from pulljobs import adapters  # noqa: F401  registers them, before a connection is opened
 
 
 class PulljobsConfig(AppConfig):

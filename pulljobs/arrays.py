@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Final
 from uuid import UUID
 
-EMPTY: Final = "{}"
 Element = int | str | UUID | timedelta | datetime | None
 
 
@@ -20,7 +18,7 @@ def array(values: Iterable[Element]) -> str:
 
 def sparse_array(values: Sequence[Element]) -> str:
     """The same of what is often NULL throughout: then empty, which `unnest` fills up with NULLs."""
-    return EMPTY if values.count(None) == len(values) else array(values)
+    return "{}" if values.count(None) == len(values) else array(values)
 
 
 def _element(value: Element) -> str:

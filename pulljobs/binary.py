@@ -1,6 +1,7 @@
 """Values in PostgreSQL's binary form, for what there is one of with every job.
 
-It reads such an array in half the time of its text; and of moments few are asked for.
+It reads such an array in half the time of its text; and of moments few are asked for. How psycopg
+sends them is in `adapters`: a client loads this, and has no psycopg.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,10 +10,6 @@ from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
 from typing import Final
-
-import psycopg
-from psycopg.adapt import Dumper
-from psycopg.pq import Format
 
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -39,9 +36,13 @@ def integer_array(values: Iterable[int]) -> Integers:
 
 def byte_array(values: Sequence[bytes]) -> Blobs:
     """Of payloads: none is NULL."""
+    return Blobs(HEAD.pack(1, 0, _BYTEA, len(values), 1) + framed(values))
+
+
+def framed(values: Sequence[bytes]) -> bytes:
+    """Each with its length before it."""
     lengths = map(_LENGTH.pack, map(len, values))
-    elements = chain.from_iterable(zip(lengths, values, strict=True))
-    return Blobs(HEAD.pack(1, 0, _BYTEA, len(values), 1) + b"".join(elements))
+    return b"".join(chain.from_iterable(zip(lengths, values, strict=True)))
 
 
 def moment(sent: bytes) -> datetime:
@@ -58,23 +59,3 @@ def sent(moment: datetime) -> bytes:
 def _integers(count: int) -> Struct:
     """Each with its length before it; of a large array it takes tens of kilobytes."""
     return Struct(HEAD.format + "iq" * count)
-
-
-class _AsItIs(Dumper):
-    format = Format.BINARY
-
-    def dump(self, obj: bytes) -> bytes:
-        return obj
-
-
-class _IntegersDumper(_AsItIs):
-    oid = psycopg.adapters.types["int8"].array_oid
-
-
-class _BlobsDumper(_AsItIs):
-    oid = psycopg.adapters.types["bytea"].array_oid
-
-
-# Django's connections know what was registered before the first of them: apps.py sees to that.
-psycopg.adapters.register_dumper(Integers, _IntegersDumper)
-psycopg.adapters.register_dumper(Blobs, _BlobsDumper)

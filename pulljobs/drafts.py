@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
-from pulljobs.arrays import EMPTY, array, sparse_array
+from pulljobs.arrays import array, sparse_array
 from pulljobs.binary import Blobs, byte_array
 from pulljobs.errors import InvalidMessage, PayloadTooLarge
 
@@ -21,8 +21,6 @@ PRIORITIES: Final = range(-32_768, 32_768)
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
-
-BEYOND_PLAIN: Final = "keys", "client_message_ids", "delays", "available_ats"
 
 Payload = Any
 """bytes, str, or what `json.dumps` takes, with Django's encoder for dates and the like."""
@@ -122,11 +120,6 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
         "delays": sparse_array(delays),
         "available_ats": sparse_array(ats),
     }
-
-
-def are_plain(parameters: Mapping[str, object]) -> bool:
-    """Whether the messages of these arrays are nothing but content, headers and priority."""
-    return all(parameters[name] == EMPTY for name in BEYOND_PLAIN)
 
 
 def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> NewMessage:

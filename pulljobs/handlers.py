@@ -135,7 +135,7 @@ class ClaimedJob:
     def json(self) -> Any:
         payload = self._message.payload
         try:
-            return _parsed(payload.decode())  # Without a look for its encoding: half of the time.
+            return _parsed(payload.decode())  # A look for its encoding takes a third of the time.
         except ValueError:
             return json.loads(payload)
 

@@ -4,11 +4,10 @@ Text of a row is in the encoding of the session, which `connecting` makes UTF-8.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from struct import Struct
 from typing import Any, Final
 
-from pulljobs.binary import EPOCH, HEAD, MICROSECOND
+from pulljobs.binary import HEAD, MICROSECOND, framed, sent
 
 BEGINNING: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END: Final = b"\xff\xff"
@@ -30,7 +29,7 @@ _ENCODERS: Final[Mapping[str, tuple[int, Callable[[Any], bytes]]]] = {
     "bigint": (20, _LONG.pack),
     "uuid": (2950, lambda uuid: uuid.bytes),
     "interval": (1186, lambda delta: _INTERVAL.pack(delta // MICROSECOND, 0, 0)),
-    "timestamptz": (1184, lambda time: _LONG.pack((time - EPOCH) // MICROSECOND)),
+    "timestamptz": (1184, sent),
 }
 """By the name of a type: its number, and how its values are told."""
 
@@ -49,11 +48,9 @@ def array(kind: str, values: Sequence[Any]) -> bytes:
     head = HEAD.pack(1, None in different, number, len(values), 1)
     if None in different or len(different) <= len(values) // 2:
         # Content types, headers and priorities repeat.
-        framed = {one: NULL if one is None else _framed(encoded(one)) for one in different}
-        return _framed(head + b"".join([framed[one] for one in values]))
-    texts = list(map(encoded, values))
-    lengths = map(_INT.pack, map(len, texts))
-    return _framed(head + b"".join(chain.from_iterable(zip(lengths, texts, strict=True))))
+        once = {one: NULL if one is None else _framed(encoded(one)) for one in different}
+        return _framed(head + b"".join([once[one] for one in values]))
+    return _framed(head + framed(list(map(encoded, values))))
 
 
 def row(fields: Iterable[bytes]) -> bytes:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from pulljobs.claiming.session import Row
 from pulljobs.floors import Position, Snapshot
 from pulljobs.tuples import maker
 
@@ -86,7 +87,7 @@ class Claimed(NamedTuple):
     """It looked at less than there is, and what it saw is out of the way now."""
     sure: bool = True
     """It looked whether something was left behind what it `reached`."""
-    messages: Sequence[tuple[Any, ...]] = ()
+    messages: Sequence[Row] = ()
     """Rows of messages.sql, of all of the jobs, some or none."""
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Final
 
 from pulljobs.binary import integer_array
-from pulljobs.drafts import NewMessage, Published, are_plain, parameters
+from pulljobs.drafts import NewMessage, Published, parameters
 from pulljobs.storage import bounds, listen
 from pulljobs.storage.rows import StoredMessage
 from pulljobs.storage.statements import Params, Row, column, run, run_then
@@ -45,7 +45,7 @@ def publish(
         published = [Published(row[0], row[1], row[2], awaited=row[3]) for row in rows]
     else:
         many = {**common, **parameters(messages)}
-        if are_plain(many):
+        if all(message.is_plain for message in messages):
             return _publish_batch(using, many, meanwhile)
         rows = run(using, "publish", many, always_prepare=True, meanwhile=meanwhile)
         published = [Published(*row[:3]) for row in rows]
