@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
+from unittest.mock import patch
 
+import psycopg
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -20,7 +22,7 @@ from pulljobs.admin.operations import BY_WORD
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, Node, Producer
 from pulljobs.pulling import Puller
 from pulljobs.states import Event
-from pulljobs.storage import partitions, statements
+from pulljobs.storage import partitions
 from pulljobs.storage.selecting import Selection
 
 DAYS: Final = 10
@@ -243,7 +245,7 @@ def _measured(client: Client, page: Page) -> dict[str, Any]:
 def _looked(client: Client, name: str, url: str) -> dict[str, Any]:
     """With all statements, also those that are not Django's."""
     seconds: list[float] = []
-    plain = statements._execute
+    plain = psycopg.RawCursor.execute
 
     def timed(execute: Any, *args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
@@ -252,14 +254,16 @@ def _looked(client: Client, name: str, url: str) -> dict[str, Any]:
         finally:
             seconds.append(time.perf_counter() - started)
 
-    statements._execute = partial(timed, plain)
-    try:
-        with connection.execute_wrapper(timed):
-            started = time.perf_counter()
-            answer = client.get(url)
-            took = time.perf_counter() - started
-    finally:
-        statements._execute = plain
+    def ours(cursor: Any, *args: Any, **kwargs: Any) -> Any:
+        return timed(partial(plain, cursor), *args, **kwargs)
+
+    with (
+        patch.object(psycopg.RawCursor, "execute", ours),
+        connection.execute_wrapper(timed),
+    ):
+        started = time.perf_counter()
+        answer = client.get(url)
+        took = time.perf_counter() - started
     assert answer.status_code == 200, (name, answer.status_code)
     return {
         "page": name,

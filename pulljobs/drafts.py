@@ -127,11 +127,7 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
 
     The content type is that of the encoding: the draft's own goes before it.
     """
-    if len(payload) > limits.MAX_PAYLOAD_BYTES:
-        raise PayloadTooLarge(
-            f"The payload has {len(payload)} bytes, the limit is {limits.MAX_PAYLOAD_BYTES}: "
-            "publish a reference to it, or raise PULLJOBS['MAX_PAYLOAD_BYTES']."
-        )
+    _check_size(payload, limits)
     _check_priority(draft.priority)
     _check_times(draft)
     return NewMessage(
@@ -146,12 +142,26 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
     )
 
 
+def bare(payload: bytes, content_type: str, limits: Limits) -> NewMessage:
+    """The same of a draft of which nothing but the payload is said, as of most."""
+    _check_size(payload, limits)
+    return NewMessage(payload, content_type, {})
+
+
 def encodable(text: str) -> bool:
     """Whether PostgreSQL takes it: no NUL, and nothing that UTF-8 has no bytes for."""
     try:
         return b"\x00" not in text.encode()
     except UnicodeEncodeError:
         return False
+
+
+def _check_size(payload: bytes, limits: Limits) -> None:
+    if len(payload) > limits.MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge(
+            f"The payload has {len(payload)} bytes, the limit is {limits.MAX_PAYLOAD_BYTES}: "
+            "publish a reference to it, or raise PULLJOBS['MAX_PAYLOAD_BYTES']."
+        )
 
 
 def _content_type(text: str) -> str:

@@ -40,8 +40,8 @@ __all__ = [
 ]
 
 BATCH: Final = 1000
-_PLAIN: Final = Draft(payload=None)
-"""All that is to be said of a message that is nothing but its payload."""
+_NOTHING: Final = (None,) * 6
+_NORMAL: Final = 0
 _json: Final = DjangoJSONEncoder(allow_nan=False).encode
 
 
@@ -80,18 +80,23 @@ def publish(
     raises DuplicateMessage. Raises UnknownChannel, InvalidMessage, PayloadTooLarge or, where a
     consumer bounds the jobs of the key, KeyFull; nothing is written then.
     """
-    draft = Draft(
-        payload=payload,
-        key=key,
-        priority=priority,
-        message_id=message_id,
-        headers=headers or {},
-        content_type=content_type,
-        delay=delay,
-        available_at=available_at,
-    )
     using = using or settings().DATABASE
-    [published] = _store(channel, [checked(draft, settings())], producer, using)
+    more = (key, message_id, headers, content_type, delay, available_at)
+    if more == _NOTHING and priority is _NORMAL:  # False is neither that nor any other
+        message = drafts.bare(*encoded(payload), settings())
+    else:
+        draft = Draft(
+            payload=payload,
+            key=key,
+            priority=priority,
+            message_id=message_id,
+            headers=headers or {},
+            content_type=content_type,
+            delay=delay,
+            available_at=available_at,
+        )
+        message = checked(draft, settings())
+    [published] = _store(channel, [message], producer, using)
     if published.full is not None:
         raise KeyFull(str(key), published.full.consumer, published.full.message_id)
     if message_id is not None and published.message_id is None:
@@ -211,7 +216,7 @@ def _receipt(published: Published, client_id: str | None, first: dict[str, int])
 def _ready(one: Draft | Payload, limits: Settings) -> NewMessage:
     if isinstance(one, Draft):
         return checked(one, limits)
-    return drafts.checked(_PLAIN, *encoded(one), limits)
+    return drafts.bare(*encoded(one), limits)
 
 
 def checked(draft: Draft, limits: Settings) -> NewMessage:

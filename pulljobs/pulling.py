@@ -18,7 +18,7 @@ from pulljobs.conf import settings
 from pulljobs.floors import Entry, Floors
 from pulljobs.models import Consumer, Lease
 from pulljobs.outcomes import Held, Settlement
-from pulljobs.states import Event, State
+from pulljobs.states import State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
 from pulljobs.storage.statements import AliasSession, Row
@@ -27,7 +27,6 @@ from pulljobs.telling import Places
 REAPED_LEASES = 20
 FEW: Final = 10
 """Jobs of a claim with which their messages come along."""
-RELEASE: Final = Event.RELEASE
 FROM_THE_HEAD = Floors().entry_above()
 
 
@@ -150,10 +149,10 @@ class Puller:
 def _with_messages(
     using: str, held: list[HeldJob], rows: Sequence[Row] = ()
 ) -> list[tuple[HeldJob, StoredMessage]]:
-    read = messages.by_id(rows)
-    if unread := [job.message_id for job in held if job.message_id not in read]:
+    ids, read = [job.message_id for job in held], messages.by_id(rows)
+    if unread := [id for id in ids if id not in read]:
         read |= messages.read(using, unread)
-    return [(job, read[job.message_id]) for job in held]
+    return list(zip(held, map(read.__getitem__, ids), strict=True))
 
 
 def take(
@@ -198,8 +197,7 @@ def finish(settlements: Sequence[Settlement], places: Places = telling.nobody) -
     """
     finished = jobs.finish(settings().DATABASE, settlements)
     telling.finished(settings().DATABASE, settlements, finished, places)
-    released = {one.held.job_id for one in settlements if one.event is RELEASE}
-    _wake_for(released & finished.states.keys())
+    _wake_for(finished.released)
     listen.wake_on_commit(settings().DATABASE, finished.roomier)
     return finished
 

@@ -38,10 +38,13 @@ SELECT
     message.id AS message_id,
     job.id AS job_id,
     job.consumer_id,
-    EXISTS (
-        SELECT
+    -- In the order of the primary key: EXISTS would take a bitmap, and twice the time.
+    (
+        SELECT consumer_id
         FROM pulljobs_pull_waiter
         WHERE consumer_id = job.consumer_id AND waiting_until > clock_timestamp()
-    ) AS awaited
+        ORDER BY consumer_id, node_id
+        LIMIT 1
+    ) IS NOT NULL AS awaited
 FROM message
 LEFT JOIN job ON true

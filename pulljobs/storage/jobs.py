@@ -45,6 +45,9 @@ UNSETTLED = "Whoever held it died, or let its lease end, without a word."
 LEAST_OF_A_CLAIM: Final = 30
 """Jobs, on average: from there on a statement for each claim costs less than one for them all."""
 
+RELEASE: Final = Event.RELEASE
+"""Python 3.11 takes long to find a member of an enum."""
+
 _STATES = {state.value: state for state in State}
 _USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 
@@ -157,6 +160,7 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
             left.states | right.states,
             left.lost + right.lost,
             left.refused | right.refused,
+            left.released | right.released,
             left.roomier | right.roomier,
             left.repeated | right.repeated,
         )
@@ -185,7 +189,9 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     states = {job_id: _STATES[state] for job_id, state, _consumer_id, _key in rows}
     freed = [row for row in rows if row[3] is not None and row[2] is not None]
     keys.free(using, {row[2:] for row in freed}, column(freed))
-    return Finished(states, [], {}, frozenset(column(rows, 2)) - {None})
+    released = {one.held.job_id for one in settlements if one.event is RELEASE}
+    roomier = frozenset(column(rows, 2)) - {None}
+    return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
 
 
 def _deliver(using: str, claims: Mapping[UUID, Collection[int]]) -> Finished:
@@ -204,7 +210,7 @@ def _deliver(using: str, claims: Mapping[UUID, Collection[int]]) -> Finished:
             let_go += keyed_ids or []
             freed |= {(consumer_id, key) for key in keyed or []}
     keys.free(using, freed, let_go)
-    return Finished(states, [], {}, frozenset(roomier))
+    return Finished(states, [], {}, roomier=frozenset(roomier))
 
 
 def _settled_before(

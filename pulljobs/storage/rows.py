@@ -62,13 +62,14 @@ class ReachedLease(NamedTuple):
 class Finished:
     """States by job id; `lost` were not held under their token; `refused` could not be written.
 
-    `roomier` are consumers of which more may be claimed now than before; `repeated` are those that
-    had been settled so before, under the same token.
+    `released` went back unharmed; `roomier` are consumers of which more may be claimed now than
+    before; `repeated` are those that had been settled so before, under the same token.
     """
 
     states: dict[int, State]
     lost: list[int]
     refused: dict[int, str]
+    released: frozenset[int] = frozenset()
     roomier: frozenset[int] = frozenset()
     repeated: frozenset[int] = frozenset()
 

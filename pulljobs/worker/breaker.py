@@ -2,14 +2,12 @@
 
 import threading
 import time
-from typing import Any, Final
+from typing import Any
 
 from pulljobs.circuit import Circuit, Result
 from pulljobs.conf import Settings
 from pulljobs.handlers import Handler
 from pulljobs.telemetry import CircuitChanged, emit
-
-FAILURE: Final = Result.FAILURE
 
 
 class Breaker:
@@ -20,39 +18,37 @@ class Breaker:
         # A burst comes to an end by itself, and had better not be long about it.
         is_disabled = not handler.backoff or limits.BURST or limits.ONCE
         initial = 0 if is_disabled else limits.BACKOFF_INITIAL.total_seconds()
-        self._circuit = Circuit(initial, limits.BACKOFF_MAX.total_seconds(), limits.BACKOFF_AFTER)
+        self.circuit = Circuit(initial, limits.BACKOFF_MAX.total_seconds(), limits.BACKOFF_AFTER)
         self._lock = threading.Lock()
 
     def room(self) -> int | None:
         """How many jobs may be claimed now; None: any number."""
         with self._lock:
-            return self._circuit.room(time.monotonic())
+            return self.circuit.room(time.monotonic())
 
     def wait(self) -> float:
         """Seconds until one may be; 0: now, or when the one that is out has come back."""
-        return max(0.0, self._circuit.blocked_until - time.monotonic())
+        return max(0.0, self.circuit.blocked_until - time.monotonic())
 
     def claimed(self) -> int:
         """The ticket of the jobs that a claim brought."""
         with self._lock:
-            return self._circuit.claimed()
+            return self.circuit.claimed()
 
     def tell(self, ticket: int, result: Result) -> None:
         """How a job of that claim ended, once; from any thread."""
-        if result is not FAILURE and self._circuit.is_calm:
-            return  # As nearly always: without the lock that all threads share.
         with self._lock:
             now = time.monotonic()
-            if not self._circuit.tell(ticket, result, now):
+            if not self.circuit.tell(ticket, result, now):
                 return
-            state, level = self._circuit.state(now), self._circuit.level
+            state, level = self.circuit.state(now), self.circuit.level
         emit(CircuitChanged(*self._place, state, level, self.wait()))
 
     def report(self) -> dict[str, Any] | None:
         """None: closed."""
         with self._lock:
-            state = self._circuit.state(time.monotonic())
-            level = self._circuit.level
+            state = self.circuit.state(time.monotonic())
+            level = self.circuit.level
         return {"state": state, "level": level, "seconds": round(self.wait(), 1)} if level else None
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs.conf import Settings
+from pulljobs.handlers import ClaimedJob
 from pulljobs.storage import nodes, statements
 from pulljobs.telemetry import LeftBehind, emit
 from pulljobs.worker import boot
@@ -32,7 +33,7 @@ from pulljobs.worker.flusher import Flusher
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.listener import Wakeups
 from pulljobs.worker.loop import JITTER, Runner
-from pulljobs.worker.outbox import Outbox, Said
+from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.pool import Pool
 from pulljobs.worker.reaper import Reaper
 from pulljobs.worker.report import Report, lines, report
@@ -254,8 +255,8 @@ class Child:
         self._holdings.doubt(job_ids)
         self._flusher.wake()
 
-    def _on_flushed(self, said: Collection[Said]) -> None:
-        self._claims.hear_of(said)
+    def _on_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
+        self._claims.hear_of(settled, back)
         self._wake()  # There is room again, too.
 
     def _hear_of_room(self, lane: "PushLane") -> None:

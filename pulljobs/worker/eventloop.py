@@ -91,7 +91,8 @@ class Tasks:
         context: Context | None = None,
     ) -> None:
         """On the loop only; `on_end` is called there once the work has ended."""
-        run = self._outbox.runs.begin(job, slot, self._on_cancel, time.monotonic())
+        runs = self._outbox.runs
+        run = runs.begin(job, runs.slot(slot, self._on_cancel), time.monotonic())
         task = self._tasks[run] = self._loop.spawn(work, context)
         task.add_done_callback(lambda task: self._on_done(run, task, on_end))
 

@@ -130,7 +130,7 @@ def _said(job: ClaimedJob, result: Any) -> Settlement:
     if job.handler.ack_policy is MANUAL:
         emit(HandlerSilent(job.id, *job.handler.place))
         raise Retry(reason="the handler called neither ack, nack nor reject")
-    return outcomes.deliver(job.held, encoded(result))
+    return outcomes.deliver(job.held, None if result is None else encoded(result))
 
 
 def _after(job: ClaimedJob, error: BaseException) -> Settlement:

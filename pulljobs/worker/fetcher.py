@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import repeat
 from typing import Final
 from uuid import UUID
 
@@ -15,16 +16,14 @@ from pulljobs import outcomes, pulling
 from pulljobs.circuit import Result
 from pulljobs.conf import Settings, settings
 from pulljobs.handlers import ClaimedJob, Grant
-from pulljobs.outcomes import DELIVER
 from pulljobs.pulling import Claim
-from pulljobs.states import Event
 from pulljobs.storage import listen, statements
 from pulljobs.storage.rows import HeldJob
 from pulljobs.worker.breaker import Breakers
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.lanes import Lane
 from pulljobs.worker.loop import JITTER
-from pulljobs.worker.outbox import Outbox, Said
+from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.quarantine import Quarantine
 from pulljobs.worker.roster import Source
 
@@ -34,7 +33,6 @@ NEVER: Final = float("inf")
 LONGEST_PASS: Final = 0.5
 URGENT_SHARE: Final = 3
 """Of so many looks one is for those that wait their turn."""
-BACK: Final = (Event.RETRY, Event.RELEASE)
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
 """Of all consumers together: with many of them each is polled less often than it might be."""
@@ -92,17 +90,12 @@ class Fetcher:
         """It was full; from any thread."""
         self._freed.append(lane)
 
-    def hear_of(self, said: Collection[Said]) -> None:
-        """These are written: what goes back to the queue may be claimed again, or another job."""
-        concerned = {
-            job.handler.place
-            for job, word in said
-            # Nearly all are delivered, and an enum takes long to compare.
-            if word is not None and word.event is not DELIVER and word.event in BACK
-        }
+    def hear_of(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
+        """Those that are `back` in the queue may be claimed again; in place of others, others."""
+        concerned = {job.handler.place for job in back}
         waiting = {one.handler.place for one in self._sources if one.waits_for_settles}
         if waiting:
-            concerned |= waiting & {job.handler.place for job, _word in said}
+            concerned |= waiting & {job.handler.place for job in settled}
         self.hear(concerned)
 
     def tick(self) -> float:
@@ -168,7 +161,9 @@ class Fetcher:
         is_over = self._limits.ONCE and source in self._looked
         if self._stopping() or is_over or not self._quarantine.is_empty:
             return 0
-        room = min(self._limits.FETCH_BATCH, self._holdings.room, source.lane.room())
+        if (held := self._holdings.room) <= 0:
+            return 0  # The lane is not asked, for it would tell of its room with every job.
+        room = min(self._limits.FETCH_BATCH, held, source.lane.room())
         let = self._breakers.of(source.handler).room()
         return room if let is None else min(room, let)
 
@@ -261,12 +256,9 @@ class Fetcher:
             raise
         if claim.taken is not None:
             grant = self._grant(source, before)
-            rows = [row for row, _message in claim.jobs]
+            rows, messages = zip(*claim.jobs, strict=True)
             helds = outcomes.all_held(claim.taken.token, [row.id for row in rows])
-            jobs = [
-                ClaimedJob(row, message, held, grant)
-                for (row, message), held in zip(claim.jobs, helds, strict=True)
-            ]
+            jobs = list(map(ClaimedJob, rows, messages, helds, repeat(grant)))
             self._hand_on(source, rows, jobs)
         return claim
 
@@ -280,24 +272,25 @@ class Fetcher:
             hard_end=claimed_at + max(lease, source.puller.max_lease).total_seconds(),
             renew=renew_one,
             stopping=self._stopping,
+            circuit=breaker.circuit,
             on_end=partial(breaker.tell, breaker.claimed()),
         )
 
-    def _hand_on(self, source: Source, rows: list[HeldJob], jobs: list[ClaimedJob]) -> None:
+    def _hand_on(self, source: Source, rows: Sequence[HeldJob], jobs: list[ClaimedJob]) -> None:
         self._holdings.add(jobs)
-        consumer = source.puller.consumer
-        deliveries, retries = consumer.max_deliveries, consumer.retries
-        suspects: list[ClaimedJob] = []
-        others: list[ClaimedJob] = []
-        for row, job in zip(rows, jobs, strict=True):
-            if row.deliveries > deliveries or row.retry_count > retries:
-                # Such a job runs no more: somebody lowered a limit, or it never came to an end.
-                job.verdict = Result.NEUTRAL
-                self._outbox.say(job, outcomes.retry(job.held, USED_UP))
-            else:
-                (suspects if row.suspect else others).append(job)
+        deliveries, retries = source.puller.consumer.max_deliveries, source.puller.consumer.retries
+        odd = {
+            job: claimed > deliveries or tried > retries
+            for (_, _, _, tried, claimed, suspect), job in zip(rows, jobs, strict=True)
+            if suspect or claimed > deliveries or tried > retries
+        }
+        for job in (job for job, is_used_up in odd.items() if is_used_up):
+            # Such a job runs no more: somebody lowered a limit, or it never came to an end.
+            job.verdict = Result.NEUTRAL
+            self._outbox.say(job, outcomes.retry(job.held, USED_UP))
+        suspects = [job for job, is_used_up in odd.items() if not is_used_up]
         self._quarantine.take(source.lane, suspects)
-        source.lane.take(others)
+        source.lane.take([job for job in jobs if job not in odd] if odd else jobs)
         if len(self._holdings) == len(jobs):
             time.sleep(0)  # All else was idle: a handler begins before this thread goes on.
 

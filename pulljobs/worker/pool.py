@@ -8,6 +8,7 @@ from typing import Final
 
 from django.db import close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob
@@ -15,12 +16,12 @@ from pulljobs.worker.board import IDLE, Slots
 from pulljobs.worker.executor import perform, word_for
 from pulljobs.worker.lanes import Pace
 from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.running import Run
+from pulljobs.worker.running import Run, Slot
 
 LOOK: Final = 0.1
 AGE_CHECK: Final = 1.0
-LOOK_AGAIN: Final = 0.02
-"""Seconds; to ask Django for a thread's connections costs more than a small job."""
+NEVER: Final = -1
+"""A low water that is not reached."""
 
 
 def slots_of(limits: Settings) -> int:
@@ -59,8 +60,9 @@ class Pool:
         return ahead - self.waiting.qsize()
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
+        put = self.waiting.put
         for job in jobs:
-            self.waiting.put(job)
+            put(job)
 
     def give_back(self) -> None:
         """From now on release what no thread has taken up yet."""
@@ -87,24 +89,25 @@ class Pool:
         cancelled = {run.thread for run in self._outbox.runs.now() if run.ended is not None}
         return [one for one in self._threads if one.is_alive() and one.ident not in cancelled]
 
-    def _work(self, slot: int) -> None:
-        kept = Connections()
+    def _work(self, number: int) -> None:
+        kept, slot = Connections(), self._outbox.runs.slot(number, self._on_cancel)
         while (job := self.waiting.get()) is not None:
             now = time.monotonic()
             kept.check(now)
             self._do(slot, job, now)
             if self.waiting.qsize() <= self._low_water:
+                self._low_water = NEVER  # Until the fetcher has looked.
                 self._on_low()
         connections.close_all()
 
-    def _do(self, slot: int, job: ClaimedJob, now: float) -> None:
+    def _do(self, slot: Slot, job: ClaimedJob, now: float) -> None:
         if self._closing or job.is_lost_at(now):
             self._outbox.release(job)
             return
-        run = self._outbox.runs.begin(job, slot, self._on_cancel, now)
-        self._slots[slot] = job.held.job_id  # From here on it is to blame if the process ends.
+        run, number = self._outbox.runs.begin(job, slot, now), slot.number
+        self._slots[number] = job.held.job_id  # From here on it is to blame if the process ends.
         settlement = perform(job)
-        self._slots[slot] = IDLE
+        self._slots[number] = IDLE
         self.done += 1
         self._outbox.end(run, settlement)
 
@@ -113,21 +116,41 @@ class Pool:
         self._outbox.say(run.job, word_for(run))
 
 
+class _Opened:
+    """How many connections this process has opened: a thread may have one that it did not have.
+
+    To ask Django for a thread's connections costs more than a small job.
+    """
+
+    count = 0
+
+    def tell(self, **_kwargs: object) -> None:
+        self.count += 1
+
+
+_opened: Final = _Opened()
+connection_created.connect(_opened.tell)
+
+
 class Connections:
     """The database connections of this thread, kept as a web server keeps them between requests."""
 
     def __init__(self) -> None:
         self._open: Sequence[BaseDatabaseWrapper] = ()
-        self._looked_at, self._aged_at = float("-inf"), time.monotonic()
+        self._of_opened, self._aged_at = -1, time.monotonic()
 
     def check(self, now: float) -> None:
         """Before a job: no broken connection, and now and then no old one."""
+        if self._of_opened != _opened.count:
+            self._of_opened = _opened.count
+            self._open = connections.all(initialized_only=True)
+        if self._open:
+            self._check_open(now)
+
+    def _check_open(self, now: float) -> None:
         if now - self._aged_at > AGE_CHECK:
             close_old_connections()
             self._aged_at = now
-        if now - self._looked_at > LOOK_AGAIN:
-            self._open = connections.all(initialized_only=True)
-            self._looked_at = now
         for connection in self._open:
             if connection.errors_occurred or not connection.autocommit:
                 connection.close_if_unusable_or_obsolete()

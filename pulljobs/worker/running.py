@@ -28,23 +28,32 @@ class Cancelled(NamedTuple):
     at: float
 
 
+class Slot(NamedTuple):
+    """Where handlers run: one for all that a thread runs, for to make it takes as long as a run."""
+
+    runs: "Runs"
+    number: int
+    thread: int
+    on_cancel: Callable[["Run"], None]
+    """Called once, in the thread that cancels."""
+
+
 class Run:
     """One handler at one job. Its own word on the job counts, unless somebody cancels it first."""
 
-    __slots__ = ("_on_cancel", "_runs", "cancelled", "job", "slot", "started_at", "thread")
+    __slots__ = ("_slot", "cancelled", "job", "started_at")
 
-    def __init__(
-        self,
-        job: ClaimedJob,
-        slot: int,
-        on_cancel: Callable[["Run"], None],
-        runs: "Runs",
-        started_at: float,
-    ) -> None:
-        self.job, self.slot, self.started_at = job, slot, started_at
-        self.thread = threading.get_ident()
+    def __init__(self, job: ClaimedJob, slot: Slot, started_at: float) -> None:
+        self.job, self._slot, self.started_at = job, slot, started_at
         self.cancelled: Cancelled | None = None
-        self._on_cancel, self._runs = on_cancel, runs
+
+    @property
+    def slot(self) -> int:
+        return self._slot.number
+
+    @property
+    def thread(self) -> int:
+        return self._slot.thread
 
     @property
     def seconds(self) -> float:
@@ -65,10 +74,10 @@ class Run:
 
         False: it is over, or was cancelled before.
         """
-        if not self._runs.claim_word(self, Cancelled(why, time.monotonic())):
+        if not self._slot.runs.claim_word(self, Cancelled(why, time.monotonic())):
             return False
         self.job.taken_away = True
-        self._on_cancel(self)
+        self._slot.on_cancel(self)
         return True
 
 
@@ -86,11 +95,13 @@ class Runs:
         )
         """Places and seconds of runs that have ended; None: nobody wants to know."""
 
-    def begin(
-        self, job: ClaimedJob, slot: int, on_cancel: Callable[[Run], None], now: float
-    ) -> Run:
-        """`on_cancel` is called once, in the thread that cancels; `now` of the monotonic clock."""
-        run = Run(job, slot, on_cancel, self, now)
+    def slot(self, number: int, on_cancel: Callable[[Run], None]) -> Slot:
+        """One of the thread that asks for it."""
+        return Slot(self, number, threading.get_ident(), on_cancel)
+
+    def begin(self, job: ClaimedJob, slot: Slot, now: float) -> Run:
+        """`now` of the monotonic clock."""
+        run = Run(job, slot, now)
         self._open[run] = run
         return run
 

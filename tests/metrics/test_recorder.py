@@ -4,10 +4,11 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.test import override_settings
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, values
 
 from pulljobs import checks, outcomes, pulling, telemetry
 from pulljobs.metrics import exposition, recorder
@@ -159,6 +160,22 @@ def test_a_fork_counts_for_itself_and_the_directory_goes(tmp_path: object) -> No
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_scrape_beside_a_process_that_begins_to_count_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is there before there is anything in it."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    MmapedValue = values.MultiProcessValue(lambda: "1")  # type: ignore[no-untyped-call]
+    MmapedValue(
+        "counter", "pulljobs_messages_published", "pulljobs_messages_published_total",
+        ["channel"], ["orders"], "help",
+    ).inc(3)  # fmt: skip
+    (tmp_path / "counter_2.db").touch()
+    counted = {metric.name: metric for metric in exposition.Counted(with_others=False).collect()}
+    [sample] = counted["pulljobs_messages_published"].samples
+    assert sample.value == 3
 
 
 @pytest.mark.parametrize("file", ["grafana", "alerts"])

@@ -52,8 +52,12 @@ def insert(table: str, row: dict[str, Any]) -> None:
             "pulljobs_job_state",
             {"state": "DEAD", "reason": "killed", "available_at": "2026-01-01Z"},
         ),
-        ("pulljobs_job_counts", {"retry_count": -1}),
-        ("pulljobs_job_counts", {"deliveries": -1}),
+        (
+            "pulljobs_job_state",
+            {"state": "INFLIGHT", "reason": "killed", "available_at": None},
+        ),
+        ("pulljobs_job_state", {"retry_count": -1}),
+        ("pulljobs_job_state", {"deliveries": -1}),
     ],
 )
 def test_a_job_that_can_not_be(constraint: str, change: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ def illegal_state() -> set[int]:
 
 
 def negative_count() -> set[int]:
-    without_constraint("pulljobs_job_counts")
+    without_constraint("pulljobs_job_state")
     job = one()
     query("UPDATE pulljobs_job SET retry_count = -1 WHERE id = %s", [job.id])
     return {job.id}

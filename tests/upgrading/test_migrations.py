@@ -16,7 +16,7 @@ from tests.factories import USING
 
 OLDER = 2
 """What the release in older.tar.xz has."""
-FIRST_RELEASE = 11
+FIRST_RELEASE = 12
 """Before it there were no tables that anybody filled, which an index would have to lock."""
 LABEL = "pulljobs"
 ADDING = (operations.CreateModel, operations.AlterModelOptions, AddIndexConcurrently)

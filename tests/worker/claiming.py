@@ -98,7 +98,7 @@ class Desk:
             self.outbox,
             limits(**changed),
             self.holdings,
-            on_flushed=lambda jobs: None,
+            on_flushed=lambda jobs, back: None,
             on_given_up=self.given_up.append,
         )
 

@@ -14,7 +14,7 @@ _numbers = count(1)
 
 
 def begun(runs: Runs, told: list[Run]) -> Run:
-    return runs.begin(unclaimed(next(_numbers)), 0, told.append, time.monotonic())
+    return runs.begin(unclaimed(next(_numbers)), runs.slot(0, told.append), time.monotonic())
 
 
 def test_run_that_ended_can_not_be_cancelled() -> None:

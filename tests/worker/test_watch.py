@@ -54,8 +54,8 @@ def test_process_retires_when_all_its_threads_are_stuck_and_not_before(
     runs, reasons = Runs(), list[str]()
     told: list[Run] = []
     watch = watching(runs, reasons, CONCURRENCY=2)
-    first = runs.begin(unclaimed(1), 0, told.append, time.monotonic())
-    second = runs.begin(unclaimed(2), 1, told.append, time.monotonic())
+    first = runs.begin(unclaimed(1), runs.slot(0, told.append), time.monotonic())
+    second = runs.begin(unclaimed(2), runs.slot(1, told.append), time.monotonic())
     assert first.cancel(Ended.TIMED_OUT)
     monkeypatch.setattr(module, "HEED", 0)
     watch.tick()
@@ -73,7 +73,7 @@ def test_run_over_its_time_is_ended_and_one_whose_lease_is_about_to_end() -> Non
     runs: Runs = Runs()
     ended: list[Run] = []
     slow, bound, quick = (
-        runs.begin(unclaimed(n), n, ended.append, time.monotonic()) for n in range(3)
+        runs.begin(unclaimed(n), runs.slot(n, ended.append), time.monotonic()) for n in range(3)
     )
     slow.started_at -= 10
     bound.job.hard_end = time.monotonic()
