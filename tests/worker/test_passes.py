@@ -30,8 +30,11 @@ class Lane:
     def __init__(self, on_room: Callable[["Lane"], None]) -> None:
         self._on_room = on_room
         self.taken: list[tuple[float, int]] = []
+        self.looks = 0
+        """It is asked for its room at each."""
 
     def room(self) -> int:
+        self.looks += 1
         return 1
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
@@ -117,3 +120,14 @@ def test_a_claim_is_for_the_room_that_was_seen(stand: Stand) -> None:
     _consumer, lane = stand.add(3, ShrinkingLane)
     stand.fetcher.tick()
     assert len(lane.taken) == 1
+
+
+def test_what_is_new_is_looked_at_once(stand: Stand) -> None:
+    """A second look would find nothing, and let wait what comes next."""
+    consumer, lane = stand.add(0)
+    while stand.fetcher.tick() == 0:
+        pass
+    before = lane.looks
+    assert stand.fetcher.hear([consumer.pk])
+    stand.fetcher.tick()
+    assert lane.looks == before + 1
