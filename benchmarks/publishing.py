@@ -25,9 +25,13 @@ def publishing_rates() -> Table:
     raw = _Raw()
     ways: dict[str, tuple[int, Callable[[], None]]] = {
         "publish, one by one": (ONES, _one_by_one),
-        "raw statement, one by one": (ONES, lambda: raw.publish(ONES, 1)),
+        "raw statement, one by one": (ONES, lambda: raw.publish(ONES, 1, byte_array)),
         "publish_many": (MANY, _many),
-        f"raw statement, {BATCH} a batch": (MANY, lambda: raw.publish(MANY, BATCH)),
+        f"raw statement, {BATCH} a batch": (MANY, lambda: raw.publish(MANY, BATCH, list)),
+        "the same, sent as publish_many does": (
+            MANY,
+            lambda: raw.publish(MANY, BATCH, byte_array),
+        ),
     }
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for _round in range(ROUNDS):
@@ -54,7 +58,7 @@ class _Raw:
         subscribed = consumer()
         self._ids = {"channel_id": subscribed.channel_id, "consumer_id": subscribed.pk}
 
-    def publish(self, count: int, batch: int) -> None:
+    def publish(self, count: int, batch: int, sent: Callable[[list[bytes]], object]) -> None:
         for _ in range(count // batch):
-            params = {"payloads": byte_array([ENCODED] * batch), **self._ids}
+            params = {"payloads": sent([ENCODED] * batch), **self._ids}
             self._cursor.execute(text("hot", "publish"), params, binary=True)
