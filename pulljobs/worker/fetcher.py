@@ -141,13 +141,14 @@ class Fetcher:
     def _next(self, waiting: deque[Source]) -> Source | None:
         """What is new does not wait for those with a backlog, nor they for ever for that."""
         self._turns += 1
-        if self._urgent and self._turns % URGENT_SHARE:
-            return self._urgent.popleft()
-        while waiting:
-            source = waiting.popleft()
-            if source.look_at <= time.monotonic():  # Else it was urgent, and has had its turn.
-                return source
-        return self._urgent.popleft() if self._urgent else None
+        now = time.monotonic()
+        is_urgent = self._turns % URGENT_SHARE
+        for queue in (self._urgent, waiting) if is_urgent else (waiting, self._urgent):
+            while queue:
+                source = queue.popleft()
+                if source.look_at <= now:  # Else it stood in both, and has had its turn.
+                    return source
+        return None
 
     def _take_in(self, now: float) -> list[Source]:
         """What other threads said: the urgent are kept, those whose lane has room again follow."""
