@@ -46,11 +46,9 @@ message AS (
 ),
 job AS (
     INSERT INTO pulljobs_job (
-        id, consumer_id, message_id, available_at, priority, state, retry_count, deliveries
+        consumer_id, message_id, available_at, priority, state, retry_count, deliveries
     )
     SELECT
-        (((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
-            | nextval('pulljobs_id'),
         consumer.id,
         offered.id,
         now,

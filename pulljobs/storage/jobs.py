@@ -45,9 +45,6 @@ UNSETTLED = "Whoever held it died, or let its lease end, without a word."
 LEAST_OF_A_CLAIM: Final = 30
 """Jobs, on average: from there on a statement for each claim costs less than one for them all."""
 
-RELEASE: Final = Event.RELEASE
-"""Python 3.11 takes long to find a member of an enum."""
-
 _STATES = {state.value: state for state in State}
 _USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 
@@ -189,7 +186,7 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     states = {job_id: _STATES[state] for job_id, state, _consumer_id, _key in rows}
     freed = [row for row in rows if row[3] is not None and row[2] is not None]
     keys.free(using, {row[2:] for row in freed}, column(freed))
-    released = {one.held.job_id for one in settlements if one.event is RELEASE}
+    released = {one.held.job_id for one in settlements if one.event is Event.RELEASE}
     roomier = frozenset(column(rows, 2)) - {None}
     return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
 

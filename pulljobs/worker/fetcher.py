@@ -285,16 +285,17 @@ class Fetcher:
         self._holdings.add(jobs)
         deliveries, retries = source.puller.consumer.max_deliveries, source.puller.consumer.retries
         odd = {
-            job: claimed > deliveries or tried > retries
+            job: is_used_up
             for (_, _, _, tried, claimed, suspect), job in zip(rows, jobs, strict=True)
-            if suspect or claimed > deliveries or tried > retries
+            if (is_used_up := claimed > deliveries or tried > retries) or suspect
         }
-        for job in (job for job, is_used_up in odd.items() if is_used_up):
-            # Such a job runs no more: somebody lowered a limit, or it never came to an end.
-            job.verdict = Result.NEUTRAL
-            self._outbox.say(job, outcomes.retry(job.held, USED_UP))
-        suspects = [job for job, is_used_up in odd.items() if not is_used_up]
-        self._quarantine.take(source.lane, suspects)
+        for job, is_used_up in odd.items():
+            if is_used_up:
+                # Such a job runs no more: somebody lowered a limit, or it never came to an end.
+                job.verdict = Result.NEUTRAL
+                self._outbox.say(job, outcomes.retry(job.held, USED_UP))
+            else:
+                self._quarantine.take(source.lane, [job])
         source.lane.take([job for job in jobs if job not in odd] if odd else jobs)
         if len(self._holdings) == len(jobs):
             time.sleep(0)  # All else was idle: a handler begins before this thread goes on.

@@ -36,10 +36,9 @@ class Outbox:
         self._many, self._on_many = many, on_many
 
     def say(self, job: ClaimedJob, settlement: Settlement | None) -> None:
-        if settlement is not None and settlement.event is DELIVER and job.verdict is None:
-            job.tell_end(SUCCESS)  # Nearly all; and an enum takes long to hash.
-        else:
-            job.tell_end(_result(job, settlement))
+        is_plain = settlement is not None and settlement.event is DELIVER and job.verdict is None
+        # Nearly all are; and an enum takes long to hash.
+        job.tell_end(SUCCESS if is_plain else _result(job, settlement))
         self.said.append((job, settlement))
         if len(self.said) >= self._many:
             self._on_many()
