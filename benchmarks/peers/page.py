@@ -15,13 +15,13 @@ from benchmarks.peers.summary import Content
 PAGE: Final = "peers.md"
 CHART: Final = "peers.svg"
 HELD: Final = "held"
+PICTURE: Final = "picture"
 MARKED: Final = re.compile(r"(<!-- measured: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 ERROR: Final = 200
 
 
-def write(content: Content, folder: Path | None, *, held_only: bool = False) -> None:
+def write(content: Content, folder: Path | None, wanted: Collection[str]) -> None:
     """Into the page of that folder, or a new one of tables only; without a folder to stdout."""
-    wanted = [HELD] if held_only else list(SECTIONS)
     if folder is None:
         sys.stdout.write(filled(_marks(wanted), content, wanted))
         return
@@ -29,7 +29,7 @@ def write(content: Content, folder: Path | None, *, held_only: bool = False) -> 
     page = folder / PAGE
     text = page.read_text() if page.exists() else _marks(wanted)
     page.write_text(filled(text, content, wanted))
-    if not held_only:
+    if PICTURE in wanted:
         (folder / CHART).write_text(chart.svg(content))
 
 
@@ -173,7 +173,7 @@ def errors(content: Content) -> str:
 
 SECTIONS: Final[dict[str, Callable[[Content], str]]] = {
     "about": about,
-    "picture": picture,
+    PICTURE: picture,
     "rates": rates,
     "latencies": latencies,
     HELD: held,

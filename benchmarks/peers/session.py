@@ -45,7 +45,14 @@ def run(options: argparse.Namespace) -> None:
         for suffix in ("empty", "filled"):
             databases.drop(databases.name_of(peer, suffix))
     folder = Path(options.output) if options.output else None
-    page.write(record.content, folder, held_only=not options.rounds)
+    page.write(record.content, folder, _sections(options))
+
+
+def _sections(options: argparse.Namespace) -> list[str]:
+    """Of the page: what was not measured stays there as it was."""
+    if not options.rounds:
+        return [page.HELD]
+    return [name for name in page.SECTIONS if name != page.HELD or options.held_seconds]
 
 
 def _sizes(options: argparse.Namespace) -> Sizes:

@@ -76,7 +76,7 @@ class Tasks:
 
     def __init__(self, loop: EventLoop, outbox: Outbox) -> None:
         self._loop, self._outbox = loop, outbox
-        self._tasks: dict[Run, asyncio.Task[Settlement | None]] = {}
+        self._tasks: dict[ClaimedJob, asyncio.Task[Settlement | None]] = {}
         """Those whose word is still to come."""
 
     def __len__(self) -> int:
@@ -92,14 +92,16 @@ class Tasks:
     ) -> None:
         """On the loop only; `on_end` is called there once the work has ended."""
         runs = self._outbox.runs
-        run = runs.begin(job, runs.slot(slot, self._on_cancel), time.monotonic())
-        task = self._tasks[run] = self._loop.spawn(work, context)
-        task.add_done_callback(lambda task: self._on_done(run, task, on_end))
+        runs.begin(job, runs.slot(slot, self._on_cancel), time.monotonic())
+        task = self._tasks[job] = self._loop.spawn(work, context)
+        task.add_done_callback(lambda task: self._on_done(job, task, on_end))
 
     def cancel_all(self, why: Ended) -> None:
         """From any thread."""
-        for run in list(self._tasks):
-            run.cancel(why)
+        waited_for = self._tasks.copy()
+        for run in self._outbox.runs.now():
+            if run.job in waited_for:
+                run.cancel(why)
 
     def join(self, deadline: float) -> bool:
         """Whether all have ended before that monotonic time; from any other thread."""
@@ -108,13 +110,13 @@ class Tasks:
         return not self._tasks
 
     def _on_done(
-        self, run: Run, task: asyncio.Task[Settlement | None], on_end: Callable[[], None]
+        self, job: ClaimedJob, task: asyncio.Task[Settlement | None], on_end: Callable[[], None]
     ) -> None:
         try:
-            why = self._outbox.runs.end(run)
-            word = _word(run, task) if why is None else word_for(run)
-            if self._tasks.pop(run, None) is not None:
-                self._outbox.say(run.job, word)
+            cancelled = self._outbox.runs.end(job)
+            word = _word(job, task) if cancelled is None else word_for(cancelled)
+            if self._tasks.pop(job, None) is not None:
+                self._outbox.say(job, word)
         finally:
             on_end()
 
@@ -122,19 +124,19 @@ class Tasks:
         self._loop.call(self._cancel, run)
 
     def _cancel(self, run: Run) -> None:
-        if (task := self._tasks.get(run)) is not None:
+        if (task := self._tasks.get(run.job)) is not None:
             task.cancel()
             self._loop.later(HEED, self._give_up, run)
 
     def _give_up(self, run: Run) -> None:
         """It goes on all the same; what it says later is too late."""
-        if self._tasks.pop(run, None) is not None:
+        if self._tasks.pop(run.job, None) is not None:
             self._outbox.say(run.job, word_for(run))
 
 
-def _word(run: Run, task: asyncio.Task[Settlement | None]) -> Settlement | None:
+def _word(job: ClaimedJob, task: asyncio.Task[Settlement | None]) -> Settlement | None:
     if task.cancelled():  # not by us: its own loop is at its end
-        return outcomes.release(run.job.held)
+        return outcomes.release(job.held)
     if (error := task.exception()) is not None:
-        return outcomes.retry(run.job.held, type(error).__name__)
+        return outcomes.retry(job.held, type(error).__name__)
     return task.result()

@@ -9,7 +9,7 @@ from pulljobs.circuit import Result
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import DELIVER, Settlement
 from pulljobs.states import Event
-from pulljobs.worker.running import Run, Runs
+from pulljobs.worker.running import Runs
 
 Said = tuple[ClaimedJob, Settlement | None]
 SUCCESS: Final = Result.SUCCESS
@@ -48,10 +48,10 @@ class Outbox:
         job.tell_end(Result.NEUTRAL)
         self.said.append((job, None if job.taken_away else outcomes.release(job.held)))
 
-    def end(self, run: Run, settlement: Settlement | None) -> None:
+    def end(self, job: ClaimedJob, settlement: Settlement | None) -> None:
         """Its handler is done; its word counts unless the run was cancelled, and then said on."""
-        if self.runs.end(run) is None:
-            self.say(run.job, settlement)
+        if self.runs.end(job) is None:
+            self.say(job, settlement)
 
 
 def _nobody() -> None:

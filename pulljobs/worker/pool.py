@@ -104,12 +104,13 @@ class Pool:
         if self._closing or job.is_lost_at(now):
             self._outbox.release(job)
             return
-        run, number = self._outbox.runs.begin(job, slot, now), slot.number
+        self._outbox.runs.begin(job, slot, now)
+        number = slot.number
         self._slots[number] = job.held.job_id  # From here on it is to blame if the process ends.
         settlement = perform(job)
         self._slots[number] = IDLE
         self.done += 1
-        self._outbox.end(run, settlement)
+        self._outbox.end(job, settlement)
 
     def _on_cancel(self, run: Run) -> None:
         """A thread can't be ended: its job goes its way at once, whatever it says later."""

@@ -38,22 +38,25 @@ class Slot(NamedTuple):
     """Called once, in the thread that cancels."""
 
 
-class Run:
-    """One handler at one job. Its own word on the job counts, unless somebody cancels it first."""
+class Run(NamedTuple):
+    """One handler at one job, as it was when somebody asked.
 
-    __slots__ = ("_slot", "cancelled", "job", "started_at")
+    Its own word on the job counts, unless somebody cancels it first.
+    """
 
-    def __init__(self, job: ClaimedJob, slot: Slot, started_at: float) -> None:
-        self.job, self._slot, self.started_at = job, slot, started_at
-        self.cancelled: Cancelled | None = None
+    job: ClaimedJob
+    place: Slot
+    started_at: float
+    """Of the monotonic clock."""
+    cancelled: Cancelled | None = None
 
     @property
     def slot(self) -> int:
-        return self._slot.number
+        return self.place.number
 
     @property
     def thread(self) -> int:
-        return self._slot.thread
+        return self.place.thread
 
     @property
     def seconds(self) -> float:
@@ -74,10 +77,11 @@ class Run:
 
         False: it is over, or was cancelled before.
         """
-        if not self._slot.runs.claim_word(self, Cancelled(why, time.monotonic())):
+        cancelled = self._replace(cancelled=Cancelled(why, time.monotonic()))
+        if not self.place.runs.claim_word(cancelled):
             return False
         self.job.taken_away = True
-        self._slot.on_cancel(self)
+        self.place.on_cancel(cancelled)
         return True
 
 
@@ -85,9 +89,10 @@ class Runs:
     """Every run of this process; for all its threads."""
 
     def __init__(self) -> None:
-        # Who takes a run out of these has the first word on it: less work than a lock.
-        self._open: dict[Run, Run] = {}
-        self._cancelled: dict[Run, Run] = {}
+        # Who takes a job out of these has the first word on its run: less work than a lock. And
+        # a run is made of it for who asks: that would take as long as all the rest.
+        self._open: dict[ClaimedJob, tuple[Slot, float]] = {}
+        self._cancelled: dict[ClaimedJob, Run] = {}
         """Whose handlers have not ended yet."""
         self._cancelling = threading.Lock()
         self._times: deque[tuple[tuple[str, str], float]] | None = (
@@ -99,32 +104,31 @@ class Runs:
         """One of the thread that asks for it."""
         return Slot(self, number, threading.get_ident(), on_cancel)
 
-    def begin(self, job: ClaimedJob, slot: Slot, now: float) -> Run:
+    def begin(self, job: ClaimedJob, slot: Slot, now: float) -> None:
         """`now` of the monotonic clock."""
-        run = Run(job, slot, now)
-        self._open[run] = run
-        return run
+        self._open[job] = slot, now
 
-    def end(self, run: Run) -> Ended | None:
-        """Said once by who ran it: why its word does not count, if it doesn't."""
+    def end(self, job: ClaimedJob) -> Run | None:
+        """Said once by who ran it: the run, if it was cancelled and so has no word."""
+        if (begun := self._open.pop(job, None)) is not None:
+            cancelled, (_slot, started_at) = None, begun
+        else:
+            cancelled = self._cancelled.pop(job)
+            started_at = cancelled.started_at
         if self._times is not None:
-            self._times.append((run.job.handler.place, run.seconds))
-        if self._open.pop(run, None) is not None:
-            return None
-        self._cancelled.pop(run, None)
-        return run.ended
+            self._times.append((job.handler.place, time.monotonic() - started_at))
+        return cancelled
 
-    def claim_word(self, run: Run, cancelled: Cancelled) -> bool:
+    def claim_word(self, run: Run) -> bool:
         """Whether nobody had a word on it before, for who cancels it."""
         with self._cancelling:
-            if run not in self._open:
+            if run.job not in self._open:
                 return False
             # Before it is taken out: from then on its end goes by this.
-            run.cancelled, self._cancelled[run] = cancelled, run
-            if self._open.pop(run, None) is not None:
+            self._cancelled[run.job] = run
+            if self._open.pop(run.job, None) is not None:
                 return True
-            run.cancelled = None
-            del self._cancelled[run]
+            del self._cancelled[run.job]
             return False
 
     def ended_since(self) -> Iterator[tuple[tuple[str, str], float]]:
@@ -138,4 +142,6 @@ class Runs:
 
     def now(self) -> list[Run]:
         """With those that were cancelled and go on."""
-        return list({**self._open, **self._cancelled})
+        begun = self._open.copy()
+        running = {job: Run(job, slot, since) for job, (slot, since) in begun.items()}
+        return list((running | self._cancelled).values())

@@ -64,7 +64,9 @@ def test_pulljobs_is_measured(tmp_path: Path) -> None:
     [latency] = figures["latency at 500"]
     assert 0 < latency["p50"] <= latency["p99"] < DEADLINE
     assert latency["started"] == pytest.approx(1, abs=0.05)
-    assert "| pulljobs |" in (tmp_path / "peers.md").read_text()
+    page = (tmp_path / "peers.md").read_text()
+    assert "| pulljobs |" in page
+    assert "measured: held" not in page, "for that was not"
     ElementTree.fromstring((tmp_path / "peers.svg").read_text())
 
 

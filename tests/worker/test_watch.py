@@ -54,8 +54,9 @@ def test_process_retires_when_all_its_threads_are_stuck_and_not_before(
     runs, reasons = Runs(), list[str]()
     told: list[Run] = []
     watch = watching(runs, reasons, CONCURRENCY=2)
-    first = runs.begin(unclaimed(1), runs.slot(0, told.append), time.monotonic())
-    second = runs.begin(unclaimed(2), runs.slot(1, told.append), time.monotonic())
+    for number in range(2):
+        runs.begin(unclaimed(number), runs.slot(number, told.append), time.monotonic())
+    first, second = runs.now()
     assert first.cancel(Ended.TIMED_OUT)
     monkeypatch.setattr(module, "HEED", 0)
     watch.tick()
@@ -66,21 +67,20 @@ def test_process_retires_when_all_its_threads_are_stuck_and_not_before(
     assert reasons == [], "it may heed"
     monkeypatch.setattr(module, "HEED", HEED)
     wait_until(lambda: bool(watch.tick()) and bool(reasons))
-    assert told == [first, second]
+    assert [run.job for run in told] == [first.job, second.job]
 
 
 def test_run_over_its_time_is_ended_and_one_whose_lease_is_about_to_end() -> None:
     runs: Runs = Runs()
     ended: list[Run] = []
-    slow, bound, quick = (
-        runs.begin(unclaimed(n), runs.slot(n, ended.append), time.monotonic()) for n in range(3)
-    )
-    slow.started_at -= 10
-    bound.job.hard_end = time.monotonic()
+    slow, bound, quick = map(unclaimed, range(3))
+    for job, since in (slow, 10), (bound, 0), (quick, 0):
+        runs.begin(job, runs.slot(0, ended.append), time.monotonic() - since)
+    bound.hard_end = time.monotonic()
     watching(runs, [], HANDLER_TIMEOUT=timedelta(seconds=10)).tick()
-    assert ended == [slow, bound]
-    assert quick.ended is None
-    assert slow.job.lost
+    assert [run.job for run in ended] == [slow, bound]
+    assert {run.job: run.ended for run in runs.now()}[quick] is None
+    assert slow.lost
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
