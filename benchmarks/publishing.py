@@ -8,7 +8,7 @@ from typing import Final
 import psycopg
 
 from benchmarks.database import CHANNEL, bare_connection, consumer, query
-from benchmarks.loops import text
+from benchmarks.loops import OURS, text
 from benchmarks.report import Table
 from pulljobs.binary import byte_array
 from pulljobs.publishing import BATCH, publish, publish_many
@@ -25,13 +25,12 @@ def publishing_rates() -> Table:
     raw = _Raw()
     ways: dict[str, tuple[int, Callable[[], None]]] = {
         "publish, one by one": (ONES, _one_by_one),
-        "raw statement, one by one": (ONES, lambda: raw.publish(ONES, 1, byte_array)),
+        "raw statement": (ONES, lambda: raw.publish("hot", ONES, 1)),
+        "raw statement, into our tables": (ONES, lambda: raw.publish(OURS, ONES, 1)),
         "publish_many": (MANY, _many),
-        f"raw statement, {BATCH} a batch": (MANY, lambda: raw.publish(MANY, BATCH, list)),
-        "the same, sent as publish_many does": (
-            MANY,
-            lambda: raw.publish(MANY, BATCH, byte_array),
-        ),
+        f"raw statement, {BATCH} a batch": (MANY, lambda: raw.publish("hot", MANY, BATCH, list)),
+        "the same, sent as publish_many does": (MANY, lambda: raw.publish("hot", MANY, BATCH)),
+        "and into our tables": (MANY, lambda: raw.publish(OURS, MANY, BATCH)),
     }
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for _round in range(ROUNDS):
@@ -58,7 +57,13 @@ class _Raw:
         subscribed = consumer()
         self._ids = {"channel_id": subscribed.channel_id, "consumer_id": subscribed.pk}
 
-    def publish(self, count: int, batch: int, sent: Callable[[list[bytes]], object]) -> None:
+    def publish(
+        self,
+        design: str,
+        count: int,
+        batch: int,
+        sent: Callable[[list[bytes]], object] = byte_array,
+    ) -> None:
         for _ in range(count // batch):
             params = {"payloads": sent([ENCODED] * batch), **self._ids}
-            self._cursor.execute(text("hot", "publish"), params, binary=True)
+            self._cursor.execute(text(design, "publish"), params, binary=True)
