@@ -18,6 +18,7 @@ WORKER = [
     f"tests/worker/test_{part}.py" for part in ("settling", "passes", "blame", "flusher", "leases")
 ]
 WHOLE = os.environ.get("PULLJOBS_TEST_POOLED") == "1"
+OTHER = os.environ.get("PULLJOBS_TEST_POSTGRES", "")
 
 
 @pytest.fixture
@@ -39,6 +40,12 @@ def test_postgresql_16(directory: Path) -> None:
 
 def test_postgresql_15_of_debian(directory: Path) -> None:
     with postgres(debian_postgres(15), directory) as port:
+        assert_passed(storage_suite(port, plans=True))
+
+
+@pytest.mark.skipif(not OTHER, reason="for PULLJOBS_TEST_POSTGRES, where its programs are")
+def test_another_postgresql(directory: Path) -> None:
+    with postgres(Path(OTHER), directory) as port:
         assert_passed(storage_suite(port, plans=True))
 
 
