@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -13,7 +14,7 @@ from benchmarks.report import Table
 from pulljobs.binary import byte_array
 from pulljobs.publishing import BATCH, publish, publish_many
 
-ROUNDS: Final = 3
+ROUNDS: Final = 5
 ONES: Final = 1_000
 MANY: Final = 20_000
 PAYLOAD: Final = {"number": 1, "filler": "x" * 100}
@@ -22,16 +23,7 @@ ENCODED: Final = b'{"number": 1, "filler": "%s"}' % (b"x" * 100)
 
 def publishing_rates() -> Table:
     """Alternating, medians."""
-    raw = _Raw()
-    ways: dict[str, tuple[int, Callable[[], None]]] = {
-        "publish, one by one": (ONES, _one_by_one),
-        "raw statement": (ONES, lambda: raw.publish("hot", ONES, 1)),
-        "raw statement, into our tables": (ONES, lambda: raw.publish(OURS, ONES, 1)),
-        "publish_many": (MANY, _many),
-        f"raw statement, {BATCH} a batch": (MANY, lambda: raw.publish("hot", MANY, BATCH, list)),
-        "the same, sent as publish_many does": (MANY, lambda: raw.publish("hot", MANY, BATCH)),
-        "and into our tables": (MANY, lambda: raw.publish(OURS, MANY, BATCH)),
-    }
+    ways = _ways(_Raw())
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for _round in range(ROUNDS):
         for name, (count, way) in ways.items():
@@ -40,6 +32,25 @@ def publishing_rates() -> Table:
             rates[name].append(count / (time.perf_counter() - start))
     query("TRUNCATE pulljobs_message, pulljobs_job, raw_hot")
     return [{"way": name, "messages/s": median(some)} for name, some in rates.items()]
+
+
+def _ways(raw: "_Raw") -> dict[str, tuple[int, Callable[[], None]]]:
+    """And how many messages each publishes."""
+    ways: dict[str, tuple[int, Callable[[], None]]] = {
+        "publish, one by one": (ONES, _one_by_one),
+        "publish_many": (MANY, _many),
+    }
+    for design, where in ("hot", ""), (OURS, ", into our tables"):
+        send = partial(raw.publish, design)
+        ways |= {
+            f"raw, one by one{where}": (ONES, partial(send, ONES, 1, byte_array)),
+            f"raw, {BATCH} a batch{where}": (MANY, partial(send, MANY, BATCH, list)),
+            f"raw, sent as publish_many does{where}": (
+                MANY,
+                partial(send, MANY, BATCH, byte_array),
+            ),
+        }
+    return ways
 
 
 def _one_by_one() -> None:
@@ -58,11 +69,7 @@ class _Raw:
         self._ids = {"channel_id": subscribed.channel_id, "consumer_id": subscribed.pk}
 
     def publish(
-        self,
-        design: str,
-        count: int,
-        batch: int,
-        sent: Callable[[list[bytes]], object] = byte_array,
+        self, design: str, count: int, batch: int, sent: Callable[[list[bytes]], object]
     ) -> None:
         for _ in range(count // batch):
             params = {"payloads": sent([ENCODED] * batch), **self._ids}
