@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 from django.db import connections, transaction
 
+from pulljobs.binary import integer_array
 from pulljobs.models import PullWaiter
 from pulljobs.sql import DATABASE_CHANNEL
 from pulljobs.storage.statements import Params, behind_pooler, run
@@ -38,7 +39,10 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
 
 def waking(consumer_ids: Sequence[int]) -> tuple[str, Params]:
     """The statement that wakes who waits for them."""
-    params = {"consumer_ids": list(consumer_ids), "database_channel": DATABASE_CHANNEL}
+    params = {
+        "consumer_ids": integer_array(consumer_ids),
+        "database_channel": DATABASE_CHANNEL,
+    }
     return "notify", params
 
 

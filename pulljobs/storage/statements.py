@@ -113,11 +113,12 @@ def run_then(using: str, name: str, params: Params, then: tuple[str, Params]) ->
     text, (next_name, next_params) = statement(name), then
     ready = _ready(using, always_prepare=True)
     with ready.errors:
-        cursor, follower = _kept(ready), psycopg.RawCursor(ready.raw)
+        cursor = _kept(ready)
         try:
             with _Preparing(ready), ready.raw.pipeline() as pipeline:
                 cursor.execute(*bound(text, params), binary=True)
                 pipeline.sync()
+                follower = psycopg.RawCursor(ready.raw)
                 follower.execute(*bound(statement(next_name), next_params), binary=True)
         except psycopg.Error:
             if cursor.pgresult is None:
