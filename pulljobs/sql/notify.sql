@@ -3,7 +3,8 @@
 -- Parameters: consumer_ids bigint[], database_channel text.
 -- Returns: nothing of use.
 -- Locks: the global one of NOTIFY, only when something is sent. Index: waiter primary key.
--- A consumer once, however many wait for it: NOTIFY sends the same text once a transaction.
-SELECT pg_notify(%(database_channel)s::text, consumer_id::text)
+SELECT
+    -- A consumer once, however many wait for it: NOTIFY sends the same text once a transaction.
+    pg_notify(%(database_channel)s::text, consumer_id::text)
 FROM pulljobs_pull_waiter
 WHERE consumer_id = ANY(%(consumer_ids)s::bigint[]) AND waiting_until > clock_timestamp()

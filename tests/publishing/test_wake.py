@@ -139,6 +139,15 @@ def test_nothing_is_sent_where_nobody_waits(listener: Listener) -> None:
     alone, overdue = ConsumerFactory.create(), waiting(timedelta(seconds=-1))
     publish(alone.channel.name, b"x")
     publish(overdue.channel.name, b"x")
+    listen.wake(USING, [alone.pk, overdue.pk])  # As after a settle: nobody has looked before.
+    assert listener.heard(SHORT) == set()
+
+
+def test_a_consumer_is_told_of_once_however_many_wait_for_it(listener: Listener) -> None:
+    consumer = waiting()
+    listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
+    listen.wake(USING, [consumer.pk])
+    assert listener.heard(LONG) == {consumer.pk}
     assert listener.heard(SHORT) == set()
 
 
