@@ -39,10 +39,7 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
 
 def waking(consumer_ids: Sequence[int]) -> tuple[str, Params]:
     """The statement that wakes who waits for them."""
-    params = {
-        "consumer_ids": integer_array(consumer_ids),
-        "database_channel": DATABASE_CHANNEL,
-    }
+    params = {"consumer_ids": integer_array(consumer_ids), "database_channel": DATABASE_CHANNEL}
     return "notify", params
 
 

@@ -98,9 +98,8 @@ class Tasks:
 
     def cancel_all(self, why: Ended) -> None:
         """From any thread."""
-        waited_for = self._tasks.copy()
         for run in self._outbox.runs.now():
-            if run.job in waited_for:
+            if run.job in self._tasks:
                 run.cancel(why)
 
     def join(self, deadline: float) -> bool:

@@ -45,18 +45,18 @@ class Run(NamedTuple):
     """
 
     job: ClaimedJob
-    place: Slot
+    where: Slot
     started_at: float
     """Of the monotonic clock."""
     cancelled: Cancelled | None = None
 
     @property
     def slot(self) -> int:
-        return self.place.number
+        return self.where.number
 
     @property
     def thread(self) -> int:
-        return self.place.thread
+        return self.where.thread
 
     @property
     def seconds(self) -> float:
@@ -78,10 +78,10 @@ class Run(NamedTuple):
         False: it is over, or was cancelled before.
         """
         cancelled = self._replace(cancelled=Cancelled(why, time.monotonic()))
-        if not self.place.runs.claim_word(cancelled):
+        if not self.where.runs.claim_word(cancelled):
             return False
         self.job.taken_away = True
-        self.place.on_cancel(cancelled)
+        self.where.on_cancel(cancelled)
         return True
 
 
