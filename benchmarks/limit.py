@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from itertools import product
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from benchmarks.contenders import LOOP, WORKER, Run, run
 from benchmarks.database import store_messages
@@ -14,6 +14,8 @@ from benchmarks.publishing import publishing_rates
 from benchmarks.report import Table, spread, tell
 
 MOST: Final = 4
+CONNECTIONS: Final = 2
+"""Of a worker, busy at once: it claims by one and finishes by the other. A raw loop has one."""
 WORDS: Final = {1: "one_process", 2: "two_processes", 3: "three_processes", 4: "four_processes"}
 
 Runs = dict[tuple[str, int], list[Run]]
@@ -38,15 +40,19 @@ def limit(
     figures: dict[str, Any] = {}
     for jobs in sizes:
         store_messages(jobs)
-        turns = list(product((*designs, LOOP, WORKER), processes))
-        runs = _alternate(jobs, turns, batch, rounds)
+        runs = _alternate(jobs, _turns(designs, processes), batch, rounds)
         tables[f"{jobs:,} jobs queued, batches of {batch}"] = _table(runs, designs)
         suffix = "" if jobs == sizes[0] else f"_at_{jobs}"
-        figures |= {
-            f"ratio_{WORDS.get(one, f'{one}_processes')}{suffix}": _ratio(runs, designs, one)
-            for one in processes
-        }
+        for one in processes:
+            name, loops = f"ratio_{WORDS.get(one, f'{one}_processes')}", CONNECTIONS * one
+            figures[f"{name}{suffix}"] = _ratio(runs, designs, one, one)
+            figures[f"{name}_by_connections{suffix}"] = _ratio(runs, designs, one, loops)
     tell(tables, figures, as_json=as_json)
+
+
+def _turns(designs: Sequence[str], processes: Sequence[int]) -> list[tuple[str, int]]:
+    loops = sorted({*processes, *(CONNECTIONS * one for one in processes)})
+    return [*product(designs, loops), *product((LOOP, WORKER), processes)]
 
 
 def _alternate(jobs: int, turns: Sequence[tuple[str, int]], batch: int, rounds: int) -> Runs:
@@ -67,6 +73,7 @@ def _table(runs: Runs, designs: Sequence[str]) -> Table:
             "processes": processes,
             "jobs/s": _rate(done),
             "of fastest raw": _rate(done) / _fastest(runs, designs, processes),
+            "by connections": _by_connections(runs, designs, name, processes),
             "least - most": " - ".join(f"{one:,.0f}" for one in _ends(done)),
             "claim p50 / p99 ms": spread([took for one in done for took in one.claims]),
             "WAL bytes a job": median(one.wal_bytes for one in done),
@@ -75,12 +82,19 @@ def _table(runs: Runs, designs: Sequence[str]) -> Table:
     ]
 
 
-def _ratio(runs: Runs, designs: Sequence[str], processes: int) -> float:
-    return round(_rate(runs[WORKER, processes]) / _fastest(runs, designs, processes), 3)
+def _by_connections(
+    runs: Runs, designs: Sequence[str], name: str, processes: int
+) -> float | Literal[""]:
+    """The worker's rate by that of the fastest design with as many connections."""
+    return _ratio(runs, designs, processes, CONNECTIONS * processes) if name == WORKER else ""
 
 
-def _fastest(runs: Runs, designs: Sequence[str], processes: int) -> float:
-    return max(_rate(runs[design, processes]) for design in designs)
+def _ratio(runs: Runs, designs: Sequence[str], processes: int, loops: int) -> float:
+    return round(_rate(runs[WORKER, processes]) / _fastest(runs, designs, loops), 3)
+
+
+def _fastest(runs: Runs, designs: Sequence[str], loops: int) -> float:
+    return max(_rate(runs[design, loops]) for design in designs)
 
 
 def _rate(done: Sequence[Run]) -> float:

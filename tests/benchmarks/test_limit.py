@@ -45,7 +45,7 @@ def limit(state: Path, *flags: str) -> dict[str, Any]:
 
 
 def test_worker_is_compared_with_raw_sql_by_number_of_processes(state: Path) -> None:
-    """A ratio each, by its name, of rates that are in the table."""
+    """Two ratios each, by their names, of rates that are in the table."""
     flags = ("--jobs", "1000", "--rounds", "1", "--designs", "hot", "--processes", "1", "4")
     told = limit(state, *flags)
     rows = told["tables"]["1,000 jobs queued, batches of 500"]
@@ -53,6 +53,9 @@ def test_worker_is_compared_with_raw_sql_by_number_of_processes(state: Path) -> 
     for name, processes in (("ratio_one_process", 1), ("ratio_four_processes", 4)):
         ratio = rates["runpullworker", processes] / rates["hot", processes]
         assert told[name] == pytest.approx(ratio, abs=0.001)
+        # A worker claims by one connection and finishes by another; a raw loop has one.
+        by_connections = rates["runpullworker", processes] / rates["hot", 2 * processes]
+        assert told[f"{name}_by_connections"] == pytest.approx(by_connections, abs=0.001)
     assert not [name for name in told if "two" in name]
 
 
