@@ -90,9 +90,9 @@ class ServerOfItsOwn:
 
     def __init__(self, made: Project, directory: Path) -> None:
         self.history = directory / "history"
-        kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-        kept |= second.NOT
-        self.environment = kept | made.environment
+        # Not left out: a worker has what is said here on top of the environment of the tests.
+        elsewhere = {"DATABASE_URL": "", "DATABASE_POOLED": ""}
+        self.environment = {**os.environ, **elsewhere, **second.NOT, **made.environment}
         self.environment |= {
             "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
             "WORKER_DATABASE": "pulljobs",
