@@ -1,4 +1,4 @@
--- Give a queued job another message: it keeps its id and its place, and starts anew.
+-- Give a queued job another message: it keeps its id and, within its priority, its place; and starts anew.
 -- Event: publish, where the key is full. Under the lock of lock_queued.sql.
 -- Parameters: job_ids bigint[], message_id bigint, priority smallint, delay interval, available_at timestamptz (NULL: not given).
 -- Returns: job_id, consumer_id.
@@ -22,7 +22,12 @@ SET
     message_id = %(message_id)s::bigint,
     priority = %(priority)s::smallint,
     -- One that is parked may be met by a claim again: its key may have been freed since it was locked.
-    available_at = CASE WHEN clock.due <= clock.now AND job.available_at <= clock.now THEN job.available_at ELSE clock.due END,
+    -- Nor keeps it its place in another priority: claims of that may have gone on from there (floors.py).
+    available_at = CASE
+        WHEN clock.due <= clock.now AND job.available_at <= clock.now AND job.priority = %(priority)s::smallint
+            THEN job.available_at
+        ELSE clock.due
+    END,
     first_claimed_at = NULL,
     retry_count = 0,
     deliveries = 0,

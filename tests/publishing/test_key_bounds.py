@@ -12,6 +12,7 @@ from pulljobs import operating, outcomes, pulling
 from pulljobs.errors import DuplicateMessage, KeyFull
 from pulljobs.models import ArchivedJob, BoundedKey, Consumer, Job, Message
 from pulljobs.publishing import Draft, Receipt, publish, publish_many
+from pulljobs.pulling import Puller
 from pulljobs.states import Reason, State
 from pulljobs.storage import listen
 from pulljobs.storage.rows import Refusal
@@ -309,6 +310,23 @@ class TestReplace:
         row = Job.objects.get()
         assert (row.retry_count, row.deliveries, row.error, row.priority) == (0, 0, None, 3)
         assert len(claim(consumer)) == 1
+
+    @committed
+    def test_another_priority_is_met_by_who_claims_that_already(self) -> None:
+        """Whose claims go on above the place that the job had in its own."""
+        consumer = bounded(1, "replace", exclusive_keys=False)
+        replaced = send(consumer, "a").job_ids
+        puller, since = Puller(USING, consumer), Job.objects.get().available_at
+
+        def is_above() -> bool:
+            send(consumer, "urgent", key=uuid4().hex, priority=5)
+            puller.claim(1)
+            floor = puller._claimer.floors.floors.get(5)
+            return floor is not None and floor.available_at > since
+
+        wait_until(is_above)
+        send(consumer, "b", priority=5)
+        assert replaced[0] in {job.id for job, _message in puller.claim(100).jobs}
 
     def test_a_delay_goes_with_it(self) -> None:
         consumer = bounded(1, "replace")
