@@ -14,6 +14,7 @@ asked AS MATERIALIZED (
     SELECT
         consumer.id,
         coalesce(%(lease)s::interval, consumer.lease) AS lease,
+        (consumer.type = 'push') = (%(door)s::text = 'push') AS is_open,
         greatest(consumer.paused_until, channel.paused_until) AS paused_until,
         CASE
             WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
@@ -29,7 +30,7 @@ asked AS MATERIALIZED (
 consumer AS MATERIALIZED (
     SELECT id, lease
     FROM asked
-    WHERE refusal IS NULL
+    WHERE refusal IS NULL AND is_open
 ),
 seen AS MATERIALIZED (
     SELECT *

@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 
 from pulljobs import floors, operating, outcomes, pulling
-from pulljobs.models import Consumer, ExclusiveKey
+from pulljobs.models import Consumer, ExclusiveKey, Lease
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
@@ -213,6 +213,15 @@ class TestClaim:
         first, _second = queued(consumer, "aa")
         assert [job.id for job, _message in puller.claim(5).jobs] == [first]
         assert puller.claim(5).jobs == []
+
+    def test_a_consumer_that_is_pushed_to_is_claimed_for_by_no_other_door(self) -> None:
+        consumer = exclusive()
+        puller = Puller(USING, consumer)
+        [job] = queued(consumer, "a")
+        Consumer.objects.update(type=Consumer.Type.PUSH)
+        assert puller.claim(5).jobs == []
+        [(held, _message)] = Puller(USING, consumer, door=Lease.Door.PUSH).claim(5).jobs
+        assert held.id == job
 
     def test_keys_that_are_exclusive_no_more_let_all_go(self) -> None:
         consumer = exclusive()
