@@ -14,10 +14,15 @@ def lock(session: Session, keys: Collection[Key]) -> list[Row]:
     return session.run("lock_keys", _columns(keys))
 
 
-def free(session: Session, locked: Collection[Row], let_go: Collection[int]) -> None:
-    """Let the next job of each be claimed, if its job is settled or has `let_go` of it."""
-    if locked:
-        session.run("free_keys", {**_columns(locked), "job_ids": array(let_go)})
+def free(session: Session, locked: Collection[Row], let_go: Collection[int]) -> bool:
+    """Let the next job of each be claimed, if its job is settled or has `let_go` of it.
+
+    Whether any may be claimed now that could not before, or a key without jobs was forgotten.
+    """
+    if not locked:
+        return False
+    [(changed,)] = session.run("free_keys", {**_columns(locked), "job_ids": array(let_go)})
+    return bool(changed)
 
 
 def _columns(keys: Collection[Row]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 -- Free keys that nobody holds any more: the first job that is parked behind each may be claimed, and one without jobs goes.
 -- Event: none. In the transaction of lock_keys.sql or stuck_keys.sql, and a statement of its own.
 -- Parameters: consumer_ids bigint[], keys text[] (locked, of one length), job_ids bigint[] (live ones that let go of their key).
--- Returns: nothing of use.
+-- Returns one row: how many jobs may be claimed now, and how many keys went (together, int8).
 -- Locks: the jobs, skipping what others hold. Index: exclusive key, pulljobs_job_key, job primary key.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (floors.py).
@@ -67,12 +67,17 @@ unparked AS (
     UPDATE pulljobs_job
     SET available_at = (SELECT now FROM clock)
     WHERE id = ANY(ARRAY(SELECT id FROM next)) AND state = 'QUEUED' AND available_at IS NULL
+    RETURNING id
 ),
 released AS (
     -- By its place, which stays while it is locked: a join might begin with all keys.
     UPDATE pulljobs_exclusive_key
     SET holder = NULL
     WHERE ctid = ANY(ARRAY(SELECT row FROM free WHERE live))
+),
+forgotten AS (
+    DELETE FROM pulljobs_exclusive_key
+    WHERE ctid = ANY(ARRAY(SELECT row FROM free WHERE NOT live))
+    RETURNING key
 )
-DELETE FROM pulljobs_exclusive_key
-WHERE ctid = ANY(ARRAY(SELECT row FROM free WHERE NOT live))
+SELECT (SELECT count(*) FROM unparked) + (SELECT count(*) FROM forgotten)

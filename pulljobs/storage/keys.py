@@ -47,15 +47,16 @@ def sweep(using: str) -> bool:
     """Free what those left behind who died at it, and forget idle keys; whether there is more."""
     forgotten = run(using, "idle_bounded_keys", {"wanted": SWEPT})
 
-    def work() -> list[Row]:
+    def work() -> tuple[list[Row], bool]:
         with transaction.atomic(using=using):
             rows = run(using, "stuck_keys", {"wanted": SWEPT})
-            freeing.free(AliasSession(using), rows, ())
-            return rows
+            return rows, freeing.free(AliasSession(using), rows, ())
 
-    swept = retrying(using, work)
-    listen.wake_on_commit(using, column(swept))
-    return SWEPT in (len(swept), len(forgotten))
+    swept, changed = retrying(using, work)
+    if changed:
+        listen.wake_on_commit(using, column(swept))
+    # Of those whose jobs somebody has locked none changes: they would be found again at once.
+    return len(forgotten) == SWEPT or (changed and len(swept) == SWEPT)
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Callable[[], Took]) -> Took:

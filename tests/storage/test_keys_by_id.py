@@ -9,8 +9,9 @@ from pulljobs import outcomes, pulling
 from pulljobs.models import ExclusiveKey, Job
 from pulljobs.outcomes import Held
 from pulljobs.states import Reason
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, keys
 from pulljobs.storage.rows import Refusal
+from pulljobs.storage.statements import run
 from tests.factories import USING
 from tests.keyed import (
     claim,
@@ -28,6 +29,7 @@ from tests.sessions import Thread, blocked_by, lock_timeout, query, session, wai
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
 LATER = timedelta(hours=1)
+PARK = "UPDATE pulljobs_job SET available_at = NULL"
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +66,34 @@ class TestSweep:
         queued(consumer, "a")
         with session() as other:
             lock_key(other, consumer, "a")
-            query("UPDATE pulljobs_job SET available_at = now() + interval '1 h'")
+            query(PARK)
             pulling.sweep_keys()
+        pulling.sweep_keys()
+
+    def test_keys_whose_jobs_are_due_later_are_left_alone(self) -> None:
+        """As after an outage, of a consumer whose retries let go of their keys."""
+        consumer = exclusive(hold_key_on_retry=False)
+        queued(consumer, "ab")
+        for held in claim(consumer):
+            pulling.finish([outcomes.retry(held, "broken", after=LATER)])
+        assert run(USING, "stuck_keys", {"wanted": 10}) == []
+
+    @committed
+    def test_it_ends_though_somebody_has_the_jobs_of_keys_locked(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(keys, "SWEPT", 2)
+        consumer = exclusive()
+        made = queued(consumer, "ab")
+        query(PARK)
+        ExclusiveKey.objects.bulk_create(
+            [ExclusiveKey(consumer_id=consumer.pk, key=key) for key in "ab"]
+        )
+        with session() as other:
+            other.execute("SELECT FROM pulljobs_job FOR UPDATE")
+            assert not keys.sweep(USING)
+        pulling.sweep_keys()
+        assert ids(claim(consumer)) == made
 
 
 class TestTake:
