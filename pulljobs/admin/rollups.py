@@ -5,12 +5,13 @@ from typing import Any, Final
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import OuterRef, QuerySet, Subquery
+from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
+from django.utils.functional import cached_property
 
 from pulljobs.admin import looks
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.filters import ConsumerFilter
-from pulljobs.conf import settings
 from pulljobs.models import (
     Channel,
     Consumer,
@@ -24,6 +25,7 @@ from pulljobs.models import (
 from pulljobs.models.rollups import MEASURES, QUANTILES
 
 GONE: Final = "deleted"
+SHOWN_NODES: Final = 100
 
 
 class Part(admin.TabularInline):  # type: ignore[type-arg]  # generic for mypy only
@@ -56,16 +58,32 @@ class Errors(Part):
         return str(fingerprint) or looks.NOTHING
 
 
+class FirstOnes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for mypy only
+    """Every start of a process is a node of its own, so a month may have any number of them."""
+
+    @cached_property
+    def _first(self) -> QuerySet[Any]:
+        every: QuerySet[Any] = super().get_queryset()
+        return every[:SHOWN_NODES]
+
+    def get_queryset(self) -> QuerySet[Any]:
+        return self._first
+
+
 class NodeCosts(Part):
     model = NodeCost
+    formset = FirstOnes
     fields = ("node", "jobs", "dead", "run_seconds")
     readonly_fields = ("node",)
-    verbose_name_plural = "nodes"
+    verbose_name_plural = f"nodes, the {SHOWN_NODES} that ran longest"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        named: QuerySet[Any] = super().get_queryset(request).annotate(node_name=_name(Node, "node"))
+        return named
 
     @admin.display(description="node")
-    def node(self, cost: NodeCost) -> str:
-        node = Node.objects.using(settings().DATABASE).filter(pk__in=[cost.node_id]).first()
-        return str(node or cost.node_id or looks.NOTHING)
+    def node(self, cost: Any) -> str:
+        return str(cost.node_name or cost.node_id or looks.NOTHING)
 
 
 class OfConsumer(ConsumerFilter):
@@ -170,7 +188,7 @@ class RollupRunAdmin(ReadOnlyAdmin):
         return looks.moment(run.finished_at)
 
 
-def _name(model: type[Channel | Consumer], field: str) -> Subquery:
+def _name(model: type[Channel | Consumer | Node], field: str) -> Subquery:
     return Subquery(model._default_manager.filter(pk=OuterRef(f"{field}_id")).values("name"))
 
 

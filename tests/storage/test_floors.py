@@ -1,6 +1,7 @@
 """Claims that start where the last one ended leave nothing behind, whatever others do meanwhile."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
@@ -158,6 +159,59 @@ def test_a_look_below_the_floor_takes_nothing_before_its_time(
     claim_until(puller, late)
     assert delayed not in ids(puller)
     assert query("SELECT state FROM pulljobs_job WHERE id = %s", [delayed]) == [("QUEUED",)]
+
+
+def test_what_came_while_the_clock_was_set_back_is_found(
+    puller: Puller, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And has caught up since: no claim saw that it was earlier, only that it went on by less."""
+    work_on(puller)
+    [job] = published(consumer)
+    before = floor_of(puller) - timedelta(milliseconds=1)
+    query("UPDATE pulljobs_job SET available_at = %s WHERE id = %s", [before, job])
+    assert ids(puller) == []
+    own = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: own() + 0.5)
+    claim_until(puller, job)
+
+
+@pytest.fixture
+def pooled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+
+
+@pytest.fixture
+def another_server() -> Iterator[Callable[[], None]]:
+    """Call it, and this connection tells of another."""
+
+    def change() -> None:
+        query("CREATE SCHEMA elsewhere")
+        query(
+            "CREATE FUNCTION elsewhere.pg_postmaster_start_time() RETURNS timestamptz"
+            " LANGUAGE sql AS $$ SELECT timestamptz 'epoch' $$"
+        )
+        query("SET search_path = elsewhere, pg_catalog, public")
+
+    yield change
+    query("RESET search_path")
+    query("DROP SCHEMA IF EXISTS elsewhere CASCADE")
+
+
+@pytest.mark.usefixtures("pooled")
+def test_what_a_failover_behind_a_pooler_undid_is_claimed_again(
+    puller: Puller, consumer: Consumer, another_server: Callable[[], None]
+) -> None:
+    """The pooler's connection stays; the claim was lost with the server that had committed it."""
+    [job] = published(consumer)
+    assert ids(puller) == [job]
+    work_on(puller)
+    query(
+        "UPDATE pulljobs_job SET state = 'QUEUED', lease = NULL, deliveries = 0 WHERE id = %s",
+        [job],
+    )
+    assert ids(puller) == []
+    another_server()
+    assert ids(puller) == [job]
 
 
 def lock(other: Session, job_id: int) -> None:

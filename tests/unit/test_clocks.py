@@ -1,0 +1,44 @@
+"""Whether the database's clock was set back, by a clock that never is."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pulljobs.clocks import Watch
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("database", "own", "is_set_back"),
+    [
+        (1.0, 1.0, False),
+        (1.01, 1.0, False),  # on its way there and back
+        (0.9995, 1.0, False),  # no two clocks are quite the same
+        (3600.0, 1.0, False),  # set ahead: nothing was written in between
+        (0.5, 1.0, True),
+        (-0.5, 0.001, True),
+        (0.0005, 0.001, False),
+        (599.0, 600.0, True),
+    ],
+)
+def test_it_was_if_less_time_passed_by_it(database: float, own: float, is_set_back: bool) -> None:
+    watch = Watch()
+    assert not watch.is_set_back(START, asked=10.0, answered=10.0)
+    at = START + timedelta(seconds=database)
+    asked = 10.0 + own
+    assert watch.is_set_back(at, asked=asked, answered=asked + 0.1) is is_set_back
+
+
+def test_what_a_statement_takes_is_no_step() -> None:
+    """Its clock is read anywhere between question and answer."""
+    watch = Watch()
+    watch.is_set_back(START, asked=10.0, answered=15.0)
+    assert not watch.is_set_back(START + timedelta(seconds=0.1), asked=15.0, answered=20.0)
+
+
+def test_a_step_is_told_once() -> None:
+    watch = Watch()
+    watch.is_set_back(START, asked=0.0, answered=0.0)
+    assert watch.is_set_back(START, asked=1.0, answered=1.0)
+    assert not watch.is_set_back(START + timedelta(seconds=1), asked=2.0, answered=2.0)
