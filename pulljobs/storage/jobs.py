@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+import psycopg
 from django.db import (
     DatabaseError,
-    InterfaceError,
     InternalError,
     OperationalError,
     ProgrammingError,
@@ -44,6 +44,9 @@ UNSETTLED = "Whoever held it died, or let its lease end, without a word."
 
 LEAST_OF_A_CLAIM: Final = 30
 """Jobs, on average: from there on a statement for each claim costs less than one for them all."""
+
+TOO_MUCH: Final = psycopg.errors.StatementTooComplex, psycopg.errors.ProgramLimitExceeded
+"""What the server says of a value: such as of JSON that is nested too deep for its stack."""
 
 _STATES = {state.value: state for state in State}
 _USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
@@ -144,9 +147,9 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
         return Finished({}, [], {})
     try:
         finished = retrying(using, lambda: _finish_apart(using, settlements))
-    except (OperationalError, InterfaceError, ProgrammingError, InternalError):
-        raise  # no row is at fault; the last is what a read-only database says
     except (DatabaseError, ValueError, TypeError) as error:
+        if not _is_of_a_row(error):
+            raise
         if len(settlements) == 1:
             # The first line only: details may quote what was to be written.
             told = str(error).partition("\n")[0]
@@ -168,6 +171,14 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
     before = _settled_before(using, missing, settlements)
     lost = [held.job_id for held in missing if held.job_id not in before]
     return replace(finished, states=states | before, lost=lost, repeated=frozenset(before))
+
+
+def _is_of_a_row(error: Exception) -> bool:
+    """Whether what is to be written is at fault, and not the server or the connection to it."""
+    if isinstance(error.__cause__, TOO_MUCH):
+        return True
+    # The last is what a read-only database says.
+    return not isinstance(error, OperationalError | ProgrammingError | InternalError)
 
 
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:

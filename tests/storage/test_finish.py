@@ -195,6 +195,7 @@ BAD = {
     "a NUL in the result": lambda held: outcomes.deliver(held, json.dumps("\x00")),
     "half a pair in the result": lambda held: outcomes.deliver(held, '"\\ud800"'),
     "no JSON": lambda held: outcomes.deliver(held, "{"),
+    "JSON too deep": lambda held: outcomes.deliver(held, "[" * 100_000 + "]" * 100_000),
     "a NUL in the error": lambda held: outcomes.reject(held, "secret\x00"),
     "half a pair in the error": lambda held: outcomes.retry(held, "secret\udce9"),
     "a reason too long": lambda held: outcomes.reject(held, "secret", reason="x" * 30),
