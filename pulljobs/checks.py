@@ -16,6 +16,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, connections
 from django.urls import get_resolver
 from django.utils.module_loading import import_string
+from psycopg import IsolationLevel
 
 from pulljobs import sealing
 from pulljobs.conf import (
@@ -107,13 +108,28 @@ def _wrong_engine(settings: Settings) -> list[CheckMessage]:
         ]
     connection = connections[settings.DATABASE]
     if connection.vendor == "postgresql":
-        return []
+        return _wrong_isolation(settings.DATABASE)
     return [
         Error(
             f"pulljobs needs PostgreSQL, but DATABASES[{settings.DATABASE!r}] is "
             f"{connection.vendor}.",
             hint="Point PULLJOBS['DATABASE'] to a PostgreSQL database.",
             id="pulljobs.E008",
+        )
+    ]
+
+
+def _wrong_isolation(using: str) -> list[CheckMessage]:
+    level = connections[using].settings_dict["OPTIONS"].get("isolation_level")
+    if level in (None, IsolationLevel.READ_COMMITTED):
+        return []
+    return [
+        Error(
+            f"The isolation level of DATABASES[{using!r}] must be READ COMMITTED, the default: under"
+            " another one a transaction does not see what was committed while it waited for a lock,"
+            " so two jobs of an exclusive key could run at once.",
+            hint="Leave 'isolation_level' out of its OPTIONS, or give the jobs an alias of their own.",
+            id="pulljobs.E019",
         )
     ]
 

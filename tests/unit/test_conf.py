@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from django.core.checks import run_checks
+from django.db import connections
 from django.test import override_settings
+from psycopg import IsolationLevel
 
 from example_project.state import BASE_DIR
 from pulljobs.conf import Settings, load, settings
@@ -104,6 +106,23 @@ def test_a_database_that_is_not_postgresql() -> None:
 def test_a_database_that_is_not_configured() -> None:
     [sentence] = told(DATABASE="nowhere")
     assert sentence.startswith("pulljobs.E007 PULLJOBS['DATABASE'] names 'nowhere'")
+
+
+@pytest.mark.parametrize(
+    ("level", "ids"),
+    [
+        (IsolationLevel.READ_COMMITTED, []),
+        (IsolationLevel.REPEATABLE_READ, ["pulljobs.E019"]),
+        (IsolationLevel.SERIALIZABLE, ["pulljobs.E019"]),
+    ],
+)
+def test_an_isolation_level_under_which_locks_do_not_do(
+    level: IsolationLevel, ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    using = Settings().DATABASE  # What is told by default.
+    options = connections[using].settings_dict["OPTIONS"]
+    monkeypatch.setitem(options, "isolation_level", level)
+    assert [sentence.split()[0] for sentence in told()] == ids
 
 
 def test_settings_follow_an_override() -> None:
