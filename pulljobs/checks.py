@@ -125,10 +125,10 @@ def _wrong_isolation(using: str) -> list[CheckMessage]:
         return []
     return [
         Error(
-            f"The isolation level of DATABASES[{using!r}] must be READ COMMITTED, the default: under"
-            " another one a transaction does not see what was committed while it waited for a lock,"
-            " so two jobs of an exclusive key could run at once.",
-            hint="Leave 'isolation_level' out of its OPTIONS, or give the jobs an alias of their own.",
+            f"DATABASES[{using!r}] must have the isolation level READ COMMITTED, the default: "
+            "under others a transaction does not see what was committed while it waited for a "
+            "lock, so two jobs of an exclusive key could run at once.",
+            hint="Leave 'isolation_level' out of its OPTIONS, or give jobs an alias of their own.",
             id="pulljobs.E019",
         )
     ]
