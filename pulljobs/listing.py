@@ -6,6 +6,7 @@ looks again before it answers, so nothing that was committed is left out.
 """
 
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -13,6 +14,7 @@ from typing import Final
 
 from django.db import connections
 
+from pulljobs.clocks import Watch
 from pulljobs.conf import settings
 from pulljobs.floors import Entry, Floors, Position
 from pulljobs.storage import protocol
@@ -38,23 +40,22 @@ class Queue:
     consumer_id: int
     _floors: Floors = field(default_factory=Floors)
     _server: datetime | None = None
+    _watch: Watch = field(default_factory=Watch)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def list(self, wanted: int, after: Place | None) -> list[QueuedJob]:
         with self._lock:
             while True:
-                entry = _behind(self._floors, after)
+                entry, asked = _behind(self._floors, after), time.monotonic()
                 listed = protocol.queued(self.using, self.consumer_id, wanted, entry)
-                if not self._missed_some(listed, after):
+                if not self._missed_some(listed, after, asked):
                     return listed.jobs
 
-    def _missed_some(self, listed: Listed, after: Place | None) -> bool:
+    def _missed_some(self, listed: Listed, after: Place | None, asked: float) -> bool:
         """Take in what a listing saw; whether it may have begun above something that waits."""
-        if listed.server_started_at != self._server:
-            self._server = listed.server_started_at
-            if self._floors.floors:
-                self._floors.forget()
-                return True
+        if self._is_void(listed, asked) and self._floors.floors:
+            self._floors.forget()
+            return True
         reached: dict[int, Position | None] = dict(listed.reached)
         if after is not None:
             reached.pop(after.priority, None)
@@ -66,6 +67,13 @@ class Queue:
         )
         cleared = bool(reached) and not self._floors.floors
         return self._floors.lower() or cleared
+
+    def _is_void(self, listed: Listed, asked: float) -> bool:
+        """Whether what is known is of another server, or of a clock that was set back since."""
+        at, answered = listed.started_at, time.monotonic()
+        is_set_back = self._watch.is_set_back(at, asked=asked, answered=answered)
+        before, self._server = self._server, listed.server_started_at
+        return is_set_back or before != self._server
 
 
 @lru_cache(REMEMBERED)

@@ -63,6 +63,7 @@ class Puller:
     timeout: timedelta = timedelta()
     """Of the handler; leases can be renewed so long at least."""
     _session: weakref.ref[object] | None = None
+    _server: datetime | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _claimer: Claimer = field(init=False)
     _is_small: bool = False
@@ -122,11 +123,18 @@ class Puller:
         if connections[self.using].in_atomic_block:
             # What a transaction claims it may give back by a rollback: nothing to remember.
             return look(FROM_THE_HEAD)
-        session = statements.session(self.using)
-        if self._session is None or self._session() is not session:
+        if self._is_elsewhere():
             self._claimer.floors.forget()
-            self._session = weakref.ref(session)
         return self._claimer.walk(wish.wanted, look)
+
+    def _is_elsewhere(self) -> bool:
+        """Its last claim was on another connection or, behind a pooler, on another server."""
+        session = statements.session(self.using)
+        pooled = statements.behind_pooler(self.using)
+        server = statements.server_start(self.using) if pooled else None
+        before = self._session and self._session(), self._server
+        self._session, self._server = weakref.ref(session), server
+        return before != (session, server)
 
     @property
     def max_lease(self) -> timedelta:

@@ -9,6 +9,7 @@ from pulljobs.claiming import guarded
 from pulljobs.claiming.guarded import Guards
 from pulljobs.claiming.rows import Claimed, Terms
 from pulljobs.claiming.session import Session
+from pulljobs.clocks import Watch
 from pulljobs.floors import Entry, Floors
 
 Look = Callable[[Entry], Claimed]
@@ -21,6 +22,7 @@ class Claimer:
 
     consumer_id: int
     floors: Floors = field(default_factory=Floors)
+    watch: Watch = field(default_factory=Watch)
     guards: Guards = field(default_factory=Guards)
 
     def claim(self, session: Session, wanted: int, terms: Terms, entry: Entry) -> Claimed:
@@ -37,7 +39,10 @@ class Claimer:
             claimed = self._below(wanted, look)
             if claimed.taken is not None:
                 return claimed._replace(more=True)  # Above the floors nobody has looked yet.
+        asked = time.monotonic()
         claimed = look(self.floors.entry_above())
+        if self.watch.is_set_back(claimed.started_at, asked=asked, answered=time.monotonic()):
+            self.floors.forget()
         self.floors.learn(
             started_at=claimed.started_at,
             snapshot=claimed.snapshot,

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from weakref import WeakSet
 
@@ -202,6 +203,12 @@ def session(using: str) -> object:
     connection = connections[using]
     connection.ensure_connection()
     return cast("object", connection.connection)
+
+
+def server_start(using: str) -> datetime:
+    """Of the server behind that connection, which a pooler may have changed."""
+    [(started_at,)] = run(using, "server", {})
+    return cast("datetime", started_at)
 
 
 def retrying(using: str, work: Callable[[], T]) -> T:
