@@ -80,5 +80,5 @@ class ArchivedJobAdmin(JobRowsAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         archived = self.get_object(request, object_id)
-        context = {} if archived is None else self.about(archived)
+        context = {} if archived is None else self.about(request, archived)
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)

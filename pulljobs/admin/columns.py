@@ -51,12 +51,13 @@ class JobRowsAdmin(ReadOnlyAdmin):
         """Rows are found by `window`."""
         return queryset, False
 
-    def about(self, row: Job | ArchivedJob) -> dict[str, Any]:
+    def about(self, request: HttpRequest, row: Job | ArchivedJob) -> dict[str, Any]:
         """What the page of a row shows beside its fields."""
         job_id = getattr(row, self.id_field)
         return {
             "subtitle": self.xid(row),
-            "message": payloads.message_of(row),
+            "message": payloads.message_of(row, readable=payloads.may_read(request)),
+            "to_read_it": payloads.PERMISSION,
             "timeline": [
                 (one, looks.record_page(one.record)) for one in timeline.of(job_id, row.message_id)
             ],

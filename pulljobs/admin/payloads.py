@@ -15,13 +15,9 @@ from pulljobs.models import ArchivedJob, Job, Message
 SHOWN_BYTES: Final = 64 * 1024
 SHOWN_BINARY_BYTES: Final = 512
 A_LINE: Final = 16
-COLUMNS: Final = (
-    "client_message_id",
-    "key",
-    "published_at",
-    "content_type",
-    "headers",
-)
+PERMISSION: Final = "pulljobs.view_message"
+"""For what was sent: the API asks for it too."""
+FACTS: Final = ("client_message_id", "key", "published_at", "content_type")
 IMAGES: Final = {
     "image/png": b"\x89PNG",
     "image/jpeg": b"\xff\xd8\xff",
@@ -36,15 +32,8 @@ PAGE_POLICY: Final = (
 PAYLOAD_POLICY: Final = "default-src 'none'; sandbox"
 
 
-class ShownMessage(NamedTuple):
-    id: int
-    xid: str
-    client_message_id: str | None
-    key: str | None
-    published_at: datetime
-    content_type: str
+class Content(NamedTuple):
     headers: dict[str, str]
-    size: int
     kind: str
     """`JSON`, `text`, `image` or `binary`."""
     text: str
@@ -52,14 +41,28 @@ class ShownMessage(NamedTuple):
     cut: bool
 
 
-def message_of(row: Job | ArchivedJob) -> ShownMessage | None:
-    """None: its partition was dropped."""
-    message = _messages().filter(pk=row.message_id).first()
+class ShownMessage(NamedTuple):
+    id: int
+    xid: str
+    client_message_id: str | None
+    key: str | None
+    published_at: datetime
+    content_type: str
+    size: int
+    content: Content | None
+    """None: for others than who looks."""
+
+
+def may_read(request: HttpRequest) -> bool:
+    return request.user.has_perm(PERMISSION)
+
+
+def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None:
+    """None: its partition was dropped. What may not be read is not fetched."""
+    found = _readable() if readable else _facts()
+    message = found.filter(pk=row.message_id).first()
     if message is None:
         return None
-    head = bytes(message.head)
-    kind, text = _shown(message.content_type, head, whole=message.size <= SHOWN_BYTES)
-    shown = SHOWN_BYTES if kind in {"JSON", "text"} else SHOWN_BINARY_BYTES
     return ShownMessage(
         message.pk,
         ids.encode(message.pk),
@@ -67,11 +70,8 @@ def message_of(row: Job | ArchivedJob) -> ShownMessage | None:
         message.key,
         message.published_at,
         message.content_type,
-        message.headers,
         message.size,
-        kind,
-        text,
-        message.size > shown,
+        _content(message) if readable else None,
     )
 
 
@@ -89,6 +89,13 @@ def sent(request: HttpRequest, message_id: int) -> HttpResponse:
     response["Content-Security-Policy"] = PAYLOAD_POLICY
     response["X-Content-Type-Options"] = "nosniff"
     return response
+
+
+def _content(message: Any) -> Content:
+    head = bytes(message.head)
+    kind, text = _shown(message.content_type, head, whole=message.size <= SHOWN_BYTES)
+    shown = SHOWN_BYTES if kind in {"JSON", "text"} else SHOWN_BINARY_BYTES
+    return Content(message.headers, kind, text, message.size > shown)
 
 
 def _shown(content_type: str, head: bytes, *, whole: bool) -> tuple[str, str]:
@@ -129,11 +136,16 @@ def _dump(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def _messages() -> QuerySet[Any]:
-    head = Func(F("payload"), 1, SHOWN_BYTES, function="substring", output_field=BinaryField())
+def _facts() -> QuerySet[Any]:
     size = Func(F("payload"), function="octet_length", output_field=IntegerField())
-    rows = Message.objects.using(settings().DATABASE).only(*COLUMNS)
-    return rows.annotate(head=head, size=size)
+    rows: QuerySet[Any] = Message.objects.using(settings().DATABASE).annotate(size=size)
+    return rows.only(*FACTS)
+
+
+def _readable() -> QuerySet[Any]:
+    head = Func(F("payload"), 1, SHOWN_BYTES, function="substring", output_field=BinaryField())
+    rows: QuerySet[Any] = _facts().annotate(head=head)
+    return rows.only(*FACTS, "headers")
 
 
 def _text(head: bytes, *, whole: bool) -> str | None:

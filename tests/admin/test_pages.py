@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -14,6 +15,7 @@ from django.urls import reverse
 from pulljobs import ids, operating
 from pulljobs.models import ArchivedJob, Consumer, Job, Message, Producer
 from pulljobs.states import LIVE, State
+from tests.admin.conftest import browser_of
 from tests.admin.pages import LISTS, listing, page, read, rows
 from tests.factories import ConsumerFactory, JobFactory, published
 
@@ -188,6 +190,7 @@ def test_an_archived_job_s_page(state: State, operator: Client, consumer: Consum
         (b"a" * 65_535 + b"\xc3", "61 61", True),
         (b"a\x00b", "61 00 62", False),
     ],
+    ids=["empty", "binary", "long binary", "cut in a letter", "just fits", "half a letter", "NUL"],
 )
 def test_payloads_are_shown_safely(
     payload: bytes, shown: str, cut: bool, operator: Client, consumer: Consumer
@@ -197,6 +200,33 @@ def test_payloads_are_shown_safely(
     text = read(operator, page("job", job.id))
     assert shown in text
     assert ("only its beginning is shown" in text) == cut
+
+
+@pytest.mark.parametrize("model", ["job", "archivedjob"])
+def test_what_was_sent_takes_a_permission_of_its_own(model: str, consumer: Consumer) -> None:
+    """Without it a page has what happened and how large the message is, and reads no more."""
+    [job_id] = published(consumer, payload="s3cr3t", headers={"from": "m4sked"})
+    assert operating.kill([job_id], by="a test").done
+    message, archived = Message.objects.get(), ArchivedJob.objects.get()
+    url = page(model, job_id if model == "job" else archived.pk)
+    payload = reverse("admin:pulljobs_job_payload", args=[message.pk])
+    stranger, trusted = (
+        browser_of(_user(name, f"view_{model}", *more))
+        for name, more in (("sam", []), ("tina", ["view_message"]))
+    )
+    with CaptureQueriesContext(connection) as captured:
+        text = read(stranger, url)
+    for shown in (ids.encode(message.pk), "pulljobs-timeline", "6\xa0bytes", message.content_type):
+        assert shown in text
+    assert "take the permission pulljobs.view_message: ask for it." in text
+    assert not any(hidden in text for hidden in ("s3cr3t", "m4sked", payload))
+    assert not any("substring" in query["sql"].lower() for query in captured)
+    assert stranger.get(payload).status_code == 403
+    text = read(trusted, url)
+    assert "s3cr3t" in text
+    assert "from: m4sked" in text
+    assert "ask for it" not in text
+    assert trusted.get(payload).content == b"s3cr3t"
 
 
 @pytest.mark.owner
@@ -261,6 +291,12 @@ def test_nobody_adds_or_deletes_rows_by_hand(
     delete = reverse(f"admin:pulljobs_{model}_delete", args=[pk])
     assert operator.post(delete, {"post": "yes"}).status_code == 403
     assert "deletelink" not in read(operator, page(model, pk))
+
+
+def _user(name: str, *permissions: str) -> User:
+    user = User.objects.create_user(name, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    return user
 
 
 def _columns(row: ArchivedJob) -> dict[str, Any]:
