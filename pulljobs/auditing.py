@@ -15,7 +15,8 @@ from django.db.models.functions import Now
 
 from pulljobs import ids, operating
 from pulljobs.conf import settings
-from pulljobs.models import AuditEntry, Job
+from pulljobs.models import AuditEntry, Channel, Consumer, Job
+from pulljobs.models.registry import Party
 from pulljobs.operating import Outcome
 from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import audit, nodes, selecting
@@ -114,11 +115,22 @@ def proceed(seconds: float, entry_id: int | None = None) -> bool:
     return False
 
 
-def note(act: str, *, by: str, upon: str, at: datetime | None = None) -> None:
-    """Write down what was done to something that is no job."""
+def note(act: str, *, by: str, upon: str, at: datetime | None = None, done: int = 1) -> None:
+    """Write down what was done at once, by other ways than `begin` and `act`."""
     AuditEntry.objects.using(settings().DATABASE).create(
-        by=by, act=act, upon=upon, at=at, done=1, finished_at=Now()
+        by=by, act=act, upon=upon, at=at, done=done, finished_at=Now()
     )
+
+
+def note_pause(party: Channel | Consumer, until: datetime | None, *, by: str) -> None:
+    act = AuditEntry.Act.PAUSE if until else AuditEntry.Act.RESUME
+    note(act, by=by, upon=name_of(party), at=until)
+
+
+def name_of(party: Party) -> str:
+    """In the trail."""
+    channel = f"{party.channel.name}/" if isinstance(party, Consumer) else ""
+    return f"{party._meta.verbose_name} {channel}{party.name}"
 
 
 def stop(entry: AuditEntry, *, by: str) -> bool:

@@ -72,7 +72,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("jobs"))
     def jobs(self, entry: AuditEntry) -> str:
-        if not entry.last:
+        if entry.act not in set(Event):
             return looks.NOTHING
         return f"{entry.done:,}" + (f", {entry.refused:,} left alone" if entry.refused else "")
 

@@ -26,6 +26,10 @@ SPANS: Final = {
     "1d": (gettext_lazy("for a day"), timedelta(days=1)),
     "endless": (gettext_lazy("until it is resumed"), ENDLESS),
 }
+TOKEN: Final = gettext_lazy("Token")
+SIGNING_SECRET: Final = gettext_lazy("Signing secret")
+Told = list[tuple[Any, str]]
+"""What a secret is, and the secret."""
 LONG: Final = timedelta(days=3_650)
 """A pause beyond it was meant to have no end."""
 
@@ -48,12 +52,6 @@ class PauseForm(forms.Form):
         given: datetime | None = self.cleaned_data["until"]
         span = SPANS[self.cleaned_data["span"]][1]
         return given or nodes.clock(settings().DATABASE) + span
-
-
-def name_of(party: Party) -> str:
-    """In the trail."""
-    channel = f"{party.channel.name}/" if isinstance(party, Consumer) else ""
-    return f"{party._meta.verbose_name} {channel}{party.name}"
 
 
 def may(request: HttpRequest, word: str, party: Party | type[Party]) -> bool:
@@ -92,29 +90,36 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
 
 
 def rotate(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
-    """The new token is in the answer to the form and nowhere else."""
     party = _party(listed, request, id, "rotate")
-    token = ""
-    if request.method == "POST":
-        token = party.set_token()
-        party.save(
-            using=settings().DATABASE,
-            update_fields=["token_digest", "token_sealed", "changed_at"],
-        )
-        _note(request, party, AuditEntry.Act.ROTATE)
-    title = _("Token of %s") % party
-    return _page(listed, request, party, "rotate", token=token, title=title)
+    if request.method != "POST":
+        return _page(listed, request, party, "rotate", title=_("Token of %s") % party)
+    told = [(TOKEN, party.set_token())]
+    party.save(
+        using=settings().DATABASE,
+        update_fields=["token_digest", "token_sealed", "changed_at"],
+    )
+    note_told(request, party, told)
+    return tell(listed, request, party, told, _back(party).url)
+
+
+def tell(
+    listed: Any, request: HttpRequest, party: Party, told: Told, then: str
+) -> TemplateResponse:
+    """Secrets are in the answer to a form and nowhere else: a message would be kept for a while."""
+    title = _("Secrets of %s") % party
+    return _page(listed, request, party, "told", told=told, then=then, title=title)
+
+
+def note_told(request: HttpRequest, party: Party, told: Told) -> None:
+    by, name = request.user.get_username(), auditing.name_of(party)
+    for what, _secret in told:
+        upon = name if what is TOKEN else f"{name}: its signing secret"
+        auditing.note(AuditEntry.Act.ROTATE, by=by, upon=upon)
 
 
 def _set_pause(request: HttpRequest, party: Any, until: datetime | None) -> None:
     operating.pause(party, until)
-    _note(request, party, AuditEntry.Act.PAUSE if until else AuditEntry.Act.RESUME, until)
-
-
-def _note(
-    request: HttpRequest, party: Party, act: AuditEntry.Act, at: datetime | None = None
-) -> None:
-    auditing.note(act, by=request.user.get_username(), upon=name_of(party), at=at)
+    auditing.note_pause(party, until, by=request.user.get_username())
 
 
 def _party(listed: Any, request: HttpRequest, id: int, word: str) -> Any:

@@ -12,16 +12,15 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import operating, sealing
+from pulljobs import auditing, operating, sealing
 from pulljobs.admin import figures, looks, parties
 from pulljobs.conf import settings
-from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import Party
+from pulljobs.models import AuditEntry, Channel, Consumer, Producer
 from pulljobs.storage import nodes
 
 TOKEN = RegexValidator(r"\A[\x21-\x7e]+\Z", _("Use ASCII letters, digits and signs, no spaces."))
@@ -82,16 +81,34 @@ class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for myp
             titled.append((_("Token"), ("token",)))
         return [(title, {"fields": fields}) for title, fields in titled]
 
-    def save_model(self, request: HttpRequest, obj: Party, form: Any, change: bool) -> None:
-        chosen = form.cleaned_data.get("token", "")
-        token = obj.set_token(chosen) if not change or chosen else ""
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        obj.told = self.renewed(obj, form, change)
         obj.save(using=settings().DATABASE)
         if isinstance(obj, Channel | Consumer):
             operating.wake(obj)
-        if token:
-            messages.warning(
-                request, _("Token of %s: %s Keep it now, it is not shown again.") % (obj, token)
-            )
+        if change:
+            parties.note_told(request, obj, obj.told)
+
+    def renewed(self, party: Any, form: Any, change: bool) -> parties.Told:
+        """Secrets that it is given, to be told once."""
+        chosen = form.cleaned_data.get("token", "")
+        return [(parties.TOKEN, party.set_token(chosen))] if chosen or not change else []
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return self._tell(request, obj, super().response_add(request, obj, post_url_continue))
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        return self._tell(request, obj, super().response_change(request, obj))
+
+    def _tell(self, request: HttpRequest, party: Any, answer: HttpResponse) -> HttpResponse:
+        """Secrets first, where a page shows them; a popup ends with the form."""
+        if party.told and isinstance(answer, HttpResponseRedirect):
+            return parties.tell(self, request, party, party.told, answer.url)
+        if party.told:
+            messages.warning(request, _("Make a new token on the page of %s to see it.") % party)
+        return answer
 
     def change_view(
         self,
@@ -224,16 +241,11 @@ class ConsumerAdmin(PausableAdmin):
         """Its jobs are those of its channel's messages, so it stays there."""
         return ("channel",) if obj else ()
 
-    def save_model(self, request: HttpRequest, obj: Party, form: Any, change: bool) -> None:
-        secret = ""
-        if isinstance(obj, Consumer) and form.cleaned_data.get("sign"):
-            secret = obj.set_signing_secret()
-        super().save_model(request, obj, form, change)
-        if secret:
-            messages.warning(
-                request,
-                _("Signing secret of %s: %s Keep it now, it is not shown again.") % (obj, secret),
-            )
+    def renewed(self, party: Any, form: Any, change: bool) -> parties.Told:
+        told = super().renewed(party, form, change)
+        if form.cleaned_data.get("sign"):
+            told.append((parties.SIGNING_SECRET, party.set_signing_secret()))
+        return told
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
         return figures.of_consumers(rows)
@@ -251,5 +263,10 @@ class ConsumerAdmin(PausableAdmin):
 
     @admin.action(description=_("Restore deleted consumers"), permissions=["change"])
     def restore(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> None:
-        restored = queryset.exclude(deleted_at=None).update(deleted_at=None)
+        deleted = list(queryset.exclude(deleted_at=None).select_related("channel"))
+        restored = queryset.filter(pk__in=[one.pk for one in deleted]).update(deleted_at=None)
+        if restored:
+            upon = "deleted " + ", ".join(map(auditing.name_of, deleted))
+            act, by = AuditEntry.Act.RESUME, request.user.get_username()
+            auditing.note(act, by=by, upon=upon, done=restored)
         self.message_user(request, _("%d restored.") % restored)

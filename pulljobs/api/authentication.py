@@ -108,6 +108,11 @@ def has_authtoken() -> bool:
     return apps.is_installed("rest_framework.authtoken")
 
 
+def user_name(request: Request) -> str:
+    """For the audit trail; empty where nobody had to say who calls: see PULLJOBS['API_ACCESS']."""
+    return request.user.get_username()
+
+
 def caller(request: Request) -> Consumer:
     """Who the tokens belong to."""
     return cast("Consumer", request.auth)

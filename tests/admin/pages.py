@@ -7,6 +7,8 @@ from typing import Any
 from django.test import Client
 from django.urls import reverse
 
+from pulljobs.models import AuditEntry
+
 LISTS = ("job", "archivedjob", "channel", "producer", "consumer")
 
 
@@ -31,9 +33,24 @@ def told(client: Client, url: str, data: dict[str, Any]) -> list[str]:
     return [str(message) for message in answer.context["messages"]]
 
 
+def secrets(client: Client, url: str, data: dict[str, Any]) -> list[str]:
+    """What the answer itself shows once; no message has it, nor has a cookie or the session."""
+    answer = client.post(url, data)
+    text = answer.content.decode()
+    shown = [html.unescape(one) for one in re.findall(r'pulljobs-token">([^<]+)<', text)]
+    kept = f"{client.cookies} {dict(client.session)}"
+    assert not any(secret in kept for secret in shown)
+    assert not shown or "no-store" in answer["Cache-Control"]
+    return shown
+
+
 def act(client: Client, action: str, rows: list[int], query: str = "") -> list[str]:
     data = {"action": action, "_selected_action": rows, "index": 0}
     return told(client, listing("job") + query, data)
+
+
+def trail() -> list[tuple[str, str, str]]:
+    return list(AuditEntry.objects.order_by("pk").values_list("by", "act", "upon"))
 
 
 def rows(text: str) -> list[str]:

@@ -9,10 +9,11 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
-from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Message, Producer
-from pulljobs.states import State
+from pulljobs import auditing
+from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
+from pulljobs.states import Event, State
 from tests.admin.conftest import browser_of
-from tests.admin.pages import listing, page, read, rows
+from tests.admin.pages import listing, page, read, rows, secrets, trail
 from tests.factories import JobFactory, claimed, published
 
 pytestmark = pytest.mark.django_db
@@ -20,10 +21,6 @@ pytestmark = pytest.mark.django_db
 
 def act(model: str, word: str, pk: int) -> str:
     return reverse(f"admin:pulljobs_{model}_{word}", args=[pk])
-
-
-def trail() -> list[tuple[str, str, str]]:
-    return list(AuditEntry.objects.order_by("pk").values_list("by", "act", "upon"))
 
 
 @pytest.mark.parametrize("model", ["channel", "consumer"])
@@ -60,9 +57,7 @@ def test_a_new_token_is_in_one_answer_and_nowhere_else(
     party, name = model.objects.get(), model._meta.model_name or ""
     before = party.token_digest
     assert "pulljobs-token" not in read(operator, act(name, "rotate", party.pk))
-    answer = operator.post(act(name, "rotate", party.pk))
-    [token] = re.findall(r'pulljobs-token">([^<]+)<', answer.content.decode())
-    assert "no-store" in answer["Cache-Control"]
+    [token] = secrets(operator, act(name, "rotate", party.pk), {})
     party.refresh_from_db()
     assert party.has_token(token)
     assert party.token_digest != before
@@ -74,6 +69,14 @@ def test_a_new_token_is_in_one_answer_and_nowhere_else(
         listing("auditentry"),
     ]
     assert not any(token in read(operator, url) for url in told)
+
+
+def test_the_trail_says_how_many_jobs_a_purge_ended(operator: Client, consumer: Consumer) -> None:
+    auditing.note(Event.KILL, by="ops", upon="all that waits", done=3)
+    auditing.note_pause(consumer, None, by="ops")
+    paused, purged = rows(read(operator, listing("auditentry")))
+    assert "all that waits 3 finished" in purged
+    assert "consumer files/census - finished" in paused
 
 
 @pytest.mark.parametrize("word", ["pause", "resume", "rotate"])

@@ -1,7 +1,6 @@
 """Channels, producers and consumers, edited by people."""
 
 import html
-import re
 from typing import Any
 
 import pytest
@@ -9,9 +8,9 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 
-from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.models import AuditEntry, Channel, Consumer, Producer
 from pulljobs.states import State
-from tests.admin.pages import listing, page, read, told
+from tests.admin.pages import listing, page, read, secrets, told, trail
 from tests.factories import ConsumerFactory, JobFactory, published
 
 MODELS: dict[str, type[Channel] | type[Producer]] = {"channel": Channel, "producer": Producer}
@@ -49,7 +48,7 @@ def filled(consumer: Consumer, **changes: Any) -> dict[str, Any]:
 def test_a_token_is_told_once(model: str, own: str, operator: Client) -> None:
     """When it is made, random or given; then in no page, nor in the log of changes."""
     data = {"name": "files", "token": own, "_continue": "1"}
-    token = _token(told(operator, add(model), data))
+    [token] = secrets(operator, add(model), data)
     made = MODELS[model].objects.get()
     assert made.has_token(token)
     assert not own or token == own
@@ -65,9 +64,11 @@ def test_a_token_of_one_s_own_is_set(model: str, operator: Client) -> None:
     told(operator, add(model), {"name": "files", "token": "old"})
     made = MODELS[model].objects.get()
     data = {"name": "files", "_continue": "1"}
-    assert all("Token" not in message for message in told(operator, page(model, made.pk), data))
+    assert secrets(operator, page(model, made.pk), data) == []
     assert MODELS[model].objects.get().has_token("old")
-    token = _token(told(operator, page(model, made.pk), data | {"token": "another"}))
+    assert not AuditEntry.objects.exists()
+    [token] = secrets(operator, page(model, made.pk), data | {"token": "another"})
+    assert trail() == [("olga", "rotate token", f"{model} files")]
     rotated = MODELS[model].objects.get()
     assert rotated.has_token(token)
     assert not rotated.has_token("old")
@@ -122,6 +123,8 @@ def test_a_deleted_consumer_keeps_its_jobs_and_can_be_restored(
     assert "files / census" in read(operator, listing("job"))
     data = {"action": "restore", "_selected_action": [consumer.pk]}
     assert told(operator, listing("consumer"), data) == ["1 restored."]
+    assert told(operator, listing("consumer"), data) == ["0 restored."]
+    assert trail() == [("olga", "resume", "deleted consumer files/census")]
     assert published(Consumer.objects.get())
 
 
@@ -131,27 +134,38 @@ def test_deleting_a_channel_with_consumers_is_refused(operator: Client, consumer
     assert Channel.objects.exists()
 
 
-def _token(messages: list[str]) -> str:
-    [told] = [message for message in messages if message.startswith("Token of ")]
-    found = re.fullmatch(r"Token of \S+: (\S+) Keep it now, it is not shown again\.", told)
-    assert found, told
-    return found[1]
+def test_from_the_page_of_a_secret_it_goes_where_the_form_would_have_led(
+    operator: Client, consumer: Consumer
+) -> None:
+    data = {"name": "jobs", "_addanother": "1"}
+    assert (
+        f'<a href="{add("channel")}">I have it</a>'
+        in operator.post(add("channel"), data).content.decode()
+    )
+
+
+def test_a_popup_ends_with_its_form_and_says_how_to_see_a_token(operator: Client) -> None:
+    answer = operator.post(add("channel"), {"name": "files", "_popup": "1"})
+    assert "data-popup-response" in answer.content.decode()
+    assert "pulljobs-token" not in answer.content.decode()
+    assert "Make a new token on the page of files" in read(operator, listing("channel"))
 
 
 def test_a_signing_secret_is_told_once_and_the_one_before_it_signs_on(operator: Client) -> None:
     consumer = ConsumerFactory.create()
     url = page("consumer", consumer.pk)
-    secrets = []
+    given: list[str] = []
     for _turn in range(3):
-        said = " ".join(told(operator, url, filled(consumer, sign="on")))
-        secrets += re.findall(r"whsec_[0-9A-Za-z+/=]+", said)
+        given += secrets(operator, url, filled(consumer, sign="on"))
         consumer.refresh_from_db()
-        assert consumer.signing_secrets() == secrets[::-1][:2]
-    assert len(set(secrets)) == 3
+        assert consumer.signing_secrets() == given[::-1][:2]
+    assert len(set(given)) == 3
+    upon = f"consumer {consumer.channel}/{consumer}: its signing secret"
+    assert trail() == [("olga", "rotate token", upon)] * 3
     for shown in (url, listing("consumer")):
         text = read(operator, shown)
-        assert not any(secret in html.unescape(text) for secret in secrets)
+        assert not any(secret in html.unescape(text) for secret in given)
         assert consumer.signing_secrets_sealed not in text
     told(operator, url, filled(consumer, title="renamed"))
     consumer.refresh_from_db()
-    assert consumer.signing_secrets() == [secrets[2], secrets[1]]
+    assert consumer.signing_secrets() == [given[2], given[1]]

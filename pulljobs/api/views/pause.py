@@ -6,8 +6,9 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import operating
+from pulljobs import auditing, operating
 from pulljobs.api import bodies, problems, pull_bodies
+from pulljobs.api.authentication import user_name
 from pulljobs.api.times import parse_rfc_3339, rfc_3339
 from pulljobs.api.views.protocol import ProblemsTold, UserView, consumer_of
 
@@ -21,6 +22,8 @@ class Pause(ProblemsTold, UserView):
         consumer = consumer_of(names)
         until = _until(bodies.read(request, LARGEST_BODY, "send Until and nothing else"))
         operating.pause(consumer, until)
+        if by := user_name(request):
+            auditing.note_pause(consumer, until, by=by)
         return Response({"PauseUntil": None if until is None else rfc_3339(until)})
 
 

@@ -6,13 +6,14 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import listing, operating
+from pulljobs import auditing, listing, operating
 from pulljobs.api import exceptions, paging
-from pulljobs.api.authentication import caller, users
+from pulljobs.api.authentication import caller, user_name, users
 from pulljobs.api.permissions import ModelPermission
 from pulljobs.api.serializers import queued_job
 from pulljobs.api.views.protocol import PullConsumerView, consumer_of
 from pulljobs.conf import settings
+from pulljobs.states import Event
 from pulljobs.storage import messages
 from pulljobs.storage.protocol import QueuedJob
 
@@ -42,7 +43,12 @@ class QueuedJobs(PullConsumerView):
         return response
 
     def delete(self, request: Request, **names: str) -> Response:
-        return Response({"Purged": operating.purge(consumer_of(names))})
+        consumer = consumer_of(names)
+        purged = operating.purge(consumer)
+        if by := user_name(request):
+            upon = f"all that waits of {auditing.name_of(consumer)}, purged"
+            auditing.note(Event.KILL, by=by, upon=upon, done=purged)
+        return Response({"Purged": purged})
 
     @property
     def _purges(self) -> bool:

@@ -8,10 +8,10 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.db.models.functions import Now
 from django.http import HttpResponse
-from django.test import Client
+from django.test import Client, override_settings
 
 from pulljobs import ids, outcomes, pulling
-from pulljobs.models import ArchivedJob, Consumer, Job, Message, Node, Producer
+from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job, Message, Node, Producer
 from pulljobs.outcomes import Held
 from tests.api.caller import Subscription, claimed_by_worker, kill, publish
 from tests.api.pull.serving import Puller
@@ -189,6 +189,28 @@ def test_purge(operator: Client, census: Subscription, monkeypatch: pytest.Monke
     assert ArchivedJob.objects.filter(reason="purged").count() == 5
     assert Job.objects.get(id=held.job_id).state == "INFLIGHT"
     assert operator.delete(f"{CENSUS}/queued-jobs").json() == {"Purged": 0}
+
+
+def test_who_paused_and_purged_is_in_the_audit_trail(
+    operator: Client, census: Subscription
+) -> None:
+    """By the name of the user; where the doors are open, nobody's name is known."""
+    for _ in range(3):
+        publish()
+    upon = "consumer orders/census"
+    _post(operator, "pause", Until="2999-01-31T12:00:00Z")
+    _post(operator, "pause")
+    operator.delete(f"{CENSUS}/queued-jobs")
+    with override_settings(PULLJOBS={"API_ACCESS": "open"}):
+        assert _post(Client(), "pause").status_code == 200
+        assert Client().delete(f"{CENSUS}/queued-jobs").status_code == 200
+    entries = AuditEntry.objects.filter(finished_at__isnull=False).order_by("pk")
+    assert list(entries.values_list("by", "act", "upon", "done")) == [
+        ("ops", "pause", upon, 1),
+        ("ops", "resume", upon, 1),
+        ("ops", "kill", f"all that waits of {upon}, purged", 3),
+    ]
+    assert [entry.at is not None for entry in entries] == [True, False, False]
 
 
 def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
