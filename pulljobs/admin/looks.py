@@ -19,7 +19,8 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
-    lease = Lease.objects.using(settings().DATABASE).filter(token__in=[job.lease]).first()
+    leases = Lease.objects.using(settings().DATABASE).filter(token__in=[job.lease])
+    lease = leases.filter(job_ids__contains=[job.pk]).first()
     if lease is None:
         return NOTHING
     who, until = node_of(lease) or "somebody", moment(lease.leased_until)

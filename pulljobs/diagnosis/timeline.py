@@ -53,7 +53,8 @@ def of(job_id: int, message_id: int) -> list[Moment]:
     using = settings().DATABASE
     attempts = list(Attempt.objects.using(using).filter(job_id=job_id).order_by("-id")[:SHOWN])
     settled = _settled(using, job_id)
-    leases = list(Lease.objects.using(using).filter(token__in=_held(using, job_id)))
+    held = Lease.objects.using(using).filter(token__in=_held(using, job_id))
+    leases = list(held.filter(job_ids__contains=[job_id]))
     claims: list[Any] = [*attempts, *settled, *leases]
     nodes = _nodes(using, [one.node_id for one in claims if one.node_id])
     moments = [

@@ -13,11 +13,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulljobs import ids, operating
-from pulljobs.models import ArchivedJob, Consumer, Job, Message, Producer
+from pulljobs.admin import looks
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Message, Producer
 from pulljobs.states import LIVE, State
+from pulljobs.storage import jobs
 from tests.admin.conftest import browser_of
 from tests.admin.pages import LISTS, listing, page, read, rows
-from tests.factories import ConsumerFactory, JobFactory, published
+from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
 
 QUERIES = [
     {},
@@ -158,6 +160,21 @@ def test_a_job_s_page(state: State, operator: Client, consumer: Consumer) -> Non
     assert "<b>Grüße</b>" not in text
     assert str(job.held.token) not in text
     assert 'name="_save"' not in text
+
+
+def test_each_job_of_a_claim_has_the_lease_that_it_is_under(
+    operator: Client, consumer: Consumer
+) -> None:
+    """Some were renewed apart from the rest: these have a deadline of their own."""
+    published(consumer, 3)
+    held = claimed(consumer, 3)
+    jobs.renew(USING, held[1:2], timedelta(minutes=10))
+    for one in held:
+        lease = Lease.objects.get(job_ids__contains=[one.job_id])
+        text = read(operator, page("job", one.job_id))
+        assert f", until {looks.moment(lease.leased_until)}" in text
+        assert text.count("pulljobs-moment-claimed") == 1
+        assert ("pulljobs-moment-renewed" in text) == (one == held[1])
 
 
 def test_a_dead_job_s_page_shows_its_error_and_its_past(
