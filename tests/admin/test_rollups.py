@@ -1,5 +1,6 @@
 """What rollups counted is there to be looked at, and nothing else."""
 
+import re
 import uuid
 from datetime import UTC, datetime
 
@@ -12,6 +13,7 @@ from pulljobs.models import (
     Consumer,
     ErrorFingerprint,
     HotKey,
+    Node,
     NodeCost,
     Rollup,
     RollupRun,
@@ -54,6 +56,31 @@ def test_the_page_of_one_shows_its_parts(reader: Client, consumer: Consumer) -> 
     for told in ("the hot one", "00000000-0000-0000-0000-000000000001", "No.", "2.000", "rejected"):
         assert told in text
     assert 'type="submit" value="Save"' not in text
+
+
+def test_a_page_reads_no_more_for_more_nodes_and_shows_those_that_ran_longest(
+    reader: Client, consumer: Consumer
+) -> None:
+    one = rollup(consumer)
+    counts = []
+    read(reader, page("rollup", one.pk))
+    for first, last in ((0, 5), (5, 120)):
+        numbers = range(first, last)
+        Node.objects.bulk_create(
+            Node(id=uuid.UUID(int=n), name=f"node-{n:03}", started_at=NOON, heartbeat_at=NOON)
+            for n in numbers
+        )
+        NodeCost.objects.bulk_create(
+            NodeCost(rollup=one, node_id=uuid.UUID(int=n), jobs=1, dead=0, run_seconds=n)
+            for n in numbers
+        )
+        with CaptureQueriesContext(
+            connection,
+        ) as taken:
+            text = read(reader, page("rollup", one.pk))
+        counts.append(len(taken))
+    assert counts[0] == counts[1]
+    assert re.findall(r"<p>(node-\d+)</p>", text) == [f"node-{n:03}" for n in range(119, 19, -1)]
 
 
 def test_runs_are_listed(reader: Client) -> None:
