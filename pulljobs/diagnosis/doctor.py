@@ -1,10 +1,11 @@
 """What blocks, or will: every check yields findings that say what to do."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, timedelta
 from typing import Final, NamedTuple
 
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Min
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
@@ -16,6 +17,7 @@ from pulljobs.storage.grants import Profile
 
 UNREAPED: Final = timedelta(seconds=30)
 LISTED: Final = 20
+LOOKED_AT: Final = 100_000
 
 
 class Finding(NamedTuple):
@@ -54,19 +56,29 @@ def full_keys() -> Iterator[Finding]:
     using = settings().DATABASE
     bounded = Consumer.objects.using(using).filter(max_queued_per_key__gt=0, deleted_at=None)
     for consumer in bounded.select_related("channel"):
-        counted = Q(state=State.QUEUED)
-        if consumer.key_limit_counts == Consumer.KeyLimitCounts.LIVE:
-            counted |= Q(state=State.INFLIGHT)
-        jobs = Job.objects.using(using).filter(counted, consumer=consumer, key__isnull=False)
-        full = jobs.values("key").annotate(n=Count("id")).filter(n__gte=consumer.max_queued_per_key)
-        keys = [str(row["key"]) for row in full.order_by("-n")[: LISTED + 1]]
+        jobs = _bounded_jobs(consumer)
+        counts = Counter(map(str, jobs))
+        keys = [key for key, n in counts.most_common() if n >= consumer.max_queued_per_key]
+        capped = f" The first {LOOKED_AT:,} of its jobs by key were looked at."
         if keys:
             yield Finding(
                 "full_keys",
                 False,
                 f"{_place(consumer)} has keys with {consumer.max_queued_per_key} jobs or more, "
-                f"whose next message it will {consumer.key_overflow}: {_listed(keys)}.",
+                f"whose next message it will {consumer.key_overflow}: {_listed(keys)}."
+                f"{capped if len(jobs) == LOOKED_AT else ''}",
             )
+
+
+def _bounded_jobs(consumer: Consumer) -> list[str | None]:
+    """The keys of those that its bound counts, in the order of the index that has them."""
+    counted = [State.QUEUED]
+    if consumer.key_limit_counts == Consumer.KeyLimitCounts.LIVE:
+        counted.append(State.INFLIGHT)
+    rows = Job.objects.using(settings().DATABASE).filter(
+        consumer=consumer, key__isnull=False, reason__isnull=True, state__in=counted
+    )
+    return list(rows.order_by("key", "id").values_list("key", flat=True)[:LOOKED_AT])
 
 
 def default_partitions() -> Iterator[Finding]:

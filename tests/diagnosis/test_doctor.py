@@ -68,6 +68,21 @@ def test_full_keys_are_named() -> None:
     assert "reject" in found["text"]
 
 
+def test_full_keys_are_looked_for_among_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By key; of the jobs in flight only where they count."""
+    consumer = ConsumerFactory.create(max_queued_per_key=2)
+    for key in ("a", "b", "b", "c", "c"):
+        published(consumer, key=key)
+    assert findings()["full_keys"]["text"].endswith("reject: b, c.")
+    monkeypatch.setattr("pulljobs.diagnosis.doctor.LOOKED_AT", 3)
+    text = findings()["full_keys"]["text"]
+    assert text.endswith("reject: b. The first 3 of its jobs by key were looked at.")
+    assert len(claimed(consumer, 2)) == 2
+    assert "reject: c." in findings()["full_keys"]["text"]
+    Consumer.objects.update(key_limit_counts="live")
+    assert "reject: b." in findings()["full_keys"]["text"]
+
+
 def test_rows_in_a_default_partition_and_missing_days_are_errors() -> None:
     consumer = ConsumerFactory.create()
     for [name] in query(
