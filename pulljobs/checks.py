@@ -143,7 +143,7 @@ def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
         nearest = "".join(get_close_matches(str(scope), SCOPES, 1, 0))
         yield Error(
             f"{SETTING}['THROTTLES'][{scope!r}] is no route; did you mean {nearest!r}?",
-            id="pulljobs.E013",
+            id="pulljobs.E006",
         )
     for scope, rate in settings.THROTTLES.items():
         if not (isinstance(rate, str) and RATE.fullmatch(rate)):

@@ -78,7 +78,7 @@ def test_a_scope_that_is_no_route_is_told_by_a_check() -> None:
     """It would limit nothing."""
     with override_settings(PULLJOBS={"THROTTLES": {"queued-job": "1/s"}}):
         [problem] = [one for one in run_checks() if str(one.id).startswith("pulljobs")]
-    assert (problem.id, "did you mean 'queued-jobs'" in str(problem)) == ("pulljobs.E013", True)
+    assert (problem.id, "did you mean 'queued-jobs'" in str(problem)) == ("pulljobs.E006", True)
 
 
 def test_scopes_are_the_routes_but_those_of_health() -> None:
