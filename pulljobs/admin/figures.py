@@ -134,9 +134,9 @@ def _figures(backlogs: Sequence[Backlog], now: datetime, rate: str, circuits: li
 
 def _sum(backlogs: Sequence[Backlog], *names: str) -> str:
     """Marked where there may be more."""
-    counts = [(getattr(one, name), one.cap) for one in backlogs for name in names]
-    is_more = any(count >= cap for count, cap in counts)
-    return f"{sum(count for count, _cap in counts):,}{'+' if is_more else ''}"
+    count = sum(getattr(one, name) for one in backlogs for name in names)
+    is_more = any(one.is_least(name) for one in backlogs for name in names)
+    return f"{count:,}{'+' if is_more else ''}"
 
 
 def _ids(parties: Sequence[Party]) -> list[int]:

@@ -19,7 +19,7 @@ from pulljobs.dashboard.links import Links
 from pulljobs.dashboard.workers import Worker
 from pulljobs.models import Consumer, PullWaiter
 from pulljobs.storage import backlog, counts
-from pulljobs.storage.backlog import Backlog
+from pulljobs.storage.backlog import COUNTS, Backlog
 
 SHOWN: Final = 40
 LONGEST_AGE: Final = 86_400.0
@@ -97,13 +97,13 @@ class Row:
         """Ready, due later, behind keys, in flight, dead: each with where it leads."""
         now, pk = self.standing.backlog, self.standing.consumer.pk
         states = ("QUEUED", None, None, "INFLIGHT", "DEAD")
-        values = (now.ready, now.delayed, now.parked, now.in_flight, now.dead)
         return [
             (
-                figures.capped(value, now.cap),
+                figures.counted(value, is_least=now.is_least(name)),
                 self.links.jobs(consumer=pk, state=state) if state and value else None,
             )
-            for value, state in zip(values, states, strict=True)
+            for name, state in zip(COUNTS, states, strict=True)
+            for value in [getattr(now, name)]
         ]
 
     @property

@@ -27,9 +27,9 @@ def compact(value: float) -> str:
     return f"{value:.3g}" if value < 10 else f"{value:,.0f}"
 
 
-def capped(count: int, cap: int) -> str:
-    """A count that went no farther than the cap."""
-    return f"{count:,}+" if count >= cap else f"{count:,}"
+def counted(count: int, *, is_least: bool) -> str:
+    """A count, marked where there may be more."""
+    return f"{count:,}+" if is_least else f"{count:,}"
 
 
 def duration(seconds: float | None) -> str:

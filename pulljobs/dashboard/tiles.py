@@ -13,6 +13,7 @@ from pulljobs.dashboard.history import History
 from pulljobs.dashboard.links import Links
 from pulljobs.dashboard.ranges import Range
 from pulljobs.dashboard.reading import Part
+from pulljobs.dashboard.sums import total
 from pulljobs.dashboard.workers import Worker
 
 MANY: Final = 0.05
@@ -36,37 +37,25 @@ class Tile:
         return Tile(self.title, figures.NOTHING, note=_("not told in time"))
 
 
-@dataclass(frozen=True)
-class Sum:
-    """Of what all consumers have."""
-
-    value: int
-    is_least: bool
-    """Some count was cut off, so there is more."""
-
-    def __str__(self) -> str:
-        return f"{self.value:,}{'+' if self.is_least else ''}"
-
-
 def now(standings: Sequence[Standing], workers: Sequence[Worker], links: Links) -> list[Tile]:
     ages = [one.oldest_seconds for one in standings if one.oldest_seconds is not None]
     well = sum(one.is_well for one in workers)
-    dead = _sum(standings, "dead")
+    dead = total(standings, "dead")
     return [
         Tile(
             _("Ready"),
-            str(_sum(standings, "ready")),
+            str(total(standings, "ready")),
             note=_("oldest for %s") % figures.duration(max(ages)) if ages else _("nothing waits"),
             address=links.jobs(state="QUEUED"),
         ),
         Tile(
             _("Due later"),
-            str(_sum(standings, "delayed")),
-            note=_("%s behind their keys") % _sum(standings, "parked"),
+            str(total(standings, "delayed")),
+            note=_("%s behind their keys") % total(standings, "parked"),
         ),
         Tile(
             _("In flight"),
-            str(_sum(standings, "in_flight")),
+            str(total(standings, "in_flight")),
             note=ngettext("%s worker is well", "%s workers are well", well) % well,
             address=links.jobs(state="INFLIGHT"),
         ),
@@ -103,8 +92,3 @@ def failed(history: History, chosen: Range) -> Tile:
         tone="bad" if share and share > MANY else "",
         part=Part.HISTORY,
     )
-
-
-def _sum(standings: Sequence[Standing], count: str) -> Sum:
-    counts = [(getattr(one.backlog, count), one.backlog.cap) for one in standings]
-    return Sum(sum(value for value, _cap in counts), any(value >= cap for value, cap in counts))

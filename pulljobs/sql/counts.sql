@@ -3,7 +3,8 @@
 -- Parameters: consumer_ids bigint[], cap int: no count goes above it.
 -- Returns: consumer_id, state, count, oldest, newest; no row for a state without jobs. QUEUED by the time available,
 --   INFLIGHT by the claim, DEAD by the death of the first and the last by id.
--- Locks: none. Index: pulljobs_job_claim, pulljobs_job_dead, primary key; for a count not many more than cap rows are read.
+-- Locks: none. Index: pulljobs_job_claim, pulljobs_job_key, pulljobs_job_dead, primary key; for a count not many more than cap
+--   rows are read, and those in flight that have a key.
 WITH RECURSIVE consumer (id) AS MATERIALIZED (
     SELECT unnest(%(consumer_ids)s::bigint[])
 ),
@@ -48,19 +49,18 @@ queued AS (
             ) AS job
             WHERE found.consumer_id = consumer.id
             UNION ALL
-            SELECT
-            FROM found
-            CROSS JOIN LATERAL (
-                -- What waits behind its key, beside what is dead; no more of both is read.
-                SELECT state
+            (
+                -- What waits behind its key: only looked for where the others are fewer than cap.
+                SELECT
                 FROM pulljobs_job
                 WHERE consumer_id = consumer.id
-                    AND priority = found.priority
+                    AND key IS NOT NULL
+                    AND reason IS NULL
                     AND available_at IS NULL
-                ORDER BY id
+                    AND state = 'QUEUED'
+                ORDER BY key, id
                 LIMIT %(cap)s::int
-            ) AS parked
-            WHERE found.consumer_id = consumer.id AND parked.state = 'QUEUED'
+            )
             LIMIT %(cap)s::int
         ) AS job
     ) AS counted

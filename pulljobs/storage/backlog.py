@@ -12,6 +12,8 @@ CAPS: Final = (10_000, 5_000, 2_000, 1_000, 500, 200)
 ROWS: Final = 10_000
 """What a page may have to read of one sort of jobs, of all consumers together."""
 
+COUNTS: Final = ("ready", "delayed", "parked", "in_flight", "dead")
+
 
 class Backlog(NamedTuple):
     """Counts, none above `cap`, of one snapshot."""
@@ -23,6 +25,8 @@ class Backlog(NamedTuple):
     in_flight: int
     dead: int
     oldest_ready_at: datetime | None
+    parked_is_least: bool
+    """Of many jobs with keys, beside many dead ones, not all were looked at."""
     cap: int
 
     @property
@@ -32,8 +36,12 @@ class Backlog(NamedTuple):
     @property
     def is_capped(self) -> bool:
         """Whether there is, or may be, more of something."""
-        counts = (self.ready, self.delayed, self.parked, self.in_flight, self.dead)
-        return max(counts) >= self.cap
+        return any(map(self.is_least, COUNTS))
+
+    def is_least(self, count: str) -> bool:
+        """Whether there is, or may be, more of that."""
+        cut_off: bool = getattr(self, count) >= self.cap
+        return cut_off or (count == "parked" and self.parked_is_least)
 
 
 def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:

@@ -22,7 +22,7 @@ def of(frame: Frame) -> dict[str, Any]:
 
 
 def consumer(frame: Frame, one: Standing) -> dict[str, Any]:
-    """Counts go no farther than `cap`."""
+    """Counts go no farther than `cap`; of what is parked there may be more before."""
     backlog = one.backlog
     return {
         "consumer": one.place,
@@ -30,6 +30,7 @@ def consumer(frame: Frame, one: Standing) -> dict[str, Any]:
         "ready": backlog.ready,
         "delayed": backlog.delayed,
         "parked": backlog.parked,
+        "parked_is_least": backlog.parked_is_least,
         "in_flight": backlog.in_flight,
         "dead": backlog.dead,
         "cap": backlog.cap,

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from pulljobs.dashboard import figures
 from pulljobs.dashboard.consumers import Standing
+from pulljobs.dashboard.sums import total
 from pulljobs.dashboard.workers import Worker
 from pulljobs.management.blocks import Block, Cell, Column, Table, Tone, Words
 from pulljobs.management.top.frame import Frame
+from pulljobs.storage.backlog import Backlog
 
 BARS: Final = " ▁▂▃▄▅▆▇█"
 WIDE: Final = 110
@@ -51,13 +53,11 @@ def headline(frame: Frame) -> str:
     parts = [_sum(frame, "ready", "ready"), _sum(frame, "in_flight", "in flight")]
     parts += [_sum(frame, "delayed", "later"), _sum(frame, "parked", "behind keys")]
     parts.append(_sum(frame, "dead", "dead"))
-    return ", ".join(part for number, part in enumerate(parts) if number < 2 or part[0] != "0")
+    return ", ".join(part for number, part in enumerate(parts) if number < 2 or part[:2] != "0 ")
 
 
 def _sum(frame: Frame, name: str, word: str) -> str:
-    counts = [(getattr(one.backlog, name), one.backlog.cap) for one in frame.standings]
-    more = "+" if any(count >= cap for count, cap in counts) else ""
-    return f"{sum(count for count, _cap in counts):,}{more} {word}"
+    return f"{total(frame.standings, name)} {word}"
 
 
 def throughput(frame: Frame) -> str:
@@ -85,14 +85,14 @@ def _counts(room: Room) -> list[str]:
 
 def _consumer(frame: Frame, one: Standing, room: Room) -> list[Cell]:
     had, tally = one.backlog, frame.lately.consumers.get(one.consumer.pk)
-    dead = Words(figures.capped(had.dead, had.cap), Tone.BAD if had.dead else Tone.FAINT)
+    dead = _count(had, "dead", Tone.BAD)
     times: list[Cell] = []
     if room.is_wide:
         times = [_p95(tally.waits if tally else None), _p95(tally.runs if tally else None)]
     cells: list[Cell] = [
         Words(one.place, Tone.TITLE),
         _ready(one),
-        *(_count(count, had.cap) for count in (had.delayed, had.parked, had.in_flight)),
+        *(_count(had, name) for name in ("delayed", "parked", "in_flight")),
         dead,
         rate(frame.rate(one.consumer)),
         *times,
@@ -105,13 +105,14 @@ def _consumer(frame: Frame, one: Standing, room: Room) -> list[Cell]:
 
 def _ready(one: Standing) -> Words:
     """Where it is too much to be counted, about how much is queued."""
-    if one.backlog.ready < one.backlog.cap or one.estimate is None:
-        return _count(one.backlog.ready, one.backlog.cap)
+    if not one.backlog.is_least("ready") or one.estimate is None:
+        return _count(one.backlog, "ready")
     return Words(f"≈ {figures.compact(one.estimate)}")
 
 
-def _count(count: int, cap: int) -> Words:
-    return Words(figures.capped(count, cap), Tone.PLAIN if count else Tone.FAINT)
+def _count(had: Backlog, name: str, tone: Tone = Tone.PLAIN) -> Words:
+    count, is_least = getattr(had, name), had.is_least(name)
+    return Words(figures.counted(count, is_least=is_least), tone if count else Tone.FAINT)
 
 
 def _p95(times: tuple[float, float, float] | None) -> str:

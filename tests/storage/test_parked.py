@@ -1,0 +1,102 @@
+"""What waits behind its key is counted beside whatever else has no time, at a bounded cost."""
+
+import pytest
+
+from pulljobs.models import Consumer
+from pulljobs.states import State
+from pulljobs.storage import backlog, counts, jobs
+from pulljobs.storage.backlog import Backlog
+from tests.factories import USING, published
+from tests.keyed import claim, exclusive, parked, queued
+from tests.sessions import query
+
+pytestmark = pytest.mark.django_db
+
+CAP = 10
+
+
+@pytest.fixture(autouse=True)
+def _caps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "CAPS", (CAP,))
+    monkeypatch.setattr(counts, "CAP", CAP)
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return exclusive()
+
+
+def killed(consumer: Consumer, count: int) -> None:
+    jobs.kill(USING, published(consumer, count), reason="killed")
+
+
+def park(consumer: Consumer, count: int) -> None:
+    queued(consumer, "z" * (1 + count))
+    claim(consumer, 1)
+    while len(parked()) < count:
+        claim(consumer, 1 + count)
+
+
+def counted(consumer: Consumer) -> Backlog:
+    [found] = backlog.backlogs(USING, [consumer.pk])
+    return found
+
+
+@pytest.mark.parametrize("dead", [0, CAP - 1, 3 * CAP])
+def test_older_dead_jobs_do_not_hide_it(consumer: Consumer, dead: int) -> None:
+    killed(consumer, dead)
+    park(consumer, 4)
+    found = counted(consumer)
+    assert (found.parked, found.in_flight, found.dead) == (4, 1, min(dead, CAP))
+    assert not found.is_least("parked")
+    [queued] = [one for one in counts.live(USING, [consumer.pk]) if one.state == State.QUEUED]
+    assert (queued.jobs, queued.capped) == (4, False)
+
+
+@pytest.mark.parametrize("dead", [0, 3 * CAP])
+def test_it_is_counted_up_to_the_cap(consumer: Consumer, dead: int) -> None:
+    killed(consumer, dead)
+    park(consumer, 3 * CAP)
+    found = counted(consumer)
+    assert found.parked == CAP
+    assert found.is_least("parked")
+
+
+def test_few_dead_jobs_leave_it_exact_whatever_is_ready(consumer: Consumer) -> None:
+    killed(consumer, CAP - 1)
+    park(consumer, 4)
+    queued(consumer, "abcdefghi" * CAP)
+    found = counted(consumer)
+    assert (found.parked, found.is_least("parked")) == (4, False)
+
+
+def test_jobs_without_a_key_are_not_looked_at(consumer: Consumer) -> None:
+    killed(consumer, 3 * CAP)
+    published(consumer, 3 * CAP)
+    found = counted(consumer)
+    assert (found.ready, found.parked, found.is_least("parked")) == (CAP, 0, False)
+
+
+@pytest.mark.owner
+def test_of_many_beside_many_dead_ones_a_bounded_number_is_read_and_it_is_told(
+    consumer: Consumer,
+) -> None:
+    killed(consumer, 3 * CAP)
+    park(consumer, 4)
+    queued(consumer, "abcdefghi" * 20)
+    query("ANALYZE pulljobs_job")
+    before = _rows_read()
+    found = counted(consumer)
+    assert _rows_read() - before <= 6 * CAP
+    assert found.parked < 4
+    assert found.is_least("parked")
+    assert found.is_capped
+
+
+def _rows_read() -> int:
+    """By this transaction of the job table, by whatever way."""
+    [(read,)] = query(
+        "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables"
+        " WHERE relname = 'pulljobs_job'"
+    )
+    return int(read)
