@@ -128,7 +128,7 @@ READ: Final = (
         Type.GAUGE,
         (*PLACE, "kind"),
         "Live jobs: `ready`, `delayed`, `parked` (behind their key) or `in_flight`; each counted "
-        "up to 10,000.",
+        "up to 10,000, or to less, but 200 at the least, where several consumers have so many.",
     ),
     Family(
         "pulljobs_oldest_ready_seconds",

@@ -17,7 +17,7 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.metrics.families import READ
 from pulljobs.models import Node, PullWaiter
-from pulljobs.storage import backlog, blockers, counts, health, lake, nodes, partitions
+from pulljobs.storage import backlog, blockers, counts, dead, health, lake, nodes, partitions
 from pulljobs.storage.backlog import Backlog
 from pulljobs.storage.reading import impatient
 
@@ -25,6 +25,9 @@ FRESH: Final = 5.0
 """Seconds for which what was read is told again, whoever asks."""
 PATIENCE: Final = timedelta(seconds=1)
 """For one statement: counters must not wait for long for gauges."""
+
+KINDS: Final = ("ready", "delayed", "parked", "in_flight")
+"""Of live jobs."""
 
 Sample = tuple[str, tuple[str, ...], float]
 """Name of the family, values of its labels, value."""
@@ -87,8 +90,7 @@ def _consumers(using: str) -> Iterator[Sample]:
         ready_at = found.oldest_ready_at or now
         pauses = [one for one in (row.paused_until, row.channel.paused_until) if one]
         yield "queued_job_count", place, backlog.estimate(using, found) or found.queued
-        yield "dead_job_count", place, found.dead
-        for kind in ("ready", "delayed", "parked", "in_flight"):
+        for kind in KINDS:
             yield "pulljobs_jobs", (*place, kind), getattr(found, kind)
         yield "pulljobs_oldest_ready_seconds", place, max(0.0, (now - ready_at).total_seconds())
         yield "pulljobs_paused", place, any(one > now for one in pauses)
@@ -97,10 +99,17 @@ def _consumers(using: str) -> Iterator[Sample]:
 def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
     """The more at once, the lower is the cap: those that reach it are counted once more, alone."""
     found = {one.consumer_id: one for one in backlog.backlogs(using, consumer_ids)}
-    capped = [id for id, one in found.items() if one.is_capped]
+    capped = [id for id, one in found.items() if any(map(one.is_least, KINDS))]
     if len(capped) < len(found):
         found |= {one.consumer_id: one for one in backlog.backlogs(using, capped)}
     return list(found.values())
+
+
+def _dead(using: str) -> Iterator[Sample]:
+    """Apart from the others: an alert asks for more than their cap, where consumers are many."""
+    rows = {row.pk: row for row in counts.consumers(using)}
+    for id, count in dead.counts(using, list(rows)).items():
+        yield "dead_job_count", (rows[id].channel.name, rows[id].name), count
 
 
 def _workers(using: str) -> Iterator[Sample]:
@@ -156,6 +165,7 @@ def _lake(using: str) -> Iterator[Sample]:
 
 PARTS: Final[Mapping[str, Callable[[str], Iterator[Sample]]]] = {
     "consumers": _consumers,
+    "dead": _dead,
     "workers": _workers,
     "snapshots": _snapshots,
     "partitions": _partitions,

@@ -1,7 +1,7 @@
 """The DEAD jobs of consumers, a batch at a time."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -9,6 +9,9 @@ from django.db.models import QuerySet
 from pulljobs.models import Job
 from pulljobs.storage import jobs
 from pulljobs.storage.statements import run
+
+COUNTED: Final = 10_000
+"""Of a consumer, however many there are: entries of a narrow index, by the million in a second."""
 
 
 class Dead(NamedTuple):
@@ -23,6 +26,12 @@ def newest(using: str, consumer_ids: Sequence[int], wanted: int) -> list[Dead]:
     """The youngest jobs, of each consumer so many at the most."""
     params = {"consumer_ids": list(consumer_ids), "wanted": wanted}
     return [Dead(*row) for row in run(using, "newest_dead", params)]
+
+
+def counts(using: str, consumer_ids: Sequence[int]) -> dict[int, int]:
+    """How many each has, up to what is counted."""
+    params = {"consumer_ids": list(consumer_ids), "cap": COUNTED}
+    return dict(run(using, "count_dead", params))
 
 
 def ids(using: str, consumer_id: int, *, after: int, limit: int) -> list[int]:

@@ -1,6 +1,8 @@
 """Gauges are what the tables say, at a cost that no backlog raises."""
 
+import re
 from datetime import timedelta
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from pulljobs.publishing import publish_many
 from pulljobs.states import State
 from pulljobs.storage import backlog, nodes
 from tests.api.caller import Subscription, job_in, subscription
-from tests.factories import USING
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import query, session
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -111,6 +113,27 @@ def _rows_read() -> int:
         " WHERE relname = 'pulljobs_job'"
     )
     return int(read)
+
+
+DEAD = """
+INSERT INTO pulljobs_job
+    (id, consumer_id, message_id, retry_count, deliveries, priority, state, reason)
+SELECT consumer_id * 10000 + n, consumer_id, n, 0, 1, 0, 'DEAD', 'rejected'
+FROM unnest(%s::bigint[]) AS consumer_id, generate_series(1, %s) AS n
+"""
+
+
+def test_dead_jobs_are_counted_beyond_the_alert_s_threshold_however_many_consumers_have_them(
+    db: None,
+) -> None:
+    [threshold] = re.findall(
+        r"dead_job_count\) > (\d+)", (files("pulljobs.metrics") / "alerts.yml").read_text()
+    )
+    made = ConsumerFactory.create_batch(22)
+    count = int(threshold) + 100
+    query(DEAD, [[one.pk for one in made], count])
+    told_of = [value for (name, _place), value in told().items() if name == "dead_job_count"]
+    assert told_of == [count] * len(made)
 
 
 def test_what_is_not_read_in_time_is_left_out(

@@ -128,6 +128,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "counts": {"consumer_ids": [1, 2], "cap": 100},
     "delivered": {"settlements": 100},
     "backlog": {"consumer_ids": [1, 2], "cap": 100},
+    "count_dead": {"consumer_ids": [1, 2], "cap": 100},
     "newest_dead": {"consumer_ids": [1, 2], "wanted": 100},
     "recent": {
         "lows": [1_000, 2_000],
