@@ -1,15 +1,18 @@
 """What somebody should look at, the worst first: each with where on the page."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from pulljobs.dashboard import figures
 from pulljobs.dashboard.consumers import Standing
+from pulljobs.dashboard.sums import total
 from pulljobs.dashboard.upkeep import Partitions, Snapshot, Table
 from pulljobs.dashboard.workers import Worker
+
+SHOWN: Final = 40
 
 
 class Finding(NamedTuple):
@@ -40,9 +43,9 @@ def of_consumers(standings: Sequence[Standing]) -> Iterator[Finding]:
         if one.paused_until:
             told = {"place": one.place, "until": figures.moment(one.paused_until)}
             yield Finding(False, _("%(place)s is paused until %(until)s.") % told, "consumers")
-    dead = sum(one.backlog.dead for one in standings)
-    if dead:
-        text = ngettext("%s job is dead.", "%s jobs are dead.", dead) % f"{dead:,}"
+    dead = total(standings, "dead")
+    if dead.value:
+        text = ngettext("%s job is dead.", "%s jobs are dead.", dead.value) % dead
         yield Finding(False, text, "failures")
 
 

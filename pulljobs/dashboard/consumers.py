@@ -1,6 +1,7 @@
 """Consumers: what they have to do, how old it is, and how it went."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,6 +23,7 @@ from pulljobs.storage import backlog, counts
 from pulljobs.storage.backlog import COUNTS, Backlog
 
 SHOWN: Final = 40
+"""The first ones by name; sums and findings are of all."""
 LONGEST_AGE: Final = 86_400.0
 """The end of the bars of ages, which are logarithmic."""
 
@@ -171,26 +173,24 @@ def standings(
     now: datetime,
     workers: Sequence[Worker] | None,
     among: Sequence[Consumer] | None = None,
-    most: int = SHOWN,
-) -> tuple[list[Standing], int]:
-    """Of the first ones by name, or of those given, and how many there are."""
+    estimated: int = SHOWN,
+) -> list[Standing]:
+    """Of all by name, or of those given; estimates are made of so many, as each is a query."""
     using = settings().DATABASE
     known = counts.consumers(using) if among is None else among
-    shown = known[:most]
-    waiting = _waiting(using)
-    found = {one.consumer_id: one for one in backlog.backlogs(using, [one.pk for one in shown])}
-    made = [
+    waiting, serving = _waiting(using), _serving(workers or ())
+    found = {one.consumer_id: one for one in backlog.backlogs(using, [one.pk for one in known])}
+    return [
         Standing(
             consumer,
             found[consumer.pk],
             now,
             waiting.get(consumer.pk, 0),
-            None if workers is None else _serving(consumer, workers),
-            backlog.estimate(using, found[consumer.pk]),
+            None if workers is None else serving.get(place_of(consumer), ()),
+            backlog.estimate(using, found[consumer.pk]) if number < estimated else None,
         )
-        for consumer in shown
+        for number, consumer in enumerate(known)
     ]
-    return made, len(known)
 
 
 def rows(
@@ -209,8 +209,14 @@ def rows(
     ]
 
 
-def _serving(consumer: Consumer, workers: Sequence[Worker]) -> list[Worker]:
-    return [one for one in workers if one.is_alive and place_of(consumer) in one.serves]
+def _serving(workers: Sequence[Worker]) -> Mapping[str, list[Worker]]:
+    """By the places that they say they serve."""
+    serving: dict[str, list[Worker]] = defaultdict(list)
+    for one in workers:
+        if one.is_alive:
+            for place in one.serves:
+                serving[place].append(one)
+    return serving
 
 
 def place_of(consumer: Consumer) -> str:

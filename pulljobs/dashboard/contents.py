@@ -53,8 +53,6 @@ class Now:
     at: datetime
     workers: Sequence[Worker]
     standings: Sequence[Standing]
-    consumers: int
-    """How many there are, shown or not."""
     tables: Sequence[Table]
     snapshots: Sequence[Snapshot]
     partitions: Partitions | None
@@ -97,6 +95,14 @@ class Contents:
         if now.partitions is not None:
             found += attention.of_partitions(now.partitions)
         return attention.ranked(found)
+
+    @property
+    def shown_findings(self) -> list[Finding]:
+        return self.findings[: attention.SHOWN]
+
+    @property
+    def more_findings(self) -> int:
+        return max(0, len(self.findings) - attention.SHOWN)
 
     @property
     def headline(self) -> str:
@@ -148,7 +154,8 @@ class Contents:
     @property
     def rows(self) -> list[Row]:
         span = self.range.steps * self.range.step
-        return consumers.rows(self.now.standings, self.history, span, self.links)
+        shown = self.now.standings[: consumers.SHOWN]
+        return consumers.rows(shown, self.history, span, self.links)
 
     @property
     def cards(self) -> list[Card]:
@@ -160,7 +167,7 @@ class Contents:
 
     @property
     def more_consumers(self) -> int:
-        return self.now.consumers - len(self.now.standings)
+        return max(0, len(self.now.standings) - consumers.SHOWN)
 
 
 def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
@@ -188,15 +195,13 @@ def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
 def _now(reading: Reading, links: Links) -> Now:
     at = nodes.clock(settings().DATABASE)
     known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.living(at), None)
-    none: tuple[list[Standing], int] = ([], 0)
-    standings, count = reading.part(Part.CONSUMERS, lambda: consumers.standings(at, known), none)
-    shown = [one.consumer for one in standings]
+    none: list[Standing] = []
+    standings = reading.part(Part.CONSUMERS, lambda: consumers.standings(at, known), none)
     return Now(
         at=at,
         workers=known or [],
         standings=standings,
-        consumers=count,
-        failures=reading.part(Part.DEAD, lambda: failures.read(shown, links), None),
+        failures=reading.part(Part.DEAD, lambda: failures.read(standings, links), None),
         tables=reading.part(Part.TABLES, lambda: upkeep.tables(at), []),
         snapshots=reading.part(Part.SNAPSHOTS, upkeep.snapshots, []),
         partitions=reading.part(Part.PARTITIONS, lambda: upkeep.read_partitions(at), None),

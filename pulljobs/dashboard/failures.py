@@ -1,20 +1,23 @@
 """What the newest dead jobs say, the same errors together."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pulljobs import ids
 from pulljobs.conf import settings
+from pulljobs.dashboard.consumers import Standing
 from pulljobs.dashboard.links import Links
 from pulljobs.models import Consumer
 from pulljobs.storage import dead
 from pulljobs.storage.dead import Dead
 
 READ: Final = 200
-"""Dead jobs of a consumer."""
+"""Dead jobs of a consumer, less where many have some."""
+ROWS: Final = 40 * READ
+"""Of all consumers together."""
 SHOWN: Final = 8
 SHOWN_CHARS: Final = 160
 VARIES: Final = re.compile(r"0x[0-9a-f]+|[0-9][0-9,._]*|'[^']*'|\"[^\"]*\"")
@@ -55,16 +58,17 @@ class Failures:
     """No consumer has more dead jobs than were read."""
 
 
-def read(consumers: Sequence[Consumer], links: Links) -> Failures:
-    found = dead.newest(settings().DATABASE, [one.pk for one in consumers], READ)
-    known = {one.pk: one for one in consumers}
+def read(standings: Sequence[Standing], links: Links) -> Failures:
+    known = {one.consumer.pk: one.consumer for one in standings if one.backlog.dead}
+    wanted = max(1, min(READ, ROWS // max(1, len(known))))
+    found = dead.newest(settings().DATABASE, list(known), wanted)
     alike: dict[tuple[int, str, str], list[Dead]] = defaultdict(list)
     for one in found:
         alike[one.consumer_id, one.reason, VARIES.sub("#", first_line(one))].append(one)
     failures = [Failure(known[key[0]], jobs, links) for key, jobs in alike.items()]
     failures.sort(key=lambda one: (-one.count, -one.jobs[0].id))
-    counts = [sum(one.consumer_id == pk for one in found) for pk in known]
-    is_all = max(counts, default=0) < READ
+    counts = Counter(one.consumer_id for one in found)
+    is_all = max(counts.values(), default=0) < wanted
     return Failures(failures[:SHOWN], max(0, len(failures) - SHOWN), len(found), is_all)
 
 

@@ -134,7 +134,7 @@ def living(now: datetime) -> list[Worker]:
     rows = Node.objects.using(settings().DATABASE).filter(
         stopped_at=None, heartbeat_at__gt=now - FORGOTTEN
     )
-    return [Worker(node, now) for node in rows.order_by("-started_at")[: SHOWN + 1]]
+    return [Worker(node, now) for node in rows.order_by("-started_at")]
 
 
 def _running(said: Mapping[str, Any], since: float) -> Running:

@@ -185,6 +185,17 @@ def test_frame_says_what_nodes_do_and_what_is_wrong() -> None:
     assert "host:1 has not been heard of" in shown
 
 
+def test_frame_is_of_all_consumers_also_of_those_nothing_is_estimated_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pulljobs.management.top.frame.ESTIMATED", 1)
+    ConsumerFactory.create(channel__name="orders", name="invoicing")
+    published(ConsumerFactory.create(channel__name="zoo", name="keeper"), 3)
+    frame, _code = answer("top", "--once")
+    assert [one["ready"] for one in frame["consumers"]] == [0, 3]
+    assert "Jobs of zoo/keeper wait" in " ".join(one["text"] for one in frame["problems"])
+
+
 def test_frame_is_of_those_that_were_asked_for() -> None:
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     ConsumerFactory.create(channel__name="news", name="mailing")

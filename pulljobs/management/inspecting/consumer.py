@@ -39,7 +39,8 @@ def listed() -> Answer:
     now = frame.read()
     told = [content.consumer(now, one) for one in now.standings]
     return Answer(
-        {"consumers": told, "in_all": now.consumers}, list(shown.consumers(now, "name", Room()))
+        {"consumers": told, "in_all": len(now.standings)},
+        list(shown.consumers(now, "name", Room())),
     )
 
 

@@ -14,7 +14,7 @@ def of(frame: Frame) -> dict[str, Any]:
         "settled_per_second": round(frame.rate(), 2),
         "trend": [round(point.settled / STEP.total_seconds(), 2) for point in frame.lately.points],
         "consumers": [consumer(frame, one) for one in frame.standings],
-        "consumers_in_all": frame.consumers,
+        "consumers_in_all": len(frame.standings),
         "nodes": [node(one) for one in frame.workers],
         "problems": [one._asdict() for one in frame.findings],
         "missed": [str(part.value) for part in frame.missed],

@@ -22,8 +22,8 @@ from pulljobs.storage.recent import Slice
 STEP: Final = timedelta(seconds=5)
 STEPS: Final = 12
 """Of the trend; a minute, of which the archive gives a bounded number of rows."""
-MOST: Final = 200
-"""Consumers that are read, the first by name; others can be asked for."""
+ESTIMATED: Final = 200
+"""Consumers of which it is estimated what can't be counted, the first by name."""
 LATELY: Final = 2
 """Steps that a rate is of."""
 
@@ -34,8 +34,6 @@ class Frame:
     lately: History
     workers: Sequence[Worker] = ()
     standings: Sequence[Standing] = ()
-    consumers: int = 0
-    """How many there are, shown or not."""
     findings: Sequence[Finding] = ()
     missed: Sequence[Part] = ()
     """What the database did not tell in time."""
@@ -68,15 +66,14 @@ def read(among: Sequence[Consumer] | None = None) -> Frame:
 
 def _read(reading: Reading, at: datetime, among: Sequence[Consumer] | None) -> Frame:
     known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.living(at), None)
-    none: tuple[list[Standing], int] = ([], 0)
-    standings, count = reading.part(
-        Part.CONSUMERS, lambda: consumers.standings(at, known, among, MOST), none
+    none: list[Standing] = []
+    standings = reading.part(
+        Part.CONSUMERS, lambda: consumers.standings(at, known, among, ESTIMATED), none
     )
     return Frame(
         at=at,
         workers=known or [],
         standings=standings,
-        consumers=count,
         lately=reading.part(
             Part.THROUGHPUT, lambda: history.of_archive(_slices(at), STEP), _empty(at)
         ),

@@ -124,7 +124,7 @@ class Screen:
         problems = _fitting(len(self._frame.findings), max(1, rows // 4))
         nodes = _fitting(len(self._frame.workers), max(1, rows // 4))
         left = rows - sum(lines for _rows, lines in (problems, nodes))
-        consumers = _fitting(self._frame.consumers, max(1, left))
+        consumers = _fitting(len(self._frame.standings), max(1, left))
         return Room(consumers[0], nodes[0], problems[0], width >= WIDE)
 
     def _head(self) -> RenderableType:

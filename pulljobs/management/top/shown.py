@@ -74,7 +74,7 @@ def consumers(frame: Frame, sort: str, room: Room) -> Iterator[Block]:
     ordered = sorted(frame.standings, key=lambda one: SORTS[sort](frame, one))
     shown = ordered[: room.consumers]
     yield Table(columns, [_consumer(frame, one, room) for one in shown], "There is no consumer.")
-    if more := frame.consumers - len(shown):
+    if more := len(ordered) - len(shown):
         yield Words(f"and {more:,} more", Tone.FAINT)
 
 
