@@ -5,8 +5,10 @@
 --   timed int: of how many of a span the times are looked at.
 -- Returns rows for each slice, for each consumer, for each of both, and one for all: slice (NULL: all), consumer_id (NULL: all),
 --   delivered, dead, retries (float8), is_estimate (some span had more than the cap), waits, runs (float8[]: seconds at p50, p95,
---   p99; NULL: none known). A wait is told of what was settled by its first delivery.
--- Locks: none. Index: primary keys of the archive's partitions; for each span no more rows are read than the cap and those timed.
+--   p99; NULL: none known). A wait is told of what was settled by its first delivery and had not been dead before, a run not of
+--   what was killed, purged or pushed out: as in the rollups.
+-- Locks: none. Index: primary keys of the archive's partitions, of those since a job was made that of job_id; for each span no more
+--   rows are read than the cap and those timed.
 WITH span AS MATERIALIZED (
     SELECT *
     FROM unnest(%(lows)s::bigint[], %(highs)s::bigint[], %(slices)s::int[]) WITH ORDINALITY AS span (low, high, slice, number)
@@ -66,9 +68,27 @@ timed AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT
             consumer_id,
-            CASE WHEN deliveries = 1 THEN date_part('epoch', claimed_at - created_at) END AS wait,
-            date_part('epoch', settled_at - claimed_at) AS run
-        FROM pulljobs_archived_job
+            CASE
+                WHEN deliveries = 1
+                    AND retry_count = 0
+                    AND NOT EXISTS (
+                        -- One that was redriven counts its deliveries anew. No death is older than its job, so that
+                        -- days before are not looked into; the sum is for no index, the one of ids is far too long.
+                        SELECT
+                        FROM pulljobs_archived_job AS death
+                        WHERE death.job_id = settled.job_id
+                            AND death.id >= settled.job_id
+                            AND death.id + 0 < settled.id
+                            AND death.state = 'DEAD'
+                    )
+                    THEN date_part('epoch', claimed_at - created_at)
+            END AS wait,
+            CASE
+                -- Who killed it was not the one who held it.
+                WHEN reason IN ('killed', 'purged', 'key_overflow') THEN NULL
+                ELSE date_part('epoch', settled_at - claimed_at)
+            END AS run
+        FROM pulljobs_archived_job AS settled
         WHERE id >= span.low
             AND id < span.high
             AND id >= %(first)s::bigint

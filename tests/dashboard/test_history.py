@@ -11,14 +11,15 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from pulljobs import ids, operating
+from pulljobs import ids, operating, outcomes
 from pulljobs.dashboard import history, ranges
 from pulljobs.models import Consumer, Rollup, RollupRun
 from pulljobs.sql import statement
-from pulljobs.storage import nodes, recent
+from pulljobs.states import State
+from pulljobs.storage import jobs, nodes, recent
 from tests.dashboard.test_page import read, words
 from tests.days import no_days
-from tests.factories import USING, ConsumerFactory
+from tests.factories import USING, ConsumerFactory, JobFactory, claimed
 from tests.sessions import FORGET, query
 from tests.storage.test_page_plans import SMALL, _nodes, _scanned
 
@@ -115,6 +116,36 @@ def rows_read(params: dict[str, Any]) -> float:
         for node in _nodes(told[0]["Plan"])
         if node.get("Relation Name", "").startswith("pulljobs_archived_job")
     )
+
+
+def test_a_job_that_was_dead_before_tells_no_wait(consumer: Consumer, now: datetime) -> None:
+    """It would be the time until somebody redrove it."""
+    job = JobFactory.create(consumer=consumer, state=State.DEAD)
+    jobs.redrive(USING, [job.id])
+    jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, 1)])
+    query("UPDATE pulljobs_archived_job SET created_at = created_at - interval '1 day'")
+    total = last_hour(now + MINUTE).total
+    assert (total.delivered, total.dead) == (1, 1)
+    assert total.waits
+    assert total.waits[0] == total.waits[2] > 86_000
+    query("UPDATE pulljobs_archived_job SET created_at = claimed_at WHERE state = 'DEAD'")
+    assert last_hour(now + MINUTE).total.waits == (0.0, 0.0, 0.0)
+
+
+def test_a_job_that_was_retried_or_revived_tells_no_wait(consumer: Consumer, now: datetime) -> None:
+    JobFactory.create(consumer=consumer, state=State.DELIVERED)
+    assert last_hour(now + MINUTE).total.waits is not None
+    for again in ("deliveries = 2", "deliveries = 1, retry_count = 1"):
+        query(f"UPDATE pulljobs_archived_job SET {again}")
+        assert last_hour(now + MINUTE).total.waits is None
+
+
+def test_a_killed_job_tells_no_run(consumer: Consumer, now: datetime) -> None:
+    """Who killed it was not the one who held it."""
+    job = JobFactory.create(consumer=consumer, state=State.INFLIGHT)
+    jobs.kill(USING, [job.id], reason="killed")
+    total = last_hour(now + MINUTE).total
+    assert (total.dead, total.runs) == (1, None)
 
 
 def test_other_consumers_are_left_out_of_one_s_charts(consumer: Consumer, now: datetime) -> None:

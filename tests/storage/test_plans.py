@@ -160,6 +160,17 @@ def test_keys_are_found_by_their_own_index(planner: Session) -> None:
         assert used == {"pulljobs_job_pkey", "pulljobs_job_key"}, name
 
 
+def test_earlier_deaths_are_found_by_their_job(planner: Session) -> None:
+    """By their ids all settlements since the job was made would be read, of every job."""
+    conditions = [
+        node.get("Index Cond") or node["Recheck Cond"]
+        for node in plan(planner, "recent")
+        if node.get("Alias", "").startswith("death")
+    ]
+    assert conditions
+    assert all(cond.startswith("(job_id =") for cond in conditions), conditions
+
+
 @pytest.mark.parametrize("name", ["claim", "finish", "deliver"])
 def test_ids_are_found_in_a_hash_however_many_are_expected(planner: Session, name: str) -> None:
     planner.execute("SET work_mem = '64kB'")
