@@ -16,6 +16,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Node
 
 MISSED_BEATS = 2
+"""Who looks here is told early; alarms, and what acts upon it, go by `serving`: a beat later."""
 
 
 @admin.register(Node)

@@ -11,11 +11,11 @@ from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.dashboard import figures
 from pulljobs.dashboard.links import Links
+from pulljobs.diagnosis import serving
 from pulljobs.models import Node
 
 SHOWN: Final = 24
 SHOWN_JOBS: Final = 12
-MISSED_BEATS: Final = 3
 FORGOTTEN: Final = timedelta(days=1)
 
 
@@ -49,7 +49,7 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        return self.silence <= MISSED_BEATS * settings().HEARTBEAT_INTERVAL
+        return self.silence <= serving.heartbeat_limit()
 
     @property
     def dead_loops(self) -> list[str]:

@@ -1,6 +1,6 @@
 """GET lookup: where a channel's consumers can pull, for clients that discover."""
 
-from typing import Any, Final
+from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
 from django.db.models.functions import Now
@@ -12,10 +12,8 @@ from pulljobs.api.authentication import known_channel
 from pulljobs.api.lingering.room import waiting_room
 from pulljobs.api.views.protocol import ProblemsTold, ProtocolView
 from pulljobs.conf import settings
+from pulljobs.diagnosis import serving
 from pulljobs.models import Channel, Consumer, Node
-
-BEATS: Final = 3
-"""Heartbeats that a process may miss before it counts as gone."""
 
 
 class ChannelToken(BaseAuthentication):
@@ -41,7 +39,7 @@ class Lookup(ProblemsTold, ProtocolView):
 
 def _addresses() -> list[str]:
     """Of the API processes that live."""
-    oldest = Now() - BEATS * settings().HEARTBEAT_INTERVAL
+    oldest = Now() - serving.heartbeat_limit()
     nodes = Node.objects.using(settings().DATABASE).filter(
         kind=Node.Kind.API, stopped_at=None, heartbeat_at__gt=oldest
     )
