@@ -10,7 +10,6 @@ say what else shall happen; any other exception goes by the ack policy.
 """
 
 import json
-import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,6 @@ from pulljobs.outcomes import Held, Settlement
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
 MODULE: Final = "pull_handlers"
-NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """Escaped as JSON has it, and not the second half of an escaped backslash and some text."""
 FAILURE: Final = Result.FAILURE
 FOREVER: Final = timedelta(days=36_500).total_seconds()
@@ -352,18 +350,11 @@ def sync_consumers() -> list[Consumer]:
 
 
 def encoded(result: Any) -> str | None:
-    """The result as JSON text; TypeError or ValueError for what is none, or too long.
-
-    What PostgreSQL takes in no text, NUL and half surrogate pairs, is replaced.
-    """
+    """The result as JSON text; TypeError or ValueError for what is none, or too long."""
     if result is None:
         return None
     text = json.dumps(result, allow_nan=False, ensure_ascii=False)
-    stored = NUL.sub("\\1\N{REPLACEMENT CHARACTER}", text).encode("utf-8", "replace")
-    limit = settings().MAX_RESULT_BYTES
-    if len(stored) > limit:
-        raise ValueError(f"the result has {len(stored)} bytes of JSON, the limit is {limit}")
-    return stored.decode()
+    return outcomes.result_text(text, settings().MAX_RESULT_BYTES)
 
 
 def clean(text: str) -> str:

@@ -4,6 +4,7 @@ One function a legal way out of INFLIGHT; each fills only what that way may say.
 the flusher writes.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -41,6 +42,7 @@ class Settlement(NamedTuple):
     """Of an expiry: whether the job had; None: nobody knows."""
 
 
+NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 _held: Final = maker(Held)
 _settlement: Final = maker(Settlement)
 
@@ -85,6 +87,17 @@ def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]]
             last, job_ids = token, by_claim[token]
         job_ids.append(job_id)
     return by_claim
+
+
+def result_text(text: str, limit: int) -> str:
+    """JSON as a result is stored; ValueError for more bytes than that.
+
+    What PostgreSQL takes in no text, NUL and half surrogate pairs, is replaced.
+    """
+    stored = NUL.sub("\\1\N{REPLACEMENT CHARACTER}", text).encode("utf-8", "replace")
+    if len(stored) > limit:
+        raise ValueError(f"the result has {len(stored)} bytes of JSON, the limit is {limit}")
+    return stored.decode()
 
 
 def parameters(settlements: Sequence[Settlement]) -> dict[str, str | Integers]:

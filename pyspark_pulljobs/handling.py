@@ -8,17 +8,19 @@ returns nothing, or a frame or table that tells of single jobs: `job_id`, and
     after     seconds to the retry; none: the consumer's own delay
     result    JSON, kept with a job that is delivered
 
-What it does not name is delivered. If it raises `pulljobs.errors.Retry`, `Discard` or anything
-else, that goes for every job that it was given, as in a worker. Frames are of no more rows than
-`spark.sql.execution.arrow.maxRecordsPerBatch`, and of one batch.
+What it does not name is delivered. A job of which something can't be written, such as a result that
+is no JSON or too long, is tried again by itself. If it raises `pulljobs.errors.Retry`, `Discard` or
+anything else, that goes for every job that it was given, as in a worker. Frames are of no more rows
+than `spark.sql.execution.arrow.maxRecordsPerBatch`, and of one batch.
 """
 
+import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 import pyarrow as pa
@@ -57,7 +59,8 @@ class Handling:
 
     dsn: str
     handler: str
-    form: str = PANDAS
+    form: str
+    max_result_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         function = resolve(self.handler)
@@ -81,7 +84,17 @@ class Handling:
         except Exception:
             error = settling.text_of(traceback.format_exc())
             return [outcomes.retry(one, error) for one in held]
-        return [_settlement(jobs, verdict) for verdict in _verdicts(said)]
+        return [self._settlement(jobs, verdict) for verdict in _verdicts(said)]
+
+    def _settlement(self, jobs: Mapping[int, str], verdict: Mapping[str, Any]) -> Settlement:
+        job_id = int(verdict["job_id"])
+        if job_id not in jobs:
+            raise LakeError(f"The handler was not given job {job_id}, and can't settle it.")
+        held = Held(job_id, UUID(jobs[job_id]))
+        try:
+            return _said(held, verdict, self.max_result_bytes)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            return settling.unwritable(held, error)
 
     def _shown(self, batch: pa.RecordBatch) -> Any:
         table = pa.Table.from_batches([batch])
@@ -103,17 +116,26 @@ def _verdicts(said: Any) -> list[dict[str, Any]]:
     return list(said.to_pylist())
 
 
-def _settlement(jobs: Mapping[int, str], verdict: Mapping[str, Any]) -> Settlement:
-    job_id, outcome = int(verdict["job_id"]), verdict.get("outcome") or "retry"
-    if job_id not in jobs:
-        raise LakeError(f"The handler was not given job {job_id}, and can't settle it.")
-    held = Held(job_id, UUID(jobs[job_id]))
+def _said(held: Held, verdict: Mapping[str, Any], max_result_bytes: int) -> Settlement:
+    outcome = verdict.get("outcome") or "retry"
     error = settling.text_of(str(verdict.get("error") or outcome))
     if outcome == "deliver":
-        return outcomes.deliver(held, verdict.get("result"))
+        return outcomes.deliver(held, _result(verdict.get("result"), max_result_bytes))
     if outcome == "reject":
         return outcomes.reject(held, error)
     if outcome != "retry":
         raise LakeError(f"Outcome {outcome!r} is none of deliver, retry and reject.")
     after = verdict.get("after")
     return outcomes.retry(held, error, after=None if after is None else timedelta(seconds=after))
+
+
+def _result(text: Any, limit: int) -> str | None:
+    """As it is stored; TypeError or ValueError for what is no JSON, or too long."""
+    if text is None:
+        return None
+    json.loads(text, parse_constant=_refused)
+    return outcomes.result_text(text, limit)
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"the result is no JSON: {constant}")

@@ -4,7 +4,8 @@
     settling.reject(dsn, [(row.job_id, row.lease)], "no such customer")
 
 A handler says so of jobs that failed; all others of its batch are delivered once Spark is done with
-it. Each call is one transaction. What is not held any more is left alone: the calls return the
+it. Each call is one transaction, unless something can't be written: then it is halved until that
+job is alone, which is tried again. What is not held any more is left alone: the calls return the
 states of those that were.
 """
 
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
+
+import psycopg
 
 from pulljobs import outcomes
 from pulljobs.arrays import array
@@ -45,11 +48,14 @@ def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
     if not settlements:
         return {}
     with opened(dsn) as session:
-        with session.atomic():
-            rows = _finish(session, outcomes.parameters(settlements))
-            _count(session, settlements, {row[0] for row in rows})
-        _tell(session, rows)
+        rows = _settled(session, settlements)
     return {job_id: State(state) for job_id, state, *_ in rows}
+
+
+def unwritable(held: Held, error: Exception) -> Settlement:
+    """In place of what can't be written; the first line only, for details may quote it."""
+    told = str(error).partition("\n")[0]
+    return outcomes.retry(held, text_of(f"Its outcome can't be written: {told}"))
 
 
 def end_batch(
@@ -78,7 +84,26 @@ def tell(session: Session, rows: Sequence[Row]) -> None:
 
 def text_of(error: str) -> str:
     """As the database takes it."""
-    return error.replace("\0", "")[:MAX_ERROR_CHARS]
+    text = error.replace("\0", "").encode("utf-8", "backslashreplace").decode()
+    return text[:MAX_ERROR_CHARS]
+
+
+def _settled(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
+    try:
+        with session.atomic():
+            rows = _finish(session, outcomes.parameters(settlements))
+            _count(session, settlements, {row[0] for row in rows})
+    except psycopg.DataError as error:
+        if len(settlements) > 1:
+            middle = len(settlements) // 2
+            left, right = settlements[:middle], settlements[middle:]
+            return _settled(session, left) + _settled(session, right)
+        [(held, _event, _reason, delay, _error, result, _started)] = settlements
+        if delay is None and result is None:
+            raise  # in these nothing else can be refused
+        return _settled(session, [unwritable(held, error)])
+    _tell(session, rows)
+    return rows
 
 
 def _finish(session: Session, params: Mapping[str, Any]) -> list[Row]:

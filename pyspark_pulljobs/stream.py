@@ -94,9 +94,12 @@ class Stream:
         """For the tasks that read these batches; what this process did not claim it takes over."""
         return self._links.surviving(lambda link: self._slices(link, after, until))
 
-    def give_back(self) -> int:
-        """Release all that is held; how many jobs. A batch that Spark runs again takes the rest."""
-        return self._links.surviving(self._give_back)
+    def give_back(self, failed: int = 0, error: str | None = None) -> int:
+        """Release all that is held; how many jobs. A batch that Spark runs again takes the rest.
+
+        Batches up to `failed` expire with that error instead: deliveries of their jobs count.
+        """
+        return self._links.surviving(lambda link: self._give_back(link, failed, error))
 
     def leave(self) -> None:
         """Let another have the stream. Leases stay as they are: Spark may run a batch again."""
@@ -251,15 +254,16 @@ class Stream:
         if sum(lost):
             emit(LeasesLost(sum(lost), self._wanted.channel, self._wanted.consumer))
 
-    def _give_back(self, link: Link) -> int:
+    def _give_back(self, link: Link, failed: int, error: str | None) -> int:
         self._take_ahead(link)
         self._end_ack(link)
         released = []
         with link.session.atomic():
             ownership.hold(link.session, link.owned, self._wanted.stream)
             params = {"stream_id": link.owned.stream_id, "after": 0, "until": taking.LAST}
-            for batch_id, _seq, token, job_ids in link.session.run("lock_batches", params):
-                released += settling.end_batch(link.session, token, job_ids, Event.RELEASE)
+            for batch_id, seq, token, job_ids in link.session.run("lock_batches", params):
+                said = (Event.EXPIRE, error) if seq <= failed else (Event.RELEASE, None)
+                released += settling.end_batch(link.session, token, job_ids, *said)
                 released_as = {"batch_id": batch_id, "token": None, "state": taking.RELEASED}
                 link.session.run("move_batch", released_as)
         settling.tell(link.session, released)

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import Sum
@@ -13,7 +12,7 @@ from django.db.models import Sum
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, Stream, StreamBatch
-from pulljobs.spark import checkpoints, session
+from pulljobs.spark import checkpoints, failures, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,39 +55,53 @@ def default_checkpoint(stream: str) -> str:
 
 
 def run(spark: "SparkSession", wanted: Consuming) -> dict[str, int]:
-    """Until it is done, or SIGTERM or SIGINT; then nothing is held. Counts of what this run did."""
+    """Until it is done, or SIGTERM or SIGINT; then nothing is held. Counts of what this run did.
+
+    Where the query failed, the deliveries of the batch that it was at count.
+    """
     from pyspark_pulljobs.handling import resolve
 
     resolve(wanted.handler)
     before = _counts(wanted.stream)
     with _stopped() as stopped:
-        query = _started(spark, wanted)
-        while query.isActive and not stopped.is_set():
-            query.awaitTermination(LOOK_SECONDS)
-        query.stop()
-    if Path(wanted.checkpoint).is_dir():
-        release(wanted.stream, wanted.checkpoint)
-    if (error := query.exception()) is not None:
-        raise error
+        error = _failure(_started(spark, wanted), stopped)
+    try:
+        if checkpoints.is_here(wanted.checkpoint):
+            release(wanted.stream, wanted.checkpoint, failures.line_of(error) if error else None)
+    finally:
+        if error is not None:
+            raise error
     after = _counts(wanted.stream)
     return {name: after[name] - before[name] for name in after}
 
 
-def release(stream: str, checkpoint: str | None = None) -> dict[str, int]:
+def release(
+    stream: str, checkpoint: str | None = None, failure: str | None = None
+) -> dict[str, int]:
     """Give back what a stopped query holds; what its checkpoint says is done is acked first.
 
-    StreamTaken while it runs, ConfigurationError for a stream that nobody knows.
+    After a failure of the query the batches that it had begun expire: else one that makes it fail
+    would come again for ever. StreamTaken while it runs, ConfigurationError for a stream that
+    nobody knows.
     """
     from pyspark_pulljobs import streams
     from pyspark_pulljobs.stream import Stream as Owner
 
     owner = Owner(streams.read(_options(stream)))
     try:
-        if checkpoint and (done := checkpoints.done(checkpoint)) is not None:
-            owner.ack(streams.seq_of({"stream": done[0], "seq": done[1]}, stream))
-        return {"released": owner.give_back()}
+        if checkpoint is None:
+            return {"released": owner.give_back()}
+        owner.ack(_seq(checkpoints.done(checkpoint), stream))
+        begun = 0 if failure is None else _seq(checkpoints.begun(checkpoint), stream)
+        return {"released": owner.give_back(begun, failure)}
     finally:
         owner.leave()
+
+
+def _seq(offset: checkpoints.Offset | None, stream: str) -> int:
+    from pyspark_pulljobs import streams
+
+    return 0 if offset is None else streams.seq_of(offset, stream)
 
 
 def _options(stream: str) -> dict[str, str]:
@@ -104,13 +117,27 @@ def _options(stream: str) -> dict[str, str]:
 def _started(spark: "SparkSession", wanted: Consuming) -> "StreamingQuery":
     from pyspark_pulljobs.handling import COUNTS, Handling
 
-    handling = Handling(wanted.source()["dsn"], wanted.handler, wanted.form)
-    jobs = spark.readStream.format("pulljobs").options(**wanted.source()).load()
+    source, limit = wanted.source(), settings().MAX_RESULT_BYTES
+    handling = Handling(source["dsn"], wanted.handler, wanted.form, limit)
+    jobs = spark.readStream.format("pulljobs").options(**source).load()
     writing = jobs.mapInArrow(handling, COUNTS).writeStream.format("noop")
     writing = writing.option("checkpointLocation", wanted.checkpoint)
     if wanted.every is None:
         return writing.trigger(availableNow=True).start()
     return writing.trigger(processingTime=f"{wanted.every} seconds").start()
+
+
+def _failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | None:
+    """Of a query once it has ended, by itself or because it is to stop."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        while query.isActive and not stopped.is_set():
+            query.awaitTermination(LOOK_SECONDS)
+    except StreamingQueryException as error:
+        return error
+    query.stop()
+    return query.exception()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Handlers of `pulljobs lake consume`."""
 
+import os
 from typing import Any
 
 import pandas as pd
@@ -25,3 +26,18 @@ def gives_up(table: Any) -> None:
 
 def raises(table: Any) -> None:
     raise ValueError("not today")
+
+
+def tells_payloads(frame: pd.DataFrame) -> pd.DataFrame:
+    """Payloads are their results."""
+    result = frame["payload"].str.decode("utf-8")
+    return frame.assign(outcome="deliver", result=result)[["job_id", "outcome", "result"]]
+
+
+def waits_payloads(frame: pd.DataFrame) -> pd.DataFrame:
+    """Payloads are seconds."""
+    return frame.assign(after=frame["payload"].astype(float))[["job_id", "after"]]
+
+
+def crashes_its_worker(table: Any) -> None:
+    os._exit(1)

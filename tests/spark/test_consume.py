@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import override_settings
 from pyspark.sql import SparkSession
 
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
@@ -67,6 +68,57 @@ def test_what_a_handler_raises_goes_for_all_it_was_given(
     assert consume(consumer, tmp_path, handler)["failed"] == 3
     assert {told in (job.error or "") for job in Job.objects.all()} == {True}
     assert states() == {state: 3}
+
+
+BAD_RESULTS = ("NaN", "{", '"\\ud800"', json.dumps("x" * 1000), "[" * 400 + "1e999999" + "]" * 400)
+BAD_DELAYS = ("8e13", "1e14")
+
+
+@pytest.mark.parametrize(
+    ("handler", "bad"), [("tells_payloads", BAD_RESULTS), ("waits_payloads", BAD_DELAYS)]
+)
+@override_settings(PULLJOBS={"MAX_RESULT_BYTES": 900})
+def test_what_can_not_be_written_of_a_job_fails_that_job_alone(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, bad: tuple[str, ...]
+) -> None:
+    good = {published(consumer, payload=payload)[0] for payload in ("1", "2")}
+    failed = {published(consumer, payload=payload)[0] for payload in bad}
+    consume(consumer, tmp_path, handler)
+    told = Job.objects.filter(error__startswith="Its outcome can't be written: ")
+    assert set(told.values_list("id", "state", "retry_count")) == {
+        (job, State.QUEUED, 1) for job in failed
+    }
+    assert {*ArchivedJob.objects.values_list("job_id", flat=True)} | {
+        *Job.objects.exclude(pk__in=failed).values_list("id", flat=True)
+    } == good
+    assert not Lease.objects.exists()
+
+
+def test_a_result_is_kept_as_far_as_the_database_takes_it(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    published(consumer, payload='{"a": "b\\u0000"}')
+    assert consume(consumer, tmp_path, "tells_payloads")["acked"] == 1
+    assert ArchivedJob.objects.get().result == {"a": "b\N{REPLACEMENT CHARACTER}"}
+
+
+def test_a_batch_that_makes_its_query_fail_each_time_ends_dead(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    Consumer.objects.update(max_deliveries=2)
+    [job] = published(consumer)
+    place = ("--checkpoint", f"{tmp_path.as_uri()}/checkpoint")
+    for state in (State.QUEUED, State.DEAD):
+        with pytest.raises(CommandError, match="crashed"):
+            consume(consumer, tmp_path, "crashes_its_worker", *place)
+        assert states() == {state: 1}
+        assert not Lease.objects.exists()
+    dead = ArchivedJob.objects.get()
+    assert (dead.job_id, dead.reason, dead.deliveries) == (job, "max_deliveries", 2)
+    assert "crashed" in str(dead.error)
+    [other] = published(consumer)
+    assert consume(consumer, tmp_path, "is_fine", "--form", "arrow", *place)["acked"] == 1
+    assert ArchivedJob.objects.get(job_id=other).state == State.DELIVERED
 
 
 def test_wrong_arguments_are_told_in_a_line(
