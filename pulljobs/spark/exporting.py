@@ -6,13 +6,16 @@ log decides: the next run removes the files of one that it does not know, and wr
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from adbc_driver_postgresql import dbapi
+from deltalake.exceptions import DeltaError
 from django.db import connections
 
 from pulljobs import telemetry
@@ -26,7 +29,7 @@ from pulljobs.storage.lake import Owner
 from pyspark_pulljobs import writing
 from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.selecting import ADBC
-from pyspark_pulljobs.writing import File, Names, Order
+from pyspark_pulljobs.writing import File, Names, Order, Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,13 +80,14 @@ def export(choice: Choice, sessions: Sessions, *, always_spark: bool = False) ->
     """End the run that was cut off, if one was, and bring what is new.
 
     A session is only opened where there are several slices, or `always_spark`. LakeError where
-    somebody else exports, or the database is another one than the ledger tells of.
+    somebody else exports, the database is another one than the ledger tells of, or rows can't be
+    read or written: the next run may fare better.
     """
     using, where = settings().DATABASE, tables.location()
     options = _options(using, choice)
     session.share_password()
     exported, started = Exported(), time.monotonic()
-    with lake.owned(using) as owner:
+    with _told(where), lake.owned(using) as owner:
         run = _Run(using, where, choice.reader, owner, sessions, always_spark)
         _check_history(using, where)
         if (cut_off := lake.open_run(using)) is not None:
@@ -96,6 +100,16 @@ def export(choice: Choice, sessions: Sessions, *, always_spark: bool = False) ->
             exported.add(run.end(lake.begin(using, where, low, options)))
     exported.seconds = time.monotonic() - started
     return exported
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Raise what reading from PostgreSQL and writing to the lake may raise as a LakeError."""
+    try:
+        yield
+    except (dbapi.Error, DeltaError, OSError, pa.ArrowException) as error:
+        told = str(error).strip().partition("\n")[0]
+        raise LakeError(f"The export to {where} was cut off: {told}") from error
 
 
 def _check_history(using: str, where: str) -> None:
@@ -199,7 +213,7 @@ class _Run:
         order = Order(session.dsn(), self.reader, self.where, folder, names_of)
         plan = partial(slices.planned, self.using, made, samples, names)
         if rows <= slices.FEWEST and not self.always_spark:
-            return list(writing.write(order, plan(1)))
+            return _written_here(order, plan(1))
         with self.sessions() as spark, progress.shown(spark, "export", rows):
             planned = plan(spark.sparkContext.defaultParallelism)
             tasks = spark.sparkContext.parallelize(planned, len(planned))
@@ -210,6 +224,14 @@ class _Run:
             names = files.moved(table, self.where, wrote, run)
             self.owner.check()
             table.commit(run, wrote, names)
+
+
+def _written_here(order: Order, planned: Sequence[Slice]) -> list[File]:
+    try:
+        return list(writing.write(order, planned))
+    except ConfigurationError as error:
+        # Not the settings: Django has a connection by them.
+        raise LakeError(str(error)) from error
 
 
 def _counted(using: str, made: LakeRun) -> dict[str, int]:

@@ -5,15 +5,18 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
+from adbc_driver_postgresql import dbapi
 from django.core.management import CommandError
 from django.db import transaction
 from django.test import override_settings
+from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from pulljobs import operating, outcomes, telemetry
@@ -27,6 +30,7 @@ from pulljobs.spark.exporting import Choice
 from pulljobs.states import State
 from pulljobs.storage import jobs, lake
 from pulljobs.storage.rows import Taken
+from pyspark_pulljobs import connecting, selecting
 from tests.factories import MAX_LEASE, USING, ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import Thread, others_ended, query
 from tests.sessions import session as other_session
@@ -254,6 +258,59 @@ def test_rows_that_are_not_all_written_are_not_published(
     with pytest.raises(CommandError, match="wrote 1 rows of archive, PostgreSQL has 2"):
         run("export")
     assert files(place, "archive") == []
+
+
+@contextmanager
+def cut_off_from_the_server(place: Path) -> Iterator[None]:
+    def cut(dsn: str) -> dbapi.Connection:
+        connection = connecting.connect_arrow(dsn)
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            query("SELECT pg_terminate_backend(%s)", list(cursor.fetchone() or ()))
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selecting, "connect_arrow", cut)
+        yield
+
+
+@contextmanager
+def refused_by_the_server(place: Path) -> Iterator[None]:
+    refused = make_conninfo(session.dsn(), dbname="nosuch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "dsn", lambda: refused)
+        yield
+
+
+@contextmanager
+def without_a_directory(place: Path) -> Iterator[None]:
+    place.touch()
+    yield
+    place.unlink()
+
+
+@contextmanager
+def without_a_log(place: Path) -> Iterator[None]:
+    place.mkdir()
+    (place / "archive").touch()
+    yield
+    (place / "archive").unlink()
+
+
+TROUBLES = [cut_off_from_the_server, refused_by_the_server, without_a_directory, without_a_log]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_trouble_that_passes_is_told_in_a_line_and_the_next_run_goes_on(
+    place: Path, trouble: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    """So that `--watch` goes on, too."""
+    settled(ConsumerFactory.create())
+    others_ended()
+    with trouble(place), pytest.raises(LakeError, match=r"\A[^\n]+\Z"):
+        exporting.export(Choice(), partial(session.opened, "test"))
+    run("export")
+    assert_same(place)
 
 
 @pytest.mark.owner
