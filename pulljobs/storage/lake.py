@@ -3,14 +3,14 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
 
 import psycopg
 from django.db import connections, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Max, Q, QuerySet
 from django.db.models.functions import Now
 from psycopg import ClientCursor
 
@@ -157,8 +157,25 @@ def settled_high(using: str, location: str) -> int:
 
 def lag(using: str, location: str) -> timedelta:
     """How old the oldest settlement is that is not there."""
-    rows = run(using, "lake_lag", {"high_xid": settled_high(using, location)})
+    rows = _left(using, location)
     return rows[0][0] if rows else timedelta()
+
+
+def known_until(using: str, location: str) -> datetime | None:
+    """What was settled before, in transactions that have ended, is there; None: no run was done.
+
+    Not always the beginning of the last run: a transaction that was open then holds back what was
+    settled since it began.
+    """
+    runs = LakeRun.objects.using(using).filter(location=location, done_at__isnull=False)
+    opened_at: datetime | None = runs.aggregate(last=Max("opened_at"))["last"]
+    oldest_left = [settled_at for _lag, settled_at in _left(using, location)]
+    return opened_at and min([opened_at, *oldest_left])
+
+
+def _left(using: str, location: str) -> list[tuple[timedelta, datetime]]:
+    """The age and the time of the oldest settlement that is not there, if any."""
+    return run(using, "lake_lag", {"high_xid": settled_high(using, location)})
 
 
 def verified(using: str, location: str, found: LakeDay) -> None:

@@ -16,6 +16,7 @@ from pulljobs.models.rollups import Period
 from pulljobs.spark import tables
 from pulljobs.spark.rollups.running import RolledUp, _Run
 from tests.factories import USING, ConsumerFactory
+from tests.sessions import session
 from tests.spark.history import NODES, NOON, SECOND, History, Lake
 from tests.spark.lakes import lake_at
 
@@ -139,6 +140,24 @@ def test_nothing_new_starts_no_spark(lake: Lake, history: History, consumer: Con
     asked = lake.opened
     assert lake.roll_up().hours == 0
     assert (lake.opened, RollupRun.objects.count()) == (asked, 1)
+
+
+@pytest.mark.owner
+def test_it_knows_as_much_as_an_open_transaction_let_the_export_take(
+    lake: Lake, history: History, consumer: Consumer
+) -> None:
+    history.settle(consumer, NOON)
+    with session() as writer:
+        writer.execute("SELECT pg_current_xact_id()")
+        history.settle(consumer, NOON + HOUR)
+        lake.export()
+        held_back = lake.roll_up()
+    assert held_back.known_until == NOON + HOUR
+    assert Rollup.objects.filter(period="hour").count() == 1
+    lake.export()
+    known_until = lake.roll_up().known_until
+    assert known_until is not None
+    assert known_until > NOON + HOUR
 
 
 def test_spark_is_left_with_nothing_of_it(lake: Lake, history: History, consumer: Consumer) -> None:

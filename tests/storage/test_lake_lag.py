@@ -1,6 +1,6 @@
 """How old the oldest settlement is that the lake lacks, whatever the numbers between are."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -25,7 +25,7 @@ def settled(hours_ago: int, xid: int) -> None:
 
 
 def hours(high_xid: int) -> int | None:
-    rows: list[tuple[timedelta]] = run(USING, "lake_lag", {"high_xid": high_xid})
+    rows: list[tuple[timedelta, datetime]] = run(USING, "lake_lag", {"high_xid": high_xid})
     return round(rows[0][0] / timedelta(hours=1)) if rows else None
 
 

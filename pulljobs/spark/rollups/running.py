@@ -15,12 +15,11 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Final
 
 from django.db import connections, transaction
-from django.db.models import Max
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
 from pulljobs.errors import LakeError
-from pulljobs.models import BulkPublish, Consumer, LakeRun, PublishedPart, RollupRun
+from pulljobs.models import BulkPublish, Consumer, PublishedPart, RollupRun
 from pulljobs.models.rollups import Period
 from pulljobs.spark import progress, tables
 from pulljobs.spark.rollups import counting, hours, merging, storing
@@ -29,6 +28,7 @@ from pulljobs.spark.rollups.counts import Rows
 from pulljobs.spark.rollups.hours import Snapshot
 from pulljobs.spark.rollups.published import Aside, Audience, Subscription
 from pulljobs.spark.tables import Table
+from pulljobs.storage import lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,8 +103,7 @@ class _Run:
 
     @classmethod
     def prepared(cls, using: str, where: str, anew: bool) -> "_Run":
-        exported = LakeRun.objects.using(using).filter(location=where, done_at__isnull=False)
-        until = exported.aggregate(until=Max("opened_at"))["until"]
+        until = lake.known_until(using, where)
         last = RollupRun.objects.using(using).first()
         before = last if last and last.location == where and not anew else None
         archive, messages = (Snapshot.of(Table(where, name)) for name in ("archive", "messages"))
