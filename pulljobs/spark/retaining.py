@@ -1,7 +1,7 @@
 """Days that are old enough leave PostgreSQL: those that the lake holds, verified."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -20,15 +20,17 @@ class Retained(NamedTuple):
 
 
 def retain(
-    using: str, where: str, age: timedelta, only: Iterable[date], sessions: Sessions
+    using: str, where: str, age: timedelta, only: Collection[date], sessions: Sessions
 ) -> Retained:
     """Compare the partitions that are wholly older, of these days if any are given; drop the equal.
 
-    Nobody writes to the lake meanwhile: LakeError if somebody does.
+    What was restored stays as long again, unless its day is given. Nobody writes to the lake
+    meanwhile: LakeError if somebody does.
     """
     with lake.owned(using):
         old = partitions.older(using, age)
-        chosen = [one for one in old if not only or one.day in only]
+        named = [one for one in old if one.day in only]
+        chosen = named if only else lake.unrestored(using, where, age, old)
         if not chosen:
             return Retained([], [], [])
         of = verifying.snapshot(using, where)

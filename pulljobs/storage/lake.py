@@ -1,7 +1,7 @@
 """The ledger of the lake: runs of the export, and days that were verified."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from functools import reduce
@@ -207,6 +207,15 @@ def copied(using: str, location: str, retention: timedelta, partition: Partition
     """
     days = _days(using, location, [partition]).exclude(restored_at__gt=Now() - retention)
     return days.values_list("high_xid", flat=True).first()
+
+
+def unrestored(
+    using: str, location: str, retention: timedelta, some: Sequence[Partition]
+) -> list[Partition]:
+    """Those that were not restored within that retention."""
+    restored = _days(using, location, some).filter(restored_at__gt=Now() - retention)
+    kept = set(restored.values_list("table", "day"))
+    return [one for one in some if (one.table, one.day) not in kept]
 
 
 def dropped(using: str, location: str, partitions: Iterable[Partition]) -> None:

@@ -106,6 +106,9 @@ def test_a_day_that_is_equal_goes_and_comes_back_and_is_not_exported_again(place
     assert_same(place)
     assert run("verify")["equal"]
 
+    assert run("retain", "--older-than", "30")["dropped"] == []  # it is to stay as long again
+    assert sorted(run("retain", "--older-than", "30", "--day", str(OLD))["dropped"]) == names(OLD)
+
 
 @pytest.mark.usefixtures("spark")
 def test_a_day_whose_lake_was_tampered_with_stays_and_the_rows_are_named(

@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--day", type=date.fromisoformat, action="append", default=[], metavar="YYYY-MM-DD",
-        help="only this one of them, may be repeated",
+        help="only this one of them, though it was restored; may be repeated",
     )  # fmt: skip
 
 
