@@ -3,7 +3,8 @@
 Spark shows options in plans and logs and keeps them in checkpoints, so a DSN with a password is
 refused: libpq finds it in PGPASSWORD or in the file that PGPASSFILE names. `pulljobs.spark` puts
 PGPASSWORD where drivers and executors look; those who start Spark themselves set
-`spark.executorEnv.PGPASSWORD`, a name that Spark redacts.
+`spark.executorEnv.PGPASSWORD`, a name that Spark redacts. Other secrets, such as the passphrase of
+a client's key, are found in the file of services that PGSERVICEFILE names.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 from adbc_driver_postgresql import dbapi
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pulljobs import adapters  # noqa: F401  registers them, before a connection is opened
@@ -19,6 +21,10 @@ from pulljobs.errors import ConfigurationError
 
 CONNECT_SECONDS: Final = 10
 NAME: Final = "pulljobs on Spark"
+SECRETS: Final = frozenset({"scram_client_key", "scram_server_key"}) | {
+    option.keyword.decode() for option in pq.Conninfo.get_defaults() if option.dispchar == b"*"
+}
+"""No option may hold them: what libpq hides in forms, and keys that do for a password."""
 IN_SESSION: Final = (
     "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false)"
 )
@@ -45,6 +51,11 @@ def dsn_of(options: Mapping[str, str]) -> str:
         raise ConfigurationError(
             'Option "dsn" must hold no password, for Spark shows options: set PGPASSWORD or '
             "PGPASSFILE instead, for executors as spark.executorEnv.PGPASSWORD."
+        )
+    if secrets := sorted(SECRETS & parts.keys()):
+        raise ConfigurationError(
+            f'Option "dsn" must hold no {secrets[0]}, for Spark shows options: keep it with the '
+            "service, in the file that PGSERVICEFILE names."
         )
     parts.setdefault("connect_timeout", CONNECT_SECONDS)
     parts.setdefault("application_name", NAME)

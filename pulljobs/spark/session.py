@@ -91,14 +91,16 @@ def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict
 
 
 def dsn() -> str:
-    """Where the jobs are, for options of the source: without the password."""
-    known = conninfo_keywords()
+    """Where the jobs are, for options of the source: without the password or another secret."""
+    from pyspark_pulljobs.connecting import SECRETS
+
+    told = conninfo_keywords() - SECRETS
     return make_conninfo(
         "",
         **{
             name: value
             for name, value in _parameters().items()
-            if name in known and name != "password" and value not in (None, "")
+            if name in told and value not in (None, "")
         },
     )
 

@@ -65,6 +65,8 @@ def test_the_wrong_spark_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> N
         ("", "is missing"),
         ("host=db password=hush", "must hold no password"),
         ("postgresql://me:hush@db/jobs", "must hold no password"),
+        ("host=db sslpassword=hush", "must hold no sslpassword"),
+        ("host=db scram_client_key=hush", "must hold no scram_client_key|no connection string"),
         ("host='db hush", "no connection string"),
     ],
 )
@@ -95,7 +97,9 @@ def test_flags_come_before_settings_and_settings_before_ours() -> None:
 
 def test_the_password_goes_where_spark_redacts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        session, "_parameters", lambda: {"host": "db", "dbname": "jobs", "password": "hush"}
+        session,
+        "_parameters",
+        lambda: {"host": "db", "dbname": "jobs", "password": "hush", "sslpassword": "hush"},
     )
     assert session.properties(None)["spark.executorEnv.PGPASSWORD"] == "hush"
     assert session.dsn() == "host=db dbname=jobs"
