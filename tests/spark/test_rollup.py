@@ -11,7 +11,7 @@ from django.db import connection
 from pyspark.sql import SparkSession
 
 from pulljobs.errors import LakeError
-from pulljobs.models import Consumer, Rollup, RollupRun
+from pulljobs.models import BulkPublish, Consumer, Rollup, RollupRun
 from pulljobs.models.rollups import Period
 from pulljobs.spark import tables
 from pulljobs.spark.rollups.running import RolledUp, _Run
@@ -207,6 +207,25 @@ def test_what_is_told_of_an_hour(lake: Lake, history: History, consumer: Consume
     month = row("month", NOON.replace(day=1, hour=0), consumer)
     assert (month.wait_p95, month.dead_by_reason) == (told.wait_p95, told.dead_by_reason)
     assert month.hot_keys.count() == 2
+
+
+def test_what_was_published_for_one_consumer_is_not_the_others(
+    lake: Lake, history: History, consumer: Consumer
+) -> None:
+    """Nor is it taken from one that came later in that hour."""
+    other, late = (
+        subscribed(since, channel=consumer.channel) for since in (NOON, NOON + 1000 * SECOND)
+    )
+    for second in (100, 100, 100, 2000, 2000):
+        history.message(consumer, NOON + second * SECOND)
+    BulkPublish.objects.create(
+        publish_id="replay", channel=consumer.channel, only_consumer=consumer, mode="atomic",
+        state="done", messages=3, opened_at=NOON, touched_at=NOON, settled_at=NOON + 100 * SECOND,
+    )  # fmt: skip
+    history.settle(consumer, NOON)
+    lake.export()
+    lake.roll_up()
+    assert [row("hour", NOON, one).published for one in (consumer, other, late)] == [5, 2, 2]
 
 
 def test_the_slower_of_two_runs_writes_nothing(

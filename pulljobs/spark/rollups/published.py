@@ -50,6 +50,9 @@ class Subscription(NamedTuple):
     def is_during(self, hour: datetime) -> bool:
         return self.since < hour + HOUR and hour < self.until
 
+    def is_at(self, time: datetime) -> bool:
+        return self.since <= time < self.until
+
 
 class Aside(NamedTuple):
     """Messages that were published for one consumer of their channel only."""
@@ -106,6 +109,7 @@ def _leave_out(audience: Audience, rows: Rows) -> None:
             if (
                 one.channel_id == aside.channel_id
                 and one.consumer_id != aside.consumer_id
+                and one.is_at(aside.at)
                 and key in rows
             ):
                 rows[key].published = max(0, rows[key].published - aside.messages)
