@@ -17,6 +17,7 @@ from psycopg import ClientCursor
 from pulljobs.errors import LakeError
 from pulljobs.models import LakeDay, LakeRun
 from pulljobs.sql import statement
+from pulljobs.storage import nodes
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 
@@ -161,16 +162,15 @@ def lag(using: str, location: str) -> timedelta:
     return rows[0][0] if rows else timedelta()
 
 
-def known_until(using: str, location: str) -> datetime | None:
-    """What was settled before, in transactions that have ended, is there; None: no run was done.
+def known_until(using: str, location: str) -> datetime:
+    """What was settled before, in transactions that have ended, is there.
 
     Not always the beginning of the last run: a transaction that was open then holds back what was
     settled since it began.
     """
     runs = LakeRun.objects.using(using).filter(location=location, done_at__isnull=False)
-    opened_at: datetime | None = runs.aggregate(last=Max("opened_at"))["last"]
-    oldest_left = [settled_at for _lag, settled_at in _left(using, location)]
-    return opened_at and min([opened_at, *oldest_left])
+    latest: datetime = runs.aggregate(last=Max("opened_at"))["last"] or nodes.clock(using)
+    return min([latest, *(settled_at for _lag, settled_at in _left(using, location))])
 
 
 def _left(using: str, location: str) -> list[tuple[timedelta, datetime]]:

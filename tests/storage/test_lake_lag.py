@@ -6,6 +6,7 @@ import pytest
 
 from pulljobs.models import ArchivedJob
 from pulljobs.states import State
+from pulljobs.storage import lake
 from pulljobs.storage.statements import run
 from tests.factories import USING, JobFactory
 from tests.sessions import query
@@ -52,3 +53,12 @@ def test_a_lake_without_a_window_lacks_all() -> None:
     settled(7, 40)
     settled(6, 41)
     assert hours(0) == 7
+
+
+def test_a_lake_that_was_moved_is_known_up_to_what_it_lacks() -> None:
+    lake.rebased(USING, "moved", lake.Horizon(20, 1, 20), newest=1)
+    settled(6, 19)
+    [(now,)] = query("SELECT clock_timestamp()")
+    assert lake.known_until(USING, "moved") >= now
+    settled(4, 21)
+    assert lake.known_until(USING, "moved") == ArchivedJob.objects.latest("id").settled_at

@@ -99,7 +99,7 @@ class _Run:
     last: int | None
     archive: Snapshot
     messages: Snapshot
-    known_until: datetime | None
+    known_until: datetime
 
     @classmethod
     def prepared(cls, using: str, where: str, anew: bool) -> "_Run":
@@ -154,7 +154,7 @@ class _Run:
                 location=self.where,
                 archive_run=self.archive.last_run,
                 messages_run=self.messages.last_run,
-                known_until=self.known_until or Now(),
+                known_until=self.known_until,
                 started_at=Now() - timedelta(seconds=seconds),
                 finished_at=Now(),
                 settlements=counted.settlements,
