@@ -29,7 +29,6 @@ from pulljobs.outcomes import Held, Settlement
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
 MODULE: Final = "pull_handlers"
-"""Escaped as JSON has it, and not the second half of an escaped backslash and some text."""
 FAILURE: Final = Result.FAILURE
 FOREVER: Final = timedelta(days=36_500).total_seconds()
 _parsed: Final = json.JSONDecoder().raw_decode

@@ -43,6 +43,7 @@ class Settlement(NamedTuple):
 
 
 NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""Escaped as JSON has it, and not the second half of an escaped backslash and some text."""
 _held: Final = maker(Held)
 _settlement: Final = maker(Settlement)
 
