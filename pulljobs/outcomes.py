@@ -39,7 +39,7 @@ class Settlement(NamedTuple):
     result: str | None = None
     """JSON."""
     started: bool | None = None
-    """Of an expiry: whether the job had; None: nobody knows."""
+    """Of an expiry: whether the job had; None: nobody knows. True makes it a suspect, here too."""
 
 
 NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
@@ -69,6 +69,11 @@ def retry(held: Held, error: str, *, after: timedelta | None = None) -> Settleme
 def time_out(held: Held, error: str) -> Settlement:
     """Tried again like any other failure; DEAD as `timed_out` when its retries are used up."""
     return Settlement(held, Event.RETRY, reason=Reason.TIMED_OUT, error=error)
+
+
+def suspect(held: Held, error: str) -> Settlement:
+    """Tried again like any other failure, but alone in its process: it may have harmed others."""
+    return Settlement(held, Event.RETRY, error=error, started=True)
 
 
 def release(held: Held) -> Settlement:

@@ -11,6 +11,7 @@
     JobFailed       a handler raised
     HandlerSilent   a manual handler returned without a word
     JobTimedOut     a handler ran for longer than it may
+    LoopBlocked     an async handler that blocks the event loop, or may
     GivingUpFailed  an `on_giving_up` raised
     PushAnswered    what came of a POST to a push consumer
     CircuitChanged  a consumer's jobs failed in a row, or go again
@@ -126,6 +127,14 @@ class JobTimedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopBlocked:
+    job: int
+    channel: str
+    consumer: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class GivingUpFailed:
     job: int
     channel: str
@@ -218,6 +227,16 @@ def _(event: HandlerSilent) -> None:
 def _(event: JobTimedOut) -> None:
     logger.warning(
         "Job %d of %s ran for %.1f s, over its timeout; what it still says is discarded.",
+        event.job,
+        event.consumer,
+        event.seconds,
+    )
+
+
+@log.register
+def _(event: LoopBlocked) -> None:
+    logger.error(
+        "Job %d of %s blocks the event loop, or may, for %.1f s now; it is tried again, alone.",
         event.job,
         event.consumer,
         event.seconds,

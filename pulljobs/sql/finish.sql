@@ -2,8 +2,8 @@
 -- Events: deliver, reject, retry, release; expire from the reaper, which holds the lease row.
 -- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[], tokens uuid[],
 --   events text[], reasons text[] (of reject, and of a retry that is one too many),
---   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[]; started boolean[] (of expire:
---   a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more is known).
+--   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[]; started boolean[] (of expire
+--   and retry: a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
 --   freed_key (NULL: none); what does not come back was not held under that token, and nothing was written for it.
 -- Locks: the jobs, in order of id. Index: primary key. Leases that hold nothing more go, unless somebody else has them locked.

@@ -10,12 +10,14 @@ from typing import Any, Final, TypeVar
 from pulljobs import outcomes
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import Settlement
+from pulljobs.telemetry import LoopBlocked, emit
 from pulljobs.worker.executor import word_for
 from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.running import Ended, Run
+from pulljobs.worker.running import NOWHERE, Ended, Run
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, Settlement | None]
+Task = asyncio.Task[Any]
 
 BEAT: Final = 1.0
 LOOK: Final = 0.01
@@ -31,6 +33,7 @@ class EventLoop:
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
         self.beat = time.monotonic()
         """When it last turned, on the monotonic clock: a handler that blocks it stops this."""
+        self._all: list[Tasks] = []
 
     def start(self) -> None:
         self._thread.start()
@@ -38,6 +41,21 @@ class EventLoop:
 
     def is_sick(self, patience: float) -> bool:
         return not self._thread.is_alive() or time.monotonic() - self.beat > patience
+
+    def serve(self, tasks: "Tasks") -> None:
+        self._all.append(tasks)
+
+    def mind(self, patience: float) -> None:
+        """Say for its handlers what can't wait for it to turn; from the watch, at each look."""
+        for tasks in self._all:
+            tasks.give_up(HEED)
+        if self.is_sick(patience):
+            self._blame(asyncio.current_task(self._loop))
+
+    def _blame(self, task: Task | None) -> None:
+        """It may also be one that a handler made, and any of them may have."""
+        for tasks in [one for one in self._all if task in one] or self._all:
+            tasks.blame(task)
 
     def stop(self) -> None:
         """Nothing can be called on it any more once it has stopped."""
@@ -78,9 +96,12 @@ class Tasks:
         self._loop, self._outbox = loop, outbox
         self._tasks: dict[ClaimedJob, asyncio.Task[Settlement | None]] = {}
         """Those whose word is still to come."""
+        self._jobs: dict[Task | None, ClaimedJob] = {}
+        """Of all tasks that have not ended."""
+        loop.serve(self)
 
-    def __len__(self) -> int:
-        return len(self._tasks)
+    def __contains__(self, task: Task | None) -> bool:
+        return task in self._jobs
 
     def start(
         self,
@@ -92,8 +113,10 @@ class Tasks:
     ) -> None:
         """On the loop only; `on_end` is called there once the work has ended."""
         runs = self._outbox.runs
-        runs.begin(job, runs.slot(slot, self._on_cancel), time.monotonic())
+        # Before the run begins: who cancels that looks for it.
         task = self._tasks[job] = self._loop.spawn(work, context)
+        self._jobs[task] = job
+        runs.begin(job, runs.slot(slot, self._on_cancel), time.monotonic())
         task.add_done_callback(lambda task: self._on_done(job, task, on_end))
 
     def cancel_all(self, why: Ended) -> None:
@@ -108,9 +131,28 @@ class Tasks:
             time.sleep(LOOK)
         return not self._tasks
 
+    def give_up(self, after: float) -> None:
+        """Say the word of those that go on for so long after they were cancelled; from any thread.
+
+        What they say later is too late.
+        """
+        for run in self._outbox.runs.now():
+            if run.is_stuck(after) and self._tasks.pop(run.job, None) is not None:
+                self._outbox.say(run.job, word_for(run))
+
+    def blame(self, task: Task | None) -> None:
+        """Charge who blocks the loop, all if that is not known; nobody will heed anything now."""
+        blocking = self._jobs.get(task)
+        for run in self._outbox.runs.now():
+            is_meant = run.job in self._tasks and blocking in (None, run.job)
+            if is_meant and run.slot != NOWHERE and run.cancel(Ended.BLOCKED):
+                emit(LoopBlocked(run.job.id, *run.job.handler.place, run.seconds))
+        self.give_up(0)
+
     def _on_done(
         self, job: ClaimedJob, task: asyncio.Task[Settlement | None], on_end: Callable[[], None]
     ) -> None:
+        del self._jobs[task]
         try:
             cancelled = self._outbox.runs.end(job)
             word = _word(job, task) if cancelled is None else word_for(cancelled)
@@ -120,17 +162,8 @@ class Tasks:
             on_end()
 
     def _on_cancel(self, run: Run) -> None:
-        self._loop.call(self._cancel, run)
-
-    def _cancel(self, run: Run) -> None:
         if (task := self._tasks.get(run.job)) is not None:
-            task.cancel()
-            self._loop.later(HEED, self._give_up, run)
-
-    def _give_up(self, run: Run) -> None:
-        """It goes on all the same; what it says later is too late."""
-        if self._tasks.pop(run.job, None) is not None:
-            self._outbox.say(run.job, word_for(run))
+            self._loop.call(task.cancel)
 
 
 def _word(job: ClaimedJob, task: asyncio.Task[Settlement | None]) -> Settlement | None:

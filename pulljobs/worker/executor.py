@@ -70,6 +70,9 @@ def word_for(run: Run) -> Settlement | None:
         return job.settlement
     if run.ended is Ended.STOPPED:
         return outcomes.release(job.held)
+    if run.ended is Ended.BLOCKED:
+        error = f"ran for {run.seconds:.1f} s while the event loop stood still"
+        return outcomes.suspect(job.held, error)
     return outcomes.time_out(job.held, f"ran for {run.seconds:.1f} s, over its timeout")
 
 

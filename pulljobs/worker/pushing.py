@@ -1,7 +1,6 @@
 """The lanes of push consumers: what this process delivers at once, and to whom."""
 
 import asyncio
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass
@@ -17,10 +16,8 @@ from pulljobs.webhooks.requests import Endpoint, NoEndpoint, endpoint_of
 from pulljobs.worker.eventloop import EventLoop, Tasks
 from pulljobs.worker.executor import aperform
 from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.running import Ended
+from pulljobs.worker.running import NOWHERE, Ended
 
-NOWHERE: Final = sys.maxsize
-"""The slot of a delivery: it runs no code of others, so no crash is blamed on it."""
 SWEEP: Final = 10.0
 
 

@@ -1,15 +1,19 @@
 """What runs now, in threads and on the event loop, and how to end it from any thread."""
 
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import Held
 from pulljobs.telemetry import is_counting
+
+NOWHERE: Final = sys.maxsize
+"""The slot of a push delivery: it runs no code of others, so no crash is blamed on it."""
 
 
 class Ended(StrEnum):
@@ -19,6 +23,8 @@ class Ended(StrEnum):
     """Somebody else has the job, or nobody: nothing is written."""
     TIMED_OUT = "timed_out"
     """Over its budget: tried again by the retry strategy."""
+    BLOCKED = "blocked"
+    """It keeps the event loop from turning: tried again by the retry strategy, and alone."""
     STOPPED = "stopped"
     """The worker stops: given back, nothing is charged."""
 

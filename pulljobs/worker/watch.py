@@ -27,7 +27,7 @@ class Sign(Protocol):
 
 
 class Watch:
-    """Loop: a few looks a second; `retire` is called once, with a reason."""
+    """Loop: a few looks a second, `mind` at each; `retire` is called once, with a reason."""
 
     def __init__(
         self,
@@ -35,11 +35,12 @@ class Watch:
         board: Board,
         runs: Runs,
         signs: Sequence[Sign],
+        mind: Callable[[float], None],
         done: Callable[[], int],
         retire: Callable[[str], None],
     ) -> None:
         self._limits, self._board, self._runs = limits, board, runs
-        self._signs, self._done, self._retire = signs, done, retire
+        self._signs, self._mind, self._done, self._retire = signs, mind, done, retire
         self._is_retiring = False
 
     def tick(self) -> float:
@@ -47,6 +48,7 @@ class Watch:
         for run in running:
             self._end_overdue(run)
         patience = self._limits.LIVENESS_TIMEOUT.total_seconds()
+        self._mind(patience)  # Before the supervisor hears of it, and ends this process.
         self._board.beat(is_well=not any(sign.is_sick(patience) for sign in self._signs))
         if not self._is_retiring and (reason := self._wear(running)):
             self._is_retiring = True

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def awaiting(name: str = "awaited", **fields: object) -> Consumer:
     return ConsumerFactory.create(channel=channel, name="plain", **fields)
 
 
-def publish(seconds: float, count: int = 1, **script: str) -> list[int]:
+def publish(seconds: float, count: int = 1, **script: Any) -> list[int]:
     receipts = publish_many("awaited", [{"seconds": seconds, **script}] * count)
     return [receipt.job_ids[0] for receipt in receipts]
 
@@ -101,6 +102,25 @@ def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:
     wait_until(lambda: jobs.get(ran).retry_count == 1)
     assert Job.objects.get(id=ran).suspect
     assert jobs.get(waited).retry_count == 0
+
+
+def test_handler_that_blocks_the_loop_is_dead_in_the_end_and_those_beside_it_are_not(
+    stage: Stage,
+) -> None:
+    """Others are given back when it is found, and it runs alone from then on."""
+    awaiting(max_deliveries=2, retry_strategy="constant:0")
+    [beside] = publish(0, until=str(stage.gate))
+    worker = stage.worker("--liveness-timeout", "2", "--graceful-timeout", "0.5")
+    stage.wait_for("started")
+    [blocks] = publish(0, block=600)
+    wait_until(lambda: jobs.get(blocks).retry_count == 1)
+    stage.open_gate()
+    wait_until(lambda: jobs.get(blocks).state == "DEAD")
+    assert jobs.get(blocks).reason == "max_deliveries"
+    assert stage.runs()[blocks] == 2
+    wait_until(lambda: jobs.get(beside).state == "DELIVERED")
+    assert (jobs.get(beside).retry_count, jobs.get(beside).deliveries) == (0, 1)
+    assert f"Job {blocks} of plain blocks the event loop" in worker.log
 
 
 def test_e82_e83_failures_are_tried_again_or_dead_with_their_error(stage: Stage) -> None:

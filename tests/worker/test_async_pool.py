@@ -36,6 +36,7 @@ class Lane:
 
     def __init__(self, concurrency: int = 4) -> None:
         self.loop, self.outbox = EventLoop(), Outbox()
+        self.patience: float = PATIENCE_SECONDS
         self.slots = [IDLE] * (concurrency + 2)
         self.pool = AsyncPool(
             concurrency, self.slots, 2, self.loop, self.outbox, on_low=lambda: None
@@ -50,8 +51,21 @@ class Lane:
         return jobs
 
     def said(self, count: int = 1) -> list[outcomes.Settlement | None]:
-        wait_until(lambda: len(self.outbox.said) >= count)
+        wait_until(lambda: self._has_said(count))
         return [word for _job, word in self.outbox.said]
+
+    def said_blocked(self, block: "Block", count: int = 1) -> list[outcomes.Settlement | None]:
+        """Once it is found that the loop stands still: after more than a beat."""
+        assert block.blocked.wait(PATIENCE_SECONDS)
+        self.patience = 1.2
+        said = self.said(count)
+        self.patience = PATIENCE_SECONDS
+        return said
+
+    def _has_said(self, count: int) -> bool:
+        """As the watch has it, which looks again and again."""
+        self.loop.mind(self.patience)
+        return len(self.outbox.said) >= count
 
     def events(self, count: int = 1) -> list[Event | None]:
         return [word.event if word else None for word in self.said(count)]
@@ -352,6 +366,73 @@ def test_handler_that_blocks_the_loop_shows(lane: Lane) -> None:
     wait_until(lambda: lane.loop.is_sick(patience=1.2))
     may_end.set()
     wait_until(lambda: not lane.loop.is_sick(patience=1.2))
+
+
+class Block:
+    """Handlers that keep the loop from turning until the end of the test."""
+
+    def __init__(self) -> None:
+        self.blocked, self.may_end = threading.Event(), threading.Event()
+
+    async def __call__(self, job: ClaimedJob) -> None:
+        self.blocked.set()
+        self.may_end.wait(PATIENCE_SECONDS)
+
+    async def below(self, job: ClaimedJob) -> None:
+        await asyncio.gather(self(job))
+
+
+@pytest.fixture
+def block(lane: Lane) -> Iterator[Block]:
+    made = Block()
+    yield made
+    made.may_end.set()
+
+
+def test_over_its_time_is_said_though_the_loop_stands_still(
+    lane: Lane, block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventloop, "HEED", 0.2)
+    [job] = lane.take(block)
+    assert block.blocked.wait(PATIENCE_SECONDS)
+    assert lane.outbox.runs.cancel(job.held, Ended.TIMED_OUT)
+    [word] = lane.said()
+    assert word
+    assert (word.event, word.reason, word.started) == (Event.RETRY, "timed_out", None)
+
+
+def test_who_blocks_the_loop_is_charged_and_a_suspect_and_nobody_beside_it(
+    lane: Lane, block: Block
+) -> None:
+    gate = Gate()
+    _beside, job = lane.take(gate, block)
+    [word] = lane.said_blocked(block)
+    assert word
+    assert (word.held, word.event, word.started) == (job.held, Event.RETRY, True)
+    lane.loop.mind(0)
+    assert len(lane.outbox.said) == 1, "once"
+    block.may_end.set()
+    gate.opened.set()
+    assert lane.events(2) == [Event.RETRY, Event.DELIVER]
+
+
+def test_all_are_suspects_where_nobody_knows_whose_task_blocks_the_loop(
+    lane: Lane, block: Block
+) -> None:
+    lane.take(Gate(), block.below)
+    words = lane.said_blocked(block, 2)
+    assert [word and (word.event, word.started) for word in words] == [(Event.RETRY, True)] * 2
+
+
+def test_what_a_handler_said_before_it_blocked_the_loop_stands(lane: Lane, block: Block) -> None:
+    async def ack(job: ClaimedJob) -> None:
+        job.ack()
+        await block(job)
+
+    lane.take(ack)
+    [word] = lane.said_blocked(block)
+    assert word
+    assert word.event is Event.DELIVER
 
 
 def test_transactional_and_async_is_refused_by_name() -> None:

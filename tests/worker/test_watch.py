@@ -19,7 +19,9 @@ from tests.worker.claiming import limits, unclaimed
 
 def watching(runs: Runs, reasons: list[str], done: int = 1, **changed: Any) -> Watch:
     board = Board.shared(multiprocessing.get_context("spawn"), 1)
-    return Watch(limits(**changed), board, runs, [], lambda: done, reasons.append)
+    return Watch(
+        limits(**changed), board, runs, [], lambda patience: None, lambda: done, reasons.append
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 {"until": path}     runs until that file exists
 {"seconds": n}      runs so long
+{"block": n}        keeps the event loop from turning for so long
 {"heed": true}      ends when the worker is stopping, or the job is lost
 {"kill": true}      kills its process
 {"exit": true}      ends its process without a word
@@ -54,6 +55,7 @@ async def awaited(job: ClaimedJob) -> None:
     try:
         while "until" in script and not Path(script["until"]).exists():
             await asyncio.sleep(0.01)
+        time.sleep(script.get("block", 0.0))
         await asyncio.sleep(script["seconds"])
     except asyncio.CancelledError:
         note("cancelled", job.id)
