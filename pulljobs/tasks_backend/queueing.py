@@ -7,9 +7,9 @@ from django.db import transaction
 
 from pulljobs import handlers, ids
 from pulljobs.conf import settings
-from pulljobs.errors import UnknownChannel
-from pulljobs.models import Consumer, Job
-from pulljobs.publishing import Receipt, publish
+from pulljobs.errors import ConfigurationError, UnknownChannel
+from pulljobs.models import Job
+from pulljobs.publishing import publish
 from pulljobs.tasks_backend import results, running
 from pulljobs.tasks_backend.backend import CONSUMER
 from pulljobs.tasks_backend.interface import AnyResult, AnyTask, TaskResultStatus, normalize_json
@@ -28,8 +28,7 @@ def enqueue(
         "args": normalize_json(list(args)),
         "kwargs": normalize_json(dict(kwargs)),
     }
-    with transaction.atomic(using=settings().DATABASE):
-        job_id = _publish(backend, task, content)
+    job_id = _publish(backend, task, content)
     return results.made(
         task,
         content,
@@ -42,23 +41,29 @@ def enqueue(
 def _publish(backend: "PullJobsBackend", task: AnyTask, content: dict[str, Any]) -> int:
     """The job of the tasks' own consumer, which the first task of a queue makes."""
     channel = backend.channel_of(task.queue_name)
-    wishes: dict[str, Any] = {"priority": task.priority, "available_at": task.run_after}
-    try:
-        found = _own(channel, publish(channel, content, **wishes))
-    except UnknownChannel:
-        found = None
+    found = _published(channel, task, content)
     if found is None:
         running.register(backend)
         handlers.subscribed(next(one for one in handlers.registered() if one.channel == channel))
-        found = _own(channel, publish(channel, content, **wishes))
-    assert found is not None
+        found = _published(channel, task, content)
+    if found is None:
+        raise ConfigurationError(
+            f"The consumer {CONSUMER!r} of channel {channel!r} was deleted, so that nobody would "
+            "run the task: restore it in the admin."
+        )
     return found
 
 
-def _own(channel: str, receipt: Receipt) -> int | None:
-    if len(receipt.job_ids) < 2:
-        return next(iter(receipt.job_ids), None)
+def _published(channel: str, task: AnyTask, content: dict[str, Any]) -> int | None:
+    """None, and nothing is published: that consumer is not there, whoever else is."""
     using = settings().DATABASE
-    ours = Consumer.objects.using(using).filter(channel__name=channel, name=CONSUMER)
-    jobs = Job.objects.using(using).filter(consumer_id__in=ours.values("id"))
-    return jobs.filter(id__in=receipt.job_ids).values_list("id", flat=True).first()
+    with transaction.atomic(using=using):
+        try:
+            receipt = publish(channel, content, priority=task.priority, available_at=task.run_after)
+        except UnknownChannel:
+            return None
+        own = Job.objects.using(using).filter(consumer__name=CONSUMER, id__in=receipt.job_ids)
+        found = own.values_list("id", flat=True).first()
+        if found is None:
+            transaction.set_rollback(True, using=using)
+    return found

@@ -14,8 +14,9 @@ from django.dispatch import Signal
 from django.utils import timezone
 
 from pulljobs import handlers, ids, operating
+from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import ClaimedJob
-from pulljobs.models import Consumer, Job, Message
+from pulljobs.models import Channel, Consumer, Job, Message
 from pulljobs.states import State
 from pulljobs.tasks_backend import PullJobsBackend
 from pulljobs.tasks_backend.interface import (
@@ -27,7 +28,7 @@ from pulljobs.tasks_backend.interface import (
     task_started,
 )
 from pulljobs.testing import drain
-from tests.factories import USING, ConsumerFactory
+from tests.factories import USING, ChannelFactory, ConsumerFactory
 from tests.sessions import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -114,6 +115,32 @@ def test_others_may_listen_to_the_channel(tasks: ModuleType) -> None:
     drain(consumer="tasks")
     assert tasks.add.get_result(result.id).return_value == 4
     assert Job.objects.get().consumer.name == "another"
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_task_is_its_own_consumer_s_where_others_listen_alone(
+    tasks: ModuleType, others: int
+) -> None:
+    """Who make the channel before its first task; each gets one copy of that."""
+    channel = ChannelFactory.create(name="tasks-default-default")
+    ConsumerFactory.create_batch(others, channel=channel)
+    result = tasks.add.enqueue(2, 2)
+    drain(consumer="tasks")
+    assert tasks.add.get_result(result.id).return_value == 4
+    assert (Message.objects.count(), Job.objects.count()) == (1, others)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_task_is_refused_where_its_consumer_was_deleted(tasks: ModuleType, others: int) -> None:
+    handlers.sync_consumers()
+    Consumer.objects.update(deleted_at=timezone.now())
+    channel = Channel.objects.get(name="tasks-default-default")
+    ConsumerFactory.create_batch(others, channel=channel)
+    with transaction.atomic(using=USING):
+        with pytest.raises(ConfigurationError, match="restore it"):
+            tasks.add.enqueue(2, 2)
+        assert not Message.objects.exists(), "the caller's transaction goes on"
+    assert not Job.objects.exists()
 
 
 def _given_up(job_id: int) -> None:
