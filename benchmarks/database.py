@@ -32,7 +32,7 @@ def own_database(*, durable: bool = True) -> Iterator[None]:
     try:
         if durable:
             refuse_unsafe()
-        partitions.make_ahead(settings().DATABASE, settings().PARTITIONS_AHEAD)
+        list(partitions.make_ahead(settings().DATABASE, settings().PARTITIONS_AHEAD))
         channel = Channel.objects.create(name=CHANNEL)
         Consumer.objects.create(channel=channel, name=CONSUMER)
         yield

@@ -1,6 +1,6 @@
 """What operators may do to jobs, and the upkeep that nobody has to ask for."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -148,11 +148,24 @@ def maintain() -> Upkeep:
     Where there is a lake, only what was verified to be there: see `pulljobs lake verify`. A role
     that does not own the tables forgets old rows, and leaves the partitions to the owner.
     """
+    *_before, upkeep = maintaining()
+    return upkeep
+
+
+def maintaining() -> Iterator[Upkeep]:
+    """The same in steps, for who has other things to do between them; what was done so far."""
     using, now = settings().DATABASE, settings()
     nodes.forget_waits(using)
-    not_owned = partitions.not_owned(using)
-    made = [] if not_owned else partitions.make_ahead(using, now.PARTITIONS_AHEAD)
-    return Upkeep(made, [] if now.RETENTION is None else prune(now.RETENTION), not_owned)
+    upkeep = Upkeep([], [], partitions.not_owned(using))
+    yield upkeep
+    if not upkeep.not_owned:
+        for made in partitions.make_ahead(using, now.PARTITIONS_AHEAD):
+            upkeep.made.append(made)
+            yield upkeep
+    if now.RETENTION is not None:
+        for dropped in prune(now.RETENTION):
+            upkeep.dropped.extend([dropped] if dropped else [])
+            yield upkeep
 
 
 class Old(NamedTuple):
@@ -175,21 +188,29 @@ def prunable(age: timedelta) -> list[Old]:
 
 def prune(
     age: timedelta, told: Callable[[Partition], object] = lambda partition: None
-) -> list[Partition]:
-    """Drop the partitions that are wholly older, and forget what else is kept as long.
+) -> Iterator[Partition | None]:
+    """Drop the partitions that are wholly older, and forget what else is kept as long, in steps.
 
-    `told` is called for each partition that was looked at, dropped or not. A role that does not own
-    the tables leaves the partitions to the owner.
+    Each partition that was dropped, and None for a step of another kind. `told` is called for each
+    that was looked at, dropped or not. A role that does not own the tables leaves the partitions to
+    the owner.
     """
     using, where = settings().DATABASE, lake.location(settings().LAKE)
     is_owner = not partitions.not_owned(using)
-    dropped = partitions.drop_before(using, age, _copied(age), told) if is_owner else []
-    lake.dropped(using, where, dropped)
-    partitions.forget_publications(using, age)
-    archive.forget_attempts(using, age)
-    scheduled.forget(using, age)
+    for dropped in partitions.drop_before(using, age, _copied(age), told) if is_owner else ():
+        lake.dropped(using, where, [dropped])
+        yield dropped
+    for forget in _FORGETTING:
+        while forget(using, age):
+            yield None
     nodes.forget(using, age)
-    return dropped
+
+
+_FORGETTING: Final = (
+    partitions.forget_publications,
+    archive.forget_attempts,
+    scheduled.forget_dispatched,
+)
 
 
 def _copied(age: timedelta) -> Copied | None:

@@ -215,10 +215,9 @@ def reap() -> int | None:
     return _told(jobs.reap(settings().DATABASE, REAPED_LEASES))
 
 
-def sweep_keys() -> None:
-    """Free the keys of jobs that ended with whoever was about to free them."""
-    while keys.sweep(settings().DATABASE):
-        pass
+def sweep_keys() -> bool:
+    """Free some keys of jobs that ended with whoever was about to; whether there may be more."""
+    return keys.sweep(settings().DATABASE)
 
 
 def abandon(node_id: UUID, started: frozenset[int]) -> int | None:

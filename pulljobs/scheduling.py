@@ -79,16 +79,20 @@ def check_time(at: datetime) -> None:
 
 def dispatch() -> int:
     """Publish what is due, each exactly once, a batch a transaction; how many."""
-    using = settings().DATABASE
     published = 0
-    while True:
-        with transaction.atomic(using=using):
-            due = scheduled.due(using, BATCH)
-            done = [one.pk for one in due if _published(using, one)]
-            scheduled.mark_dispatched(using, done)
-        if not due:
-            return published
-        published += len(done)
+    while (batch := dispatch_some()) is not None:
+        published += batch
+    return published
+
+
+def dispatch_some() -> int | None:
+    """A batch of it; None: nothing is due."""
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        due = scheduled.due(using, BATCH)
+        done = [one.pk for one in due if _published(using, one)]
+        scheduled.mark_dispatched(using, done)
+    return len(done) if due else None
 
 
 def _published(using: str, due: ScheduledMessage) -> bool:

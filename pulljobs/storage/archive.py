@@ -6,6 +6,7 @@ from pulljobs import ids
 from pulljobs.models import ArchivedJob, Attempt, Job
 from pulljobs.states import State
 from pulljobs.storage import nodes
+from pulljobs.storage.forgetting import forget
 from pulljobs.storage.rows import JobView
 
 
@@ -18,10 +19,10 @@ def find(using: str, job_id: int) -> JobView | None:
     return None if last is None else _archived(last)
 
 
-def forget_attempts(using: str, age: timedelta) -> None:
-    """Of claims that ended so long ago."""
+def forget_attempts(using: str, age: timedelta) -> int:
+    """A batch of those that ended so long ago."""
     oldest = ids.first_of(nodes.clock(using) - age)
-    Attempt.objects.using(using).filter(id__lt=oldest).delete()
+    return forget(Attempt.objects.using(using).filter(id__lt=oldest))
 
 
 def _live(job: Job, last: ArchivedJob | None) -> JobView:

@@ -6,8 +6,9 @@ ever failing.)
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from time import monotonic
 from typing import Final, LiteralString, NamedTuple
 
 import psycopg
@@ -15,6 +16,7 @@ from django.db import OperationalError, connections, transaction
 from psycopg import sql
 
 from pulljobs import ids
+from pulljobs.storage.forgetting import AT_ONCE
 from pulljobs.storage.statements import Row
 
 logger = logging.getLogger("pulljobs.storage")
@@ -45,8 +47,8 @@ LOCK_TIMEOUT: Final = timedelta(seconds=1)
 """Of locks that whoever publishes waits behind."""
 VACUUM_TIMEOUT: Final = timedelta(seconds=10)
 """Autovacuum gives way to who has waited for `deadlock_timeout`: a second by default."""
-ATTEMPTS: Final = 10
-FORGOTTEN_AT_ONCE: Final = 10_000
+PATIENCE: Final = timedelta(seconds=10)
+"""In which another attempt may begin; whoever does this has other things to do."""
 
 
 class Partition(NamedTuple):
@@ -93,17 +95,15 @@ def existing(using: str, table: str) -> list[Partition]:
     return [Partition(table, datetime.strptime(day, "%Y%m%d").date()) for (day,) in rows]  # noqa: DTZ007  a date
 
 
-def make_ahead(using: str, days: int) -> list[Partition]:
-    """Make what is missing for today and so many days after; the new ones."""
+def make_ahead(using: str, days: int) -> Iterator[Partition]:
+    """Make what is missing for today and so many days after, one by one as they are asked for."""
     [(today,)] = _query(using, sql.SQL("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"))
-    made = []
     for table in PARTITIONED:
         there = set(existing(using, table))
         for ahead in range(days + 1):
             partition = Partition(table, today + timedelta(days=ahead))
             if partition not in there and _made(using, partition, written=ahead <= 1):
-                made.append(partition)
-    return made
+                yield partition
 
 
 def drop_before(
@@ -111,19 +111,17 @@ def drop_before(
     age: timedelta,
     copied: Copied | None = None,
     told: Callable[[Partition], object] = lambda partition: None,
-) -> list[Partition]:
-    """Drop the partitions that are wholly older and hold nothing that a live job needs.
+) -> Iterator[Partition]:
+    """Drop the partitions that are wholly older and hold nothing that a live job needs, one by one.
 
     With `copied`, only those of which it knows that a copy is elsewhere. `told` is called for each
     that was looked at, dropped or not.
     """
-    dropped = []
     for partition in older(using, age):
         high_xid = copied(partition) if copied else None
         if (copied is None or high_xid is not None) and drop(using, partition, high_xid):
-            dropped.append(partition)
+            yield partition
         told(partition)
-    return dropped
 
 
 def older(using: str, age: timedelta) -> list[Partition]:
@@ -138,22 +136,14 @@ def older(using: str, age: timedelta) -> list[Partition]:
 
 
 def forget_publications(using: str, age: timedelta) -> int:
-    """Client message ids of that age are free again, and find their message no more."""
-    forgotten = 0
-    while count := _forget_some(using, age):
-        forgotten += count
-    return forgotten
-
-
-def _forget_some(using: str, age: timedelta) -> int:
-    """A batch, so that no transaction gets long."""
+    """A batch of client message ids of that age is free again, and finds its messages no more."""
     with connections[using].cursor() as cursor:
         cursor.execute(
             "DELETE FROM pulljobs_publication WHERE ctid = ANY(ARRAY("
             "SELECT ctid FROM pulljobs_publication"
             " WHERE published_at < clock_timestamp() - make_interval(secs => %s)"
             " ORDER BY published_at LIMIT %s))",
-            [age.total_seconds(), FORGOTTEN_AT_ONCE],
+            [age.total_seconds(), AT_ONCE],
         )
         return int(cursor.rowcount)
 
@@ -299,15 +289,16 @@ def _written_since(using: str, partition: Partition, high_xid: int | None) -> bo
 
 def _patiently(using: str, work: Callable[[], bool]) -> bool:
     """Do the work in a transaction; again while it meets locks that are not soon let go."""
-    for left in reversed(range(ATTEMPTS)):
+    until = monotonic() + PATIENCE.total_seconds()
+    while True:
         try:
             with transaction.atomic(using=using):
                 return work()
         except OperationalError as error:
-            if not left or not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+            is_locked = isinstance(error.__cause__, psycopg.errors.LockNotAvailable)
+            if not is_locked or monotonic() >= until:
                 raise
             logger.info("Partitions: somebody holds the lock; trying again.")
-    return False
 
 
 def _wait_for(locks: timedelta) -> sql.Composable:

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from pulljobs.models import ScheduledMessage
+from pulljobs.storage.forgetting import forget
 from pulljobs.storage.pages import Cut, newest_first
 from pulljobs.storage.published import NUL
 
@@ -37,10 +38,9 @@ def put_off(using: str, id: int, by: timedelta) -> None:
     _rows(using, [id]).update(dispatch_at=Now() + by)
 
 
-def forget(using: str, age: timedelta) -> int:
-    """Drop those that were dispatched so long ago."""
-    dispatched = ScheduledMessage.objects.using(using).filter(dispatched_at__lt=Now() - age)
-    return dispatched.delete()[0]
+def forget_dispatched(using: str, age: timedelta) -> int:
+    """A batch of those that were dispatched so long ago."""
+    return forget(ScheduledMessage.objects.using(using).filter(dispatched_at__lt=Now() - age))
 
 
 def find(using: str, channel_id: int, name: str) -> ScheduledMessage | None:

@@ -1,20 +1,25 @@
 """The reaper: gives back what leases hold that are over, and does what else is due."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
 from pulljobs import auditing, operating, pulling, scheduling
 from pulljobs.conf import Settings
+from pulljobs.operating import Upkeep
 from pulljobs.storage import nodes
 
-ACTING_SECONDS: Final = 1.0
-"""Of one pass, for what operators asked to be done to many jobs."""
+PART_SECONDS: Final = 1.0
+"""In which a part of a pass begins another batch; what is left is for the next one, at once."""
 
 
 class Reaper:
-    """Loop: every worker runs one; they skip each other's leases, so there is no leader."""
+    """Loop: every worker runs one; they skip each other's leases, so there is no leader.
+
+    However much there is to do, a pass is short: it shows that the process is well, and leases that
+    are over don't wait for the rest.
+    """
 
     def __init__(
         self,
@@ -27,17 +32,20 @@ class Reaper:
         self._limits, self._node_id, self._on_reaped = limits, node_id, on_reaped
         self._report, self._on_beat = report, on_beat
         self._beat_at = self._maintained_at = float("-inf")
+        self._upkeep: Iterator[Upkeep] | None = None
 
     def tick(self) -> float:
         self._beat()
-        while pulling.reap() is not None:
-            self._on_reaped()
-        pulling.sweep_keys()
-        scheduling.dispatch()
-        self._maintain()
-        if auditing.proceed(ACTING_SECONDS):
-            return 0.0
-        return self._limits.REAP_INTERVAL.total_seconds()
+        self._begin_upkeep()
+        parts = (self._reap, pulling.sweep_keys, _dispatch, self._maintain, _proceed)
+        is_more = [_for_a_while(part) for part in parts]
+        return 0.0 if any(is_more) else self._limits.REAP_INTERVAL.total_seconds()
+
+    def _reap(self) -> bool:
+        if pulling.reap() is None:
+            return False
+        self._on_reaped()
+        return True
 
     def _beat(self) -> None:
         if time.monotonic() - self._beat_at >= self._limits.HEARTBEAT_INTERVAL.total_seconds():
@@ -45,9 +53,31 @@ class Reaper:
             self._on_beat()
             self._beat_at = time.monotonic()
 
-    def _maintain(self) -> None:
+    def _begin_upkeep(self) -> None:
         due = self._maintained_at + self._limits.MAINTENANCE_INTERVAL.total_seconds()
-        if time.monotonic() >= due:
+        if self._upkeep is None and time.monotonic() >= due:
             # Before it: what fails now (who is not the owner, say) is tried again when due again.
             self._maintained_at = time.monotonic()
-            operating.maintain()
+            self._upkeep = operating.maintaining()
+
+    def _maintain(self) -> bool:
+        if self._upkeep is None or next(self._upkeep, None) is None:
+            self._upkeep = None
+        return self._upkeep is not None
+
+
+def _dispatch() -> bool:
+    return scheduling.dispatch_some() is not None
+
+
+def _proceed() -> bool:
+    return auditing.proceed(0.0)
+
+
+def _for_a_while(part: Callable[[], bool]) -> bool:
+    """Whether there is more of it than its time allowed for."""
+    until = time.monotonic() + PART_SECONDS
+    while part():
+        if time.monotonic() >= until:
+            return True
+    return False

@@ -145,7 +145,7 @@ def test_a_partition_that_is_made_later_is_granted_with_its_table(role: str) -> 
     consumer = ConsumerFactory.create()
     with no_days():
         grant(role)
-        partitions.make_ahead(USING, 0)
+        list(partitions.make_ahead(USING, 0))
         today = nodes.clock(USING).date()
         assert [one.day for one in partitions.existing(USING, "pulljobs_message")] == [today]
         with being(role):

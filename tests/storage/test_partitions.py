@@ -63,14 +63,14 @@ def publish_on(day: date) -> int:
 
 
 def test_days_are_made_ahead_once() -> None:
-    made = partitions.make_ahead(USING, 3)
+    made = list(partitions.make_ahead(USING, 3))
     assert made == [
         Partition(table, today() + timedelta(days=ahead))
         for table in partitions.PARTITIONED
         for ahead in range(4)
     ]
-    assert partitions.make_ahead(USING, 3) == []
-    assert partitions.make_ahead(USING, 4) == [
+    assert list(partitions.make_ahead(USING, 3)) == []
+    assert list(partitions.make_ahead(USING, 4)) == [
         Partition(table, today() + timedelta(days=4)) for table in partitions.PARTITIONED
     ]
 
@@ -79,7 +79,7 @@ def test_a_day_takes_what_the_default_held() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 3)
     assert set(where()) == {"pulljobs_message_default"}
-    partitions.make_ahead(USING, 0)
+    list(partitions.make_ahead(USING, 0))
     published(consumer, 2)
     assert where() == [f"pulljobs_message_{today():%Y%m%d}"] * 5
     claim = Puller(USING, consumer).claim(10)
@@ -87,7 +87,7 @@ def test_a_day_takes_what_the_default_held() -> None:
 
 
 def test_both_kinds_of_rows_go_to_their_day() -> None:
-    partitions.make_ahead(USING, 1)
+    list(partitions.make_ahead(USING, 1))
     JobFactory.create(state="DELIVERED")
     assert query("SELECT tableoid::regclass::text FROM pulljobs_archived_job") == [
         (f"pulljobs_archived_job_{today():%Y%m%d}",)
@@ -96,7 +96,7 @@ def test_both_kinds_of_rows_go_to_their_day() -> None:
 
 def test_partitions_have_what_their_parent_has() -> None:
     """Columns, defaults, checks and indexes; and a plan needs no other."""
-    partitions.make_ahead(USING, 0)
+    list(partitions.make_ahead(USING, 0))
     for table in partitions.PARTITIONED:
         name = f"{table}_{today():%Y%m%d}"
         for what in (
@@ -112,10 +112,10 @@ def test_somebody_holding_the_lock_shortly_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=50))
-    monkeypatch.setattr(partitions, "ATTEMPTS", 10_000)
+    monkeypatch.setattr(partitions, "PATIENCE", timedelta(days=1))
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
-        making = Thread(lambda: partitions.make_ahead(USING, 0))
+        making = Thread(lambda: list(partitions.make_ahead(USING, 0)))
         wait_until(lambda: blocked_by(other))
         other.rollback()
         assert len(making.result()) == 2
@@ -126,10 +126,11 @@ def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
 ) -> None:
     """Publishers behind the waiting lock go on between its attempts; then it gives up."""
     monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
+    monkeypatch.setattr(partitions, "PATIENCE", timedelta(milliseconds=200))
     channel = ChannelFactory.create()
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
-        making, sent = Thread(lambda: partitions.make_ahead(USING, 0)), 0
+        making, sent = Thread(lambda: list(partitions.make_ahead(USING, 0))), 0
         while making.is_alive() or not sent:
             publish(channel.name, b"x")
             sent += 1
@@ -145,7 +146,7 @@ def test_a_vacuum_is_waited_for_longer_and_stands_in_nobody_s_way(
 ) -> None:
     """Autovacuum gives way only after a second; nobody who publishes waits meanwhile."""
     monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
-    monkeypatch.setattr(partitions, "ATTEMPTS", 1)
+    monkeypatch.setattr(partitions, "PATIENCE", timedelta(0))
     channel = ChannelFactory.create()
     old = old_day()
     table = old.name if is_dropped else "pulljobs_message_default"
@@ -154,7 +155,7 @@ def test_a_vacuum_is_waited_for_longer_and_stands_in_nobody_s_way(
         return partitions.drop(USING, old)
 
     def make() -> object:
-        return partitions.make_ahead(USING, 0)
+        return list(partitions.make_ahead(USING, 0))
 
     with session() as other:
         # A vacuum's lock.
@@ -167,6 +168,21 @@ def test_a_vacuum_is_waited_for_longer_and_stands_in_nobody_s_way(
         assert working.result()
 
 
+def test_a_vacuum_that_goes_on_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten times, a worker's reaper would be away for longer than it may be."""
+    monkeypatch.setattr(partitions, "VACUUM_TIMEOUT", timedelta(milliseconds=200))
+    monkeypatch.setattr(partitions, "PATIENCE", timedelta(milliseconds=100))
+    caplog.set_level("INFO", "pulljobs.storage")
+    old = old_day()
+    with session() as other:
+        other.execute(f"LOCK TABLE {old.name} IN SHARE UPDATE EXCLUSIVE MODE")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            partitions.drop(USING, old)
+    assert "trying again" not in caplog.text
+
+
 def somebody_waits_longer() -> bool:
     text = f"{WAITING} AND clock_timestamp() - waitstart > %s"
     [(count,)] = query(text, [5 * partitions.LOCK_TIMEOUT])
@@ -176,7 +192,7 @@ def somebody_waits_longer() -> bool:
 def test_a_vacuum_of_today_keeps_no_old_day(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitions, "VACUUM_TIMEOUT", timedelta(milliseconds=20))
     monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
-    partitions.make_ahead(USING, 0)
+    list(partitions.make_ahead(USING, 0))
     old = old_day()
     with session() as other:
         other.execute(
@@ -186,7 +202,7 @@ def test_a_vacuum_of_today_keeps_no_old_day(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_several_who_make_the_same_days_at_once() -> None:
-    made = at_once(4, lambda _number: partitions.make_ahead(USING, 2))
+    made = at_once(4, lambda _number: list(partitions.make_ahead(USING, 2)))
     assert sorted(one for some in made for one in some) == sorted(
         partitions.existing(USING, "pulljobs_message")
         + partitions.existing(USING, "pulljobs_archived_job")
@@ -204,10 +220,10 @@ def old_day(days: int = 40) -> Partition:
 
 
 def test_old_days_go_and_the_others_stay() -> None:
-    partitions.make_ahead(USING, 1)
+    list(partitions.make_ahead(USING, 1))
     old = old_day()
     young = old_day(29)
-    assert partitions.drop_before(USING, timedelta(days=30)) == [old]
+    assert list(partitions.drop_before(USING, timedelta(days=30))) == [old]
     assert old not in partitions.existing(USING, "pulljobs_message")
     assert young in partitions.existing(USING, "pulljobs_message")
     assert where() == [young.name]
@@ -216,15 +232,15 @@ def test_old_days_go_and_the_others_stay() -> None:
 def test_several_who_drop_the_same_days_at_once() -> None:
     """Workers that start together look after old days together."""
     old = [old_day(days) for days in range(40, 50)]
-    dropped = at_once(4, lambda _number: partitions.drop_before(USING, timedelta(days=30)))
+    dropped = at_once(4, lambda _number: list(partitions.drop_before(USING, timedelta(days=30))))
     assert sorted(one for some in dropped for one in some) == sorted(old)
     assert partitions.existing(USING, "pulljobs_message") == []
 
 
 def test_a_day_is_old_when_all_of_it_is() -> None:
     yesterday = old_day(1)
-    assert partitions.drop_before(USING, timedelta(days=1)) == []
-    assert partitions.drop_before(USING, timedelta(0)) == [yesterday]
+    assert list(partitions.drop_before(USING, timedelta(days=1))) == []
+    assert list(partitions.drop_before(USING, timedelta(0))) == [yesterday]
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "INFLIGHT", "DEAD"])
@@ -232,18 +248,18 @@ def test_a_day_that_a_live_job_needs_stays(state: str) -> None:
     job = JobFactory.create(state=state)
     old = old_day()
     query("UPDATE pulljobs_job SET message_id = %s", [old.bounds[0] + 5])
-    assert partitions.drop_before(USING, timedelta(days=30)) == []
+    assert list(partitions.drop_before(USING, timedelta(days=30))) == []
     assert where().count(old.name) == 1
     if state == "DEAD":
         jobs.delete(USING, [job.id])
-        assert partitions.drop_before(USING, timedelta(days=30)) == [old]
+        assert list(partitions.drop_before(USING, timedelta(days=30))) == [old]
 
 
 def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Looked for again after the detach, when nobody can add one any more."""
-    monkeypatch.setattr(partitions, "ATTEMPTS", 10_000)
+    monkeypatch.setattr(partitions, "PATIENCE", timedelta(days=1))
     consumer = ConsumerFactory.create()
     old = old_day()
     with session() as other:
@@ -253,7 +269,7 @@ def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
             " SELECT %s, id, 'QUEUED', 0, 0, 0, now() FROM pulljobs_message WHERE id = %s",
             [consumer.pk, old.bounds[0] + 5],
         )
-        dropping = Thread(lambda: partitions.drop_before(USING, timedelta(days=30)))
+        dropping = Thread(lambda: list(partitions.drop_before(USING, timedelta(days=30))))
         wait_until(lambda: blocked_by(other))
         other.commit()
         assert dropping.result() == []
@@ -267,8 +283,8 @@ def test_publishes_while_days_are_made_and_dropped_lose_nothing() -> None:
 
     def work(number: int) -> int:
         if number == 0:
-            partitions.make_ahead(USING, 2)
-            return len(partitions.drop_before(USING, timedelta(days=30)))
+            list(partitions.make_ahead(USING, 2))
+            return len(list(partitions.drop_before(USING, timedelta(days=30))))
         return len([publish(consumer.channel.name, b"x") for _ in range(100)])
 
     assert at_once(4, work) == [5, 100, 100, 100]
@@ -283,7 +299,7 @@ def test_a_publish_that_waits_while_its_day_is_attached_goes_there(
     channel = ChannelFactory.create()
     with session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
-        making = Thread(lambda: partitions.make_ahead(USING, 0))
+        making = Thread(lambda: list(partitions.make_ahead(USING, 0)))
         wait_until(lambda: waiting_sessions() == 1)
         publishing = Thread(lambda: publish(channel.name, b"x"))
         wait_until(lambda: waiting_sessions() == 2)
@@ -303,7 +319,7 @@ def test_the_archive_goes_by_days_too() -> None:
     old = Partition("pulljobs_archived_job", today() - timedelta(days=40))
     query("UPDATE pulljobs_archived_job SET id = %s", [old.bounds[0]])
     assert partitions._made(USING, old)
-    assert partitions.drop_before(USING, timedelta(days=30)) == [old]
+    assert list(partitions.drop_before(USING, timedelta(days=30))) == [old]
     assert query("SELECT count(*) FROM pulljobs_archived_job") == [(0,)]
 
 
@@ -343,7 +359,7 @@ def tables() -> list[tuple[Any, ...]]:
 
 def test_migrations_go_back_to_nothing_and_forth_again() -> None:
     before = tables()
-    partitions.make_ahead(USING, 1)
+    list(partitions.make_ahead(USING, 1))
     JobFactory.create(state="DELIVERED")
     try:
         call_command("migrate", "pulljobs", "zero", verbosity=0, database=USING)

@@ -41,8 +41,9 @@ def handle(**options: Any) -> Answer:
     if options["dry_run"] or not (going and operator.agrees(question, yes=options["yes"])):
         return _answer(found, sizes, [])
     with shown("prune history", "partitions", len(found)) as progress:
-        dropped = operating.prune(age, lambda _one: progress.advance(1))
-    return _answer(found, sizes, [one.name for one in dropped])
+        steps = operating.prune(age, lambda _one: progress.advance(1))
+        dropped = [one.name for one in steps if one]
+    return _answer(found, sizes, dropped)
 
 
 def _age(told: timedelta | None) -> timedelta:
