@@ -31,7 +31,7 @@ FROM_THE_HEAD = Floors().entry_above()
 
 
 class Claim(NamedTuple):
-    """Jobs with their messages, in the order claimed; empty with `taken` None."""
+    """Jobs with their messages, in the order claimed; empty with `taken` None, or when repeated."""
 
     taken: Taken | None
     jobs: list[tuple[HeldJob, StoredMessage]]
@@ -41,6 +41,11 @@ class Claim(NamedTuple):
     """When nothing more is there: how long until something falls due or a pause ends, if known."""
     refusal: Refusal | None = None
     """What kept it from more: DELETED, PAUSED, MAX_IN_FLIGHT or MAX_BYTES."""
+
+    @property
+    def is_spent(self) -> bool:
+        """It repeats one of which nothing is held any more: that says nothing of what waits."""
+        return self.taken is not None and not self.jobs
 
 
 class Wish(NamedTuple):
@@ -89,21 +94,14 @@ class Puller:
         wish = Wish(wanted, lease, max_bytes, request_id)
         began = tracing.now()
         while True:
-            if (before := self._claimed_before(wish)) is not None:
-                return before
+            if request_id is not None:
+                before = claimed_before(self.using, self.consumer.pk, request_id)
+                if before is not None:
+                    return before
             with self._lock:
                 claimed = self._claim(wish)
             if claimed.refusal is not Refusal.REPEATED:
                 return self._told(claimed, wanted, began)
-
-    def _claimed_before(self, wish: Wish) -> Claim | None:
-        if wish.request_id is None:
-            return None
-        found = jobs.requested(self.using, self.consumer.pk, wish.request_id)
-        if found is None:
-            return None
-        taken, held = found
-        return Claim(taken, _with_messages(self.using, held), more=False, next_due=None)
 
     def _told(self, claimed: Claimed, wanted: int, began: int) -> Claim:
         if claimed.taken is None:
@@ -152,6 +150,15 @@ class Puller:
         if wish.max_bytes is None:
             return claim(wish.wanted)
         return limits.fitting(self.using, wish.wanted, wish.max_bytes, claim)
+
+
+def claimed_before(using: str, consumer_id: int, request_id: str) -> Claim | None:
+    """What is still held of the claim under that request id; None: there is no such claim."""
+    found = jobs.requested(using, consumer_id, request_id)
+    if found is None:
+        return None
+    taken, held = found
+    return Claim(taken, _with_messages(using, held), more=False, next_due=None)
 
 
 def _with_messages(

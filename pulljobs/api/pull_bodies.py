@@ -103,7 +103,7 @@ def pulled(asked: Asked, answer: Answer, lease: timedelta = timedelta()) -> dict
         "Status": {
             "Code": answer.why.code,
             "Reason": answer.why.reason,
-            "PendingMessages": asked.batch - len(jobs),
+            "PendingMessages": max(asked.batch - len(jobs), 0),
             "PendingBytes": max((asked.max_bytes or sent) - sent, 0),
         },
     }

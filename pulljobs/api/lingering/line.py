@@ -191,18 +191,29 @@ class Line:
         for pull in party:
             share, beyond = rest[: pull.asked.batch], rest[pull.asked.batch :]
             why = Why.OK if len(share) == pull.asked.batch else short
-            if share and self._answer(pull, Answer(why, claim._replace(jobs=share))):
+            answer = Answer(why, claim._replace(jobs=share))
+            if share and self._answer(pull, answer):
                 rest = beyond
+                self._repeat(pull, answer)
             elif claim.refusal is Refusal.MAX_BYTES:
                 self._answer(pull, Answer(Why.MAX_BYTES))
+            elif claim.is_spent:
+                self._answer(pull, Answer(pull.otherwise))
         if rest:
             await self._on_thread(partial(give_back, self.consumer, claim._replace(jobs=rest)))
+
+    def _repeat(self, pull: Pull, answer: Answer) -> None:
+        """The same for its repeats, wherever they stand in line."""
+        if pull.asked.request_id is not None:
+            same = [one for one in self.pulls if one.asked.request_id == pull.asked.request_id]
+            for one in same:
+                self._answer(one, answer)
 
     def _goes_on(self, party: list[Pull], claim: Claim) -> bool:
         """Whether the next in line may get what this party could not, or did not ask for."""
         if claim.refusal is Refusal.MAX_BYTES:
             return True
-        return bool(claim.jobs) and not party[0].asked.is_plain
+        return claim.taken is not None and not party[0].asked.is_plain
 
     def _tell(self, asking: list[Pull], claim: Claim) -> None:
         for pull in self._leave(asking):

@@ -4,11 +4,13 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
+from pulljobs import pulling
 from pulljobs.api import problems, pull_bodies
 from pulljobs.api.lingering.line import lease_of
-from pulljobs.api.lingering.pull import Answer, Asked, Pull
+from pulljobs.api.lingering.pull import Answer, Asked, Pull, Why
 from pulljobs.api.lingering.room import WaitingRoom
 from pulljobs.api.views.leases import LeaseView, holds_thread
 from pulljobs.conf import settings
@@ -26,10 +28,24 @@ class PullView(LeaseView[Asked]):
 async def pull(view: LeaseView[Any], consumer: Consumer, asked: Asked) -> dict[str, Any]:
     """What an answer has of a pull."""
     pull = Pull(consumer, asked)
+    if (before := await claimed_before(view.room, pull)) is not None:
+        return pull_bodies.pulled(asked, before, lease_of(pull))
     held = pull.lingers and holds_thread(view.request)
     with lingering_threads.one_more() if held else nullcontext():
         answer = await wait_for(view.room, pull)
     return pull_bodies.pulled(asked, answer, lease_of(pull))
+
+
+async def claimed_before(room: WaitingRoom, pull: Pull) -> Answer | None:
+    """What was lost is told again at once, whoever waits in line."""
+    if pull.asked.request_id is None:
+        return None
+    using, consumer_id = settings().DATABASE, pull.consumer.pk
+    look = partial(pulling.claimed_before, using, consumer_id, pull.asked.request_id)
+    claim = await room.run(look)
+    if claim is None:
+        return None
+    return Answer(pull.otherwise if claim.is_spent else Why.OK, claim)
 
 
 async def wait_for(room: WaitingRoom, pull: Pull) -> Answer:

@@ -1,9 +1,13 @@
 """RequestID: a repeat gets the same claim, so an answer that was lost costs nothing."""
 
+import pytest
+from django.db import transaction
+
 from pulljobs import ids, pulling
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, Lease
 from tests.api.caller import kill, publish
 from tests.api.pull.serving import LONG, Puller, in_flight, said
+from tests.factories import USING
 from tests.sessions import at_once, pass_time
 
 
@@ -51,3 +55,49 @@ def test_after_the_lease_a_request_claims_anew(puller: Puller) -> None:
     [after] = puller.taken(RequestID="r", Expires=LONG)
     assert (after["ID"], after["RetryCount"]) == (before["ID"], 1)
     assert after["LeaseToken"] != before["LeaseToken"]
+
+
+@pytest.mark.parametrize("expires", [0.0, LONG])
+def test_a_repeat_does_not_stand_in_line(puller: Puller, expires: float) -> None:
+    """Nothing is there for those who wait before it, but what it was given is its own."""
+    publish()
+    first = puller.taken(RequestID="r")
+    other = puller.lingering(RequestID="s")
+    assert puller.taken(RequestID="r", Expires=expires) == first
+    publish()
+    assert len(other.result().json()["Result"]) == 1
+
+
+def test_a_repeat_that_lingers_beside_the_first_gets_the_same(puller: Puller) -> None:
+    """With another between them."""
+    first = puller.lingering(RequestID="r")
+    between = puller.lingering()
+    again = puller.lingering(RequestID="r")
+    publish()
+    assert again.result().json()["Result"] == first.result().json()["Result"]
+    publish()
+    assert len(between.result().json()["Result"]) == 1
+
+
+@pytest.mark.parametrize("expires", [0.0, LONG])
+def test_a_repeat_of_which_nothing_is_held_is_told_so(puller: Puller, expires: float) -> None:
+    publish()
+    [taken] = puller.taken(RequestID="r")
+    kill(ids.decode(taken["ID"]))
+    publish()
+    told = puller.pull(RequestID="r", Expires=expires)
+    assert (told["Result"], told["Status"]["Reason"]) == ([], "no_messages")
+
+
+def test_a_repeat_of_which_nothing_is_held_keeps_nobody_waiting(puller: Puller) -> None:
+    """Its claim was made, and killed, in another process."""
+    repeat = puller.lingering(RequestID="r")
+    behind = puller.lingering()
+    with transaction.atomic():
+        killed = publish()
+        elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Door.PULL)
+        assert len(elsewhere.claim(1, request_id="r").jobs) == 1
+        kill(killed)
+        publish()
+    assert len(behind.result().json()["Result"]) == 1
+    assert repeat.result().json()["Result"] == []
