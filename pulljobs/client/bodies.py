@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from pulljobs.client.calls import Answer
 
 LONGEST_TEXT: Final = 2000
+LONGEST_DELAY: Final = 3600.0
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
@@ -141,6 +143,13 @@ class Word:
         return self.outcome in (Outcome.DELIVERED, Outcome.DEAD)
 
 
+def delay(seconds: float) -> float:
+    """As brokers take it: from 0 to an hour."""
+    if math.isnan(seconds):
+        raise ValueError("A delay is a number of seconds, not NaN.")
+    return min(max(seconds, 0.0), LONGEST_DELAY)
+
+
 def ack(words: Iterable[Word]) -> bytes:
     return _json({"Results": [_said(word) for word in words]})
 
@@ -154,7 +163,7 @@ def _said(word: Word) -> dict[str, Any]:
     if word.delay is not None:
         said["DelaySeconds"] = word.delay
     if word.reason:
-        said["Reason"] = word.reason[:LONGEST_TEXT]
+        said["Reason"] = str(word.reason)[:LONGEST_TEXT]
     return said
 
 

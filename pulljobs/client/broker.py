@@ -13,7 +13,7 @@ from pulljobs.circuit import State
 from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Job, Outcome, Pulled, Status, Word, now
 from pulljobs.client.calls import Answer, Call
-from pulljobs.client.errors import LeaseLost, Unreachable
+from pulljobs.client.errors import BadRequest, LeaseLost, Unreachable
 from pulljobs.client.flows import GRACE, SHUTS_DOWN
 from pulljobs.client.handling import RESULTS, Verdict
 from pulljobs.client.link import Link, Request
@@ -230,12 +230,34 @@ class Broker:
             self._filled.clear()
         elif len(self._outbox) >= MOST or not self.open:
             self._urgent.set()
-        if not batch:
-            return
+        if batch:
+            await self._write(batch)
+
+    async def _write(self, batch: list[tuple[Held, Word]]) -> None:
+        """One that the broker refuses never holds up the others."""
         request = self._request("ack", bodies.ack(word for _message, word in batch))
-        answer = await self.link.ask(request)
+        try:
+            answer = await self.link.ask(request)
+        except BadRequest as error:
+            await self._bisect(batch, error)
+        else:
+            self._confirm(batch, bodies.statuses(answer), request)
+
+    async def _bisect(self, batch: list[tuple[Held, Word]], error: BadRequest) -> None:
+        middle = len(batch) // 2
+        if middle:
+            await self._write(batch[:middle])
+            await self._write(batch[middle:])
+        else:
+            [(message, _word)] = batch
+            log.refused(message.id, error)
+            self._lose([message])
+
+    def _confirm(
+        self, batch: list[tuple[Held, Word]], statuses: list[Status], request: Request
+    ) -> None:
         lost = []
-        for (message, word), status in zip(batch, bodies.statuses(answer), strict=True):
+        for (message, word), status in zip(batch, statuses, strict=True):
             if status is Status.REFUSED:
                 log.refused(message.id)
             if status is Status.OK or (request.in_doubt and not word.can_be_repeated):

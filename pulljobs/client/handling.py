@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pulljobs.circuit import Result
-from pulljobs.client import log, tracing
+from pulljobs.client import bodies, log, tracing
 from pulljobs.client.bodies import Outcome
 from pulljobs.client.messages import Received
 from pulljobs.client.strategies import Delay
@@ -109,9 +109,15 @@ class Handling:
         return Verdict(Outcome.RETRY, said, self._delay(message, None))
 
     def _delay(self, message: Received[Any, Any], asked: float | None) -> float | None:
-        if asked is not None or self.requeue_delay is None:
-            return asked
-        return self.requeue_delay(message.attempts)
+        """An error of the function loses nothing: the consumer's own retry strategy decides."""
+        if asked is not None:
+            return bodies.delay(asked)
+        try:
+            if self.requeue_delay is not None:
+                return bodies.delay(self.requeue_delay(message.attempts))
+        except Exception as error:
+            log.delay_failed(message.id, error)
+        return None
 
     def _give_up(self, message: Received[Any, Any], reason: str) -> Verdict:
         """An error of the callback loses nothing: the job is DEAD, with its last error."""

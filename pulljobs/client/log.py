@@ -38,8 +38,12 @@ def leases_lost(jobs: int) -> None:
     logger.warning("Lost the lease of %d jobs; what was said of them had no effect.", jobs)
 
 
-def refused(job: str) -> None:
-    logger.error("The broker could not write the outcome of job %s.", job)
+def delay_failed(job: str, error: BaseException) -> None:
+    logger.error("requeue_delay failed for job %s: %s: %s", job, type(error).__name__, error)
+
+
+def refused(job: str, why: object = "it can't be written") -> None:
+    logger.error("The broker refuses the outcome of job %s: %s", job, why)
 
 
 def circuit(state: str, level: int, seconds: float) -> None:

@@ -104,7 +104,7 @@ class Received(Generic[Done, Left]):
         """Again after so many seconds (an hour at the most), or after the requeue delay."""
         if delay is None:
             delay = self.desk.requeue_delay(self.attempts)
-        return self.say(Outcome.RETRY, delay, reason)
+        return self.say(Outcome.RETRY, None if delay is None else bodies.delay(delay), reason)
 
     def reject(self, reason: str) -> Done:
         """Give it up: DEAD, with this text as its error."""

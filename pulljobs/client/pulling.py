@@ -7,7 +7,7 @@ from pulljobs.client import bodies, flows
 from pulljobs.client.bodies import Limits, Outcome, Word
 from pulljobs.client.calls import Answer
 from pulljobs.client.connecting import Connection, Subscription
-from pulljobs.client.errors import LeaseLost, Unreachable
+from pulljobs.client.errors import ClientError, LeaseLost
 from pulljobs.client.messages import AsyncMessage, Message
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.client.strategies import REQUEUE, Delay
@@ -70,7 +70,7 @@ class PullConsumer(Closing):
         """For the message: tell the broker now; tried while the lease lasts."""
         try:
             self._sender.run(flows.settle(self._path, word, _patience(message)))
-        except (LeaseLost, Unreachable) as error:
+        except ClientError as error:
             _failed(message, error)
             raise
 
@@ -144,7 +144,7 @@ class AsyncPullConsumer(AsyncClosing):
     async def settle(self, message: AsyncMessage, word: Word) -> None:
         try:
             await self._sender.run(flows.settle(self._path, word, _patience(message)))
-        except (LeaseLost, Unreachable) as error:
+        except ClientError as error:
             _failed(message, error)
             raise
 
@@ -192,7 +192,7 @@ def _patience(message: Message | AsyncMessage) -> float:
     return max(message.deadline, bodies.now() + PATIENCE)
 
 
-def _failed(message: Message | AsyncMessage, error: LeaseLost | Unreachable) -> None:
+def _failed(message: Message | AsyncMessage, error: ClientError) -> None:
     """What could not be said may be said again; what is lost stays so."""
     message.lost = isinstance(error, LeaseLost)
     message.settled = message.lost

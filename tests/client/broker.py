@@ -117,10 +117,12 @@ class FakeBroker:
     def _refusal(self, asked: Request) -> httpx.Response | None:
         if not asked.path.startswith(("/channel/orders", "/lookup")):
             return _problem(404, "There is no such channel: check its name in the URL.")
-        wrong = asked.headers.get("X-Broker-Channel-Token") != "orders-token"
-        return (
-            _problem(403, "Send the channel's token as X-Broker-Channel-Token.") if wrong else None
-        )
+        if asked.headers.get("X-Broker-Channel-Token") != "orders-token":
+            return _problem(403, "Send the channel's token as X-Broker-Channel-Token.")
+        said = asked.body.get("Results", []) if isinstance(asked.body, dict) else []
+        if any(not 0 <= one.get("DelaySeconds", 0) <= 3600 for one in said):
+            return _problem(400, "DelaySeconds must be a number of seconds from 0.")
+        return None
 
     def _lookup(self, body: Any) -> Any:
         return {"Addresses": self.addresses, "Consumers": []}

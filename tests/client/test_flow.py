@@ -364,6 +364,24 @@ def test_results_of_lost_leases_are_discarded() -> None:
     assert consumer.counts["lost"] >= 1
 
 
+def test_an_outcome_that_is_refused_holds_up_no_other() -> None:
+    broker = filled(50)
+
+    def refuse(request: Request) -> httpx.Response | None:
+        if request.path.endswith("/ack") and "j7" in [one["ID"] for one in request.body["Results"]]:
+            return httpx.Response(400, json={"detail": "j7 is malformed"})
+        return None
+
+    broker.failing = refuse
+    consumer, _ = consumer_of([broker], nothing, max_in_flight=50)
+    with running(consumer):
+        wait_until(lambda: broker.states().count("DELIVERED") == 49)
+        wait_until(lambda: consumer.held == 0)
+        broker.publish(1, start=50)
+        wait_until(lambda: broker.states()[50] == "DELIVERED")
+    assert consumer.counts["lost"] == 1
+
+
 def test_a_message_whose_lease_is_over_is_not_begun() -> None:
     """It waited for its turn for too long: by now it is another's."""
     broker = filled(3)

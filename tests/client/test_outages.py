@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from pulljobs.client import (
+    BadRequest,
     Connection,
     Consumer,
     PullConsumer,
@@ -84,6 +85,19 @@ def test_a_word_whose_answer_was_lost_is_said_again(mocked: Mock, word: str) -> 
     expected = {"ack": "DELIVERED", "reject": "DEAD"}.get(word, "QUEUED")
     assert broker.states() == [expected]
     assert broker.jobs[0].retry_count == (word == "nack")
+
+
+def test_a_word_that_was_refused_can_be_said_again(mocked: Mock) -> None:
+    """By a proxy, perhaps: the message is still held."""
+    side, broker = mocked
+    broker.publish(1)
+    message = side.consumer().next()
+    broker.failing = lambda request: httpx.Response(400, json={"detail": "not now"})
+    with pytest.raises(BadRequest, match="not now"):
+        message.ack()
+    broker.failing = lambda request: None
+    message.ack()
+    assert broker.states() == ["DELIVERED"]
 
 
 def test_what_stays_away_is_told_in_time(mocked: Mock) -> None:

@@ -1,5 +1,6 @@
 """What the client does, by both sides, on a broker in memory and on a live server alike."""
 
+import math
 import threading
 import time
 from collections import Counter
@@ -122,6 +123,23 @@ def test_E77_without_a_delay_a_retry_waits_90_seconds_times_attempts(side: Side)
     assert consumer.fetch(1, timeout=0) == []
 
 
+def test_a_delay_below_0_is_none(side: Side) -> None:
+    side.producer().publish("x")
+    consumer = side.consumer(requeue_delay=lambda attempts: -1.0)
+    consumer.next().nack(-90)
+    consumer.next().nack()
+    assert consumer.next().attempts == 3
+
+
+def test_a_delay_that_is_no_number_is_refused_where_it_is_said(side: Side) -> None:
+    side.producer().publish("x")
+    message = side.consumer().next()
+    with pytest.raises(ValueError, match="not NaN"):
+        message.nack(math.nan)
+    message.ack()
+    assert side.world.states() == {"DELIVERED": 1}
+
+
 def test_a_lost_lease_is_told_and_others_go_on(side: Side) -> None:
     """E49: what is said too late changes nothing."""
     side.producer().publish("x")
@@ -238,6 +256,35 @@ def test_how_handlers_end_their_messages(side: Side) -> None:
 
     side.run(handle, max_in_flight=10)
     assert side.world.states() == {"DELIVERED": 2, "QUEUED": 2, "DEAD": 2}
+
+
+def test_what_a_handler_says_wrongly_harms_no_other(side: Side) -> None:
+    """It can't be waited as told, or the text is none: the job ends as it can."""
+    said = ("Retry", "nack", "error", "Discard", *map(str, range(20)))
+    side.producer().publish_many(said)
+    seen: list[bytes] = []
+
+    def handle(message: Any) -> Any:
+        seen.append(message.payload)
+        if len(seen) == len(said):
+            side.running.stop()
+        if message.attempts > 1:
+            return message.ack()
+        if message.payload == b"Retry":
+            raise Retry(after=timedelta(hours=-1))
+        if message.payload == b"nack":
+            return message.nack(-1)
+        if message.payload == b"error":
+            raise ValueError("broken")
+        if message.payload == b"Discard":
+            raise Discard(ValueError("broken"))  # type: ignore[arg-type]  # it happens
+        return message.ack()
+
+    off = Backoff(initial=0)
+    side.run(handle, max_in_flight=30, requeue_delay=lambda attempts: math.nan, backoff=off)
+    states = side.world.states()
+    assert (states["DEAD"], states["INFLIGHT"]) == (1, 0)
+    assert states["DELIVERED"] >= 20
 
 
 def test_E71_after_as_many_calls_it_is_given_up_once(side: Side) -> None:
