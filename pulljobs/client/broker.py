@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,7 +14,7 @@ from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Job, Outcome, Pulled, Status, Word, now
 from pulljobs.client.calls import Answer, Call
 from pulljobs.client.errors import BadRequest, LeaseLost, Unreachable
-from pulljobs.client.flows import GRACE, SHUTS_DOWN
+from pulljobs.client.flows import GRACE, MOST_WORDS, SHUTS_DOWN, parts
 from pulljobs.client.handling import RESULTS, Verdict
 from pulljobs.client.link import Link, Request
 from pulljobs.client.messages import Received
@@ -26,8 +26,6 @@ Held = Received[Any, Any]
 LONGEST_LINGER: Final = 30.0
 SHUTDOWN_PAUSE: Final = 1.0
 STARVED: Final = 0.85
-MOST: Final = 100
-"""Outcomes and renewals of one request."""
 
 
 @dataclass(eq=False)
@@ -67,6 +65,11 @@ class Broker:
     def is_starved(self) -> bool:
         handed = len(self.handed)
         return handed > 0 and handed >= STARVED * len(self.open)
+
+    @property
+    def _most(self) -> int:
+        """Outcomes and renewals of one request."""
+        return min(MOST_WORDS, self.link.limits.max_batch)
 
     @property
     def is_flushed(self) -> bool:
@@ -111,8 +114,8 @@ class Broker:
     async def keep(self, within: float) -> None:
         """Renew what is open and whose lease ends within so many seconds."""
         due = [one for one in list(self.open) if not one.lost and one.deadline - now() < within]
-        for start in range(0, len(due), MOST):
-            await self._renew(due[start : start + MOST], None)
+        for some in parts(due, self._most):
+            await self._renew(some, None)
 
     def forget_expired(self, running: set[Held]) -> None:
         """What was detached and never ended is not ours any more."""
@@ -173,7 +176,7 @@ class Broker:
                 self._outbox.append((message, word))
         if self._outbox:
             self._filled.set()
-        if len(self._outbox) >= MOST or not self.open:
+        if len(self._outbox) >= self._most or not self.open:
             self._urgent.set()
         self.room.changed()
 
@@ -224,11 +227,11 @@ class Broker:
             await self.link.ask(self._request("ack", bodies.ack(words)))
 
     async def _flush(self) -> None:
-        batch = [self._outbox.popleft() for _ in range(min(MOST, len(self._outbox)))]
+        batch = [self._outbox.popleft() for _ in range(min(self._most, len(self._outbox)))]
         self._urgent.clear()
         if not self._outbox:
             self._filled.clear()
-        elif len(self._outbox) >= MOST or not self.open:
+        elif len(self._outbox) >= self._most or not self.open:
             self._urgent.set()
         if batch:
             await self._write(batch)
@@ -269,7 +272,7 @@ class Broker:
             self.counts["lost"] += len(lost)
             log.leases_lost(len(lost))
 
-    async def _renew(self, messages: list[Held], seconds: float | None) -> list[float | None]:
+    async def _renew(self, messages: Sequence[Held], seconds: float | None) -> list[float | None]:
         body = bodies.renew([message.job for message in messages], seconds)
         told = bodies.remaining(await self.link.ask(self._request("renew", body)))
         for message, left in zip(messages, told, strict=True):

@@ -1,15 +1,15 @@
 """What a client does, each once, for the synchronous and the asynchronous side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 from pulljobs.client import bodies
 from pulljobs.client.bodies import Draft, Job, Limits, Pulled, Receipt, Status, Word, now
 from pulljobs.client.calls import Answer, Call, Flow, Pause, checked
-from pulljobs.client.errors import LeaseLost, NotFound, Unreachable
+from pulljobs.client.errors import BadRequest, LeaseLost, NotFound, Unreachable
 from pulljobs.client.strategies import Delay, exponential, full_jitter
 
 MARGIN: Final = 0.1
@@ -21,6 +21,9 @@ MOST_WORDS: Final = 100
 MOST_LINES: Final = 100
 MOST_BYTES: Final = 4 * 1024 * 1024
 SHUTS_DOWN: Final = "server_shutdown"
+TOO_LARGE: Final = 413
+
+T = TypeVar("T")
 
 
 class Told(NamedTuple):
@@ -29,12 +32,12 @@ class Told(NamedTuple):
     """An earlier request may have been done already, and its answer lost."""
 
 
-def insist(call: Call, until: float, again: Delay = AGAIN) -> Flow[Told]:
+def insist(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Told]:
     """Repeat until there is an answer; a last time when the time is over, then Unreachable."""
     repeated = False
     for attempt in count(1):
         try:
-            answer = yield call
+            answer = yield call() if callable(call) else call
             assert answer is not None
             return Told(checked(answer), repeated)
         except Unreachable as error:
@@ -61,8 +64,14 @@ def limits(path: str, until: float) -> Flow[Limits]:
 
 def pull(path: str, limits: Limits, batch: int, until: float, expires: float = 0.0) -> Flow[Pulled]:
     """One claim: when its answer is lost, the repeat brings the same jobs under the same token."""
-    asked_at, body = now(), bodies.pull(batch, uuid4().hex, expires=expires)
-    call = Call("POST", f"{path}/pull", body, expires + GRACE)
+    asked_at, request_id = now(), uuid4().hex
+
+    def call() -> Call:
+        """A repeat lingers for what is left of the time."""
+        left = max(0.0, min(expires, until - now() - MARGIN))
+        body = bodies.pull(batch, request_id, expires=left)
+        return Call("POST", f"{path}/pull", body, left + GRACE)
+
     told = yield from insist(call, until)
     return bodies.pulled(told.answer, limits, asked_at)
 
@@ -98,16 +107,15 @@ def _what_is_there(path: str, limits: Limits, wanted: int, until: float) -> Flow
 
 def settle(path: str, word: Word, until: float) -> Flow[None]:
     """LeaseLost if it can't be said any more."""
-    [is_done] = yield from settle_all(path, [word], until)
+    [is_done] = yield from settle_all(path, Limits(), [word], until)
     if not is_done:
         raise LeaseLost(word.job.id)
 
 
-def settle_all(path: str, words: Sequence[Word], until: float) -> Flow[list[bool]]:
+def settle_all(path: str, limits: Limits, words: Sequence[Word], until: float) -> Flow[list[bool]]:
     """Whether each was done; of what can't be repeated it is believed, if an answer was lost."""
     done: list[bool] = []
-    for start in range(0, len(words), MOST_WORDS):
-        some = words[start : start + MOST_WORDS]
+    for some in parts(words, min(MOST_WORDS, limits.max_batch)):
         told = yield from insist(Call("POST", f"{path}/ack", bodies.ack(some)), until)
         done += [
             status is Status.OK or (told.repeated and not word.can_be_repeated)
@@ -129,18 +137,37 @@ def publish(channel: str, drafts: Sequence[Draft], until: float) -> Flow[list[Re
     """In their order; what is repeated because its answer was lost is accepted, not a duplicate."""
     made: list[Receipt] = []
     path = f"channel/{quote(channel, safe='')}/broadcast-batch"
-    for ids, body in _batches(drafts):
-        told = yield from insist(Call("POST", path, body, 2 * GRACE), until)
-        receipts = bodies.receipts(told.answer, ids)
-        made += map(_accepted, receipts) if told.repeated else receipts
+    for ids, lines in _batches(drafts):
+        made += yield from _publish(path, ids, lines, until)
     return made
+
+
+def _publish(
+    path: str, ids: Sequence[str], lines: Sequence[bytes], until: float
+) -> Flow[list[Receipt]]:
+    """In halves, where the broker takes less: producers are not told its limits."""
+    try:
+        told = yield from insist(Call("POST", path, b"\n".join(lines), 2 * GRACE), until)
+    except BadRequest as error:
+        middle = len(lines) // 2
+        if error.status != TOO_LARGE or not middle:
+            raise
+        first = yield from _publish(path, ids[:middle], lines[:middle], until)
+        return first + (yield from _publish(path, ids[middle:], lines[middle:], until))
+    receipts = bodies.receipts(told.answer, ids)
+    return list(map(_accepted, receipts)) if told.repeated else receipts
+
+
+def parts(whole: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(whole), most):
+        yield whole[start : start + most]
 
 
 def _accepted(receipt: Receipt) -> Receipt:
     return receipt._replace(status="accepted") if receipt.duplicate else receipt
 
 
-def _batches(drafts: Sequence[Draft]) -> Iterator[tuple[list[str], bytes]]:
+def _batches(drafts: Sequence[Draft]) -> Iterator[tuple[list[str], list[bytes]]]:
     """Lines up to the limits of a request."""
     ids: list[str] = []
     lines: list[bytes] = []
@@ -149,10 +176,10 @@ def _batches(drafts: Sequence[Draft]) -> Iterator[tuple[list[str], bytes]]:
         id = draft.message_id or uuid4().hex
         line = bodies.line(draft, id)
         if lines and (len(lines) == MOST_LINES or size + len(line) > MOST_BYTES):
-            yield ids, b"\n".join(lines)
+            yield ids, lines
             ids, lines, size = [], [], 0
         ids.append(id)
         lines.append(line)
         size += len(line) + 1
     if lines:
-        yield ids, b"\n".join(lines)
+        yield ids, lines

@@ -93,7 +93,7 @@ class PullConsumer(Closing):
 
     def _end_all(self, messages: Sequence[Message], outcome: Outcome) -> list[Message]:
         ending, words = _words(messages, outcome)
-        flow = flows.settle_all(self._path, words, bodies.now() + PATIENCE)
+        flow = flows.settle_all(self._path, self.limits(), words, bodies.now() + PATIENCE)
         return _lost(ending, self._sender.run(flow))
 
 
@@ -168,7 +168,8 @@ class AsyncPullConsumer(AsyncClosing):
         self, messages: Sequence[AsyncMessage], outcome: Outcome
     ) -> list[AsyncMessage]:
         ending, words = _words(messages, outcome)
-        flow = flows.settle_all(self._path, words, bodies.now() + PATIENCE)
+        limits = await self.limits()
+        flow = flows.settle_all(self._path, limits, words, bodies.now() + PATIENCE)
         return _lost(ending, await self._sender.run(flow))
 
 

@@ -122,7 +122,14 @@ class FakeBroker:
         said = asked.body.get("Results", []) if isinstance(asked.body, dict) else []
         if any(not 0 <= one.get("DelaySeconds", 0) <= 3600 for one in said):
             return _problem(400, "DelaySeconds must be a number of seconds from 0.")
-        return None
+        return self._above_limit(asked)
+
+    def _above_limit(self, asked: Request) -> httpx.Response | None:
+        most = self.limits.get("MaxBatch", 100)
+        if isinstance(asked.body, list):
+            return _problem(413, f"There are more than {most}.") if len(asked.body) > most else None
+        rows = asked.body.get("Results", asked.body.get("Leases", []))
+        return _problem(400, f"More than {most} entries") if len(rows) > most else None
 
     def _lookup(self, body: Any) -> Any:
         return {"Addresses": self.addresses, "Consumers": []}

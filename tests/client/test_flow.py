@@ -116,6 +116,23 @@ def test_limits_of_the_broker_are_respected(limits: dict[str, Any]) -> None:
         wait_until(lambda: is_done(broker))
     assert max(batches(broker)) == 7
     assert max(request.body.get("Expires", 0) for request in broker.asked("pull")) == 3.0
+    assert consumer.counts["delivered"] == 40
+
+
+def test_a_broker_is_not_told_more_at_once_than_it_takes() -> None:
+    broker = filled(9)
+    broker.limits = {"MaxBatch": 4, "LeaseSeconds": 3.0}
+
+    async def handle(message: Any) -> None:
+        while len(broker.asked("renew")) < 3:
+            await asyncio.sleep(0.01)
+
+    consumer, _ = consumer_of([broker], handle, max_in_flight=9, concurrency=9, auto_renew=True)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert max(len(request.body["Leases"]) for request in broker.asked("renew")) == 4
+    assert max(len(request.body["Results"]) for request in broker.asked("ack")) <= 4
+    assert consumer.counts["delivered"] == 9
 
 
 def test_E64_held_messages_never_exceed_max_in_flight() -> None:

@@ -66,12 +66,39 @@ def test_a_pull_whose_answer_was_lost_is_repeated_under_its_request_id(mocked: M
     assert broker.in_flight == 3
 
 
+def test_a_repeat_lingers_for_what_is_left_of_the_time(mocked: Mock) -> None:
+    side, broker = mocked
+
+    def reset(request: Request) -> httpx.Response | None:
+        if len(broker.asked("pull")) in (2, 3):  # Those that linger.
+            wait_until(lambda: time.monotonic() - request.at > 0.4)
+            raise httpx.ReadError("reset")
+        return None
+
+    broker.failing = reset
+    assert side.consumer().fetch(1, timeout=2) == []
+    _at_once, first, second, third = broker.asked("pull")
+    assert {first.body["RequestID"]} == {second.body["RequestID"], third.body["RequestID"]}
+    lingers = [request.body.get("Expires", 0.0) for request in (first, second, third)]
+    assert lingers[0] - 0.4 >= lingers[1] >= lingers[2] + 0.4
+
+
 def test_a_publish_whose_answer_was_lost_is_one_message_and_no_duplicate(mocked: Mock) -> None:
     side, broker = mocked
     losing(broker, "broadcast-batch")
     assert side.producer().publish("x").status == "accepted"
     assert len(broker.asked("broadcast-batch")) == 2
     assert len(broker.jobs) == 1
+
+
+def test_what_is_above_the_limit_of_a_broker_is_sent_in_parts(mocked: Mock) -> None:
+    side, broker = mocked
+    broker.limits = {"MaxBatch": 3}
+    receipts = side.producer().publish_many([str(number) for number in range(10)])
+    assert [job.message["MessageID"] for job in broker.jobs] == [one[0] for one in receipts]
+    consumer = side.consumer()
+    assert consumer.ack_all(consumer.fetch(10)) == []
+    assert broker.states() == ["DELIVERED"] * 10
 
 
 @pytest.mark.parametrize("word", ["ack", "reject", "nack", "release"])
