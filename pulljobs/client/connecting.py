@@ -82,6 +82,10 @@ class Subscription:
     channel_token: str = field(repr=False)
     consumer_token: str = field(repr=False)
 
+    def __post_init__(self) -> None:
+        check_token("channel", self.channel_token)
+        check_token("consumer", self.consumer_token)
+
     @property
     def path(self) -> str:
         return f"channel/{quote(self.channel, safe='')}/consumer/{quote(self.consumer, safe='')}"
@@ -89,6 +93,15 @@ class Subscription:
     @property
     def tokens(self) -> dict[str, str]:
         return {CHANNEL_TOKEN: self.channel_token, CONSUMER_TOKEN: self.consumer_token}
+
+
+def check_token(whose: str, token: str) -> None:
+    """What HTTP can't carry is refused before anything could tell it to a log."""
+    if not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise ConfigurationError(
+            f"The token of the {whose} is not printable ASCII without blanks around it: "
+            "strip the newline, perhaps, that came with it."
+        )
 
 
 def base_of(url: str) -> str:

@@ -7,7 +7,13 @@ from typing import Any, Final
 from pulljobs.client import bodies, flows, tracing
 from pulljobs.client.bodies import Draft, Receipt
 from pulljobs.client.calls import Flow
-from pulljobs.client.connecting import CHANNEL_TOKEN, PRODUCER, PRODUCER_TOKEN, Connection
+from pulljobs.client.connecting import (
+    CHANNEL_TOKEN,
+    PRODUCER,
+    PRODUCER_TOKEN,
+    Connection,
+    check_token,
+)
 from pulljobs.client.errors import NotPublished
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 
@@ -22,6 +28,8 @@ class _Desk:
     def __init__(
         self, channel: str, producer: str, channel_token: str, producer_token: str, timeout: float
     ) -> None:
+        check_token("channel", channel_token)
+        check_token("producer", producer_token)
         self._channel, self._timeout = channel, timeout
         self._tokens = {
             CHANNEL_TOKEN: channel_token,

@@ -5,16 +5,20 @@ import gzip
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from pulljobs.client.bodies import now
 from pulljobs.client.calls import Answer, Call, Flow, Pause
 from pulljobs.client.connecting import Connection, httpx
-from pulljobs.client.errors import Unreachable
+from pulljobs.client.errors import ClientError, Unreachable
 
 T = TypeVar("T")
 Came = Answer | Unreachable | None
 """Of a call; None: of a pause."""
+UNSENDABLE: Final = (
+    "The request can't be sent: a header has a character that HTTP does not allow. "
+    "Look at the producer's id and the worker_id."
+)
 
 
 class Sender:
@@ -47,6 +51,9 @@ class Sender:
     def _send(self, call: Call) -> Answer:
         try:
             return _answer(self._http.request(**_request(call, self._gzip_from)))
+        except httpx.LocalProtocolError:
+            # Its text may quote a token, so it is not the cause.
+            raise ClientError(UNSENDABLE) from None
         except httpx.RequestError as error:
             raise _unreachable(error) from error
 
@@ -82,6 +89,9 @@ class AsyncSender:
         """Once, whatever it says; Unreachable if that is nothing."""
         try:
             return _answer(await self._http.request(**_request(call, self._gzip_from)))
+        except httpx.LocalProtocolError:
+            # Its text may quote a token, so it is not the cause.
+            raise ClientError(UNSENDABLE) from None
         except httpx.RequestError as error:
             raise _unreachable(error) from error
 

@@ -2,8 +2,10 @@
 
 import http.server
 import ipaddress
+import socket
 import ssl
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,10 +20,21 @@ from cryptography.x509.oid import NameOID
 
 import pulljobs.client
 from pulljobs import errors
-from pulljobs.client import ClientError, Connection, PullConsumer, Unreachable, flows
+from pulljobs.client import (
+    AsyncProducer,
+    ClientError,
+    Connection,
+    Consumer,
+    Producer,
+    PullConsumer,
+    Subscription,
+    Unreachable,
+    flows,
+)
 from pulljobs.client.strategies import RECONNECT, REQUEUE, exponential, full_jitter, linear, up_to
 from pulljobs.errors import ConfigurationError, PulljobsError
 from tests.client.names import SUBSCRIPTION
+from tests.sessions import Thread
 
 
 def certificate(directory: Path, name: str) -> tuple[str, str]:
@@ -108,6 +121,38 @@ def test_a_broker_has_a_url() -> None:
     for url in ("localhost:8000", "ftp://broker", "", "http://"):
         with pytest.raises(ConfigurationError, match="is no URL of a broker"):
             PullConsumer(url, SUBSCRIPTION)
+
+
+@pytest.mark.parametrize("token", ["secret\n", " secret", "secr\0et", "geheim-ß"])
+def test_a_token_that_HTTP_can_not_carry_is_refused_and_not_told(token: str) -> None:
+    for make in (
+        lambda: Subscription("orders", "census", token, "t"),
+        lambda: Subscription("orders", "census", "t", token),
+        lambda: Producer("http://b", "orders", "shop", channel_token=token, producer_token="t"),
+        lambda: AsyncProducer(
+            "http://b", "orders", "shop", channel_token="t", producer_token=token
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match="is not printable ASCII") as refused:
+            make()
+        assert "secr" not in str(refused.value)
+        assert "geheim" not in str(refused.value)
+
+
+def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where nobody has looked at it before: what h11 says of a header quotes it."""
+    connection = Connection(worker_id="secret\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        consumer = Consumer(print, url, subscription=SUBSCRIPTION, connection=connection)
+        puller = PullConsumer(url, SUBSCRIPTION, connection=connection)
+        for use in (Thread(consumer.run).result, puller.next):
+            with pytest.raises(ClientError, match="character that HTTP does not allow") as refused:
+                use()
+            assert "secret" not in "".join(traceback.format_exception(refused.value))
+    assert "secret" not in caplog.text
 
 
 def test_tokens_are_in_no_repr() -> None:
