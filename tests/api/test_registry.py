@@ -1,5 +1,6 @@
 """Producers, channels and consumers: GET, PUT and DELETE, and who may."""
 
+import base64
 import re
 from datetime import datetime
 from typing import Any
@@ -328,6 +329,13 @@ def test_nobody_is_asked_who_it_is(url: str, orders: Any) -> None:
     answer = Manager().get(url)
     assert (answer.status_code, answer.content.startswith(b"Log in")) == (401, True)
     assert Manager().put(url).status_code in (401, 403) if url in ITEMS else True
+
+
+@pytest.mark.parametrize("url", [*ITEMS, *LISTS])
+def test_nul_in_a_user_s_name_is_nobody_s(url: str, orders: Any) -> None:
+    stranger = Manager()
+    stranger.headers = {"Authorization": "Basic " + base64.b64encode(b"a\x00b:x").decode()}
+    assert stranger.get(url).status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from django.db import DataError
 from django.http import HttpRequest
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
@@ -43,6 +45,13 @@ class ProtocolView(APIView):
             self.http_method_not_allowed(request)
         if request.method != "OPTIONS":
             super().initial(request, *args, **kwargs)
+
+    def perform_authentication(self, request: Request) -> None:
+        """A name that the database can't hold (NUL) is nobody's."""
+        try:
+            super().perform_authentication(request)
+        except DataError as error:
+            raise AuthenticationFailed from error
 
     def options(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Response:
         """The Allow header, for whoever asks."""
