@@ -29,17 +29,40 @@ def test_a_body_may_be_compressed(puller: Puller) -> None:
     assert (status, len(told["Result"])) == (200, 1)
 
 
+def test_all_members_are_read(puller: Puller) -> None:
+    """As `cat` puts them together."""
+    publish()
+    publish()
+    status, told = pulled(puller, gzip.compress(b'{"Batch"') + gzip.compress(b": 2}"))
+    assert (status, len(told["Result"])) == (200, 2)
+
+
 @pytest.mark.parametrize(
     ("body", "coding", "status"),
     [
         (PULL, "gzip", 400),
         (PACKED[:-9], "gzip", 400),
+        (PACKED + b"x", "gzip", 400),
+        (PACKED + PACKED[:-9], "gzip", 400),
+        (PACKED + gzip.compress(b"") * 200, "gzip", 400),
+        (PACKED + gzip.compress(b" " * 20_000), "gzip", 413),
         (PACKED, "br", 400),
         (PACKED, "identity", 400),
         (gzip.compress(b" " * 10_000_000, 1)[:16_000], "gzip", 413),
         (b"x" * 100_000, "gzip", 413),
     ],
-    ids=["plain", "cut short", "unknown", "not said", "bomb", "large"],
+    ids=[
+        "plain",
+        "cut short",
+        "more behind it",
+        "second cut short",
+        "many members",
+        "large together",
+        "unknown",
+        "not said",
+        "bomb",
+        "large",
+    ],
 )
 def test_what_can_t_be_unpacked_takes_nothing(
     puller: Puller, body: bytes, coding: str, status: int
