@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 
 from pulljobs.api.authentication import Publisher
 from pulljobs.conf import settings
+from pulljobs.models import Channel, Consumer
 
 SOON: Final = 1.0
 
@@ -33,7 +34,10 @@ class CallerThrottle(BaseThrottle):
     def _caller(self, request: Request) -> object:
         if isinstance(request.auth, Publisher):
             return request.auth.producer
-        return request.auth or (request.user if request.user.pk else self.get_ident(request))
+        if isinstance(request.auth, Channel | Consumer):
+            return request.auth
+        # Never by what a user shows: its primary key may be the token itself.
+        return request.user if request.user.pk else self.get_ident(request)
 
 
 def seconds_to_wait(scope: str, caller: object) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.core.cache import cache
+from django.core.cache import cache, caches
 from django.core.checks import run_checks
 from django.test import override_settings
 
@@ -12,6 +12,7 @@ from pulljobs.api.schema.document import routes
 from pulljobs.api.throttling import seconds_to_wait
 from pulljobs.conf import SCOPES
 from tests.api.caller import Caller, subscription
+from tests.api.management import Manager, user
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +52,17 @@ def test_who_shows_no_token_spends_nobody_s_calls(callers: tuple[Caller, Caller]
     with override_settings(PULLJOBS={"THROTTLES": {"queued-jobs": "1/day"}}):
         assert {stranger.queued().status_code for _call in range(3)} == {403}
         assert census.queued().status_code == 200
+
+
+def test_what_a_user_shows_is_not_kept(db: None) -> None:
+    """A user is counted by who it is, whatever token it shows."""
+    user("a-live-token", "view")
+    manager = Manager("a-live-token")
+    with override_settings(PULLJOBS={"THROTTLES": {"channels": "1/day"}}):
+        assert [manager.get("/channels").status_code for _call in range(2)] == [200, 429]
+    kept: Any = caches["default"]
+    [key] = kept._cache
+    assert "a-live-token" not in key
 
 
 def test_calls_are_forgotten_with_their_period(
