@@ -10,6 +10,7 @@ from rest_framework.authentication import BaseAuthentication, TokenAuthenticatio
 from rest_framework.request import Request
 
 from pulljobs.api import exceptions
+from pulljobs.api.headers import text
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import Party
@@ -50,7 +51,7 @@ class ProducerTokens(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Publisher]:
         channel = known_channel(request.headers, request.parser_context["kwargs"]["channel"])
-        producer = find(Producer, request.headers.get(PRODUCER, ""))
+        producer = find(Producer, text(request.headers, PRODUCER))
         if producer is None:
             raise exceptions.unknown_producer()
         if not shows(producer, request.headers.get(PRODUCER_TOKEN, "")):

@@ -46,7 +46,10 @@ class Connection:
         """Of an httpx client that speaks to this broker."""
         return {
             "base_url": base_of(base_url),
-            "headers": {**tokens, **self.identity()},
+            # Ids are text of any kind, as bytes they go as they are.
+            "headers": {
+                name: value.encode() for name, value in {**tokens, **self.identity()}.items()
+            },
             "timeout": httpx.Timeout(None, connect=CONNECT_SECONDS),
             "transport": self.transport,
             "verify": self._tls(base_url),

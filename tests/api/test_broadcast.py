@@ -172,6 +172,12 @@ def test_headers_in_utf_8(announcer: Announcer) -> None:
     assert answer["Location"] == "/channel/orders/message/gr%C3%B6%C3%9Fe"
 
 
+def test_the_id_of_a_producer_in_utf_8(census: Subscription) -> None:
+    announcer = Announcer(census.channel, census.channel_token, "größe")
+    announcer.headers["X-Broker-Producer-ID"] = "größe".encode().decode("latin-1")
+    assert announcer.post().status_code == 201
+
+
 def test_a_key(announcer: Announcer) -> None:
     assert sent(announcer.post(Key="customer-1")).key == "customer-1"
 

@@ -18,11 +18,13 @@ from pulljobs.client import (
     NotAllowed,
     NotFound,
     NotPublished,
+    Producer,
     Retry,
     Subscription,
 )
+from pulljobs.models import Producer as ProducerRow
 from tests.client.names import SHOP
-from tests.client.worlds import Side
+from tests.client.worlds import Live, Side
 from tests.sessions import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.processes
@@ -182,6 +184,14 @@ def test_publishing_an_id_again_is_told_and_does_nothing(side: Side) -> None:
     assert not producer.publish("first", message_id="m-1").duplicate
     assert producer.publish("second", message_id="m-1").duplicate
     assert side.world.states() == {"QUEUED": 1}
+
+
+def test_a_producer_s_id_is_text_of_any_kind(live: Live) -> None:
+    made = ProducerRow(name="größe")
+    made.set_token("shop-token")
+    made.save()
+    with Producer(live.base_url, "orders", "größe", **SHOP) as producer:
+        assert producer.publish("x").status == "accepted"
 
 
 def test_what_is_refused_does_not_stop_the_others(side: Side) -> None:

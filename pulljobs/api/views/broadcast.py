@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from pulljobs import drafts, ids, publishing, scheduling, tracing
 from pulljobs.api import bodies, exceptions, links, times
 from pulljobs.api.authentication import ProducerTokens, Publisher, publisher
+from pulljobs.api.headers import text
 from pulljobs.api.views.protocol import ProtocolView
 from pulljobs.conf import settings
 from pulljobs.errors import (
@@ -49,9 +50,9 @@ class Broadcast(ProtocolView):
 def _publish(request: Request, to: Publisher, payload: bytes, at: datetime | None) -> str:
     """The path at which the message is found."""
     said: dict[str, Any] = {
-        "key": text(request, KEY) or None,
+        "key": text(request.headers, KEY) or None,
         "priority": _priority(request),
-        "message_id": text(request, MESSAGE_ID) or None,
+        "message_id": text(request.headers, MESSAGE_ID) or None,
         "headers": _metadata(request),
         "content_type": request.META.get("CONTENT_TYPE") or drafts.BYTES,
         "producer": to.producer,
@@ -87,17 +88,9 @@ def _priority(request: Request) -> int:
 
 def _metadata(request: Request) -> dict[str, str]:
     """The headers that the producer names, spelt like that, as far as they are there."""
-    named = text(request, METADATA)
-    return {name: text(request, name) for name in named.split(",") if name in request.headers}
-
-
-def text(request: Request, name: str) -> str:
-    """A header as text: servers hand its bytes over as Latin-1, clients mean UTF-8."""
-    value = request.headers.get(name, "")
-    try:
-        return value.encode("latin-1").decode()
-    except UnicodeError:
-        return value
+    headers = request.headers
+    named = text(headers, METADATA).split(",")
+    return {name: text(headers, name) for name in named if name in headers}
 
 
 def _status_of(error: PublishError) -> int:
