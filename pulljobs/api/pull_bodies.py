@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from rest_framework.exceptions import APIException
+
 from pulljobs import ids, outcomes
 from pulljobs.api import problems
 from pulljobs.api.lingering.pull import Answer, Asked
@@ -105,6 +107,19 @@ def pulled(asked: Asked, answer: Answer, lease: timedelta = timedelta()) -> dict
             "Reason": answer.why.reason,
             "PendingMessages": max(asked.batch - len(jobs), 0),
             "PendingBytes": max((asked.max_bytes or sent) - sent, 0),
+        },
+    }
+
+
+def refused(asked: Asked, refusal: APIException) -> dict[str, Any]:
+    """The answer to one beside an ack that, by itself, would be told by a status of HTTP."""
+    return {
+        "Result": [],
+        "Status": {
+            "Code": refusal.status_code,
+            "Reason": str(refusal.get_codes()),
+            "PendingMessages": asked.batch,
+            "PendingBytes": asked.max_bytes or 0,
         },
     }
 

@@ -5,14 +5,14 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pulljobs import pulling, telling
-from pulljobs.api import pull_bodies
+from pulljobs.api import exceptions, pull_bodies
 from pulljobs.api.lingering.pull import Answer, Asked, Why
 from pulljobs.api.pull_bodies import Word
 from pulljobs.api.views.leases import LeaseView
 from pulljobs.api.views.pull import pull
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Settlement
+from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event
 from pulljobs.storage import listen, protocol
 
@@ -50,7 +50,17 @@ class AckView(LeaseView[Acked]):
             return answer
         if not settled:
             return answer | pull_bodies.pulled(asked, Answer(Why.ACK_FAILED))
-        return answer | await pull(self, consumer, asked)
+        return answer | await self._pulled(consumer, asked)
+
+    async def _pulled(self, consumer: Consumer, asked: Asked) -> dict[str, Any]:
+        """What was settled is told, whatever becomes of the pull."""
+        try:
+            return await pull(self, consumer, asked)
+        except Exception as error:
+            refusal = exceptions.refusal_of(error)
+            if refusal is None:
+                raise
+            return pull_bodies.refused(asked, refusal)
 
 
 def settle(consumer: Consumer, words: Sequence[Word]) -> list[Status]:

@@ -5,12 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from pulljobs import ids, pulling
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from tests.api.caller import publish, subscription
 from tests.api.pull.serving import LONG, Puller, in_flight, said, waiting
-from tests.sessions import contents, pass_time, query
+from tests.factories import USING
+from tests.sessions import Thread, contents, pass_time, query, wait_until
 
 LEASE = 30
 MALFORMED: list[dict[str, Any]] = [
@@ -251,6 +253,27 @@ def test_E47_an_ack_pulls_the_next(puller: Puller) -> None:
     assert (failed["Result"], failed["Status"]["Reason"]) == ([], "ack_failed")
     assert puller.post("ack", Results=[], Pull={"Batch": 0}).status_code == 400
     assert puller.post("ack", Results=[], Pull=1).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "reason"),
+    [({"max_waiting": 0}, 429, "max_waiting"), ({"deleted_at": Now()}, 410, "consumer_deleted")],
+)
+def test_E47_what_was_settled_is_told_when_the_pull_is_refused(
+    fields: dict[str, Any], code: int, reason: str, puller: Puller
+) -> None:
+    publish()
+    [job] = puller.taken()
+    Consumer.objects.update(max_waiting=fields.get("max_waiting", 9))
+    acking = Thread(lambda: puller.ack(said(job, "DELIVERED"), Pull={"Batch": 2, "Expires": LONG}))
+    if "deleted_at" in fields:
+        wait_until(lambda: waiting() == 1)
+        Consumer.objects.update(**fields)
+    answer = acking.result()
+    assert answer["Results"] == [{"ID": job["ID"], "Status": "ok"}]
+    assert answer["Result"] == []
+    pending = {"PendingMessages": 2, "PendingBytes": 0}
+    assert answer["Status"] == {"Code": code, "Reason": reason, **pending}
 
 
 def test_E47_the_pull_of_an_ack_lingers(puller: Puller) -> None:
