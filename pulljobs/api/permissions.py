@@ -3,15 +3,20 @@
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from pulljobs import ids
 from pulljobs.api import exceptions
 from pulljobs.api.authentication import caller
+from pulljobs.api.headers import LEASE_TOKEN
 from pulljobs.conf import Access, settings
 from pulljobs.models import Consumer
+from pulljobs.outcomes import Held
+from pulljobs.storage import protocol
 
 VIEWING: Final = re.compile(r"pulljobs\.view_")
 
@@ -26,6 +31,23 @@ class PullConsumer(BasePermission):
         if caller(request).type != Consumer.Type.PULL:
             raise exceptions.push_consumer()
         return True
+
+
+class HolderOrPullConsumer(PullConsumer):
+    """But what it took before it was turned to push it may still settle, under its lease."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        is_pushed_to = caller(request).type != Consumer.Type.PULL
+        if is_pushed_to and self._holds(request, view.kwargs["job"]):
+            return True
+        return super().has_permission(request, view)
+
+    def _holds(self, request: Request, job: str) -> bool:
+        try:
+            held = Held(ids.decode(job), UUID(request.headers[LEASE_TOKEN]))
+        except (KeyError, ValueError):
+            return False
+        return protocol.is_held(settings().DATABASE, caller(request).pk, [held])
 
 
 class ModelPermission(BasePermission):

@@ -9,6 +9,7 @@ from django.db.models import OuterRef, Subquery
 
 from pulljobs.floors import Entry, Position, Snapshot
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Lease
+from pulljobs.outcomes import Held
 from pulljobs.states import State
 from pulljobs.storage.statements import run
 
@@ -81,6 +82,15 @@ def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
 def _next_xid(ceiling: int, after_3: int) -> int:
     """In 64 bits: it is told in 32, and not below the snapshot's end."""
     return ceiling + (after_3 + 3 - ceiling) % 2**32
+
+
+def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
+    """Whether any of them is in flight since the consumer pulled it, or took it by a job POST."""
+    door = Lease.objects.filter(token=OuterRef("lease")).values("door")[:1]
+    ids, tokens = {one.job_id for one in held}, {one.token for one in held}
+    rows = Job.objects.using(using).filter(id__in=ids, lease__in=tokens)
+    ours = {(consumer_id, Lease.Door.PULL), (consumer_id, Lease.Door.POST)}
+    return not ours.isdisjoint(rows.values_list("consumer_id", Subquery(door)))
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:

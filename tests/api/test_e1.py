@@ -186,6 +186,25 @@ def test_e10_from_push_to_pull(orders: Subscription, consumer: Caller, manager: 
     assert pulling.finish([outcomes.deliver(pushed)]).states == {pushed.job_id: State.DELIVERED}
 
 
+def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
+    """What was taken ends under its lease; nothing is taken, and the fence is no way to that."""
+    held, other, dead = (taken_by_post(orders, publish()) for _ in range(3))
+    assert pulling.finish([outcomes.reject(dead, "no good")]).states
+    waits = publish()
+    Consumer.objects.update(type="push")
+    before = contents()
+    for refused in (
+        consumer.move(held.job_id, "DELIVERED"),
+        consumer.move(held.job_id, "DELIVERED", lease=other.token),
+        consumer.move(held.job_id, "DELIVERED", lease="nonsense"),
+        consumer.move(waits, "INFLIGHT", lease=held.token),
+        consumer.move(dead.job_id, "INFLIGHT", lease=dead.token),
+    ):
+        assert (refused.status_code, contents()) == (412, before)
+    assert consumer.move(held.job_id, "DELIVERED", lease=held.token).status_code == 202
+    assert consumer.move(other.job_id, "DEAD", lease=other.token).status_code == 202
+
+
 def test_a_job_post_takes_nothing_above_max_in_flight(
     orders: Subscription, consumer: Caller
 ) -> None:

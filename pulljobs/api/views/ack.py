@@ -35,6 +35,10 @@ class Acked(NamedTuple):
 class AckView(LeaseView[Acked]):
     largest_body = 2 * 1024 * 1024
 
+    def named(self, body: bytes) -> list[Held]:
+        words = pull_bodies.words(pull_bodies.fields(body))
+        return [word.settlement.held for word in words if word.settlement]
+
     def begin(self, consumer: Consumer, body: bytes) -> Acked:
         given = pull_bodies.fields(body)
         words, asked = pull_bodies.words(given), pull_bodies.asked_beside(given)

@@ -19,7 +19,10 @@ from pulljobs.api import bodies, exceptions, problems, request_ids, throttling
 from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import known
 from pulljobs.api.lingering.room import waiting_room
+from pulljobs.conf import settings
 from pulljobs.models import Consumer
+from pulljobs.outcomes import Held
+from pulljobs.storage import protocol
 
 LARGEST_BODY: Final = 16 * 1024
 
@@ -58,9 +61,31 @@ class LeaseView(View, Generic[T]):
     def _begin(
         self, request: HttpRequest, names: dict[str, str], body: bytes
     ) -> tuple[Consumer, T]:
-        consumer = _caller(request, names)
+        consumer = self._caller(request, names, body)
         self.room.reached_at(base_of(request))  # A stranger is not to say where others shall go.
         return consumer, self.begin(consumer, body)
+
+    def named(self, body: bytes) -> list[Held]:
+        """Jobs that are to be settled or renewed."""
+        return []
+
+    def _caller(self, request: HttpRequest, names: dict[str, str], body: bytes) -> Consumer:
+        consumer = known(request.headers, names["channel"], names["consumer"])
+        if consumer.type != Consumer.Type.PULL and not self._ends(consumer, body):
+            raise exceptions.push_consumer()
+        scope = request.resolver_match.url_name if request.resolver_match else None
+        wait = throttling.seconds_to_wait(scope or "", consumer)
+        if wait is not None:
+            raise Throttled(wait)
+        return consumer
+
+    def _ends(self, consumer: Consumer, body: bytes) -> bool:
+        """Whether it is about what was pulled before the consumer was turned to push."""
+        try:
+            held = self.named(body)
+        except exceptions.Refusal:
+            return False
+        return protocol.is_held(settings().DATABASE, consumer.pk, held)
 
     async def dispatch(self, request: HttpRequest, *args: Any, **names: str) -> HttpResponse:  # type: ignore[override]  # Django awaits it
         give_thread_back()
@@ -112,14 +137,3 @@ def give_thread_back() -> None:
         if executor is not None:
             executor.submit(connections.close_all)
             executor.shutdown(wait=False)
-
-
-def _caller(request: HttpRequest, names: dict[str, str]) -> Consumer:
-    consumer = known(request.headers, names["channel"], names["consumer"])
-    if consumer.type != Consumer.Type.PULL:
-        raise exceptions.push_consumer()
-    scope = request.resolver_match.url_name if request.resolver_match else None
-    wait = throttling.seconds_to_wait(scope or "", consumer)
-    if wait is not None:
-        raise Throttled(wait)
-    return consumer

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pulljobs import pulling
-from pulljobs.api import problems, pull_bodies
+from pulljobs.api import exceptions, problems, pull_bodies
 from pulljobs.api.lingering.line import lease_of
 from pulljobs.api.lingering.pull import Answer, Asked, Pull, Why
 from pulljobs.api.lingering.room import WaitingRoom
@@ -27,6 +27,8 @@ class PullView(LeaseView[Asked]):
 
 async def pull(view: LeaseView[Any], consumer: Consumer, asked: Asked) -> dict[str, Any]:
     """What an answer has of a pull."""
+    if consumer.type != Consumer.Type.PULL:
+        raise exceptions.push_consumer()
     pull = Pull(consumer, asked)
     if (before := await claimed_before(view.room, pull)) is not None:
         return pull_bodies.pulled(asked, before, lease_of(pull))

@@ -11,6 +11,7 @@ from pulljobs.api.views.ack import Status
 from pulljobs.api.views.leases import LeaseView
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
+from pulljobs.outcomes import Held
 from pulljobs.storage import nodes, protocol
 
 Renewed = list[dict[str, Any]]
@@ -18,6 +19,10 @@ Renewed = list[dict[str, Any]]
 
 class RenewView(LeaseView[Renewed]):
     largest_body = 256 * 1024
+
+    def named(self, body: bytes) -> list[Held]:
+        items, _lease = pull_bodies.leases(pull_bodies.fields(body))
+        return [item.held for item in items if item.held]
 
     def begin(self, consumer: Consumer, body: bytes) -> Renewed:
         return renew(consumer, *pull_bodies.leases(pull_bodies.fields(body)))

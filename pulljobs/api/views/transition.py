@@ -14,6 +14,8 @@ from rest_framework.response import Response
 from pulljobs import ids, outcomes, pulling, telling
 from pulljobs.api import bodies, exceptions, serializers, times
 from pulljobs.api.authentication import caller
+from pulljobs.api.headers import LEASE_TOKEN
+from pulljobs.api.permissions import HolderOrPullConsumer
 from pulljobs.api.serializers import Transition
 from pulljobs.api.views.protocol import PullConsumerView
 from pulljobs.conf import settings
@@ -24,7 +26,6 @@ from pulljobs.storage import protocol
 from pulljobs.storage.protocol import AddressedJob
 from pulljobs.storage.rows import Refusal, Taken
 
-LEASE_TOKEN: Final = "X-Broker-Lease-Token"
 LEASE_EXPIRES_AT: Final = "X-Broker-Lease-Expires-At"
 LARGEST_BODY: Final = 16 * 1024
 ADVICE: Final = "send NextState and nothing else"
@@ -39,6 +40,8 @@ EVENTS: Final = {
 
 
 class JobTransition(PullConsumerView):
+    permission_classes = [HolderOrPullConsumer]
+
     def post(self, request: Request, job: str, **names: str) -> Response:
         consumer = caller(request)
         found = find(consumer, job)

@@ -226,6 +226,31 @@ def test_E43_tokens_of_other_jobs_and_other_consumers(puller: Puller) -> None:
     assert puller.statuses(said(theirs, "DELIVERED")) == ["not_found"]
 
 
+def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller: Puller) -> None:
+    """What is pushed to it, and what it pulls now, is refused."""
+    for _ in range(3):
+        publish()
+    first, second = puller.taken(Batch=2)
+    Consumer.objects.update(type="push")
+    [renewed] = puller.renew(first, Seconds=60)
+    assert renewed["Status"] == "ok"
+    answer = puller.ack(said(first, "DELIVERED"), Pull={"Expires": LONG})
+    assert answer["Results"] == [{"ID": first["ID"], "Status": "ok"}]
+    assert (answer["Result"], answer["Status"]["Reason"]) == ([], "push_consumer")
+    pushing = pulling.Puller(USING, puller.subscription.consumer, Lease.Door.PUSH).claim(1)
+    assert pushing.taken is not None
+    [(job, _message)] = pushing.jobs
+    pushed = {"ID": ids.encode(job.id), "LeaseToken": str(pushing.taken.token)}
+    before = contents()
+    for held in (pushed, {**second, "LeaseToken": first["LeaseToken"][::-1]}, first):
+        refused = puller.post("ack", Results=[said(held, "DELIVERED")])
+        assert (refused.status_code, refused.json()["code"]) == (412, "push_consumer")
+        leases = [{"ID": held["ID"], "LeaseToken": held["LeaseToken"]}]
+        assert puller.post("renew", Leases=leases).status_code == 412
+    assert contents() == before
+    assert puller.statuses(said(second, "RETRY")) == ["ok"]
+
+
 def test_E46_deliveries_are_bounded(puller: Puller) -> None:
     """Two deliveries, then DEAD, once, however many reapers there are and though nobody pulls."""
     Consumer.objects.update(max_deliveries=2, retry_delays=[0.0])
