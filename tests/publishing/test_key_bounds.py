@@ -317,6 +317,7 @@ class TestReplace:
         consumer = bounded(1, "replace", exclusive_keys=False)
         replaced = send(consumer, "a").job_ids
         puller, since = Puller(USING, consumer), Job.objects.get().available_at
+        assert since
 
         def is_above() -> bool:
             send(consumer, "urgent", key=uuid4().hex, priority=5)
