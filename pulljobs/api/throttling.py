@@ -57,7 +57,8 @@ class Window(SimpleRateThrottle):
         self.scope, self.rate = scope, rate
         super().__init__()
         identity = getattr(caller, "pk", caller)
-        self.cache_key = f"pulljobs:throttle:{scope}:{type(caller).__name__}:{identity}"
+        # Of a user by a session the type would be that of a lazy object.
+        self.cache_key = f"pulljobs:throttle:{scope}:{caller.__class__.__name__}:{identity}"
 
     def has_room(self) -> bool:
         return self.allow_request(

@@ -150,8 +150,10 @@ def _publish(
         told = yield from insist(Call("POST", path, b"\n".join(lines), 2 * GRACE), until)
     except BadRequest as error:
         middle = len(lines) // 2
-        if error.status != TOO_LARGE or not middle:
+        if error.status != TOO_LARGE:
             raise
+        if not middle:
+            return [Receipt(ids[0], "too_large", str(error))]
         first = yield from _publish(path, ids[:middle], lines[:middle], until)
         return first + (yield from _publish(path, ids[middle:], lines[middle:], until))
     receipts = bodies.receipts(told.answer, ids)

@@ -59,15 +59,16 @@ def full_keys() -> Iterator[Finding]:
         jobs = _bounded_jobs(consumer)
         counts = Counter(map(str, jobs))
         keys = [key for key, n in counts.most_common() if n >= consumer.max_queued_per_key]
-        capped = f" The first {LOOKED_AT:,} of its jobs by key were looked at."
-        if keys:
-            yield Finding(
-                "full_keys",
-                False,
-                f"{_place(consumer)} has keys with {consumer.max_queued_per_key} jobs or more, "
-                f"whose next message it will {consumer.key_overflow}: {_listed(keys)}."
-                f"{capped if len(jobs) == LOOKED_AT else ''}",
-            )
+        text = (
+            f"{_place(consumer)} has keys with {consumer.max_queued_per_key} jobs or more, "
+            f"whose next message it will {consumer.key_overflow}: {_listed(keys)}."
+            if keys
+            else f"{_place(consumer)} may have full keys."
+        )
+        if len(jobs) == LOOKED_AT:
+            text += f" The first {LOOKED_AT:,} of its jobs by key were looked at."
+        if keys or len(jobs) == LOOKED_AT:
+            yield Finding("full_keys", False, text)
 
 
 def _bounded_jobs(consumer: Consumer) -> list[str | None]:

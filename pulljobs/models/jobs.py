@@ -59,7 +59,7 @@ class Job(models.Model):
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
     """What its last failure said."""
     suspect = models.BooleanField(default=False, db_default=False)
-    """It ran in a process that died: it runs alone the next time."""
+    """It ran in a process that died, or blocked the event loop: it runs alone the next time."""
 
     class Meta:
         permissions = [

@@ -44,7 +44,8 @@ def _publish(backend: "PullJobsBackend", task: AnyTask, content: dict[str, Any])
     found = _published(channel, task, content)
     if found is None:
         running.register(backend)
-        handlers.subscribed(next(one for one in handlers.registered() if one.channel == channel))
+        own = (one for one in handlers.registered() if one.place == (channel, CONSUMER))
+        handlers.subscribed(next(own))
         found = _published(channel, task, content)
     if found is None:
         raise ConfigurationError(

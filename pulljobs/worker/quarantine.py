@@ -1,4 +1,4 @@
-"""Where jobs wait that are suspected of having ended a process."""
+"""Where jobs wait that are suspected of having ended a process, or blocked its event loop."""
 
 from collections import deque
 from collections.abc import Iterable

@@ -7,6 +7,7 @@ import pytest
 from django.core.cache import cache, caches
 from django.core.checks import run_checks
 from django.test import override_settings
+from django.utils.functional import SimpleLazyObject
 
 from pulljobs.api.schema.document import routes
 from pulljobs.api.throttling import seconds_to_wait
@@ -63,6 +64,14 @@ def test_what_a_user_shows_is_not_kept(db: None) -> None:
     kept: Any = caches["default"]
     [key] = kept._cache
     assert "a-live-token" not in key
+
+
+def test_a_user_has_one_count_however_it_logs_in(db: None) -> None:
+    row = user("a-live-token", "view")
+    lazy = SimpleLazyObject(lambda: row)
+    with override_settings(PULLJOBS={"THROTTLES": {"channels": "1/day"}}):
+        assert seconds_to_wait("channels", row) is None
+        assert seconds_to_wait("channels", lazy) is not None
 
 
 def test_calls_are_forgotten_with_their_period(

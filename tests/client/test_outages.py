@@ -101,6 +101,16 @@ def test_what_is_above_the_limit_of_a_broker_is_sent_in_parts(mocked: Mock) -> N
     assert broker.states() == ["DELIVERED"] * 10
 
 
+def test_a_message_that_is_too_large_for_a_proxy_is_refused_alone(mocked: Mock) -> None:
+    """The others of its request are published, and told of."""
+    side, broker = mocked
+    too_large = httpx.Response(413, json={"detail": "too large"})
+    broker.failing = lambda request: too_large if "a large one" in str(request.body) else None
+    receipts = side.producer().publish_many(["first", "a large one", "last"])
+    assert [one.status for one in receipts] == ["accepted", "too_large", "accepted"]
+    assert [job.message["MessageID"] for job in broker.jobs] == [receipts[0][0], receipts[2][0]]
+
+
 @pytest.mark.parametrize("word", ["ack", "reject", "nack", "release"])
 def test_a_word_whose_answer_was_lost_is_said_again(mocked: Mock, word: str) -> None:
     """A retry that was done already is answered as lost, and yet it was done."""

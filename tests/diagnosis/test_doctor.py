@@ -77,6 +77,9 @@ def test_full_keys_are_looked_for_among_so_many_jobs(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("pulljobs.diagnosis.doctor.LOOKED_AT", 3)
     text = findings()["full_keys"]["text"]
     assert text.endswith("reject: b. The first 3 of its jobs by key were looked at.")
+    monkeypatch.setattr("pulljobs.diagnosis.doctor.LOOKED_AT", 2)
+    assert "may have full keys. The first 2" in findings()["full_keys"]["text"]
+    monkeypatch.setattr("pulljobs.diagnosis.doctor.LOOKED_AT", 3)
     assert len(claimed(consumer, 2)) == 2
     assert "reject: c." in findings()["full_keys"]["text"]
     Consumer.objects.update(key_limit_counts="live")

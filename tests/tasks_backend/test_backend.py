@@ -29,6 +29,7 @@ from pulljobs.tasks_backend.interface import (
 )
 from pulljobs.testing import drain
 from tests.factories import USING, ChannelFactory, ConsumerFactory
+from tests.handling import registry_of_its_own
 from tests.sessions import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -128,6 +129,16 @@ def test_a_task_is_its_own_consumer_s_where_others_listen_alone(
     drain(consumer="tasks")
     assert tasks.add.get_result(result.id).return_value == 4
     assert (Message.objects.count(), Job.objects.count()) == (1, others)
+
+
+def test_the_handler_of_another_consumer_is_not_taken_for_that_of_tasks(tasks: ModuleType) -> None:
+    """In a process that knows it already, and has not asked yet whose the tasks are."""
+    with registry_of_its_own():
+        handlers.handler(channel="tasks-default-default", consumer="audit")(print)
+        handlers.sync_consumers()
+        result = tasks.add.enqueue(2, 2)
+        drain(consumer="tasks")
+    assert tasks.add.get_result(result.id).return_value == 4
 
 
 @pytest.mark.parametrize("others", [0, 1])
