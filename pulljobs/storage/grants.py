@@ -83,7 +83,7 @@ TABLES: Final[Mapping[Profile, Mapping[str, Privileges]]] = {
             "SELECT (id, channel_id, name, deleted_at, exclusive_keys, max_queued_per_key,"
             " key_overflow, key_limit_counts)"
         ),
-        "pulljobs_message": "INSERT",
+        "pulljobs_message": "SELECT (id, channel_id), INSERT",
         "pulljobs_publication": AMEND,
         "pulljobs_job": "SELECT (id, consumer_id, message_id, key, state, reason), INSERT",
         "pulljobs_bounded_key": AMEND,

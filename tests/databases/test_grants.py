@@ -14,7 +14,7 @@ from pulljobs.errors import DuplicateMessage, KeyFull
 from pulljobs.models import ArchivedJob, Job, Message
 from pulljobs.publishing import publish, publish_many
 from pulljobs.pulling import Puller
-from pulljobs.storage import grants, nodes, partitions
+from pulljobs.storage import grants, listen, nodes, partitions
 from pulljobs.storage.grants import TABLES, Profile
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
@@ -109,6 +109,8 @@ def test_a_publisher_publishes_and_neither_reads_nor_takes(role: str) -> None:
     grant(role, Profile.PUBLISH)
     with being(role):
         publish(name, b"x", key="a", message_id="1", delay=timedelta(seconds=1))
+        publish(name, b"x")
+        publish_many(name, [b"x"])
         publish_many(name, [b"x"] * 3)
         with pytest.raises(KeyFull):
             publish(name, b"x", key="a")
@@ -124,7 +126,24 @@ def test_a_publisher_publishes_and_neither_reads_nor_takes(role: str) -> None:
             "INSERT INTO pulljobs_lease DEFAULT VALUES",
         ):
             assert not may(doing(statement)), statement
-    assert Message.objects.count() == 4
+    assert Message.objects.count() == 6
+
+
+def test_a_publisher_wakes_who_waits(role: str) -> None:
+    consumer = ConsumerFactory.create()
+    name = consumer.channel.name
+    listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
+    grant(role, Profile.PUBLISH)
+    listener = listen.Listener(USING)
+    try:
+        with being(role):
+            for _time in range(2):  # Then the wake-up goes with the publish.
+                publish(name, b"x")
+                assert listener.heard(timedelta(seconds=10)) == {consumer.pk}
+            publish_many(name, [b"x"])
+            assert listener.heard(timedelta(seconds=10)) == {consumer.pk}
+    finally:
+        listener.close()
 
 
 def test_a_reader_sees_all_and_changes_nothing(role: str) -> None:
