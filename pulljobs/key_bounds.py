@@ -44,6 +44,12 @@ class _Full(NamedTuple):
         return len(self.giving_way) < (1 if self.overflow == REPLACE else self.surplus)
 
 
+def lock(run: Run, messages: Sequence[Mapping[str, Any]]) -> None:
+    """Lock the keys of a batch in one order for everybody, whatever order it has itself."""
+    if keys := {one["key"] for one in messages} - {None}:
+        run("lock_bounded_keys", {**messages[0], "keys": array(keys)})
+
+
 def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
     """One message, by the parameters of publish_one.sql, in a transaction or savepoint of its own.
 
@@ -68,7 +74,7 @@ def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
 
 def _locked(run: Run, message: Mapping[str, Any]) -> list[_Full]:
     """Where the key is full, with what gives way locked; what a claim took first made room."""
-    run("lock_bounded_keys", message)
+    lock(run, [message])
     while True:
         full = [_Full(*row) for row in run("full_keys", message)]
         giving_way = [job_id for one in full for job_id in one.giving_way]

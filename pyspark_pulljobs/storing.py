@@ -147,7 +147,9 @@ class Store:
 
     def _one_by_one(self, ones: Ones) -> list[int | None]:
         """Within the bounds of keys."""
-        return [self._one({**self._common, **one}) for one in ones]
+        messages = [{**self._common, **one} for one in ones]
+        key_bounds.lock(self._session.run, messages)
+        return [self._one(message) for message in messages]
 
     def _one(self, message: Mapping[str, Any]) -> int | None:
         published, freed = self._tried(message)

@@ -1,6 +1,6 @@
 """Publishing to consumers that bound the jobs of a key, in a transaction of Django's."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,14 @@ from pulljobs.storage import keys
 from pulljobs.storage.statements import run
 
 
-def publish(using: str, message: Mapping[str, Any]) -> Published:
-    """One message, by the parameters of publish_one.sql."""
+def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published]:
+    """Each message, by the parameters of publish_one.sql; several in the caller's transaction."""
+    if len(messages) > 1:
+        key_bounds.lock(partial(run, using), messages)
+    return [_publish(using, message) for message in messages]
+
+
+def _publish(using: str, message: Mapping[str, Any]) -> Published:
     with transaction.atomic(using=using):
         published, freed = key_bounds.publish(partial(run, using), message)
         if published.full is not None:

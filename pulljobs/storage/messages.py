@@ -50,7 +50,7 @@ def publish(
         rows = run(using, "publish", many, always_prepare=True, meanwhile=meanwhile)
         published = [Published(*row[:3]) for row in rows]
     if rows and rows[0][-1]:
-        return [bounds.publish(using, {**common, **message.parameters()}) for message in messages]
+        return bounds.publish(using, [{**common, **one.parameters()} for one in messages])
     return published or None
 
 

@@ -191,6 +191,18 @@ class TestReject:
             send(consumer)
 
 
+@committed
+def test_batches_of_the_same_keys_in_any_order_stand_in_nobody_s_way() -> None:
+    consumer = bounded(4)
+    drafts = [Draft(payload="x", key=str(number)) for number in range(50)]
+
+    def send_all(number: int) -> int:
+        receipts = publish_many(consumer.channel.name, drafts[:: 1 if number % 2 else -1])
+        return sum(not receipt.key_full for receipt in receipts)
+
+    assert at_once(4, send_all) == [50] * 4
+
+
 def accepted(consumer: Consumer) -> bool:
     try:
         return bool(send(consumer).job_ids)
