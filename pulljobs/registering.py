@@ -12,12 +12,13 @@ from django.db.models.functions import Now
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.storage import jobs
+from pulljobs.storage import dead, jobs
 from pulljobs.storage.rows import Stats
 
 P = TypeVar("P", Channel, Producer, Consumer)
 
 NUL: Final = "\x00"
+BATCH: Final = 1000
 LONGEST: Final = 255
 LONGEST_URL: Final = 2_000
 TOKEN: Final = re.compile(r"[\x21-\x7e]+")
@@ -119,10 +120,10 @@ def _changed(party: Channel | Producer | Consumer, fields: dict[str, Any]) -> bo
 def delete_consumer(
     channel: Channel, name: str, check: Callable[[Consumer | None], object]
 ) -> Stats | None:
-    """Delete one that has no jobs, under its lock; the jobs, if it has any: then it stays.
+    """Delete one that has no live jobs, under its lock; its jobs, if it has any: then it stays.
 
     `check` gets the row, or None where there is none; what it raises changes nothing. History names
-    it, so its row is kept.
+    it, so its row is kept; its DEAD jobs go, in batches.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -133,7 +134,9 @@ def delete_consumer(
         if found is None:
             return None
         has = jobs.stats(using, found.pk)
-        if has.jobs:
+        if has.live:
             return has
         Consumer.objects.using(using).filter(pk=found.pk).update(deleted_at=Now())
-        return None
+    while dead.delete(using, found.pk, retries=0, job_id=None, limit=BATCH):
+        pass
+    return None

@@ -191,8 +191,8 @@ def precondition_failed() -> Refusal:
 def has_jobs(count: str) -> Refusal:
     return Refusal(
         409,
-        f"The consumer has {count} jobs: purge them first (DELETE its queued-jobs and its dlq), "
-        "and let those in flight end.",
+        f"The consumer has {count} jobs that wait or are in flight: purge those that wait (DELETE "
+        "its queued-jobs), and let those in flight end.",
     )
 
 

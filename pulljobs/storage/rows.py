@@ -86,8 +86,8 @@ class Stats(NamedTuple):
     """Behind their keys."""
 
     @property
-    def jobs(self) -> int:
-        return self.ready + self.delayed + self.in_flight + self.dead + self.parked
+    def live(self) -> int:
+        return self.ready + self.delayed + self.in_flight + self.parked
 
 
 class JobView(NamedTuple):

@@ -9,9 +9,10 @@ import pytest
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
 
-from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Producer
 from pulljobs.publishing import publish
-from tests.api.caller import subscription
+from pulljobs.states import State
+from tests.api.caller import job_in, kill, subscription
 from tests.api.management import Manager, user
 from tests.sessions import at_once
 
@@ -314,6 +315,21 @@ def test_a_consumer_with_jobs_stays(manager: Manager) -> None:
     assert b"3 jobs" in answer.content
     assert b"queued-jobs" in answer.content
     assert manager.get("/channel/orders/consumer/k").status_code == 200
+
+
+def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> None:
+    """What is dead by then goes with it; its history stays."""
+    path, there = "/channel/orders/consumer/k", subscription("orders", "k")
+    theirs = job_in(State.DEAD, subscription("others", "k"))
+    job_in(State.DEAD, there)
+    held, _waiting = job_in(State.INFLIGHT, there), job_in(State.QUEUED, there)
+    seen = manager.get(path)
+    assert b"2 jobs" in manager.delete(path, seen).content
+    assert manager.delete(f"{path}/queued-jobs").status_code == 200
+    kill(held)
+    assert manager.delete(path, seen).status_code == 204
+    assert list(Job.objects.values_list("id", flat=True)) == [theirs]
+    assert ArchivedJob.objects.filter(consumer=there.consumer).count() == 3
 
 
 def test_deleting_asks_for_what_is_there(orders: Any, manager: Manager) -> None:

@@ -101,7 +101,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("consumer", "GET"): shown("consumer", bodies.Consumer),
     ("consumer", "PUT"): put("consumer", bodies.Consumer, bodies.ConsumerForm, (404,)),
     ("consumer", "DELETE"): Operation(
-        summary="Delete a consumer that has no jobs",
+        summary="Delete a consumer that has no live jobs",
         status=204,
         parameters=(UNMODIFIED,),
         refusals=(400, 404, 409, 412),

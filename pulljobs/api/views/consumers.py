@@ -44,7 +44,7 @@ class ConsumerView(registry.PartyView):
         return resources.consumer(request, party, token)
 
     def delete(self, request: Request, **names: str) -> Response:
-        """Only one that has no jobs and is as the caller has seen it."""
+        """Only one that has no live jobs and is as the caller has seen it."""
 
         def check(existing: Consumer | None) -> None:
             if existing is None:
@@ -53,5 +53,5 @@ class ConsumerView(registry.PartyView):
 
         has = registering.delete_consumer(channel_of(names), names["consumer"], check)
         if has is not None:
-            raise exceptions.has_jobs(resources.words(has.jobs))
+            raise exceptions.has_jobs(resources.words(has.live))
         return Response(status=204)
