@@ -21,6 +21,8 @@ NUL: Final = "\x00"
 BATCH: Final = 1000
 LONGEST: Final = 255
 LONGEST_URL: Final = 2_000
+KEPT: Final = {"id", "channel", "name", "created_at", "changed_at"}
+"""Of a consumer that was deleted and is made again; history names it."""
 TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -97,12 +99,19 @@ def _put(
     fields = dict(decide(found if there else None))
     check(model, key["name"], fields)
     party = found or model(**key)
+    if not there:
+        _reset(party)
     if not _changed(party, fields) and there:
         return Registered(party, Change.UNCHANGED)
-    if isinstance(party, Consumer):
-        party.deleted_at = None
     party.save(using=using)
     return Registered(party, Change.CHANGED if there else Change.MADE)
+
+
+def _reset(party: Channel | Producer | Consumer) -> None:
+    """A deleted one comes back as a new one: whoever had the name had settings of their own."""
+    for field in party._meta.concrete_fields:
+        if field.name not in KEPT:
+            setattr(party, field.attname, field.get_default())
 
 
 def _changed(party: Channel | Producer | Consumer, fields: dict[str, Any]) -> bool:

@@ -2,18 +2,21 @@
 
 import base64
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
 
+from pulljobs import operating
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Producer
 from pulljobs.publishing import publish
+from pulljobs.pulling import Puller
 from pulljobs.states import State
 from tests.api.caller import job_in, kill, subscription
 from tests.api.management import Manager, user
+from tests.factories import USING
 from tests.sessions import at_once
 
 URL = "http://example.com/hook?a=1"
@@ -302,6 +305,28 @@ def test_a_deleted_consumer_can_be_put_again(orders: Any, manager: Manager) -> N
     assert manager.put(path, callbackUrl=URL, token="t").status_code == 200
     assert manager.get(path).json()["Token"] == "t"
     assert len(publish("orders", b"x").job_ids) == 1
+
+
+def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manager) -> None:
+    """Neither paused nor bounded nor signed as whoever deleted it had it."""
+    path = "/channel/orders/consumer/k"
+    manager.put(path, callbackUrl=URL, type="pull", name="Old")
+    there = Consumer.objects.get()
+    there.max_in_flight, there.max_queued_per_key, there.exclusive_keys = 1, 1, True
+    there.lease, there.retry_strategy = timedelta(hours=1), "none"
+    there.set_signing_secret()
+    operating.pause(there, there.created_at + timedelta(days=1))
+    there.save()
+    assert manager.delete(path, manager.get(path)).status_code == 204
+    for one in (path, "/channel/orders/consumer/new"):
+        assert manager.put(one, callbackUrl=URL, type="pull").status_code == 200
+    again, new = Consumer.objects.order_by("id")
+    assert again.pk == there.pk
+    own = {"id", "name", "token_digest", "token_sealed", "created_at", "changed_at"}
+    for field in {field.attname for field in Consumer._meta.concrete_fields} - own:
+        assert getattr(again, field) == getattr(new, field), field
+    publish("orders", b"x")
+    assert len(Puller(USING, again).claim(1).jobs) == 1
 
 
 def test_a_consumer_with_jobs_stays(manager: Manager) -> None:
