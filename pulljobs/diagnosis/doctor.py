@@ -14,10 +14,12 @@ from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage import blockers, grants, nodes, partitions
 from pulljobs.storage.grants import Profile
+from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
 LISTED: Final = 20
 LOOKED_AT: Final = 100_000
+COUNTED: Final = 1_000
 
 
 class Finding(NamedTuple):
@@ -146,6 +148,23 @@ def unserved_consumers() -> Iterator[Finding]:
             )
 
 
+def deleted_consumers() -> Iterator[Finding]:
+    """By the admin, which lets them keep their jobs, or while somebody was publishing."""
+    using = settings().DATABASE
+    rows = Consumer.objects.using(using).exclude(deleted_at=None).select_related("channel")
+    for consumer in rows:
+        waiting = stats(using, consumer.pk, COUNTED).waiting
+        more = " or more" if waiting >= COUNTED else ""
+        if waiting:
+            yield Finding(
+                "deleted_consumer",
+                True,
+                f"{_place(consumer)} is deleted and {waiting:,} of its jobs{more} wait for nobody, "
+                "which keeps the days of their messages: restore it in the admin, or kill them "
+                "there.",
+            )
+
+
 def leases_not_reaped() -> Iterator[Finding]:
     over = Lease.objects.using(settings().DATABASE).filter(leased_until__lt=Now() - UNREAPED)
     found = over.aggregate(count=Count("id"), oldest=Min("leased_until"))
@@ -188,6 +207,7 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     missing_grants,
     missing_partitions,
     unserved_consumers,
+    deleted_consumers,
     leases_not_reaped,
     nodes_gone,
     sick_nodes,

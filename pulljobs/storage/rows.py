@@ -86,8 +86,12 @@ class Stats(NamedTuple):
     """Behind their keys."""
 
     @property
+    def waiting(self) -> int:
+        return self.ready + self.delayed + self.parked
+
+    @property
     def live(self) -> int:
-        return self.ready + self.delayed + self.in_flight + self.parked
+        return self.waiting + self.in_flight
 
 
 class JobView(NamedTuple):

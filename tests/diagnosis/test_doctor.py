@@ -8,6 +8,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import override_settings
 
+from pulljobs import operating
 from pulljobs.models import Consumer, Node
 from pulljobs.storage import nodes
 from tests.diagnosis.commands import answer, text
@@ -129,6 +130,22 @@ def test_consumer_that_nobody_serves_is_an_error_while_it_has_jobs() -> None:
     assert "no_worker" in findings()
     register(report={"serves": [place]})
     assert "no_worker" not in findings()
+
+
+def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
+    """Those in flight end, and dead ones have ended."""
+    consumer: Consumer = ConsumerFactory.create()
+    dead, _held, waiting = (published(consumer)[0] for _ in range(3))
+    operating.kill([dead], by="a test")
+    claimed(consumer)
+    assert "deleted_consumer" not in findings()
+    Consumer.objects.update(deleted_at=Now())
+    found = findings()["deleted_consumer"]
+    assert found["is_error"]
+    place = f"{consumer.channel.name}/{consumer.name}"
+    assert found["text"].startswith(f"{place} is deleted and 1 of its jobs wait")
+    operating.kill([waiting], by="a test")
+    assert "deleted_consumer" not in findings()
 
 
 def test_leases_that_nobody_reaps_are_an_error() -> None:
