@@ -46,6 +46,10 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
         raise InvalidRegistration("callbackUrl must be an absolute http or https URL.")
     if model is Consumer and fields["type"] not in Consumer.Type.values:
         raise InvalidRegistration("type must be pull or push: leave it out for push.")
+    if len(fields.get("retry_strategy", "")) > LONGEST:
+        raise InvalidRegistration(
+            f"The retry delays must have {LONGEST} characters or fewer, commas too: name fewer."
+        )
 
 
 def check_name(name: str) -> None:

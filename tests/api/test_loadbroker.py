@@ -137,6 +137,16 @@ def test_a_bad_entry_is_named_and_the_others_are_made(
     assert len(told["made"]) >= 3
 
 
+def test_consumers_whose_delays_are_too_many_are_named_and_the_others_are_made(
+    file: Path,
+) -> None:
+    file.write_text(GOOD.replace("1,2,3", ",".join(["3600"] * 80)))
+    told = load(file)
+    assert told["made"] == ["channel orders", "producer shop"]
+    for skipped, name in zip(told["skipped"], ("billing", "Billing"), strict=True):
+        assert skipped.startswith(f"consumer {name}: The retry delays must have 255 characters")
+
+
 def test_no_token_is_told(file: Path) -> None:
     output = StringIO()
     call_command("pulljobs", "loadbroker", str(file), stdout=output)
