@@ -14,6 +14,7 @@ from pulljobs.telemetry import LoopBlocked, emit
 from pulljobs.worker.executor import word_for
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.running import NOWHERE, Ended, Run
+from pulljobs.worker.steady import Steady
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, Settlement | None]
@@ -33,6 +34,7 @@ class EventLoop:
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
         self.beat = time.monotonic()
         """When it last turned, on the monotonic clock: a handler that blocks it stops this."""
+        self._standing_still = Steady()
         self._all: list[Tasks] = []
 
     def start(self) -> None:
@@ -49,7 +51,7 @@ class EventLoop:
         """Say for its handlers what can't wait for it to turn; from the watch, at each look."""
         for tasks in self._all:
             tasks.give_up(HEED)
-        if self.is_sick(patience):
+        if self._standing_still.look(self.is_sick(patience)):
             self._blame(asyncio.current_task(self._loop))
 
     def _blame(self, task: Task | None) -> None:

@@ -11,6 +11,7 @@ from pulljobs.conf import Settings
 from pulljobs.worker import boot
 from pulljobs.worker.childprocess import ChildProcess, patience
 from pulljobs.worker.debts import Debt
+from pulljobs.worker.steady import Steady
 
 logger = logging.getLogger("pulljobs.worker")
 
@@ -29,6 +30,7 @@ class Post:
         self._context, self._limits, self._owe, self._number = context, limits, owe, number
         self.child: ChildProcess | None = None
         self.exit_code: int | None = None
+        self._sick = Steady()
         self._failures = 0
         self._begin_at = 0.0
 
@@ -55,7 +57,7 @@ class Post:
             child.kill()
         elif stop_by is not None and not child.is_stopping:
             child.stop(stop_by)
-        elif child.is_sick and not child.is_stopping:
+        elif self._sick.look(child.is_sick) and not child.is_stopping:
             logger.error("Child %d is not well; another takes its place.", child.pid)
             child.was_sick = True
             child.stop(time.monotonic() + patience(self._limits))

@@ -11,6 +11,7 @@ from pulljobs.conf import Settings
 from pulljobs.telemetry import JobTimedOut, emit
 from pulljobs.worker.board import Board
 from pulljobs.worker.running import Ended, Run, Runs
+from pulljobs.worker.steady import Steady
 
 LOOK: Final = 0.2
 HEED: Final = 0.3
@@ -41,6 +42,7 @@ class Watch:
     ) -> None:
         self._limits, self._board, self._runs = limits, board, runs
         self._signs, self._mind, self._done, self._retire = signs, mind, done, retire
+        self._sick = Steady()
         self._is_retiring = False
 
     def tick(self) -> float:
@@ -49,7 +51,8 @@ class Watch:
             self._end_overdue(run)
         patience = self._limits.LIVENESS_TIMEOUT.total_seconds()
         self._mind(patience)  # Before the supervisor hears of it, and ends this process.
-        self._board.beat(is_well=not any(sign.is_sick(patience) for sign in self._signs))
+        is_sick = any(sign.is_sick(patience) for sign in self._signs)
+        self._board.beat(is_well=not self._sick.look(is_sick))
         if not self._is_retiring and (reason := self._wear(running)):
             self._is_retiring = True
             self._retire(reason)

@@ -69,6 +69,13 @@ class Worker:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still there after {seconds} s: {self.log}") from None
 
+    def pause(self, seconds: float) -> None:
+        """All of its processes, as Docker pauses a container."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        until = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() > until)
+        os.killpg(self.process.pid, signal.SIGCONT)
+
     def stop(self) -> int:
         self.signal()
         return self.ended()

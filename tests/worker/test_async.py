@@ -123,6 +123,24 @@ def test_handler_that_blocks_the_loop_is_dead_in_the_end_and_those_beside_it_are
     assert f"Job {blocks} of plain blocks the event loop" in worker.log
 
 
+def test_pause_of_all_processes_is_nobody_s_fault(stage: Stage) -> None:
+    """Though none of their loops was heard of for longer than they may be silent."""
+    awaiting()
+    publish(0, 10, until=str(stage.gate))
+    worker = stage.worker("--liveness-timeout", "2").ready()
+    stage.wait_for("started", 10)
+    child = worker.child
+    for times in (1, 2):
+        worker.pause(2.5)
+        publish(0)
+        stage.wait_for("ended", times)
+    stage.open_gate()
+    wait_until(lambda: not Job.objects.exists())
+    assert set(stage.runs().values()) == {1}
+    assert worker.child == child
+    assert worker.stop() == 0
+
+
 def test_e82_e83_failures_are_tried_again_or_dead_with_their_error(stage: Stage) -> None:
     """The payload has no number of seconds: a KeyError, each time."""
     awaiting(retry_strategy="constant:0.1", max_retries=2)

@@ -424,6 +424,18 @@ def test_all_are_suspects_where_nobody_knows_whose_task_blocks_the_loop(
     assert [word and (word.event, word.started) for word in words] == [(Event.RETRY, True)] * 2
 
 
+def test_nobody_is_blamed_for_a_loop_that_goes_on_at_the_next_look(
+    lane: Lane, block: Block
+) -> None:
+    """As after a pause of the whole process, from which the watch may be the first to wake."""
+    lane.take(block)
+    assert block.blocked.wait(PATIENCE_SECONDS)
+    wait_until(lambda: lane.loop.is_sick(patience=1.2))
+    lane.loop.mind(patience=1.2)
+    block.may_end.set()
+    assert lane.events() == [Event.DELIVER]
+
+
 def test_what_a_handler_said_before_it_blocked_the_loop_stands(lane: Lane, block: Block) -> None:
     async def ack(job: ClaimedJob) -> None:
         job.ack()

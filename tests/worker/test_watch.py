@@ -12,16 +12,19 @@ from pulljobs.worker import watch as module
 from pulljobs.worker.board import Board
 from pulljobs.worker.loop import Runner
 from pulljobs.worker.running import Ended, Run, Runs
+from pulljobs.worker.steady import LOOKS
 from pulljobs.worker.watch import HEED, Watch, resident
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.worker.claiming import limits, unclaimed
 
 
 def watching(runs: Runs, reasons: list[str], done: int = 1, **changed: Any) -> Watch:
-    board = Board.shared(multiprocessing.get_context("spawn"), 1)
-    return Watch(
-        limits(**changed), board, runs, [], lambda patience: None, lambda: done, reasons.append
-    )
+    how = limits(**changed)
+    return Watch(how, blank(), runs, [], lambda patience: None, lambda: done, reasons.append)
+
+
+def blank() -> Board:
+    return Board.shared(multiprocessing.get_context("spawn"), 1)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,30 @@ def test_run_over_its_time_is_ended_and_one_whose_lease_is_about_to_end() -> Non
     assert [run.job for run in ended] == [slow, bound]
     assert {run.job: run.ended for run in runs.now()}[quick] is None
     assert slow.lost
+
+
+def test_process_is_not_well_once_a_sign_is_sick_at_several_looks_in_a_row() -> None:
+    """At one it may be the pause of all that the watch itself woke up from."""
+    sick, board = [True], blank()
+
+    class Heart:
+        def is_sick(self, patience: float) -> bool:
+            return sick[0]
+
+    def is_told(looks: int) -> bool:
+        for _look in range(looks):
+            watch.tick()
+        return board.is_sick(0, PATIENCE_SECONDS)
+
+    watch = Watch(limits(), board, Runs(), [Heart()], lambda _: None, lambda: 0, lambda _: None)
+    assert not is_told(LOOKS - 1)
+    sick[0] = False
+    assert not is_told(1)
+    sick[0] = True
+    assert not is_told(LOOKS - 1)
+    assert is_told(1)
+    sick[0] = False
+    assert not is_told(1)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
