@@ -70,7 +70,7 @@ def end_batch(
         "events": _repeated(event, count),
         "reasons": nulls,
         "delays": nulls,
-        "errors": nulls if error is None else array([error] * count),
+        "errors": nulls if error is None else array([text_of(error)] * count),
         "results": nulls,
         "started": _repeated("f", count) if event is Event.EXPIRE else nulls,
     }

@@ -1,5 +1,6 @@
 """Running a function over a consumer's jobs on Spark, and giving back what a query left behind."""
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ from pulljobs.spark import checkpoints, failures, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger("pulljobs.spark")
 
 LOOK_SECONDS: Final = 1
 
@@ -65,12 +68,11 @@ def run(spark: "SparkSession", wanted: Consuming) -> dict[str, int]:
     before = _counts(wanted.stream)
     with _stopped() as stopped:
         error = _failure(_started(spark, wanted), stopped)
-    try:
-        if checkpoints.is_here(wanted.checkpoint):
-            release(wanted.stream, wanted.checkpoint, failures.line_of(error) if error else None)
-    finally:
-        if error is not None:
-            raise error
+    if error is not None:
+        _release_after(error, wanted)
+        raise error
+    if checkpoints.is_here(wanted.checkpoint):
+        release(wanted.stream, wanted.checkpoint)
     after = _counts(wanted.stream)
     return {name: after[name] - before[name] for name in after}
 
@@ -96,6 +98,17 @@ def release(
         return {"released": owner.give_back(begun, failure)}
     finally:
         owner.leave()
+
+
+def _release_after(error: Exception, wanted: Consuming) -> None:
+    """What fails here must not take the place of why the query failed."""
+    try:
+        if checkpoints.is_here(wanted.checkpoint):
+            release(wanted.stream, wanted.checkpoint, failures.line_of(error))
+    except Exception as failed:
+        why = f"{type(failed).__name__}: {failed}".partition("\n")[0]
+        told = "Jobs that stream %s held are not given back (%s): run `pulljobs lake release %s`."
+        logger.error(told, wanted.stream, why, wanted.stream)
 
 
 def _seq(offset: checkpoints.Offset | None, stream: str) -> int:

@@ -39,5 +39,13 @@ def waits_payloads(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(after=frame["payload"].astype(float))[["job_id", "after"]]
 
 
+class PastAllError(BaseException):
+    """What no handler's exceptions are caught by."""
+
+
+def fails_its_query(table: Any) -> None:
+    raise PastAllError("no\0thing")
+
+
 def crashes_its_worker(table: Any) -> None:
     os._exit(1)

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.spark import consuming
 from pulljobs.states import State
 from tests.factories import ConsumerFactory, published
 from tests.spark.streams import options, source, states
@@ -119,6 +121,35 @@ def test_a_batch_that_makes_its_query_fail_each_time_ends_dead(
     [other] = published(consumer)
     assert consume(consumer, tmp_path, "is_fine", "--form", "arrow", *place)["acked"] == 1
     assert ArchivedJob.objects.get(job_id=other).state == State.DELIVERED
+
+
+def test_a_failure_of_the_query_is_kept_as_far_as_the_database_takes_it(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    Consumer.objects.update(max_deliveries=1)
+    published(consumer)
+    with pytest.raises(CommandError, match="PastAllError: no\0thing"):
+        consume(consumer, tmp_path, "fails_its_query")
+    assert str(ArchivedJob.objects.get().error).endswith("PastAllError: nothing")
+
+
+def test_what_could_not_be_given_back_is_told_beside_why_the_query_failed(
+    spark: SparkSession,
+    consumer: Consumer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(*args: Any) -> None:
+        raise OperationalError("the server is gone\nDETAIL: a payload")
+
+    published(consumer)
+    monkeypatch.setattr(consuming, "release", fails)
+    with pytest.raises(CommandError, match="crashed"):
+        consume(consumer, tmp_path, "crashes_its_worker")
+    assert "not given back (OperationalError: the server is gone): run `pulljobs" in caplog.text
+    assert "payload" not in caplog.text
+    assert states() == {State.INFLIGHT: 1}
 
 
 def test_wrong_arguments_are_told_in_a_line(
