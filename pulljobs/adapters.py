@@ -1,13 +1,18 @@
-"""How psycopg sends what `binary` makes.
+"""How psycopg sends what `binary` makes, and which of its errors blame a value.
 
 Import it before the first connection is opened: Django's know no more than what was there by then.
 """
+
+from typing import Final
 
 import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from pulljobs.binary import Blobs, Integers
+
+TOO_MUCH: Final = psycopg.errors.StatementTooComplex, psycopg.errors.ProgramLimitExceeded
+"""What the server says of a value: such as of JSON that is nested too deep for its stack."""
 
 
 class _AsItIs(Dumper):

@@ -18,6 +18,7 @@ from uuid import UUID
 import psycopg
 
 from pulljobs import outcomes
+from pulljobs.adapters import TOO_MUCH
 from pulljobs.arrays import array
 from pulljobs.claiming import freeing
 from pulljobs.outcomes import Held, Settlement
@@ -93,7 +94,7 @@ def _settled(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
         with session.atomic():
             rows = _finish(session, outcomes.parameters(settlements))
             _count(session, settlements, {row[0] for row in rows})
-    except psycopg.DataError as error:
+    except (psycopg.DataError, *TOO_MUCH) as error:
         if len(settlements) > 1:
             middle = len(settlements) // 2
             left, right = settlements[:middle], settlements[middle:]

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-import psycopg
 from django.db import (
     DatabaseError,
     InternalError,
@@ -17,6 +16,7 @@ from django.db import (
     transaction,
 )
 
+from pulljobs.adapters import TOO_MUCH
 from pulljobs.arrays import array
 from pulljobs.binary import integer_array
 from pulljobs.claiming import plain
@@ -44,9 +44,6 @@ UNSETTLED = "Whoever held it died, or let its lease end, without a word."
 
 LEAST_OF_A_CLAIM: Final = 30
 """Jobs, on average: from there on a statement for each claim costs less than one for them all."""
-
-TOO_MUCH: Final = psycopg.errors.StatementTooComplex, psycopg.errors.ProgramLimitExceeded
-"""What the server says of a value: such as of JSON that is nested too deep for its stack."""
 
 _STATES = {state.value: state for state in State}
 _USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)

@@ -263,6 +263,22 @@ def test_a_settled_job_of_a_batch_is_not_lost(consumer: Consumer) -> None:
     assert ArchivedJob.objects.get().result == {"a": 1}
 
 
+def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: Consumer) -> None:
+    published(consumer, 3)
+    deep = "[" * 100_000 + "]" * 100_000
+    with source(consumer) as stream:
+        first, second, third = (Held(row["job_id"], row["lease"]) for row in stream.run())
+        said = [outcomes.deliver(held) for held in (first, third)]
+        said.insert(1, outcomes.deliver(second, deep))
+        settled = settling.settle(options(consumer)["dsn"], said)
+    assert settled == {
+        first.job_id: State.DELIVERED,
+        second.job_id: State.QUEUED,
+        third.job_id: State.DELIVERED,
+    }
+    assert str(Job.objects.get().error).startswith("Its outcome can't be written: stack depth")
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
