@@ -1,7 +1,7 @@
 -- How old the oldest settlement is that an export has yet to bring to the lake.
 -- Events: none, it reads.
 -- Parameters: high_xid bigint, the end of the last window that is done; 0: there is none.
--- Returns: lag interval, settled_at timestamptz; no row: the lake has them all.
+-- Returns: lag interval; no row: the lake has them all.
 -- Locks: none. Index: settled_xid (ranges of blocks); the primary key, if the lake has none.
 WITH RECURSIVE looked (low_xid, high_xid, settled_at) AS (
     SELECT
@@ -22,6 +22,6 @@ WITH RECURSIVE looked (low_xid, high_xid, settled_at) AS (
     ) AS above
     WHERE settled_at IS NULL AND below.high_xid < pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 )
-SELECT clock_timestamp() - settled_at AS lag, settled_at
+SELECT clock_timestamp() - settled_at AS lag
 FROM looked
 WHERE settled_at IS NOT NULL

@@ -14,6 +14,7 @@ from django.db.models import Max, Q, QuerySet
 from django.db.models.functions import Now
 from psycopg import ClientCursor
 
+from pulljobs import ids
 from pulljobs.errors import LakeError
 from pulljobs.models import LakeDay, LakeRun
 from pulljobs.sql import statement
@@ -21,6 +22,8 @@ from pulljobs.storage import nodes
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 
+MOMENT: Final = timedelta(minutes=1)
+"""Far more than lies between a settlement's time and that of its id."""
 LOCK: Final = 0x6C616B65  # "lake"
 """The advisory lock of whoever writes to the lake, of any location."""
 
@@ -158,7 +161,7 @@ def settled_high(using: str, location: str) -> int:
 
 def lag(using: str, location: str) -> timedelta:
     """How old the oldest settlement is that is not there."""
-    rows = _left(using, location)
+    rows = run(using, "lake_lag", {"high_xid": settled_high(using, location)})
     return rows[0][0] if rows else timedelta()
 
 
@@ -170,12 +173,10 @@ def known_until(using: str, location: str) -> datetime:
     """
     runs = LakeRun.objects.using(using).filter(location=location, done_at__isnull=False)
     latest: datetime = runs.aggregate(last=Max("opened_at"))["last"] or nodes.clock(using)
-    return min([latest, *(settled_at for _lag, settled_at in _left(using, location))])
-
-
-def _left(using: str, location: str) -> list[tuple[timedelta, datetime]]:
-    """The age and the time of the oldest settlement that is not there, if any."""
-    return run(using, "lake_lag", {"high_xid": settled_high(using, location)})
+    high_id = ids.first_of(latest + MOMENT)
+    params = {"high_xid": settled_high(using, location), "high_id": high_id}
+    [(oldest,)] = run(using, "lake_known", params)
+    return min(latest, oldest or latest)
 
 
 def verified(using: str, location: str, found: LakeDay) -> None:

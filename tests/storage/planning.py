@@ -45,6 +45,7 @@ TERMS: dict[str, Any] = {
 GUARDED: dict[str, Any] = {"request_id": None, "guarded": False}
 PARAMS: dict[str, dict[str, Any]] = {
     "lake_lag": {"high_xid": 5},
+    "lake_known": {"high_xid": 10**12, "high_id": 2**62},
     "claim": {
         "consumer_id": 1,
         "wanted": BATCH,

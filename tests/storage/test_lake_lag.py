@@ -1,6 +1,6 @@
 """How old the oldest settlement is that the lake lacks, whatever the numbers between are."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -26,7 +26,7 @@ def settled(hours_ago: int, xid: int) -> None:
 
 
 def hours(high_xid: int) -> int | None:
-    rows: list[tuple[timedelta, datetime]] = run(USING, "lake_lag", {"high_xid": high_xid})
+    rows: list[tuple[timedelta]] = run(USING, "lake_lag", {"high_xid": high_xid})
     return round(rows[0][0] / timedelta(hours=1)) if rows else None
 
 
@@ -62,3 +62,19 @@ def test_a_lake_that_was_moved_is_known_up_to_what_it_lacks() -> None:
     assert lake.known_until(USING, "moved") >= now
     settled(4, 21)
     assert lake.known_until(USING, "moved") == ArchivedJob.objects.latest("id").settled_at
+
+
+def test_a_lake_is_known_up_to_the_oldest_that_it_lacks_however_late_its_number() -> None:
+    """What held the export back settled late, with the first number of all."""
+    [(last,)] = query(NOW)
+    lake.rebased(USING, "held back", lake.Horizon(20, 1, 20), newest=1)
+    settled(1, 20)
+    settled(4, last - 1)
+    oldest = ArchivedJob.objects.latest("id").settled_at
+    settled(2, last - 1)
+    assert lake.known_until(USING, "held back") == oldest
+
+
+def test_a_lake_without_a_window_is_known_up_to_the_first_settlement() -> None:
+    settled(3, 40)
+    assert lake.known_until(USING, "nowhere") == ArchivedJob.objects.latest("id").settled_at
