@@ -206,8 +206,12 @@ def prune(
     nodes.forget(using, age)
 
 
+def _forget_publications(using: str, age: timedelta) -> int:
+    return partitions.forget_publications(using, age, settings().DEDUPE_WINDOW)
+
+
 _FORGETTING: Final = (
-    partitions.forget_publications,
+    _forget_publications,
     archive.forget_attempts,
     scheduled.forget_dispatched,
 )

@@ -135,15 +135,21 @@ def older(using: str, age: timedelta) -> list[Partition]:
     ]
 
 
-def forget_publications(using: str, age: timedelta) -> int:
-    """A batch of client message ids of that age is free again, and finds its messages no more."""
+def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) -> int:
+    """A batch of client message ids of that age is free again, and finds its messages no more.
+
+    None that is still taken; `dedupe_window` is for channels without one.
+    """
     with connections[using].cursor() as cursor:
         cursor.execute(
             "DELETE FROM pulljobs_publication WHERE ctid = ANY(ARRAY("
-            "SELECT ctid FROM pulljobs_publication"
-            " WHERE published_at < clock_timestamp() - make_interval(secs => %s)"
-            " ORDER BY published_at LIMIT %s))",
-            [age.total_seconds(), AT_ONCE],
+            "SELECT publication.ctid FROM pulljobs_publication AS publication"
+            " LEFT JOIN pulljobs_channel AS channel ON channel.id = publication.channel_id"
+            " WHERE published_at < clock_timestamp() - greatest("
+            "make_interval(secs => %s), coalesce(dedupe_window, make_interval(secs => %s)))"
+            # Who is just taking it anew has locked it.
+            " ORDER BY published_at LIMIT %s FOR UPDATE OF publication SKIP LOCKED))",
+            [age.total_seconds(), dedupe_window.total_seconds(), AT_ONCE],
         )
         return int(cursor.rowcount)
 

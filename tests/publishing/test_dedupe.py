@@ -6,9 +6,9 @@ import pytest
 from django.db import transaction
 from django.test import override_settings
 
-from pulljobs import outcomes
+from pulljobs import operating, outcomes
 from pulljobs.errors import DuplicateMessage
-from pulljobs.models import Consumer, Job, Message
+from pulljobs.models import Consumer, Job, Message, Publication
 from pulljobs.publishing import Draft, Receipt, publish, publish_many
 from pulljobs.storage import jobs
 from tests.factories import USING, ChannelFactory, ConsumerFactory, claimed
@@ -91,6 +91,24 @@ def test_the_setting_is_for_channels_without_one(consumer: Consumer) -> None:
     send(consumer)
     age(timedelta(seconds=11))
     send(consumer)
+
+
+@override_settings(PULLJOBS={"DEDUPE_WINDOW": timedelta(days=30)})
+@pytest.mark.parametrize("own", [timedelta(days=30), None])
+def test_what_is_pruned_earlier_than_the_window_ends_stays_taken(own: timedelta | None) -> None:
+    consumer = ConsumerFactory.create(channel=ChannelFactory.create(dedupe_window=own))
+    shorter = ConsumerFactory.create(channel=ChannelFactory.create(dedupe_window=timedelta(days=1)))
+    first = send(consumer)
+    send(shorter)
+    age(timedelta(days=10))
+    list(operating.prune(timedelta(days=7)))
+    with pytest.raises(DuplicateMessage) as refused:
+        send(consumer)
+    assert refused.value.first == first.message_id
+    assert Publication.objects.get().channel_id == consumer.channel_id
+    age(timedelta(days=21))
+    list(operating.prune(timedelta(days=7)))
+    assert not Publication.objects.exists()
 
 
 @pytest.mark.parametrize("settle", [outcomes.deliver, lambda held: outcomes.reject(held, "bad")])
