@@ -15,13 +15,15 @@ from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer, Job
-from pulljobs.outcomes import Held
+from pulljobs.outcomes import Held, Settlement
 from pulljobs.pulling import Puller
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, JobView, StoredMessage, Taken
 from pulljobs.testing.recording import recording
 from pulljobs.worker import executor
+from pulljobs.worker.farewells import call_on_giving_up
 from pulljobs.worker.fetcher import renew_one
+from pulljobs.worker.flusher import BACK
 
 BATCH: Final = 100
 
@@ -109,15 +111,28 @@ def _run(
         stopping=lambda: False,
     )
     job = ClaimedJob(row, message, Held(row.id, taken.token), grant)
-    with ExitStack() as usable:
-        for using in effects.databases():
-            usable.enter_context(_usable_transaction(using))
+    with _usable_transactions():
         settlement = executor.perform(job)
     if settlement is not None:
-        pulling.finish([settlement], lambda: {job.id: handler.place})
+        _finish(job, settlement)
     return Ran(
         handler.channel, handler.consumer, message.payload, jobs.get(row.id), recorded.exception
     )
+
+
+def _finish(job: ClaimedJob, settlement: Settlement) -> None:
+    finished = pulling.finish([settlement], lambda: {job.id: job.handler.place})
+    if settlement.event in BACK and finished.states.get(job.id) is State.DEAD:
+        with _usable_transactions():
+            call_on_giving_up(job)
+
+
+@contextmanager
+def _usable_transactions() -> Iterator[None]:
+    with ExitStack() as usable:
+        for using in effects.databases():
+            usable.enter_context(_usable_transaction(using))
+        yield
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
-from pulljobs.errors import ConfigurationError, Retry
+from pulljobs.errors import ConfigurationError, Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, handler
 from pulljobs.models import ArchivedJob, Consumer, Job
 from pulljobs.publishing import publish
@@ -59,6 +59,26 @@ class Handled:
         assert drain() == []
         assert [ran.job.state for ran in drain(delayed=True)] == ["QUEUED", "QUEUED", "DEAD"]
         assert Job.objects.get().reason == Reason.RETRIES_EXHAUSTED
+
+    def test_giving_up_is_told_once_and_what_that_raises_changes_nothing(self) -> None:
+        told: list[bytes] = []
+
+        def give_up(job: ClaimedJob) -> None:
+            told.append(job.payload)
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+
+        def work(job: ClaimedJob) -> None:
+            raise Discard("no use") if job.text == "bad" else Retry
+
+        self.handle(work, on_giving_up=give_up)
+        self.publish(b"bad")
+        job = self.publish(b"x")
+        assert len(drain()) == 2
+        assert told == []
+        assert drain(delayed=True)[-1].job.state == State.DEAD
+        assert told == [b"x"]
+        assert Job.objects.get(id=job).reason == Reason.RETRIES_EXHAUSTED
 
     def test_database_error_of_a_handler_leaves_the_transaction_usable(self) -> None:
         def twice_the_same(job: ClaimedJob) -> None:
