@@ -30,6 +30,7 @@ def _live(job: Job, last: ArchivedJob | None) -> JobView:
     return JobView(
         id=job.id,
         message_id=job.message_id,
+        consumer_id=job.consumer_id,
         state=State(job.state),
         reason=job.reason,
         retry_count=job.retry_count,
@@ -46,6 +47,7 @@ def _archived(last: ArchivedJob) -> JobView:
     return JobView(
         id=last.job_id,
         message_id=last.message_id,
+        consumer_id=last.consumer_id,
         state=State(last.state),
         reason=last.reason,
         retry_count=last.retry_count,

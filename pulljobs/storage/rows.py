@@ -99,6 +99,7 @@ class JobView(NamedTuple):
 
     id: int
     message_id: int
+    consumer_id: int
     state: State
     reason: str | None
     retry_count: int

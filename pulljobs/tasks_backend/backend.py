@@ -37,10 +37,13 @@ class PullJobsBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """By the public id of its job; TaskResultDoesNotExist once its message was dropped."""
+        """By the public id of its job, which is one of this backend's queues.
+
+        TaskResultDoesNotExist once its message was dropped.
+        """
         from pulljobs.tasks_backend import results
 
-        return results.read(result_id)
+        return results.read(self, result_id)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         if self.queues:

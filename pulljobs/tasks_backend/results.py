@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import SuspiciousOperation
 from django.utils import timezone
@@ -12,9 +12,10 @@ from django.utils.module_loading import import_string
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.errors import UnknownJob
-from pulljobs.models import ArchivedJob, Attempt, Job, Lease, Message
+from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease, Message
 from pulljobs.states import State
 from pulljobs.storage.rows import JobView
+from pulljobs.tasks_backend.backend import CONSUMER
 from pulljobs.tasks_backend.interface import (
     AnyResult,
     AnyTask,
@@ -25,6 +26,10 @@ from pulljobs.tasks_backend.interface import (
     TaskResultStatus,
 )
 
+if TYPE_CHECKING:
+    from pulljobs.tasks_backend import PullJobsBackend
+
+CONTENT: Final = {"task", "backend", "queue", "args", "kwargs"}
 STATUS: Final = {
     State.QUEUED: TaskResultStatus.READY,
     State.INFLIGHT: TaskResultStatus.RUNNING,
@@ -33,15 +38,15 @@ STATUS: Final = {
 }
 
 
-def read(result_id: str) -> AnyResult:
+def read(backend: "PullJobsBackend", result_id: str) -> AnyResult:
     try:
         view = jobs.get(ids.decode(result_id))
     except (ValueError, UnknownJob) as error:
         raise TaskResultDoesNotExist(result_id) from error
     message = Message.objects.using(settings().DATABASE).filter(id=view.message_id).first()
-    if message is None:
+    content = _content(message) if message and _is_task(backend, view) else None
+    if message is None or content is None:
         raise TaskResultDoesNotExist(result_id)
-    content = json.loads(bytes(message.payload))
     return _seen(view, message.published_at, content)
 
 
@@ -81,6 +86,21 @@ def workers(job_id: int) -> list[str]:
         *now.values_list("token", "node_id"),
     ]
     return [str(node) for token, node in dict(claims).items() if token is not None]
+
+
+def _is_task(backend: "PullJobsBackend", view: JobView) -> bool:
+    channels = map(backend.channel_of, backend.queues)
+    own = Consumer.objects.using(settings().DATABASE).filter(name=CONSUMER)
+    return own.filter(id=view.consumer_id, channel__name__in=list(channels)).exists()
+
+
+def _content(message: Message) -> Mapping[str, Any] | None:
+    """None: somebody else published to the channel."""
+    try:
+        content = json.loads(bytes(message.payload))
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) and content.keys() >= CONTENT else None
 
 
 def _seen(view: JobView, published_at: datetime, content: Mapping[str, Any]) -> AnyResult:

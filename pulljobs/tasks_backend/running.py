@@ -50,7 +50,8 @@ def run(job: ClaimedJob) -> Any:
 
 
 def give_up(job: ClaimedJob) -> None:
-    _finished(results.read(ids.encode(job.id)))
+    backend = results.task_of(job.json()).get_backend()
+    _finished(backend.get_result(ids.encode(job.id)))
 
 
 def _finished(result: AnyResult) -> None:

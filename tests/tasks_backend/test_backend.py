@@ -16,6 +16,7 @@ from django.utils import timezone
 from pulljobs import handlers, ids, operating
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Channel, Consumer, Job, Message
+from pulljobs.publishing import publish
 from pulljobs.states import State
 from pulljobs.tasks_backend import PullJobsBackend
 from pulljobs.tasks_backend.interface import (
@@ -155,6 +156,42 @@ def test_a_task_is_refused_where_its_consumer_was_deleted(tasks: ModuleType, oth
 def test_a_result_that_is_not_there(tasks: ModuleType, unknown: str) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         task_backends["default"].get_result(unknown)
+
+
+TASK: Any = {
+    "task": "os.remove",
+    "backend": "default",
+    "queue": "default",
+    "args": [],
+    "kwargs": {},
+}
+
+
+@pytest.mark.parametrize("payload", [b"\xff", {"a": 1}, [], TASK])
+def test_a_job_that_is_no_task_has_no_result(tasks: ModuleType, payload: Any) -> None:
+    """Nor is anything imported that an ordinary message names."""
+    consumer = ConsumerFactory.create(name="tasks")
+    [job] = publish(consumer.channel.name, payload).job_ids
+    with pytest.raises(TaskResultDoesNotExist):
+        task_backends["default"].get_result(ids.encode(job))
+
+
+@pytest.mark.parametrize("payload", [b"\xff", {"a": 1}, []])
+def test_what_others_publish_to_a_queue_is_no_task(tasks: ModuleType, payload: Any) -> None:
+    handlers.sync_consumers()
+    [job] = publish("tasks-default-default", payload).job_ids
+    with pytest.raises(TaskResultDoesNotExist):
+        task_backends["default"].get_result(ids.encode(job))
+
+
+def test_the_copies_of_others_are_no_tasks(tasks: ModuleType) -> None:
+    handlers.sync_consumers()
+    channel = Channel.objects.get(name="tasks-default-default")
+    other = ConsumerFactory.create(channel=channel)
+    tasks.add.enqueue(2, 2)
+    copy = Job.objects.get(consumer=other)
+    with pytest.raises(TaskResultDoesNotExist):
+        task_backends["default"].get_result(ids.encode(copy.pk))
 
 
 def test_a_result_goes_with_its_message(tasks: ModuleType) -> None:
