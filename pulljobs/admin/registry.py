@@ -264,7 +264,9 @@ class ConsumerAdmin(PausableAdmin):
     @admin.action(description=_("Restore deleted consumers"), permissions=["change"])
     def restore(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> None:
         deleted = list(queryset.exclude(deleted_at=None).select_related("channel"))
-        restored = queryset.filter(pk__in=[one.pk for one in deleted]).update(deleted_at=None)
+        rows = queryset.filter(pk__in=[one.pk for one in deleted])
+        # What was published before that gave it no jobs.
+        restored = rows.update(deleted_at=None, changed_at=Now())
         if restored:
             upon = "deleted " + ", ".join(map(auditing.name_of, deleted))
             act, by = AuditEntry.Act.RESUME, request.user.get_username()

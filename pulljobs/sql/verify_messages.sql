@@ -3,7 +3,8 @@
 -- Parameters: after bigint (the last id of the page before), wanted int, since bigint (what has lower ids may have outlived the
 --   archive), settled interval (how long before a publish a consumer must have been left alone to count).
 -- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: messages.
--- Locks: none. Index: primary key of each partition, pulljobs_job_fan_out, archived message_id.
+-- Locks: none. Index: primary key of each partition, pulljobs_job_fan_out, archived message_id; where some seem to lack a job all
+--   bulk publishes are read.
 WITH page AS MATERIALIZED (
     SELECT id, channel_id, key, published_at
     FROM pulljobs_message
@@ -11,8 +12,8 @@ WITH page AS MATERIALIZED (
     ORDER BY id DESC
     LIMIT %(wanted)s::int
 ),
-broken (promise, id) AS (
-    SELECT DISTINCT 'consumer_has_its_job', page.id
+missing AS MATERIALIZED (
+    SELECT page.id, page.channel_id, page.published_at, consumer.id AS consumer_id
     FROM page
     JOIN pulljobs_consumer AS consumer
         ON consumer.channel_id = page.channel_id
@@ -26,6 +27,28 @@ broken (promise, id) AS (
         )
         AND NOT EXISTS (
             SELECT FROM pulljobs_archived_job WHERE message_id = page.id AND consumer_id = consumer.id
+        )
+),
+alone AS MATERIALIZED (
+    -- Bulk publishes for one consumer only; which messages of their time are theirs, nobody knows.
+    SELECT
+        channel_id,
+        only_consumer_id,
+        -- Of a sink's the first ones are forgotten (forget_batches.sql).
+        CASE WHEN query_id IS NULL THEN opened_at ELSE '-infinity' END AS since,
+        CASE WHEN state = 'open' THEN 'infinity' ELSE settled_at END AS until
+    FROM pulljobs_bulk_publish
+    WHERE only_consumer_id IS NOT NULL AND channel_id IN (SELECT channel_id FROM missing)
+),
+broken (promise, id) AS (
+    SELECT DISTINCT 'consumer_has_its_job', id
+    FROM missing
+    WHERE NOT EXISTS (
+            SELECT
+            FROM alone
+            WHERE alone.channel_id = missing.channel_id
+                AND only_consumer_id <> missing.consumer_id
+                AND missing.published_at BETWEEN since AND until
         )
 )
 SELECT

@@ -14,6 +14,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from pulljobs import ids
+from pulljobs.storage import partitions
 from pulljobs.storage.statements import run
 
 PAGE: Final = 1_000
@@ -121,12 +122,9 @@ Page = tuple[int | None, int, list[tuple[str, int]]]
 
 
 def _pages(using: str, table: str, after: int, limits: Limits) -> Iterator[Page]:
-    since = 0
-    if limits.retention is not None:
-        since = ids.first_of(timezone.now() - limits.retention + CLOCKS)
     params = {
         "wanted": PAGE,
-        "since": since,
+        "since": _since(using, limits.retention),
         "overtaken": OVERTAKEN,
         "overdue": limits.overdue,
         "settled": SETTLED,
@@ -135,6 +133,21 @@ def _pages(using: str, table: str, after: int, limits: Limits) -> Iterator[Page]
     while reached is not None:
         reached, count, names, broken = _page(using, table, {**params, "after": reached}, limits)
         yield reached, count, list(zip(names, broken, strict=True))
+
+
+def _since(using: str, retention: timedelta | None) -> int:
+    """Whatever has lower ids may have been settled on a day that was dropped, or will be soon."""
+    days = partitions.existing(using, "pulljobs_archived_job")
+    # Those without a gap up to the last one: earlier ones may have been restored.
+    whole = [
+        day
+        for back, day in enumerate(reversed(days))
+        if day.day == days[-1].day - timedelta(days=back)
+    ]
+    since = whole[-1].bounds[0] if whole else 0
+    if retention is None:
+        return since
+    return max(since, ids.first_of(timezone.now() - retention + CLOCKS))
 
 
 def _page(using: str, table: str, params: dict[str, Any], limits: Limits) -> Any:

@@ -1,18 +1,23 @@
 """Channels, producers and consumers, edited by people."""
 
 import html
+from datetime import UTC, datetime
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
 from pulljobs.models import AuditEntry, Channel, Consumer, Producer
+from pulljobs.publishing import publish
 from pulljobs.states import State
 from tests.admin.pages import listing, page, read, secrets, told, trail
 from tests.factories import ConsumerFactory, JobFactory, published
 
+LONG_AGO = datetime(2021, 1, 1, tzinfo=UTC)
 MODELS: dict[str, type[Channel] | type[Producer]] = {"channel": Channel, "producer": Producer}
 
 
@@ -126,6 +131,16 @@ def test_a_deleted_consumer_keeps_its_jobs_and_can_be_restored(
     assert told(operator, listing("consumer"), data) == ["0 restored."]
     assert trail() == [("olga", "resume", "deleted consumer files/census")]
     assert published(Consumer.objects.get())
+
+
+def test_what_was_published_before_a_consumer_was_restored_is_not_missed(
+    operator: Client, consumer: Consumer
+) -> None:
+    Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO, deleted_at=LONG_AGO)
+    publish(consumer.channel.name, b"x")
+    data = {"action": "restore", "_selected_action": [consumer.pk]}
+    assert told(operator, listing("consumer"), data) == ["1 restored."]
+    call_command("pulljobs", "verify", stdout=StringIO())
 
 
 def test_deleting_a_channel_with_consumers_is_refused(operator: Client, consumer: Consumer) -> None:

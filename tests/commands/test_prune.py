@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pytest
@@ -17,6 +17,8 @@ from tests.days import no_days
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, published
 from tests.sessions import contents, query
+
+LONG_AGO = datetime(2021, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +111,24 @@ def test_history_goes_by_days_but_for_what_live_jobs_need(consumer: Consumer) ->
     assert partitions.existing(USING, messages.table)[0] == messages
     assert archive not in partitions.existing(USING, archive.table)
     assert "stays: live jobs need it" in text("prune", "history", "--dry-run")
+
+
+@override_settings(PULLJOBS={})
+def test_what_went_with_its_day_breaks_no_promise(consumer: Consumer) -> None:
+    """A dead job keeps the day of its message, not that of its death, nor the jobs of others."""
+    messages, archive = old_days(2)
+    old_days(1)
+    JobFactory.create(consumer=consumer, state="DEAD")
+    ConsumerFactory.create(channel=consumer.channel)
+    Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)
+    first = messages.bounds[0]
+    query("UPDATE pulljobs_message SET id = %s, published_at = %s", [first, messages.day])
+    query("UPDATE pulljobs_job SET id = %s, message_id = %s", [first, first])
+    query("UPDATE pulljobs_archived_job SET id = %s, job_id = %s, message_id = %s", [first] * 3)
+    assert answer("verify")[0]["broken"].keys() == {"consumer_has_its_job"}
+    assert answer("prune", "history", "--older-than=1d", "--yes")[0]["dropped"] == [archive.name]
+    assert messages in partitions.existing(USING, messages.table)
+    assert answer("verify")[0]["broken"] == {}
 
 
 @override_settings(PULLJOBS={"LAKE": "/lake"})

@@ -12,9 +12,10 @@ import pytest
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, InvalidMessage, PublishError, UnknownChannel
 from pulljobs.models import BulkPublish, Channel, Consumer, Job, Message, RejectedRow
-from pulljobs.publishing import Draft, checked, publish_many
-from pulljobs.storage import listen
+from pulljobs.publishing import Draft, checked, publish, publish_many
+from pulljobs.storage import listen, promises
 from pulljobs.storage.listen import Listener
+from pulljobs.storage.promises import Limits
 from pyspark_pulljobs import rows
 from pyspark_pulljobs.requests import Bounds
 from tests.factories import USING, ConsumerFactory
@@ -25,6 +26,10 @@ from tests.spark.bulk import SCHEMA, WAYS, batch
 pytestmark = pytest.mark.django_db(transaction=True)
 modes = pytest.mark.parametrize("mode", WAYS)
 ZONE = re.compile(r"tzinfo=.*\)")
+LONG_AGO = datetime(2021, 1, 1, tzinfo=UTC)
+LIMITS = Limits(
+    rows=None, page_timeout=timedelta(seconds=20), overdue=timedelta(minutes=1), retention=None
+)
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 STORED = """
 SELECT message.payload, message.content_type, message.headers::text, message.key,
@@ -167,6 +172,34 @@ def test_one_consumer_of_a_channel_only(mode: str) -> None:
     bulk.publish(consumer.channel, sent, mode=mode, consumer=consumer.name)
     bulk.publish(consumer.channel, [batch({})], mode=mode, consumer=consumer.name)
     assert list(Job.objects.values_list("consumer", flat=True)) == [consumer.pk] * 3
+
+
+@modes
+def test_what_was_published_to_one_consumer_is_missed_by_no_other(mode: str) -> None:
+    """What was published to all of them, before and after, still is."""
+    consumer = ConsumerFactory.create()
+    other = ConsumerFactory.create(channel=consumer.channel)
+    Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)
+    before = publish(consumer.channel.name, b"x").message_id
+    bulk.publish(consumer.channel, [batch({}, {})], mode=mode, consumer=consumer.name)
+    after = publish(consumer.channel.name, b"x").message_id
+    assert promises.look(USING, LIMITS).broken == {}
+    Job.objects.filter(consumer=other).delete()
+    assert promises.look(USING, LIMITS).broken == {"consumer_has_its_job": {before, after}}
+
+
+def test_what_a_sink_sent_to_one_consumer_is_missed_by_no_other() -> None:
+    """Its first batches are forgotten."""
+    consumer = ConsumerFactory.create()
+    ConsumerFactory.create(channel=consumer.channel)
+    Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)
+    bulk.publish(consumer.channel, [batch({})], consumer=consumer.name)
+    bulk.publish(consumer.channel, [batch({})], consumer=consumer.name)
+    first, _last = BulkPublish.objects.order_by("id")
+    first.delete()
+    assert promises.look(USING, LIMITS).broken.keys() == {"consumer_has_its_job"}
+    BulkPublish.objects.update(query_id=uuid4(), batch_id=200)
+    assert promises.look(USING, LIMITS).broken == {}
 
 
 @modes
