@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connections, transaction
 
-from pulljobs import drafts, tracing
+from pulljobs import drafts, telling, tracing
 from pulljobs.conf import Settings, settings
 from pulljobs.drafts import (
     BYTES,
@@ -25,7 +24,7 @@ from pulljobs.drafts import (
 from pulljobs.errors import DuplicateMessage, InvalidMessage, KeyFull, UnknownChannel
 from pulljobs.models import Channel, Producer, Publication
 from pulljobs.storage import listen, messages
-from pulljobs.telemetry import JobsPublished, emit, is_counting
+from pulljobs.telemetry import JobsPublished, is_counting
 
 __all__ = [
     "JSON",
@@ -201,8 +200,7 @@ def _tell(using: str, channel: str, published: list[Published]) -> None:
     if is_counting():
         jobs = sum(len(one.job_ids) for one in published)
         accepted = sum(one.message_id is not None for one in published)
-        event = JobsPublished(channel, accepted, jobs)
-        transaction.on_commit(partial(emit, event), using=using)
+        telling.tell(using, JobsPublished(channel, accepted, jobs))
 
 
 def _receipt(published: Published, client_id: str | None, first: dict[str, int]) -> Receipt:

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from django.db import transaction
+from django.db import connections
 
 from pulljobs import ids, tracing
 from pulljobs.models import Consumer, Job
@@ -50,7 +50,7 @@ def claimed(using: str, consumer: Consumer, jobs: Sequence[HeldJob], at: datetim
             for job in jobs
             if job.deliveries == 1
         ]
-        _tell(using, JobsClaimed(*place_of(consumer), len(jobs), waits))
+        tell(using, JobsClaimed(*place_of(consumer), len(jobs), waits))
 
 
 def traced(consumer: Consumer, jobs: Sequence[tuple[HeldJob, StoredMessage]], began: int) -> None:
@@ -63,7 +63,7 @@ def traced(consumer: Consumer, jobs: Sequence[tuple[HeldJob, StoredMessage]], be
 def taken(using: str, consumer: Consumer) -> None:
     """One, by its id."""
     if is_counting():
-        _tell(using, JobsClaimed(*place_of(consumer), 1))
+        tell(using, JobsClaimed(*place_of(consumer), 1))
 
 
 def finished(using: str, settlements: Sequence[Settlement], done: Finished, places: Places) -> None:
@@ -71,11 +71,11 @@ def finished(using: str, settlements: Sequence[Settlement], done: Finished, plac
         return
     known = places()
     for place, ends in _ends(settlements, done, known).items():
-        _tell(using, JobsFinished(ends, *place))
+        tell(using, JobsFinished(ends, *place))
     for place, lost in Counter(known.get(id, NOT_KNOWN) for id in done.lost).items():
-        _tell(using, LeasesLost(lost, *place))
+        tell(using, LeasesLost(lost, *place))
     for id, error in done.refused.items():
-        _tell(using, JobRefused(id, *known.get(id, NOT_KNOWN), error))
+        tell(using, JobRefused(id, *known.get(id, NOT_KNOWN), error))
 
 
 def expired(using: str, done: Finished) -> None:
@@ -86,7 +86,7 @@ def expired(using: str, done: Finished) -> None:
         channel, consumer = known.get(id, NOT_KNOWN)
         by_place[channel, consumer][state] += 1
     for (channel, consumer), states in by_place.items():
-        _tell(using, JobsExpired(channel, consumer, states))
+        tell(using, JobsExpired(channel, consumer, states))
 
 
 _PLACE: Final = ("consumer__channel__name", "consumer__name")
@@ -104,5 +104,10 @@ def _ends(
     return ends
 
 
-def _tell(using: str, event: object) -> None:
-    transaction.on_commit(partial(emit, event), using=using)
+def tell(using: str, event: object) -> None:
+    """At once in a transaction that is managed by hand: nobody hears its commit."""
+    connection = connections[using]
+    if connection.in_atomic_block:
+        connection.on_commit(partial(emit, event))
+    else:
+        emit(event)

@@ -26,9 +26,12 @@ LOST_TOGETHER: Final = 300
 
 
 def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:
-    """Once the caller's transaction is committed, wake who waits for these consumers."""
+    """Once the caller's transaction is committed, wake who waits for these consumers.
+
+    Of one that is managed by hand nobody hears the commit: polling finds what it brought.
+    """
     waking = sorted(set(consumer_ids))
-    if waking:
+    if waking and _hears_commit(using):
         # Robust: it comes after the commit, and must not look as if that had failed.
         transaction.on_commit(lambda: wake(using, waking), using=using, robust=True)
 
@@ -45,13 +48,20 @@ def waking(consumer_ids: Sequence[int]) -> tuple[str, Params]:
 
 def may_follow(using: str) -> bool:
     """Whether the next write is committed at once, and a wake-up may go with it."""
-    return not connections[using].in_atomic_block and not behind_pooler(using)
+    connection = connections[using]
+    in_transaction = connection.in_atomic_block or not connection.get_autocommit()
+    return not in_transaction and not behind_pooler(using)
 
 
 def tell_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
     """Once the transaction is committed, tell all workers that nobody holds these jobs any more."""
-    if job_ids:
+    if job_ids and _hears_commit(using):
         transaction.on_commit(lambda: _tell_lost(using, job_ids), using=using, robust=True)
+
+
+def _hears_commit(using: str) -> bool:
+    connection = connections[using]
+    return connection.in_atomic_block or connection.get_autocommit()
 
 
 def _tell_lost(using: str, job_ids: Sequence[int]) -> None:

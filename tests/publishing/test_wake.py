@@ -117,6 +117,28 @@ def _publish_elsewhere(channel: str) -> None:
         connections[USING].close()
 
 
+def test_a_transaction_managed_by_hand_may_be_waited_for(listener: Listener) -> None:
+    """Nobody hears its commit: who waits finds the jobs when it polls."""
+    consumer = waiting()
+    events: list[object] = []
+    end = telemetry.record_with(events.append)
+    transaction.set_autocommit(False, USING)
+    try:
+        publish(consumer.channel.name, b"x")
+        publish(consumer.channel.name, b"x", key="a")
+        publish(consumer.channel.name, b"x")
+        assert events == [JobsPublished(consumer.channel.name, 1, 1)] * 3
+        assert listener.heard(SHORT) == set()
+        transaction.commit(USING)
+    finally:
+        end()
+        transaction.rollback(USING)
+        transaction.set_autocommit(True, USING)
+    assert counts()["pulljobs_job"] == 3
+    publish(consumer.channel.name, b"x")
+    assert listener.heard(LONG) == {consumer.pk}
+
+
 def test_only_after_the_commit(listener: Listener) -> None:
     """E93."""
     consumer = waiting()
