@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
 from pulljobs import outcomes, tracing
+from pulljobs.backoff import NEVER, expand
 from pulljobs.circuit import Circuit, Result
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, Retry
@@ -30,6 +32,8 @@ from pulljobs.storage.rows import HeldJob, StoredMessage
 
 MODULE: Final = "pull_handlers"
 FAILURE: Final = Result.FAILURE
+NOT_OPTIONS: Final = {"channel", "name", "paused_until"}
+"""Fields of a consumer that people edit and its handler does not name."""
 FOREVER: Final = timedelta(days=36_500).total_seconds()
 _parsed: Final = json.JSONDecoder().raw_decode
 
@@ -384,7 +388,28 @@ def _add(new: Handler) -> None:
             f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
             f"{_path(known.function)} and {_path(new.function)}. Give one another consumer."
         )
+    _check_options(new)
     _registered[new.place] = new
+
+
+def _check_options(new: Handler) -> None:
+    """Here rather than where its row is made: that may be in a worker, later, or never."""
+    fields = {
+        one.name
+        for one in Consumer._meta.concrete_fields
+        if one.editable and not one.primary_key and one.name not in NOT_OPTIONS
+    }
+    for name in sorted(new.defaults.keys() - fields):
+        known = [*sorted(fields), *(handler.__kwdefaults__ or ())]
+        [nearest] = get_close_matches(name, known, 1, 0)
+        raise ConfigurationError(
+            f"{_path(new.function)} has the option {name!r}, which is neither a keyword of "
+            f"@handler nor a field of the consumer; did you mean {nearest!r}?"
+        )
+    try:
+        expand(new.defaults.get("retry_strategy", NEVER))
+    except ValueError as error:
+        raise ConfigurationError(f"{_path(new.function)}: {error}") from error
 
 
 def _path(function: Callable[..., Any]) -> str:

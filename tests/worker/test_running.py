@@ -1,5 +1,7 @@
 """Starting a worker: what it serves, when it ends by itself, and what it refuses."""
 
+from typing import Any
+
 import pytest
 from django.core.management import CommandError, call_command
 
@@ -124,6 +126,24 @@ def test_settling_first_and_together_is_refused() -> None:
         handler(channel="c", consumer="c", transactional=True, ack_policy=AckPolicy.ACK_FIRST)(
             print
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_retires": 3}, "'max_retires'.* did you mean 'max_retries'"),
+        ({"transactionl": True}, "did you mean 'transactional'"),
+        ({"token_digest": ""}, "'token_digest', which is neither"),
+        ({"retry_strategy": "constant"}, "'constant' is no retry strategy: write none, constant"),
+    ],
+)
+def test_options_that_no_consumer_has_are_refused_at_once(
+    options: dict[str, Any], told: str
+) -> None:
+    with registry_of_its_own():
+        with pytest.raises(ConfigurationError, match=told):
+            handler(channel="c", consumer="c", **options)(print)
+        handler(channel="c", consumer="c", retry_strategy="none", title="C")(repr)
 
 
 @pytest.mark.parametrize(
