@@ -296,7 +296,7 @@ def handler(
     its job died because retries or deliveries were used up; what it raises changes nothing.
     `backoff=False`: that some jobs fail tells nothing of the others, so these are not held back.
     Other keywords are fields of the consumer (`retry_strategy`, `max_retries`, `lease`, ...), used
-    when its row is made.
+    when its row is made, and by `syncconsumers --update`.
     """
 
     def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:

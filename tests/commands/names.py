@@ -52,7 +52,7 @@ RUNS: Final[dict[str, list[Arguments]]] = {
     ],
     "reap": [lambda consumer: []],
     "rotatetokens": [lambda consumer: []],
-    "syncconsumers": [lambda consumer: []],
+    "syncconsumers": [lambda consumer: [], lambda consumer: ["--update"]],
     "top": [lambda consumer: ["--once"], lambda consumer: ["--once", place(consumer)]],
     "verify": [lambda consumer: ["--patience=0"]],
     "lake": [lambda consumer: ["export"]],
