@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from pulljobs import ids
 from pulljobs.admin import looks
 from pulljobs.conf import settings
+from pulljobs.dashboard.figures import counted
 from pulljobs.diagnosis import serving
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
 from pulljobs.models.registry import Party
@@ -136,7 +137,7 @@ def _sum(backlogs: Sequence[Backlog], *names: str) -> str:
     """Marked where there may be more."""
     count = sum(getattr(one, name) for one in backlogs for name in names)
     is_more = any(one.is_least(name) for one in backlogs for name in names)
-    return f"{count:,}{'+' if is_more else ''}"
+    return counted(count, is_least=is_more)
 
 
 def _ids(parties: Sequence[Party]) -> list[int]:

@@ -67,9 +67,9 @@ def full_keys() -> Iterator[Finding]:
             if keys
             else f"{_place(consumer)} may have full keys."
         )
-        if len(jobs) == LOOKED_AT:
+        if is_cut_off := len(jobs) == LOOKED_AT:
             text += f" The first {LOOKED_AT:,} of its jobs by key were looked at."
-        if keys or len(jobs) == LOOKED_AT:
+        if keys or is_cut_off:
             yield Finding("full_keys", False, text)
 
 

@@ -84,19 +84,21 @@ def _next_xid(ceiling: int, after_3: int) -> int:
     return ceiling + (after_3 + 3 - ceiling) % 2**32
 
 
+_DOOR: Final = Subquery(Lease.objects.filter(token=OuterRef("lease")).values("door")[:1])
+"""By which a live job was taken."""
+
+
 def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
     """Whether any of them is in flight since the consumer pulled it, or took it by a job POST."""
-    door = Lease.objects.filter(token=OuterRef("lease")).values("door")[:1]
     ids, tokens = {one.job_id for one in held}, {one.token for one in held}
     rows = Job.objects.using(using).filter(id__in=ids, lease__in=tokens)
     ours = {(consumer_id, Lease.Door.PULL), (consumer_id, Lease.Door.POST)}
-    return not ours.isdisjoint(rows.values_list("consumer_id", Subquery(door)))
+    return not ours.isdisjoint(rows.values_list("consumer_id", _DOOR))
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:
     """The live job, else a DELIVERED one while the archive has it; a deleted one is unknown."""
-    door = Lease.objects.filter(token=OuterRef("lease")).values("door")[:1]
-    live = Job.objects.using(using).annotate(door=Subquery(door)).filter(id=job_id).first()
+    live = Job.objects.using(using).annotate(door=_DOOR).filter(id=job_id).first()
     if live is None:
         return _delivered(using, job_id)
     token = live.lease

@@ -9,8 +9,8 @@ from typing import Any
 
 from pulljobs import handlers, subscribing
 from pulljobs.management.blocks import Cell, Facts, Table, names
+from pulljobs.management.inspecting.consumer import place_of
 from pulljobs.management.subcommands import Answer
-from pulljobs.models import Consumer
 from pulljobs.subscribing import Updated
 
 
@@ -26,14 +26,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(*, update: bool, dry_run: bool, **options: Any) -> Answer:
     handlers.autodiscover()
     if not (update or dry_run):
-        return Answer.of({"consumers": list(map(_place, handlers.sync_consumers()))})
+        return Answer.of({"consumers": list(map(place_of, handlers.sync_consumers()))})
     return _answer(subscribing.update(dry_run=dry_run), dry_run=dry_run)
 
 
 def _answer(found: list[Updated], *, dry_run: bool) -> Answer:
-    consumers = [_place(one.consumer) for one in found]
+    consumers = [place_of(one.consumer) for one in found]
     changes = [
-        {"consumer": _place(one.consumer), "option": option, "was": was, "is": new}
+        {"consumer": place_of(one.consumer), "option": option, "was": was, "is": new}
         for one in found
         for option, (was, new) in one.changes.items()
     ]
@@ -46,7 +46,3 @@ def _answer(found: list[Updated], *, dry_run: bool) -> Answer:
             Table(columns, rows, "Every row is as code has it."),
         ],
     )
-
-
-def _place(row: Consumer) -> str:
-    return f"{row.channel.name}/{row.name}"
