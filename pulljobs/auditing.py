@@ -21,7 +21,7 @@ from pulljobs.operating import Outcome
 from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import audit, nodes, selecting
 from pulljobs.storage.selecting import Selection
-from pulljobs.storage.statements import retrying
+from pulljobs.storage.statements import brief, retrying
 from pulljobs.storage.windows import upwards
 
 BATCH: Final = 1_000
@@ -147,7 +147,7 @@ def _for(event: Event, selection: Selection) -> Selection:
 def _proceed(entry_id: int | None) -> bool:
     """One batch; whether there may be another."""
     using = settings().DATABASE
-    with transaction.atomic(using=using):
+    with brief(using):
         entry = audit.locked(using, entry_id)
         if entry is None:
             return False

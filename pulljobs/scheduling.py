@@ -19,6 +19,7 @@ from pulljobs.errors import (
 from pulljobs.models import Channel, Producer, ScheduledMessage
 from pulljobs.publishing import Draft, checked, publish
 from pulljobs.storage import scheduled
+from pulljobs.storage.statements import brief
 from pulljobs.telemetry import MessageHeldBack, emit
 
 BATCH: Final = 100
@@ -88,7 +89,7 @@ def dispatch() -> int:
 def dispatch_some() -> int | None:
     """A batch of it; None: nothing is due."""
     using = settings().DATABASE
-    with transaction.atomic(using=using):
+    with brief(using):
         due = scheduled.due(using, BATCH)
         done = [one.pk for one in due if _published(using, one)]
         scheduled.mark_dispatched(using, done)

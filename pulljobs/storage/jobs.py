@@ -35,7 +35,14 @@ from pulljobs.storage.rows import (
     Stats,
     Taken,
 )
-from pulljobs.storage.statements import AliasSession, column, retrying, run, run_together
+from pulljobs.storage.statements import (
+    AliasSession,
+    brief,
+    column,
+    retrying,
+    run,
+    run_together,
+)
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -247,7 +254,7 @@ def reap(using: str, leases: int) -> Finished | None:
     """Expire what up to that many leases hold whose time is over; None: there was none."""
 
     def work() -> Finished | None:
-        with transaction.atomic(using=using):
+        with brief(using):
             over = [ReachedLease(*row) for row in run(using, "expired", {"leases": leases})]
             return _give_back(using, over, _expired) if over else None
 
@@ -260,7 +267,7 @@ def abandon(
     """Give back what a node holds, `but` for some leases; only jobs it had started expire."""
 
     def work() -> Finished | None:
-        with transaction.atomic(using=using):
+        with brief(using):
             rows = run(using, "leases_of_node", {"node_id": node_id})
             over = [lease for row in rows if (lease := ReachedLease(*row)).token not in but]
             return _give_back(using, over, blame) if over else None

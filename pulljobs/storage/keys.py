@@ -15,7 +15,7 @@ from django.db import DatabaseError, connections, transaction
 from pulljobs.claiming import freeing
 from pulljobs.claiming.freeing import Key
 from pulljobs.storage import listen
-from pulljobs.storage.statements import AliasSession, Row, column, retrying, run
+from pulljobs.storage.statements import AliasSession, Row, brief, column, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -29,7 +29,7 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
         return
 
     def work() -> None:
-        with transaction.atomic(using=using):
+        with brief(using):
             session = AliasSession(using)
             freeing.free(session, freeing.lock(session, keys), let_go)
 
@@ -48,7 +48,7 @@ def sweep(using: str) -> bool:
     forgotten = run(using, "idle_bounded_keys", {"wanted": SWEPT})
 
     def work() -> tuple[list[Row], bool]:
-        with transaction.atomic(using=using):
+        with brief(using):
             rows = run(using, "stuck_keys", {"wanted": SWEPT})
             return rows, freeing.free(AliasSession(using), rows, ())
 

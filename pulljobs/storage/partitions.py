@@ -17,7 +17,7 @@ from psycopg import sql
 
 from pulljobs import ids
 from pulljobs.storage.forgetting import AT_ONCE
-from pulljobs.storage.statements import Row
+from pulljobs.storage.statements import Row, brief
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -298,7 +298,7 @@ def _patiently(using: str, work: Callable[[], bool]) -> bool:
     until = monotonic() + PATIENCE.total_seconds()
     while True:
         try:
-            with transaction.atomic(using=using):
+            with brief(using):
                 return work()
         except OperationalError as error:
             is_locked = isinstance(error.__cause__, psycopg.errors.LockNotAvailable)

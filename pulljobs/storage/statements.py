@@ -11,10 +11,10 @@ prepared at all.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar, cast
 from weakref import WeakSet
 
@@ -35,6 +35,13 @@ T = TypeVar("T")
 PLAN_FOR_QUEUES: Final = (
     "SET enable_seqscan = off; SET enable_bitmapscan = off; "
     "SET plan_cache_mode = force_generic_plan; SET jit = off"
+)
+SILENCE: Final = timedelta(seconds=10)
+"""For which a transaction of ours may be silent: it waits for nothing but its own statements."""
+END_SILENT: Final = (
+    "SELECT set_config(name, '{milliseconds}', {is_local})"
+    " FROM (VALUES ('idle_in_transaction_session_timeout')) AS setting (name)"
+    " WHERE current_setting(name)::interval NOT BETWEEN '1 ms' AND '{milliseconds} ms'"
 )
 ATTEMPTS: Final = 5
 
@@ -148,6 +155,7 @@ def _ready(using: str, always_prepare: bool) -> _Ready:
     if dedicated and raw not in _dedicated:
         with connection.wrap_database_errors:
             raw.execute(PLAN_FOR_QUEUES)
+            raw.execute(_end_silent(is_local=False))
         if not connection.in_atomic_block:  # else a rollback may take it back
             _dedicated.add(raw)
     prepare = dedicated or (always_prepare and not pooled)
@@ -178,6 +186,26 @@ def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
     if kept is None or kept.connection is not ready.raw:
         kept = _thread.cursor = psycopg.RawCursor(ready.raw)
     return kept
+
+
+@contextmanager
+def brief(using: str) -> Iterator[None]:
+    """A transaction, which the server ends once its client says nothing for a while.
+
+    Whoever is paused amid it, or went with its host, would keep its locks for as long as the
+    connection seems to live: hours, as TCP comes. In a transaction of the caller's it is a
+    savepoint, and that one's time is the caller's.
+    """
+    is_callers = connections[using].in_atomic_block
+    with transaction.atomic(using=using):
+        if not is_callers and session(using) not in _dedicated:
+            cast("psycopg.Connection[Any]", session(using)).execute(_end_silent(is_local=True))
+        yield
+
+
+def _end_silent(*, is_local: bool) -> bytes:
+    milliseconds = round(SILENCE / timedelta(milliseconds=1))
+    return END_SILENT.format(milliseconds=milliseconds, is_local=is_local).encode()
 
 
 @dataclass(frozen=True, slots=True)

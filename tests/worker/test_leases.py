@@ -9,12 +9,17 @@ import pytest
 from pulljobs import jobs, operating, pulling
 from pulljobs.models import ArchivedJob, Job, Lease
 from pulljobs.pulling import Puller
+from tests.days import no_days
 from tests.factories import USING
-from tests.sessions import wait_until
+from tests.sessions import blocked_by, query, session, wait_until
 from tests.worker.processes import Stage, in_flight, renewed
 
 pytestmark = pytest.mark.processes
 SECOND = timedelta(seconds=1)
+SHUTS_OUT = """
+SELECT pid FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock'
+AND relation = 'pulljobs_message'::regclass AND pid <> pg_backend_pid()
+"""
 
 
 def test_leases_of_what_runs_and_of_what_waits_are_renewed(stage: Stage) -> None:
@@ -70,6 +75,28 @@ def test_holder_that_lost_its_job_changes_nothing(stage: Stage) -> None:
     assert (list(Job.objects.values()), list(Lease.objects.values())) == before
     assert Lease.objects.get().token == claim.taken.token
     assert not ArchivedJob.objects.filter(job_id=job).exists()
+
+
+@pytest.mark.owner
+@pytest.mark.slow
+def test_worker_that_freezes_while_it_makes_a_day_stops_nobody_for_long(stage: Stage) -> None:
+    """It has just shut everybody out of the tables; once it wakes it works on."""
+    stage.consumer()
+    with no_days(), session() as other:
+        other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
+        worker = stage.worker().ready()
+        frozen = worker.child
+        wait_until(lambda: blocked_by(other))
+        os.kill(frozen, signal.SIGSTOP)
+        other.rollback()
+        wait_until(lambda: bool(query(SHUTS_OUT)))
+        stage.publish()
+        assert not query(SHUTS_OUT)
+        os.kill(frozen, signal.SIGCONT)
+        stage.wait_for("ended")
+        wait_until(lambda: not Job.objects.exists())
+        assert worker.stop() == 0
+    assert "reaper failed and goes on" in worker.log
 
 
 def test_killed_job_is_told_to_its_handler(stage: Stage) -> None:
