@@ -61,6 +61,8 @@ class Grant:
     lease: timedelta
     claimed_at: float
     hard_end: float = float("inf")
+    start_by: float = float("inf")
+    """Later it would not have all of its time: its lease would end first."""
     renew: Callable[["ClaimedJob"], bool]
     stopping: Callable[[], bool]
     circuit: Circuit = field(default_factory=lambda: Circuit(0, 0, 0))
@@ -195,11 +197,11 @@ class ClaimedJob:
     @property
     def lost(self) -> bool:
         """Somebody else has the job now, or nobody: stop; what is done from now on is discarded."""
-        return self.is_lost_at(time.monotonic())
+        return self.taken_away or time.monotonic() >= self.deadline
 
-    def is_lost_at(self, now: float) -> bool:
-        """The same for who has just read the monotonic clock."""
-        return self.taken_away or now >= self.deadline
+    def is_late_at(self, now: float) -> bool:
+        """Whether it is too late to begin, for who has just read the monotonic clock."""
+        return self.taken_away or now >= self.deadline or now >= self._grant.start_by
 
     def renew(self) -> bool:
         """Ask for a full new lease now; False: it is lost."""

@@ -99,7 +99,7 @@ class AsyncPool:
     def room(self) -> int:
         ahead = self._pace.ahead(self.done)
         self._low_water = ahead // 2
-        return ahead - len(self._waiting)
+        return ahead + len(self._free) - len(self._waiting)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
         self._waiting.extend(jobs)
@@ -119,7 +119,7 @@ class AsyncPool:
     def _fill(self) -> None:
         while self._waiting and (self._free or self._closing):
             job = self._waiting.popleft()
-            if self._closing or job.lost:
+            if self._closing or job.is_late_at(time.monotonic()):
                 self._outbox.release(job)
             else:
                 self._start(job, heapq.heappop(self._free))
@@ -127,6 +127,8 @@ class AsyncPool:
             self._on_low()
 
     def _tidy(self) -> None:
+        while self._waiting and self._waiting[0].is_late_at(time.monotonic()):
+            self._outbox.release(self._waiting.popleft())  # Another process may have a free seat.
         for number in self._free:
             seat = self._seats[number]
             if seat.needs_tidying():

@@ -243,8 +243,12 @@ class Child:
     def _make_watch(self) -> Watch:
         runners = [self._flusher, self._reaper, self._listener, self._fetcher]
         signs: list[Sign] = [self._loop, *(runner for runner in runners if runner is not None)]
-        runs, mind = self._outbox.runs, self._loop.mind
-        return Watch(self._limits, self._board, runs, signs, mind, self._done, self._retire)
+        runs = self._outbox.runs
+        return Watch(self._limits, self._board, runs, signs, self._mind, self._done, self._retire)
+
+    def _mind(self, patience: float) -> None:
+        self._loop.mind(patience)
+        self._pool.mind()
 
     def _make_listener(self) -> Runner | None:
         using = self._limits.DATABASE

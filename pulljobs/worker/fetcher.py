@@ -21,7 +21,7 @@ from pulljobs.storage import listen, statements
 from pulljobs.storage.rows import HeldJob
 from pulljobs.worker.breaker import Breakers
 from pulljobs.worker.held import Holdings
-from pulljobs.worker.lanes import Lane
+from pulljobs.worker.lanes import LONGEST_WAIT, Lane
 from pulljobs.worker.loop import JITTER
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.quarantine import Quarantine
@@ -68,12 +68,13 @@ class Fetcher:
         """Those for which there is something new."""
         self._turns = 0
         self._looked: set[Source] = set()
+        """At those of them a burst has looked since it found something."""
         self._registered_until = 0.0
         self._look_again_at = NEVER
         """For what was published at the moment of that: its publisher woke nobody."""
         self._unanswered = False
         self._found = True
-        """Something was claimed since the last look at every consumer."""
+        """Something was claimed since a burst began to look whether there is nothing."""
 
     def hear(self, consumers: Collection[object] | None = None) -> bool:
         """There may be something for these ids or places, None: for any; whether that is news.
@@ -211,14 +212,19 @@ class Fetcher:
         return True
 
     def _is_drained(self) -> bool:
-        """Of a burst: nothing is held; twice in a row, with nothing found between, is the end."""
+        """Of a burst: nothing is held; a look at everybody, with nothing found, is the end.
+
+        Whether that look is to begin.
+        """
         if self._on_drained is None or len(self._holdings):
             return False
-        if not self._found or (self._limits.ONCE and self._looked.issuperset(self._sources)):
+        if self._found and not self._limits.ONCE:
+            self._found = False
+            self._looked.clear()
+            return True
+        if not any(self._room(one) > 0 for one in self._sources if one not in self._looked):
             self._on_drained()
-            return False
-        self._found = False
-        return True
+        return False
 
     def _look_at_all(self) -> None:
         for source in self._sources:
@@ -251,7 +257,8 @@ class Fetcher:
         self._unanswered = False
 
     def _fetch(self, source: Source, room: int) -> Claim:
-        source.puller.timeout = source.handler.timeout or self._limits.HANDLER_TIMEOUT
+        budget = source.handler.timeout or self._limits.HANDLER_TIMEOUT
+        source.puller.timeout = LONGEST_WAIT + budget
         statements.relax(self._limits.DATABASE, source.may_be_claimed_twice)
         before = time.monotonic()
         try:
@@ -275,6 +282,7 @@ class Fetcher:
             lease=lease,
             claimed_at=claimed_at,
             hard_end=claimed_at + max(lease, source.puller.max_lease).total_seconds(),
+            start_by=claimed_at + LONGEST_WAIT.total_seconds(),
             renew=renew_one,
             stopping=self._stopping,
             circuit=breaker.circuit,
@@ -296,7 +304,12 @@ class Fetcher:
                 self._outbox.say(job, outcomes.retry(job.held, USED_UP))
             else:
                 self._quarantine.take(source.lane, [job])
-        source.lane.take([job for job in jobs if job not in odd] if odd else jobs)
+        others = [job for job in jobs if job not in odd] if odd else jobs
+        if all(odd.values()):
+            source.lane.take(others)
+        else:
+            for job in others:  # A suspect would have to wait for them.
+                self._outbox.release(job)
         if len(self._holdings) == len(jobs):
             time.sleep(0)  # All else was idle: a handler begins before this thread goes on.
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, Protocol
 
 from pulljobs.handlers import ClaimedJob
@@ -10,6 +11,9 @@ from pulljobs.handlers import ClaimedJob
 WORK_AHEAD: Final = 0.5
 """Seconds of work that may wait in memory."""
 PACE_WINDOW: Final = 0.1
+LONGEST_WAIT: Final = timedelta(minutes=1)
+"""In memory, before a job that has not begun is given back; a lease lasts longer by that, so that
+its handler has all of its time."""
 
 
 class Lane(Protocol):
@@ -27,9 +31,13 @@ class Lane(Protocol):
 
 @dataclass(slots=True)
 class Pace:
-    """How many jobs may wait: half a second of work at the rate of late, few at first."""
+    """How many jobs may wait for those that run: half a second of work at the rate of late.
+
+    None where each takes long: others could be running it.
+    """
 
     least: int
+    """Few at first, as long as nothing is known."""
     _rate: float = 0.0
     _done: int = 0
     _at: float = field(default_factory=time.monotonic)
@@ -42,4 +50,6 @@ class Pace:
             rate = (done - self._done) / elapsed
             self._rate = rate if rate > self._rate else 0.8 * self._rate + 0.2 * rate
             self._done, self._at = done, now
+        if done:
+            self.least = 0
         return max(self.least, int(self._rate * WORK_AHEAD))

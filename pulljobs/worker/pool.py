@@ -14,12 +14,14 @@ from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.board import IDLE, Slots
 from pulljobs.worker.executor import perform, word_for
-from pulljobs.worker.lanes import Pace
+from pulljobs.worker.lanes import LONGEST_WAIT, Pace
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.running import Run, Slot
 
 LOOK: Final = 0.1
 AGE_CHECK: Final = 1.0
+TIDY: Final = 5.0
+"""Idle for so long, a thread keeps no connection beyond its age."""
 NEVER: Final = -1
 """A low water that is not reached."""
 
@@ -45,6 +47,7 @@ class Pool:
         """The fetcher is told when fewer wait."""
         self._pace = Pace(concurrency)
         self._closing = False
+        self._stood_at, self._stood_since = 0, time.monotonic()
         self._threads = [
             threading.Thread(target=self._work, args=(slot,), name=f"worker-{slot}", daemon=True)
             for slot in range(concurrency)
@@ -57,7 +60,11 @@ class Pool:
     def room(self) -> int:
         ahead = self._pace.ahead(self.done)
         self._low_water = ahead // 2
-        return ahead - self.waiting.qsize()
+        return ahead + self._free() - self.waiting.qsize()
+
+    def _free(self) -> int:
+        """Threads with nothing to do."""
+        return self._slots[: len(self._threads)].count(IDLE)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
         put = self.waiting.put
@@ -67,6 +74,18 @@ class Pool:
     def give_back(self) -> None:
         """From now on release what no thread has taken up yet."""
         self._closing = True
+        self._release_waiting()
+
+    def mind(self) -> None:
+        """Release what waits while no thread comes free: another process may have one."""
+        now = time.monotonic()
+        if self._closing or self.done != self._stood_at or not self.waiting.qsize():
+            self._stood_at, self._stood_since = self.done, now
+        elif now - self._stood_since > LONGEST_WAIT.total_seconds():
+            self._pace = Pace(0)
+            self._release_waiting()
+
+    def _release_waiting(self) -> None:
         try:
             while (job := self.waiting.get_nowait()) is not None:
                 self._outbox.release(job)
@@ -91,7 +110,14 @@ class Pool:
 
     def _work(self, number: int) -> None:
         kept, slot = Connections(), self._outbox.runs.slot(number, self._on_cancel)
-        while (job := self.waiting.get()) is not None:
+        while True:
+            try:
+                job = self.waiting.get(timeout=TIDY)
+            except Empty:
+                close_old_connections()
+                continue
+            if job is None:
+                break
             now = time.monotonic()
             kept.check(now)
             self._do(slot, job, now)
@@ -101,7 +127,7 @@ class Pool:
         connections.close_all()
 
     def _do(self, slot: Slot, job: ClaimedJob, now: float) -> None:
-        if self._closing or job.is_lost_at(now):
+        if self._closing or job.is_late_at(now):
             self._outbox.release(job)
             return
         self._outbox.runs.begin(job, slot, now)

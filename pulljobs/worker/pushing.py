@@ -1,6 +1,7 @@
 """The lanes of push consumers: what this process delivers at once, and to whom."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class Pushing:
         self._tasks.cancel_all(why)
 
     def _run(self, job: ClaimedJob, on_end: Callable[[], None]) -> None:
-        if self.closing or job.lost:
+        if self.closing or job.is_late_at(time.monotonic()):
             self._outbox.release(job)
             on_end()
         else:

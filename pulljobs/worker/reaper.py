@@ -9,6 +9,7 @@ from pulljobs import auditing, operating, pulling, scheduling
 from pulljobs.conf import Settings
 from pulljobs.operating import Upkeep
 from pulljobs.storage import nodes
+from pulljobs.worker.loop import JITTER
 
 PART_SECONDS: Final = 1.0
 """In which a part of a pass begins another batch; what is left is for the next one, at once."""
@@ -31,15 +32,26 @@ class Reaper:
     ) -> None:
         self._limits, self._node_id, self._on_reaped = limits, node_id, on_reaped
         self._report, self._on_beat = report, on_beat
-        self._beat_at = self._maintained_at = float("-inf")
+        self._beat_at = self._maintained_at = self._passed_at = float("-inf")
         self._upkeep: Iterator[Upkeep] | None = None
 
     def tick(self) -> float:
+        """Passes may be rarer than heartbeats."""
         self._beat()
+        interval = self._limits.REAP_INTERVAL.total_seconds()
+        if time.monotonic() >= self._passed_at + (1 - JITTER) * interval:
+            if self._pass():
+                return 0.0
+            self._passed_at = time.monotonic()
+        beat = self._limits.HEARTBEAT_INTERVAL.total_seconds()
+        return min(self._passed_at + interval, self._beat_at + beat) - time.monotonic()
+
+    def _pass(self) -> bool:
+        """Whether there is more to do."""
         self._begin_upkeep()
         parts = (self._reap, pulling.sweep_keys, _dispatch, self._maintain, _proceed)
         is_more = [_for_a_while(part) for part in parts]
-        return 0.0 if any(is_more) else self._limits.REAP_INTERVAL.total_seconds()
+        return any(is_more)
 
     def _reap(self) -> bool:
         if pulling.reap() is None:

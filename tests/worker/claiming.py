@@ -42,6 +42,7 @@ def in_hand(
     *,
     lease: timedelta = timedelta(seconds=30),
     claimed_at: float | None = None,
+    start_by: float = float("inf"),
 ) -> ClaimedJob:
     grant = Grant(
         handler=handler,
@@ -49,6 +50,7 @@ def in_hand(
         claimed_at=time.monotonic() if claimed_at is None else claimed_at,
         renew=renew_one,
         stopping=lambda: False,
+        start_by=start_by,
     )
     return ClaimedJob(row, message, held, grant)
 
@@ -73,7 +75,11 @@ def claim_of(
 
 
 def unclaimed(
-    number: int = 1, *, lease: float = 30.0, claimed_at: float | None = None
+    number: int = 1,
+    *,
+    lease: float = 30.0,
+    claimed_at: float | None = None,
+    start_by: float = float("inf"),
 ) -> ClaimedJob:
     """A job that no table knows."""
     handler = Handler(channel="c", consumer="c", function=lambda job: None)
@@ -81,7 +87,13 @@ def unclaimed(
     message = StoredMessage(number, b"", "", {}, bytes(8), None)
     held = Held(number, UUID(int=1))
     return in_hand(
-        handler, row, message, held, lease=timedelta(seconds=lease), claimed_at=claimed_at
+        handler,
+        row,
+        message,
+        held,
+        lease=timedelta(seconds=lease),
+        claimed_at=claimed_at,
+        start_by=start_by,
     )
 
 

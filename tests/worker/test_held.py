@@ -83,5 +83,10 @@ def test_slow_jobs_that_end_together_are_no_high_rate(monkeypatch: pytest.Monkey
     paced = Paced(monkeypatch)
     assert paced.ahead(0) == 8
     assert paced.ahead(0, later=1.5 * PACE_WINDOW) == 8
-    assert paced.ahead(8) == 8, "eight in one instant"
+    assert paced.ahead(8) == 0, "eight in one instant"
     assert paced.ahead(8, later=1.5 * PACE_WINDOW) <= 8 / PACE_WINDOW * WORK_AHEAD
+
+
+def test_no_job_waits_for_slow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced = Paced(monkeypatch)
+    assert [paced.ahead(number, later=60) for number in range(1, 4)] == [0, 0, 0]

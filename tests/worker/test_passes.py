@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -10,9 +11,12 @@ import pytest
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.pulling import Puller
+from pulljobs.states import Event
+from pulljobs.worker import fetcher
 from pulljobs.worker.breaker import Breakers
 from pulljobs.worker.fetcher import LONGEST_PASS, URGENT_SHARE, Fetcher
 from pulljobs.worker.held import Holdings
+from pulljobs.worker.lanes import LONGEST_WAIT
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.roster import Source
 from tests.factories import USING, ConsumerFactory, published
@@ -30,6 +34,7 @@ class Lane:
     def __init__(self, on_room: Callable[["Lane"], None]) -> None:
         self._on_room = on_room
         self.taken: list[tuple[float, int]] = []
+        self.jobs: list[ClaimedJob] = []
         self.looks = 0
         """It is asked for its room at each."""
 
@@ -39,7 +44,13 @@ class Lane:
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
         self.taken += [(time.monotonic(), job.id) for job in jobs]
+        self.jobs += jobs
         self._on_room(self)
+
+
+class WideLane(Lane):
+    def room(self) -> int:
+        return 10
 
 
 class ShrinkingLane(Lane):
@@ -56,18 +67,24 @@ class ShrinkingLane(Lane):
 class Stand:
     """A fetcher with consumers of push; those who are read first are as many as at the start."""
 
-    def __init__(self) -> None:
-        settings = limits(MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60))
+    def __init__(self, *, burst: bool = False) -> None:
+        settings = limits(MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60), BURST=burst)
         self.found: list[Source] = []
+        self.outbox, self.holdings = Outbox(), Holdings(settings.MAX_HELD)
+        self.drained = False
         self.fetcher = Fetcher(
             lambda: self.found,
             settings,
-            Holdings(settings.MAX_HELD),
-            Outbox(),
+            self.holdings,
+            self.outbox,
             Breakers(settings),
             node_id=UUID(int=1),
             stopping=lambda: False,
+            on_drained=self._end if settings.BURST else None,
         )
+
+    def _end(self) -> None:
+        self.drained = True
 
     def add(self, jobs: int, kind: type[Lane] = Lane) -> tuple[Consumer, Lane]:
         consumer = ConsumerFactory.create(type=Consumer.Type.PUSH, callback_url="http://a/")
@@ -132,3 +149,42 @@ def test_what_is_new_is_looked_at_once(stand: Stand) -> None:
         assert stand.fetcher.hear([consumer.pk])
         stand.fetcher.tick()
         assert lane.looks == before + 1
+
+
+def test_lease_outlasts_the_longest_wait_by_the_handlers_time(stand: Stand) -> None:
+    """So what begins has all of its time, and what has waited longer does not begin."""
+    consumer, lane = stand.add(1)
+    budget = timedelta(minutes=20)
+    [source] = stand.found
+    source.handler = replace(source.handler, timeout=budget)
+    stand.fetcher.tick()
+    lease = Lease.objects.get(consumer=consumer)
+    assert lease.hard_end - lease.claimed_at == budget + LONGEST_WAIT
+    [job] = lane.jobs
+    assert not job.is_late_at(job.hard_end - (budget + LONGEST_WAIT).total_seconds())
+    assert job.is_late_at(job.hard_end - budget.total_seconds())
+
+
+def test_suspect_does_not_wait_for_what_was_claimed_with_it(stand: Stand) -> None:
+    """That goes back at once, to run elsewhere or after it."""
+    consumer, lane = stand.add(3, WideLane)
+    first, *others = Job.objects.order_by("available_at", "id")
+    Job.objects.filter(id=first.id).update(suspect=True)
+    stand.fetcher.tick()
+    assert not lane.taken
+    released = [job for job, word in stand.outbox.said if word and word.event is Event.RELEASE]
+    assert {job.id for job in released} == {job.id for job in others}
+    stand.holdings.drop(released)
+    stand.fetcher.tick()
+    assert [job.id for job in lane.jobs] == [first.id]
+
+
+def test_burst_ends_when_everybody_was_looked_at_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many passes that takes."""
+    monkeypatch.setattr(fetcher, "LONGEST_PASS", 0.005)
+    stand = Stand(burst=True)
+    lanes = [stand.add(jobs)[1] for jobs in (*[0] * 40, 1)]
+    while not stand.drained:
+        stand.fetcher.tick()
+        stand.holdings.drop(lanes[-1].jobs)
+    assert len(lanes[-1].taken) == 1

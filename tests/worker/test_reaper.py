@@ -15,7 +15,7 @@ from pulljobs.storage import forgetting
 from pulljobs.worker import reaper
 from pulljobs.worker.reaper import Reaper
 from tests.factories import ConsumerFactory, JobFactory, claimed, published
-from tests.sessions import pass_time
+from tests.sessions import pass_time, wait_until
 from tests.worker.claiming import limits
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -66,3 +66,23 @@ def test_the_first_retention_of_a_large_history_goes_in_short_passes(looking: Re
     while looking.tick() == 0:
         pass
     assert looking.tick() > 0
+
+
+def test_heartbeats_are_not_as_rare_as_passes() -> None:
+    beats: list[None] = []
+    often, rarely = timedelta(milliseconds=50), timedelta(hours=1)
+    settings = limits(HEARTBEAT_INTERVAL=often, REAP_INTERVAL=rarely)
+    looking = Reaper(settings, uuid4(), lambda: None, dict, lambda: beats.append(None))
+    while (pause := looking.tick()) == 0:
+        pass
+    published(consumer := ConsumerFactory.create())
+    claimed(consumer)
+    pass_time()
+    assert pause <= often.total_seconds()
+
+    def is_told_again() -> bool:
+        looking.tick()
+        return len(beats) >= 3
+
+    wait_until(is_told_again)
+    assert Lease.objects.exists(), "no pass is due"
