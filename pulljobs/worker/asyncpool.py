@@ -5,11 +5,12 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from typing import Any, Final
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import Settlement
@@ -24,6 +25,26 @@ from pulljobs.worker.running import Ended
 TIDY: Final = 5.0
 
 
+class Calls(ThreadPoolExecutor):
+    """Synchronous calls in one thread, which begins with the first of them."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1, thread_name_prefix="seat")
+        self.had_any = False
+        self._open: set[Future[Any]] = set()
+
+    @property
+    def are_busy(self) -> bool:
+        """Also with calls that nobody waits for any more: a cancelled one runs on."""
+        return bool(self._open)
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.had_any = True
+        self._open.add(made := super().submit(call, *args, **kwargs))
+        made.add_done_callback(self._open.discard)
+        return made
+
+
 class Seat:
     """What a handler is given to run in: a context whose synchronous calls share one thread.
 
@@ -33,8 +54,9 @@ class Seat:
 
     def __init__(self) -> None:
         self._context = copy_context()
-        self._calls = ThreadSensitiveContext()
-        self._context.run(SyncToAsync.thread_sensitive_context.set, self._calls)
+        self._calls, here = Calls(), ThreadSensitiveContext()
+        SyncToAsync.context_to_thread_executor[here] = self._calls
+        self._context.run(SyncToAsync.thread_sensitive_context.set, here)
         self._connections: Connections | None = None
         self._is_tidy = False
 
@@ -42,20 +64,25 @@ class Seat:
         """A new one for each handler: what one sets there, the next does not see."""
         return self._context.copy()
 
-    @property
-    def has_thread(self) -> bool:
-        """Whether a synchronous call was made here before."""
-        return self._calls in SyncToAsync.context_to_thread_executor
+    def after_use(self) -> "Seat":
+        """For the next handler: itself, or one with a thread that nothing keeps busy.
+
+        What blocks the old thread can't be ended. That thread ends once no task can call it.
+        """
+        if not self._calls.are_busy:
+            return self
+        self._calls.submit(connections.close_all)
+        return self._context.run(Seat)
 
     async def check(self) -> None:
         """Before a handler: no broken connection in that thread, and now and then no old one."""
         self._is_tidy = False
-        if self.has_thread:
+        if self._calls.had_any:
             await sync_to_async(self._check)()
 
     def needs_tidying(self) -> bool:
         """Whether it was used since the last time."""
-        was_used = self.has_thread and not self._is_tidy
+        was_used = self._calls.had_any and not self._is_tidy
         self._is_tidy = True
         return was_used
 
@@ -142,6 +169,7 @@ class AsyncPool:
 
         def leave() -> None:
             self._slots[slot] = IDLE
+            self._seats[number] = seat.after_use()
             self.done += 1
             heapq.heappush(self._free, number)
             self._fill()

@@ -164,6 +164,62 @@ def test_handlers_one_after_the_other_share_a_thread(lane: Lane) -> None:
     assert len(threads) == 1
 
 
+@pytest.mark.parametrize("limit", [None, 0.01])
+def test_thread_that_a_handler_left_blocked_is_not_the_next_handler_s(
+    lane: Lane, limit: float | None
+) -> None:
+    """Neither by the worker's end to it nor by one of its own does a synchronous call end."""
+    blocked, may_end = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def block() -> None:
+        threads.append(threading.current_thread())
+        blocked.set()
+        may_end.wait(PATIENCE_SECONDS)
+
+    async def leave_blocked(job: ClaimedJob) -> None:
+        await asyncio.wait_for(sync_to_async(block)(), limit)
+
+    async def call(job: ClaimedJob) -> None:
+        threads.append(await sync_to_async(threading.current_thread)())
+
+    lane.take(leave_blocked)
+    assert blocked.wait(PATIENCE_SECONDS)
+    if limit is None:
+        lane.pool.cancel_all(Ended.TIMED_OUT)
+    wait_until(lambda: lane.pool.done == 1)
+    for count in (2, 3):
+        lane.take(call)
+        assert lane.events(count)[1:] == [Event.DELIVER] * (count - 1)
+    assert threads[0] is not threads[1] is threads[2]
+    may_end.set()
+    wait_until(lambda: not threads[0].is_alive())
+
+
+@pytest.mark.own_session
+@pytest.mark.django_db(transaction=True)
+def test_connection_of_a_thread_that_was_left_blocked_is_closed_when_it_goes_on(
+    lane: Lane,
+) -> None:
+    pids, may_end = list[int](), threading.Event()
+
+    def block() -> None:
+        pids.append(_backend(spoil=False))
+        may_end.wait(PATIENCE_SECONDS)
+
+    async def leave_blocked(job: ClaimedJob) -> None:
+        await sync_to_async(block)()
+
+    lane.take(leave_blocked)
+    wait_until(lambda: bool(pids))
+    lane.pool.cancel_all(Ended.TIMED_OUT)
+    wait_until(lambda: lane.pool.done == 1)
+    may_end.set()
+    wait_until(
+        lambda: not set(pids) & {pid for (pid,) in rows_of("SELECT pid FROM pg_stat_activity")}
+    )
+
+
 @pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
 def test_broken_connection_is_not_the_next_handler_s(lane: Lane) -> None:
