@@ -1,8 +1,12 @@
 """Results: a job, live or archived, in the words of Django's tasks."""
 
+import builtins
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
+from pkgutil import resolve_name
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import SuspiciousOperation
@@ -11,9 +15,9 @@ from django.utils.module_loading import import_string
 
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
-from pulljobs.errors import UnknownJob
+from pulljobs.errors import PulljobsError, UnknownJob
 from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease, Message
-from pulljobs.states import State
+from pulljobs.states import Reason, State
 from pulljobs.storage.rows import JobView
 from pulljobs.tasks_backend.backend import CONSUMER
 from pulljobs.tasks_backend.interface import (
@@ -36,6 +40,26 @@ STATUS: Final = {
     State.DELIVERED: TaskResultStatus.SUCCESSFUL,
     State.DEAD: TaskResultStatus.FAILED,
 }
+DOTTED: Final = re.compile(r"\w+(\.\w+)+")
+UNNAMED: Final[Mapping[str | None, str]] = {
+    Reason.TIMED_OUT: "builtins.TimeoutError",
+    Reason.REJECTED: "pulljobs.errors.Discard",
+}
+"""Exceptions for errors that name none, by why the job is DEAD."""
+
+
+class JobError(TaskError):
+    """An error of a job, which may name what is no exception."""
+
+    @property
+    def exception_class(self) -> type[BaseException]:
+        """Also one that stands in a class, as `DoesNotExist` does; else PulljobsError."""
+        try:
+            found = resolve_name(self.exception_class_path)
+        except (ImportError, AttributeError, ValueError):
+            return PulljobsError
+        is_one = isinstance(found, type) and issubclass(found, BaseException)
+        return found if is_one else PulljobsError
 
 
 def read(backend: "PullJobsBackend", result_id: str) -> AnyResult:
@@ -71,6 +95,16 @@ def succeed(result: AnyResult, value: Any) -> None:
     object.__setattr__(result, "status", TaskResultStatus.SUCCESSFUL)
     object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "_return_value", value)
+
+
+def fail(result: AnyResult, error: BaseException) -> None:
+    kind = type(error)
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    object.__setattr__(result, "status", TaskResultStatus.FAILED)
+    object.__setattr__(result, "finished_at", timezone.now())
+    result.errors.append(
+        JobError(exception_class_path=path, traceback="".join(format_exception(error)))
+    )
 
 
 def workers(job_id: int) -> list[str]:
@@ -114,7 +148,7 @@ def _seen(view: JobView, published_at: datetime, content: Mapping[str, Any]) -> 
         started_at=view.claimed_at,
         last_attempted_at=view.claimed_at,
         finished_at=view.settled_at,
-        errors=[_error(view.error)] if view.error else [],
+        errors=[_error(view.error, view.reason)] if view.error else [],
         worker_ids=workers(view.id),
     )
     if status == TaskResultStatus.SUCCESSFUL:
@@ -122,8 +156,13 @@ def _seen(view: JobView, published_at: datetime, content: Mapping[str, Any]) -> 
     return result
 
 
-def _error(text: str) -> TaskError:
+def _error(text: str, reason: str | None) -> TaskError:
     """A job's error begins with the line that names its exception, if it was one."""
     name = text.partition("\n")[0].partition(":")[0].strip()
-    path = name if "." in name else f"builtins.{name}"
-    return TaskError(exception_class_path=path, traceback=text)
+    if hasattr(builtins, name):
+        path = f"builtins.{name}"
+    elif DOTTED.fullmatch(name):
+        path = name
+    else:
+        path = UNNAMED.get(reason, "pulljobs.errors.PulljobsError")
+    return JobError(exception_class_path=path, traceback=text)

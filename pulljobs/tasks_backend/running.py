@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from pulljobs import ids
-from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.errors import Discard, LeaseLost, Retry
+from pulljobs.handlers import AckPolicy, ClaimedJob, handler
 from pulljobs.tasks_backend import results
 from pulljobs.tasks_backend.backend import CONSUMER
 from pulljobs.tasks_backend.interface import (
@@ -42,8 +43,14 @@ def run(job: ClaimedJob) -> Any:
         worker_ids=results.workers(job.id),
     )
     task_started.send(type(task.get_backend()), task_result=result)
-    context: list[Any] = [TaskContext(task_result=result)] if task.takes_context else []
-    value = normalize_json(task.call(*context, *content["args"], **content["kwargs"]))
+    try:
+        value = _called(result)
+    except BaseException as error:
+        if _gives_up(job, error):
+            results.fail(result, error)
+            # The error of a receiver is not that of the task.
+            task_finished.send_robust(type(task.get_backend()), task_result=result)
+        raise
     results.succeed(result, value)
     _finished(result)
     return value
@@ -52,6 +59,25 @@ def run(job: ClaimedJob) -> Any:
 def give_up(job: ClaimedJob) -> None:
     backend = results.task_of(job.json()).get_backend()
     _finished(backend.get_result(ids.encode(job.id)))
+
+
+def _called(result: AnyResult) -> Any:
+    task = result.task
+    context: list[Any] = [TaskContext(task_result=result)] if task.takes_context else []
+    return normalize_json(task.call(*context, *result.args, **result.kwargs))
+
+
+def _gives_up(job: ClaimedJob, error: BaseException) -> bool:
+    """Whether the job is dead for this error itself, so that nobody calls `give_up`.
+
+    Not in a transaction, which is rolled back with all that receivers would write.
+    """
+    if job.handler.transactional:
+        return False
+    if isinstance(error, Discard):
+        return job.handler.ack_policy is not AckPolicy.ACK_FIRST
+    goes_by_policy = not isinstance(error, (Retry, LeaseLost, KeyboardInterrupt))
+    return goes_by_policy and job.handler.ack_policy is AckPolicy.REJECT_ON_ERROR
 
 
 def _finished(result: AnyResult) -> None:

@@ -10,19 +10,23 @@ from pulljobs.tasks_backend import PullJobsBackend, running
 from pulljobs.tasks_backend.interface import task_backends
 from tests.handling import registry_of_its_own
 
-TASKS = {
-    "default": {
-        "BACKEND": "pulljobs.tasks_backend.PullJobsBackend",
-        "QUEUES": ["default", "receipts"],
-        "OPTIONS": {"max_retries": 2, "retry_strategy": "constant:0"},
-    }
-}
+OPTIONS = {"max_retries": 2, "retry_strategy": "constant:0"}
 
 
 @pytest.fixture
-def tasks() -> Iterator[ModuleType]:
-    """Tasks of a project whose backend is ours, in a worker that has found its handlers."""
-    with registry_of_its_own(), override_settings(TASKS=TASKS):
+def tasks(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """Tasks of a project whose backend is ours, in a worker that has found its handlers.
+
+    Its parameter, if any: more OPTIONS.
+    """
+    backends = {
+        "default": {
+            "BACKEND": "pulljobs.tasks_backend.PullJobsBackend",
+            "QUEUES": ["default", "receipts"],
+            "OPTIONS": OPTIONS | getattr(request, "param", {}),
+        }
+    }
+    with registry_of_its_own(), override_settings(TASKS=backends):
         read_again()
         backend = task_backends["default"]
         assert isinstance(backend, PullJobsBackend)

@@ -3,6 +3,9 @@
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import ObjectDoesNotExist
+
+from pulljobs.errors import Discard, Retry
 from pulljobs.tasks_backend.interface import TaskContext
 
 if TYPE_CHECKING or find_spec("django.tasks"):
@@ -31,3 +34,21 @@ def attempts(context: "TaskContext[..., Any]", *, until: int) -> Any:
     if context.attempt < until:
         raise OSError("not yet")
     return [context.attempt, context.task_result.id]
+
+
+class Place:
+    class DoesNotExist(ObjectDoesNotExist):
+        """As those of models, which stand in their classes."""
+
+
+ERRORS = {
+    "discard": Discard("no such user"),
+    "retry": Retry(reason="example.com: refused"),
+    "missing": Place.DoesNotExist("no place"),
+    "value": ValueError("no luck"),
+}
+
+
+@task
+def end(how: str) -> None:
+    raise ERRORS[how]

@@ -1,7 +1,7 @@
 """Django's tasks, with pulljobs behind them."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import ModuleType
@@ -13,9 +13,10 @@ from django.db import transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
-from pulljobs import handlers, ids, operating
-from pulljobs.errors import ConfigurationError
+from pulljobs import handlers, ids, operating, outcomes, pulling
+from pulljobs.errors import ConfigurationError, Discard, PulljobsError
 from pulljobs.models import Channel, Consumer, Job, Message
+from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import publish
 from pulljobs.states import State
 from pulljobs.tasks_backend import PullJobsBackend
@@ -97,6 +98,78 @@ def test_a_task_that_fails_is_tried_again_and_then_failed(tasks: ModuleType) -> 
     [error] = found.errors
     assert error.exception_class is ValueError
     assert "no luck" in error.traceback
+
+
+@pytest.mark.parametrize("tasks", [{}, {"ack_policy": "reject_on_error"}], indirect=True)
+def test_a_task_that_is_discarded_is_finished_once(tasks: ModuleType) -> None:
+    def break_down(**kwargs: Any) -> None:
+        raise LookupError
+
+    task_finished.connect(break_down)
+    try:
+        with heard(task_finished) as said:
+            result = tasks.end.enqueue("discard")
+            assert len(drain(delayed=True)) == 1
+    finally:
+        task_finished.disconnect(break_down)
+    assert said == ["FAILED"]
+    [error] = tasks.end.get_result(result.id).errors
+    assert (error.exception_class, error.traceback) == (Discard, "no such user")
+
+
+@pytest.mark.parametrize("tasks", [{"ack_policy": "reject_on_error"}], indirect=True)
+@pytest.mark.parametrize(("how", "runs"), [("value", 1), ("retry", 3)])
+def test_a_task_that_no_second_try_mends_is_finished_once(
+    tasks: ModuleType, how: str, runs: int
+) -> None:
+    with heard(task_finished) as said:
+        result = tasks.end.enqueue(how)
+        assert len(drain(delayed=True)) == runs
+    assert said == [tasks.end.get_result(result.id).status] == ["FAILED"]
+
+
+@pytest.mark.parametrize("tasks", [{"transactional": True}], indirect=True)
+def test_what_is_rolled_back_is_not_told(tasks: ModuleType) -> None:
+    with heard(task_finished) as said:
+        result = tasks.end.enqueue("discard")
+        drain()
+    assert tasks.end.get_result(result.id).status == TaskResultStatus.FAILED
+    assert said == []
+
+
+@pytest.mark.parametrize(("how", "kind"), [("retry", PulljobsError), ("missing", None)])
+def test_an_error_has_an_exception_whatever_it_names(
+    tasks: ModuleType, how: str, kind: type[Exception] | None
+) -> None:
+    """The text of a handler is free, and an exception may stand in a class."""
+    result = tasks.end.enqueue(how)
+    drain(delayed=True)
+    [error] = tasks.end.get_result(result.id).errors
+    assert error.exception_class is (kind or tasks.Place.DoesNotExist)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (lambda held: outcomes.time_out(held, "ran for 3.0 s, over its timeout"), TimeoutError),
+        (lambda held: outcomes.retry(held, "Whoever held it died, without a word."), PulljobsError),
+        (lambda held: outcomes.retry(held, "locked"), PulljobsError),
+        (lambda held: outcomes.retry(held, "print"), PulljobsError),
+        (lambda held: outcomes.retry(held, "2.0: no longer"), PulljobsError),
+    ],
+)
+def test_an_error_without_an_exception_has_one_that_says_why(
+    tasks: ModuleType, said: Callable[[Held], Settlement], kind: type[Exception]
+) -> None:
+    [consumer, _receipts] = handlers.sync_consumers()
+    result = tasks.add.enqueue(2, 2)
+    Consumer.objects.update(max_retries=0)
+    claim = pulling.Puller(USING, consumer).claim(1)
+    assert claim.taken
+    held = Held(ids.decode(result.id), claim.taken.token)
+    pulling.finish([said(held)], lambda: {held.job_id: ("tasks-default-default", "tasks")})
+    [error] = tasks.add.get_result(result.id).errors
+    assert error.exception_class is kind
 
 
 def test_a_task_is_told_its_attempt(tasks: ModuleType) -> None:
