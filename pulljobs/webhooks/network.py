@@ -12,7 +12,7 @@ import httpcore
 from pulljobs.webhooks.addresses import Guard
 
 RESOLVERS: Final = 32
-"""Threads that look names up: a slow name server must not hold up the names of others."""
+"""Threads that look names up, at most one for a name: a slow server must not hold up others."""
 
 
 class Refused(httpcore.ConnectError):
@@ -22,17 +22,19 @@ class Refused(httpcore.ConnectError):
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
     """What a connection pool connects with.
 
-    A name is looked up once for a connection, and what was found and checked is connected to: no
-    second look-up could give another answer. The name still stands in the certificate and in Host.
+    A name is looked up once for a connection, or for all that wait for it together, and what was
+    found and checked is connected to: no second look-up could give another answer. The name still
+    stands in the certificate and in Host.
     """
 
     def __init__(self, guard: Guard, ports: Sequence[int]) -> None:
         self._guard, self._ports = guard, ports
         self._network = httpcore.AnyIOBackend()
         self._resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
+        self._looking_up: dict[str, asyncio.Future[list[str]]] = {}
 
     def close(self) -> None:
-        self._resolvers.shutdown(wait=False)
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
 
     async def connect_tcp(
         self,
@@ -47,26 +49,34 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             raise Refused(f"port {port} is not among PULLJOBS['PUSH_PORTS']")
         try:
             async with asyncio.timeout(timeout):
-                addresses = await self._permitted(host, port)
+                addresses = await self._permitted(host)
                 return await self._connect(addresses, port, timeout, socket_options)
         except TimeoutError:
             raise httpcore.ConnectTimeout(f"not connected within {timeout:g} s") from None
 
-    async def _permitted(self, host: str, port: int) -> list[str]:
-        found = await self._resolved(host, port)
+    async def _permitted(self, host: str) -> list[str]:
+        found = await self._resolved(host)
         permitted = [address for address in found if self._guard.permits(address)]
         if not permitted:
             raise Refused("its address is not public, nor in PULLJOBS['PUSH_ALLOWED_NETWORKS']")
         return permitted
 
-    async def _resolved(self, host: str, port: int) -> list[str]:
+    async def _resolved(self, host: str) -> list[str]:
         if _is_numeric(host):
             return [host]
-        look_up = asyncio.get_running_loop().run_in_executor(self._resolvers, _look_up, host, port)
         try:
-            return await look_up
+            # Whoever waits no longer must not end it for the others.
+            return await asyncio.shield(self._answer_for(host))
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError(f"its name is not found: {error}") from error
+
+    def _answer_for(self, host: str) -> asyncio.Future[list[str]]:
+        """Of the look-up that is under way, or of a new one."""
+        if (found := self._looking_up.get(host)) is None:
+            loop = asyncio.get_running_loop()
+            found = self._looking_up[host] = loop.run_in_executor(self._resolvers, _look_up, host)
+            found.add_done_callback(lambda _found: self._looking_up.pop(host))
+        return found
 
     async def _connect(
         self,
@@ -89,8 +99,8 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         )
 
 
-def _look_up(host: str, port: int) -> list[str]:
-    rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+def _look_up(host: str) -> list[str]:
+    rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(sockaddr[0]) for *_how, sockaddr in rows))
 
 

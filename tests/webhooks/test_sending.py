@@ -2,19 +2,23 @@
 
 import asyncio
 import socket
+import threading
 import time
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import httpcore
 import pytest
 
 from pulljobs import ids
 from pulljobs.signing import verify
 from pulljobs.webhooks import delivery
+from pulljobs.webhooks.addresses import Guard
 from pulljobs.webhooks.delivery import Sender
+from pulljobs.webhooks.network import RESOLVERS, GuardedNetwork
 from pulljobs.webhooks.requests import endpoint_of
-from tests.sessions import wait_until
+from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.webhooks.conftest import Opened
 from tests.webhooks.endpoint import OK, Received, Writer, answering, slow
 from tests.webhooks.sending import JOB_ID, LIMITS, TOKEN, consumer_at, job_of, refusal, send
@@ -296,7 +300,7 @@ def test_url_that_leads_nowhere_is_told(url: str) -> None:
 def hosts_of(answers: dict[str, list[str]], asked: list[str]) -> Any:
     """Stands in for the name servers of the machine: each look-up takes the next answer."""
 
-    def getaddrinfo(host: str, port: int, *args: Any, **kwargs: Any) -> list[Any]:
+    def getaddrinfo(host: str, port: int | None, *args: Any, **kwargs: Any) -> list[Any]:
         asked.append(host)
         left = answers[host]
         address = left.pop(0) if len(left) > 1 else left[0]
@@ -318,6 +322,45 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(
     assert asked == ["shop.example"]
     assert there.received[0].header("Host") == f"shop.example:{there.port}"
     assert "not public" in refusal(consumer).reason
+
+
+def test_name_server_that_hangs_holds_up_only_its_own_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many wait for them; one look-up answers all that do, whoever gave up meanwhile."""
+    may_answer, asked = threading.Event(), list[str]()
+    found = hosts_of({"slow.example": ["127.0.0.1"], "shop.example": ["127.0.0.1"]}, asked)
+
+    def getaddrinfo(host: str, *args: Any, **kwargs: Any) -> Any:
+        answer = found(host, *args, **kwargs)
+        assert host != "slow.example" or may_answer.wait(PATIENCE_SECONDS)
+        return answer
+
+    async def connect_all(port: int) -> None:
+        network = GuardedNetwork(Guard(["127.0.0.1/32"]), ())
+        waiting = [
+            asyncio.create_task(network.connect_tcp("slow.example", port, PATIENCE_SECONDS))
+            for _one in range(RESOLVERS + 1)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(httpcore.ConnectTimeout):
+            await network.connect_tcp("slow.example", port, 0.01)
+        streams = [await network.connect_tcp("shop.example", port, 10)]
+        assert asked == ["slow.example", "shop.example"]
+        may_answer.set()
+        streams += await asyncio.gather(*waiting)
+        streams.append(await network.connect_tcp("slow.example", port, 10))
+        assert asked.count("slow.example") == 2, "it is remembered for those who waited"
+        for stream in streams:
+            await stream.aclose()
+        network.close()
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        try:
+            asyncio.run(connect_all(there.getsockname()[1]))
+        finally:
+            may_answer.set()
 
 
 @pytest.mark.parametrize(
