@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
 from functools import cache, singledispatch
+from threading import Lock
 from typing import Any, Final
 
 from prometheus_client import Counter, Histogram
@@ -20,6 +21,7 @@ FROM_THE_START: Final = (
     (Event.EXPIRE, State.QUEUED),
     (Event.EXPIRE, State.DEAD),
 )
+_making: Final = Lock()
 
 
 class Batches(Histogram):
@@ -44,6 +46,13 @@ def metrics() -> Mapping[str, Any]:
     By then a process knows with whom it shares (`sharing`). They are in the registry of
     prometheus_client, so that a project's own exporter has them, too.
     """
+    with _making:
+        return _made()
+
+
+@cache
+def _made() -> Mapping[str, Any]:
+    """Once: the registry refuses what a second thread would make at the same time."""
     return {
         family.name: Batches(family.name, family.meaning, family.labels, buckets=SECONDS)
         if family.type is Type.HISTOGRAM

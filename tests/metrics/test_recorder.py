@@ -3,7 +3,10 @@
 import importlib.util
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from prometheus_client import REGISTRY, values
 
 from pulljobs import checks, outcomes, pulling, telemetry
 from pulljobs.metrics import exposition, recorder
-from pulljobs.metrics.families import COUNTED
+from pulljobs.metrics.families import COUNTED, Family
 from pulljobs.outcomes import Held
 from pulljobs.publishing import publish_many
 from pulljobs.telemetry import HandlersRan, JobsClaimed, JobsFinished, JobsPublished
@@ -45,6 +48,29 @@ def test_a_batch_of_times_counts_like_each_of_them() -> None:
 
 
 ENDS = ("0.005", "0.01", "0.25", "3600.0", "+Inf")
+
+
+def test_metrics_are_made_once_whichever_threads_count_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = importlib.util.find_spec(recorder.__name__)
+    assert spec
+    assert spec.loader
+    spec.loader.exec_module(fresh := importlib.util.module_from_spec(spec))
+    meeting, makings = threading.Barrier(2), list[int]()
+
+    class Families:
+        def __iter__(self) -> Iterator[Family]:
+            makings.append(1)
+            with suppress(threading.BrokenBarrierError):
+                meeting.wait(0.2)
+            return iter(())
+
+    monkeypatch.setattr(fresh, "COUNTED", Families())
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _thread: fresh.metrics(), range(2))
+    assert first is second
+    assert len(makings) == 1
 
 
 def test_every_counted_family_has_its_event() -> None:
