@@ -66,7 +66,7 @@ def _retry_after(answer: Answer, longest: timedelta) -> timedelta | None:
 def _date(text: str) -> datetime | None:
     try:
         date = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 

@@ -42,6 +42,7 @@ def told(
         ("9" * 5000, None),
         (format_datetime(NOW - timedelta(seconds=90), usegmt=True), None),
         ("Sat, 99 Nov 2026 99:99:99 GMT", None),
+        ("Sat, 21 Nov 99999999999999 12:00:00 GMT", None),
         ("", None),
     ],
 )
