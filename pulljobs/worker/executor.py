@@ -66,7 +66,7 @@ def word_for(run: Run) -> Settlement | None:
     job = run.job
     if run.ended is Ended.LOST or job.handler.ack_policy is AckPolicy.ACK_FIRST:
         return None
-    if job.settlement is not None:
+    if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement
     if run.ended is Ended.STOPPED:
         return outcomes.release(job.held)

@@ -11,7 +11,8 @@ from django.db import DatabaseError, connection, connections
 from pulljobs import jobs, operating, pulling
 from pulljobs.handlers import ClaimedJob
 from pulljobs.states import State
-from pulljobs.worker.executor import perform
+from pulljobs.worker.executor import perform, word_for
+from pulljobs.worker.running import Ended
 from tests.sessions import PATIENCE_SECONDS, Thread, query
 from tests.worker.claiming import Desk, claim_of
 
@@ -47,6 +48,31 @@ def test_lost_lease_undoes_the_effects() -> None:
     assert job.lost
     assert not Group.objects.exists()
     assert jobs.get(job.id).state == State.DEAD
+
+
+@pytest.mark.parametrize("is_written_first", [True, False])
+def test_acked_job_over_its_time_is_not_delivered_without_its_effects(
+    is_written_first: bool,
+) -> None:
+    """Nobody knows yet whether its transaction will be committed; the fence lets one end count."""
+
+    def function(job: ClaimedJob) -> None:
+        effect(job)
+        job.ack()
+        [run] = desk.outbox.runs.now()
+        run.cancel(Ended.TIMED_OUT)
+        if is_written_first:
+            Thread(desk.flusher.tick).result()
+
+    [job] = claim_of(function, transactional=True)
+    desk = Desk([job])
+    runs = desk.outbox.runs
+    slot = runs.slot(0, lambda run: desk.outbox.say(run.job, word_for(run)))
+    runs.begin(job, slot, time.monotonic())
+    desk.outbox.end(job, perform(job))
+    desk.flusher.tick()
+    end = (State.QUEUED, 0) if is_written_first else (State.DELIVERED, 1)
+    assert (jobs.get(job.id).state, Group.objects.count()) == end
 
 
 @pytest.mark.parametrize("policy", ["nack_on_error", "reject_on_error", "ack", "manual"])
