@@ -93,6 +93,7 @@ def _settle_first(job: ClaimedJob) -> Settlement | None:
 def _run_settled(job: ClaimedJob) -> None:
     try:
         job.handler.function(job)
+        job.verdict = Result.SUCCESS
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -103,6 +104,7 @@ def _run_settled(job: ClaimedJob) -> None:
 async def _arun_settled(job: ClaimedJob) -> None:
     try:
         await job.handler.function(job)
+        job.verdict = Result.SUCCESS
     except BaseException as error:
         job.verdict = Result.FAILURE
         _tell(job, error)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from pulljobs.models import Consumer
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.pulling import Puller
 from pulljobs.storage.rows import HeldJob, StoredMessage
+from pulljobs.worker.breaker import Breaker
 from pulljobs.worker.fetcher import renew_one
 from pulljobs.worker.flusher import Flusher
 from pulljobs.worker.held import Holdings
@@ -43,6 +45,7 @@ def in_hand(
     lease: timedelta = timedelta(seconds=30),
     claimed_at: float | None = None,
     start_by: float = float("inf"),
+    breaker: Breaker | None = None,
 ) -> ClaimedJob:
     grant = Grant(
         handler=handler,
@@ -52,6 +55,8 @@ def in_hand(
         stopping=lambda: False,
         start_by=start_by,
     )
+    if breaker is not None:
+        grant.circuit, grant.on_end = breaker.circuit, partial(breaker.tell, breaker.claimed())
     return ClaimedJob(row, message, held, grant)
 
 
@@ -60,6 +65,7 @@ def claim_of(
     count: int = 1,
     *,
     consumer: Consumer | None = None,
+    breaker: Breaker | None = None,
     **how: Any,
 ) -> list[ClaimedJob]:
     """So many jobs, published and claimed under one lease for that handler."""
@@ -68,8 +74,9 @@ def claim_of(
     claim = Puller(USING, consumer).claim(count)
     assert claim.taken
     handler = handler_of(consumer, function, **how)
+    token, lease = claim.taken.token, consumer.lease
     return [
-        in_hand(handler, row, message, Held(row.id, claim.taken.token), lease=consumer.lease)
+        in_hand(handler, row, message, Held(row.id, token), lease=lease, breaker=breaker)
         for row, message in claim.jobs
     ]
 

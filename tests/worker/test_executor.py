@@ -15,9 +15,11 @@ from pulljobs.errors import Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Channel
 from pulljobs.storage.rows import JobView
+from pulljobs.worker.breaker import Breaker
 from pulljobs.worker.executor import perform
-from tests.factories import ChannelFactory
-from tests.worker.claiming import Desk, claim_of
+from pulljobs.worker.outbox import Outbox
+from tests.factories import ChannelFactory, ConsumerFactory
+from tests.worker.claiming import Desk, claim_of, handler_of, limits
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -126,6 +128,30 @@ def test_e88_e89_outcome_of_an_async_handler_is_the_same(
     view = outcome(awaited, ack_policy=policy)
     assert view.state == state
     assert view.retry_count == (1 if state == "QUEUED" else 0)
+
+
+@pytest.mark.parametrize("policy", AckPolicy)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> None:
+    """So the circuit opens only at the last."""
+
+    def function(job: ClaimedJob) -> None:
+        if next(fails):
+            raise ValueError
+        job.ack()
+
+    async def awaited(job: ClaimedJob) -> None:
+        function(job)
+
+    fails, levels = iter([True, False, True, True]), list[int]()
+    consumer = ConsumerFactory.create(retry_strategy="constant:60")
+    handler = handler_of(consumer, awaited if is_async else function)
+    breaker = Breaker(handler, limits(BACKOFF_AFTER=2))
+    for _round in range(4):
+        [job] = claim_of(handler.function, consumer=consumer, breaker=breaker, ack_policy=policy)
+        Outbox().say(job, perform(job))
+        levels.append(breaker.circuit.level)
+    assert levels == [0, 0, 0, 1]
 
 
 def test_async_handler_uses_the_database_and_renews() -> None:
