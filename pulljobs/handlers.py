@@ -91,6 +91,7 @@ class ClaimedJob:
         "handler",
         "hard_end",
         "held",
+        "is_settled",
         "renew_at",
         "settlement",
         "taken_away",
@@ -102,7 +103,7 @@ class ClaimedJob:
         self.held, self.handler, self.hard_end = held, grant.handler, grant.hard_end
         self.deadline, self.renew_at = grant.deadline, grant.renew_at
         self.settlement: Settlement | None = None
-        self.taken_away = False
+        self.taken_away = self.is_settled = False
         self.verdict: Result | None = None
         """What its run tells of the next one, where its outcome does not say."""
 
@@ -225,11 +226,14 @@ class ClaimedJob:
         return self._settle(lambda: outcomes.reject(self.held, clean(reason)))
 
     def extend(self, since: float) -> None:
-        """The lease runs anew from that monotonic time."""
+        """The lease runs anew from that monotonic time, unless there is none any more."""
         self.deadline, self.renew_at = self._grant.times(since, self.hard_end)
+        if self.is_settled:  # Asked last: another thread may have settled it just now.
+            self.mark_settled()
 
     def mark_settled(self) -> None:
         """It is written before the handler's end: no lease to renew any more, and none to lose."""
+        self.is_settled = True
         self.hard_end = self.deadline = time.monotonic() + FOREVER
         self.renew_at = float("inf")
 

@@ -321,6 +321,8 @@ def _turn(source: Source) -> tuple[bool, float]:
 
 def renew_one(job: ClaimedJob) -> bool:
     """What `ClaimedJob.renew` does."""
+    if job.is_settled:
+        return not job.lost
     before = time.monotonic()
     if connections[settings().DATABASE].in_atomic_block:
         # There it would count from the commit only, and lock its lease until then: the flusher's.

@@ -2,6 +2,7 @@
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connections, transaction
@@ -148,5 +149,27 @@ def test_renewal_right_after_the_commit_of_a_handler_calls_nothing_lost(
     job.extend(time.monotonic() - job.lease.total_seconds() / 2)
     desk.write(job, perform(job))
     assert jobs.get(job.id).state == State.DELIVERED
+    assert not job.lost
+    assert not caplog.records
+
+
+def test_renewal_that_is_marked_after_the_settle_calls_nothing_lost_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def renew(*of: Any, **how: Any) -> Any:
+        kept = renewed(*of, **how)
+        monkeypatch.undo()
+        perform(job)
+        return kept
+
+    renewed = pulling.renew
+    monkeypatch.setattr(pulling, "renew", renew)
+    [job] = claim_of(lambda job: None, ack_policy="ack_first")
+    desk = Desk([job])
+    job.renew_at = 0
+    desk.flusher.tick()
+    assert jobs.get(job.id).state == State.DELIVERED
+    desk.holdings.doubt()
+    desk.flusher.tick()
     assert not job.lost
     assert not caplog.records

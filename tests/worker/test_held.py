@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from pulljobs.handlers import Grant
 from pulljobs.outcomes import Held
 from pulljobs.worker import lanes
 from pulljobs.worker.held import Holdings
@@ -53,6 +54,22 @@ def test_settled_job_needs_no_lease() -> None:
     holdings.add([job])
     assert (job.lost, holdings.due()) == (True, [job])
     job.mark_settled()
+    assert not job.lost
+    assert holdings.due() == []
+
+
+def test_job_that_is_settled_amid_its_renewal_needs_no_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def settling(grant: Grant, since: float, hard_end: float) -> tuple[float, float]:
+        job.mark_settled()
+        return times(grant, since, hard_end)
+
+    times, job = Grant.times, unclaimed()
+    monkeypatch.setattr(Grant, "times", settling)
+    job.extend(time.monotonic() - 100)
+    holdings = Holdings(1)
+    holdings.add([job])
     assert not job.lost
     assert holdings.due() == []
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError, connection, connections, transaction
 
 from pulljobs import jobs, operating, pulling
 from pulljobs.handlers import ClaimedJob
@@ -135,6 +135,21 @@ def test_renewing_inside_a_transaction_locks_nothing() -> None:
     job, other = claim_of(function, 2, transactional=True)
     perform(job)
     assert list(renewed[0]) == [other.held]
+
+
+def test_what_is_settled_can_not_be_lost() -> None:
+    """A handler that heeds that would drop work which is delivered."""
+    seen: list[bool] = []
+
+    def look(job: ClaimedJob) -> None:
+        seen.extend([job.renew(), not job.lost])
+
+    def function(job: ClaimedJob) -> None:
+        transaction.on_commit(lambda: look(job))
+
+    for [job] in claim_of(look, ack_policy="ack_first"), claim_of(function, transactional=True):
+        perform(job)
+    assert seen == [True] * 4
 
 
 def test_settled_first_is_at_most_once() -> None:
