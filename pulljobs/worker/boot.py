@@ -32,7 +32,7 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
 
     django.setup()
     from pulljobs import handlers
-    from pulljobs.worker import child
+    from pulljobs.worker import child, copies
 
     try:
         handlers.autodiscover()
@@ -40,6 +40,7 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(MISCONFIGURED)
+    copies.expect()
     sys.setswitchinterval(TURN_SECONDS)
     _collect_less()
     child.work(ready, supervisor)

@@ -14,6 +14,7 @@ from pulljobs.outcomes import Settlement
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished
 from pulljobs.telemetry import HandlerSilent, JobFailed, emit
+from pulljobs.worker import copies
 from pulljobs.worker.running import Ended, Run
 
 ACK_FIRST: Final = AckPolicy.ACK_FIRST
@@ -34,7 +35,7 @@ def perform(job: ClaimedJob) -> Settlement | None:
         return word
     try:
         if not handler.transactional:
-            return _said(job, handler.function(job))
+            return _said(job, _run(handler.function, job))
         _transactional(job)
     except LeaseLost:
         job.taken_away = True
@@ -52,7 +53,7 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
             await _arun_settled(job)
         return word
     try:
-        return _said(job, await job.handler.function(job))
+        return _said(job, await _arun(job))
     except LeaseLost:
         job.taken_away = True
     except BaseException as error:
@@ -76,6 +77,23 @@ def word_for(run: Run) -> Settlement | None:
     return outcomes.time_out(job.held, f"ran for {run.seconds:.1f} s, over its timeout")
 
 
+def _run(function: Callable[[ClaimedJob], Any], job: ClaimedJob) -> Any:
+    """What the handler returns; a copy that it forked ends here, and says and undoes nothing."""
+    try:
+        return function(job)
+    finally:
+        if copies.is_one:
+            copies.leave()
+
+
+async def _arun(job: ClaimedJob) -> Any:
+    try:
+        return await job.handler.function(job)
+    finally:
+        if copies.is_one:
+            copies.leave()
+
+
 def _settle_first(job: ClaimedJob) -> Settlement | None:
     """What to write instead of running it; or None, and if it is not taken away it may run."""
     try:
@@ -92,7 +110,7 @@ def _settle_first(job: ClaimedJob) -> Settlement | None:
 
 def _run_settled(job: ClaimedJob) -> None:
     try:
-        job.handler.function(job)
+        _run(job.handler.function, job)
         job.verdict = Result.SUCCESS
     except KeyboardInterrupt:
         raise
@@ -103,7 +121,7 @@ def _run_settled(job: ClaimedJob) -> None:
 
 async def _arun_settled(job: ClaimedJob) -> None:
     try:
-        await job.handler.function(job)
+        await _arun(job)
         job.verdict = Result.SUCCESS
     except BaseException as error:
         job.verdict = Result.FAILURE
@@ -113,7 +131,7 @@ async def _arun_settled(job: ClaimedJob) -> None:
 def _transactional(job: ClaimedJob) -> None:
     """The handler's writes and the settle together: both, or neither."""
     with effects.together():
-        word = _said(job, job.handler.function(job))
+        word = _said(job, _run(job.handler.function, job))
         finished = _finished(job, word)
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")

@@ -12,9 +12,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pulljobs.management.commands.runpullworker import bytes_of
-from pulljobs.models import ArchivedJob, Job, Node
+from pulljobs.models import ArchivedJob, Channel, Job, Node
+from pulljobs.publishing import publish_many
 from pulljobs.storage import nodes
-from tests.factories import USING
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
 
@@ -66,6 +67,26 @@ def test_each_process_is_a_child_of_its_own_and_one_that_dies_leaves_the_others(
     unharmed = {line.job for line in running if line.pid == second}
     rows = ArchivedJob.objects.filter(job_id__in=unharmed).values_list("retry_count", "deliveries")
     assert list(rows) == [(0, 1)] * 2
+    assert worker.stop() == 0
+
+
+@processes
+@pytest.mark.parametrize(("how", "status"), [("exits", 3), ("raises", 1), ("returns", 0)])
+def test_what_a_handler_forks_ends_with_it_and_is_no_worker(
+    stage: Stage, how: str, status: int
+) -> None:
+    """It runs nothing that waits, and leaves the transaction of its parent alone."""
+    channels = ["forked", "forked-transactional", "forked-first", "forked-async"]
+    for name in channels:
+        ConsumerFactory.create(channel=Channel.objects.create(name=name), name="plain")
+        publish_many(name, [{"copy": how}] * 3)
+    worker = stage.worker("--concurrency", "1")
+    wait_until(lambda: ArchivedJob.objects.count() == 12)
+    stage.wait_for(f"copy-{status}", 3)
+    assert set(stage.runs().values()) == {1}
+    told = ArchivedJob.objects.exclude(consumer__channel__name="forked-first")
+    assert list(told.values_list("result", flat=True)) == [status] * 9
+    assert set(ArchivedJob.objects.values_list("state", "retry_count")) == {("DELIVERED", 0)}
     assert worker.stop() == 0
 
 

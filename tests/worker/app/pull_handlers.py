@@ -10,11 +10,14 @@
 {"after": n}        asks for a retry in n seconds, the first time
 {"backoff": false}  ... which is no failure
 {"giving_up": text} raises in `on_giving_up`
+
+{"copy": how}       of the channels `forked...`: forks, and the copy exits, raises or returns
 """
 
 import asyncio
 import os
 import signal
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +27,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from pulljobs.errors import Retry
-from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.handlers import AckPolicy, ClaimedJob, handler
 from tests.worker.history import note
 
 
@@ -69,6 +72,38 @@ async def stored(job: ClaimedJob) -> int:
     pid = await sync_to_async(_backend)()
     await asyncio.sleep(0.05)
     return pid
+
+
+@handler(channel="forked", consumer="plain")
+def forked(job: ClaimedJob) -> int:
+    return _status_of_copy(job)
+
+
+@handler(channel="forked-transactional", consumer="plain", transactional=True)
+def forked_transactional(job: ClaimedJob) -> int:
+    return _status_of_copy(job)
+
+
+@handler(channel="forked-first", consumer="plain", ack_policy=AckPolicy.ACK_FIRST)
+def forked_first(job: ClaimedJob) -> None:
+    note(f"copy-{_status_of_copy(job)}", job.id)
+
+
+@handler(channel="forked-async", consumer="plain")
+async def forked_async(job: ClaimedJob) -> int:
+    return _status_of_copy(job)
+
+
+def _status_of_copy(job: ClaimedJob) -> int:
+    how = job.json()["copy"]
+    note("started", job.id)
+    if copy := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+    if how == "exits":
+        sys.exit(3)
+    if how == "raises":
+        raise ValueError(how)
+    return 0
 
 
 def _backend() -> int:
