@@ -12,7 +12,7 @@ from uuid import uuid4
 from django.db import transaction
 from django.utils import timezone
 
-from pulljobs import binary, effects, handlers
+from pulljobs import binary, effects, handlers, outcomes
 from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import Payload, encoded
@@ -57,7 +57,7 @@ def perform(
     recorded = recording(handler)
     body, content_type = encoded(payload)
     grant = Grant(
-        handler=replace(_without_rows(handler), function=recorded),
+        handler=_without_rows(handler, recorded),
         lease=timedelta(seconds=30),
         claimed_at=float("-inf") if lost else time.monotonic(),
         renew=lambda job: not lost,
@@ -75,6 +75,8 @@ def perform(
         if handler.transactional and not _keeps_effects(job, said, recorded):
             for using in effects.databases():
                 transaction.set_rollback(True, using=using)
+    if handler.ack_policy is AckPolicy.ACK_FIRST:
+        said = outcomes.deliver(job.held)  # A worker had said so before it ran.
     return _performed(said, recorded)
 
 
@@ -92,12 +94,21 @@ def _registration(function: Callable[[ClaimedJob], Any]) -> Handler:
     return next(registered, Handler(channel="test", consumer="test", function=function))
 
 
-def _without_rows(handler: Handler) -> Handler:
-    """The same for a job that is in no table: ACK_FIRST is ACK said sooner."""
-    policy = handler.ack_policy
-    if policy is AckPolicy.ACK_FIRST:
-        policy = AckPolicy.ACK
-    return replace(handler, transactional=False, ack_policy=policy)
+def _without_rows(handler: Handler, recorded: Recorded) -> Handler:
+    """The same for a job that is in no table: nothing is settled before it, nor with it."""
+    if handler.ack_policy is AckPolicy.ACK_FIRST:
+        return replace(handler, function=recorded, ack_policy=AckPolicy.ACK)
+    if not handler.transactional:
+        return replace(handler, function=recorded)
+
+    def function(job: ClaimedJob) -> Any:
+        try:
+            return recorded(job)
+        except BaseException:
+            job.handler = handler  # What becomes of it goes by what is rolled back.
+            raise
+
+    return replace(handler, function=function, transactional=False)
 
 
 def _transaction(handler: Handler) -> AbstractContextManager[None]:

@@ -84,6 +84,21 @@ def test_goes_by_the_policy_of_the_registration(policy: AckPolicy, event: Event)
     assert perform(registered(fail, ack_policy=policy)).event is event
 
 
+@pytest.mark.parametrize(
+    "raised", [Retry(after=timedelta(minutes=5)), Discard("void"), LeaseLost(1), ValueError()]
+)
+def test_settled_first_is_delivered_whatever_it_does(raised: Exception) -> None:
+    def work(job: ClaimedJob) -> str:
+        if job.text == "raise":
+            raise raised
+        job.nack()
+        return "result"
+
+    registered(work, ack_policy=AckPolicy.ACK_FIRST)
+    assert perform(work, "raise") == (Event.DELIVER, None, None, None, raised)
+    assert perform(work) == (Event.DELIVER, None, None, None, None)
+
+
 def test_handler_that_says_its_lease_is_lost_has_no_outcome() -> None:
     def stop(job: ClaimedJob) -> None:
         raise LeaseLost(job.id)
@@ -105,3 +120,31 @@ def test_transactional_effects_stay_or_go_as_in_a_worker(payload: str, kept: boo
 
     perform(registered(work, transactional=True), payload)
     assert Group.objects.exists() is kept
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("policy", "acked", "rejected"),
+    [
+        (AckPolicy.NACK_ON_ERROR, Event.RETRY, Event.REJECT),
+        (AckPolicy.REJECT_ON_ERROR, Event.REJECT, Event.REJECT),
+        (AckPolicy.ACK, Event.DELIVER, Event.REJECT),
+        (AckPolicy.MANUAL, Event.RETRY, Event.REJECT),
+    ],
+)
+def test_word_of_a_transactional_handler_that_raised_is_what_a_worker_makes_of_it(
+    policy: AckPolicy, acked: Event, rejected: Event
+) -> None:
+    """It delivers nothing without its effects."""
+
+    def work(job: ClaimedJob) -> None:
+        Group.objects.create(name="effect")
+        if job.text == "ack":
+            job.ack()
+        else:
+            job.reject()
+        raise ValueError
+
+    registered(work, transactional=True, ack_policy=policy)
+    assert (perform(work, "ack").event, perform(work, "reject").event) == (acked, rejected)
+    assert not Group.objects.exists()
