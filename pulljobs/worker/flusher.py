@@ -132,7 +132,7 @@ class Flusher:
         for job in jobs:
             if job.held in kept:
                 job.extend(before)
-            elif job.renew_at <= before:  # Not settled by its handler since.
+            elif job.renew_at <= before and not job.is_settled:
                 job.taken_away, job.renew_at = True, float("inf")
                 self._outbox.runs.cancel(job.held, Ended.LOST)
                 lost[job.handler.place] += 1
