@@ -13,7 +13,7 @@ SICK: Final = -1.0
 """For a pulse: a loop is dead or hung."""
 TO_BEGIN: Final = 60.0
 
-_PULSE, _REACHED = 0, 1
+_PULSE, _REACHED, _LEFT = range(3)
 
 Slots = MutableSequence[int] | ctypes.Array[ctypes.c_int64]
 Times = MutableSequence[float] | ctypes.Array[ctypes.c_double]
@@ -28,7 +28,7 @@ class Board:
 
     @classmethod
     def shared(cls, context: SpawnContext, slots: int) -> "Board":
-        return cls(context.RawArray(ctypes.c_int64, slots), context.RawArray(ctypes.c_double, 2))
+        return cls(context.RawArray(ctypes.c_int64, slots), context.RawArray(ctypes.c_double, 3))
 
     def running(self) -> tuple[int, ...]:
         return tuple(id for id in self.slots if id != IDLE)
@@ -39,6 +39,14 @@ class Board:
     def reach(self) -> None:
         """The database answered."""
         self.times[_REACHED] = time.monotonic()
+
+    def leave(self) -> None:
+        """Said last by a process that ends as it means to."""
+        self.times[_LEFT] = time.monotonic()
+
+    @property
+    def has_left(self) -> bool:
+        return self.times[_LEFT] != 0
 
     @property
     def has_begun(self) -> bool:

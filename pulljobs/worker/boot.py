@@ -39,11 +39,12 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
         ready = child.Child(pickle.loads(order), board)
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
+        board.leave()
         sys.exit(MISCONFIGURED)
     copies.expect()
     sys.setswitchinterval(TURN_SECONDS)
     _collect_less()
-    child.work(ready, supervisor)
+    child.work(ready, board, supervisor)
 
 
 def _collect_less() -> None:

@@ -276,7 +276,7 @@ class Child:
         self._fetcher.wake()
 
 
-def work(child: Child, supervisor: Connection) -> None:
+def work(child: Child, board: Board, supervisor: Connection) -> None:
     """What the child process does from then on, to its exit code."""
     _obey_signals(child.ask)
     threading.Thread(target=_outlive_not, args=(supervisor, child.stop), daemon=True).start()
@@ -285,6 +285,7 @@ def work(child: Child, supervisor: Connection) -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
+    board.leave()
     os._exit(code)
 
 

@@ -65,17 +65,19 @@ class Post:
     def _leave(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
         self.child = None
         child.close()
-        if code not in (0, boot.MISCONFIGURED, boot.RETIRED):
+        # A handler may end its process with any code.
+        said = code if child.board.has_left else None
+        if said is None:
             self._blame(child, code, stop_by)
         elif child.was_sick:
             # What it could not even give back.
             self._owe(Debt(child.order.node_id, frozenset()))
-        is_done = code == 0 and (self._limits.BURST or self._limits.ONCE) and not child.is_stopping
-        if stop_by is not None and code != boot.MISCONFIGURED:
+        is_done = said == 0 and (self._limits.BURST or self._limits.ONCE) and not child.is_stopping
+        if stop_by is not None and said != boot.MISCONFIGURED:
             self.exit_code = 0
-        elif is_done or code == boot.MISCONFIGURED:
-            self.exit_code = code
-        elif code != boot.RETIRED:
+        elif is_done or said == boot.MISCONFIGURED:
+            self.exit_code = said
+        elif said != boot.RETIRED:
             self._pause(child)
 
     def _blame(self, child: ChildProcess, code: int, stop_by: float | None) -> None:

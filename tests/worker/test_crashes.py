@@ -7,6 +7,7 @@ import pytest
 
 from pulljobs import jobs
 from pulljobs.models import ArchivedJob, Job, Node
+from pulljobs.worker import boot
 from tests.sessions import pass_time, wait_until
 from tests.worker.processes import Stage, in_flight
 
@@ -45,6 +46,24 @@ def test_job_that_kills_its_worker_ends_dead_and_the_others_delivered(stage: Sta
     delivered = ArchivedJob.objects.filter(state="DELIVERED")
     assert set(delivered.values_list("job_id", flat=True)) == set(others)
     assert worker.stop() == 0
+
+
+def test_handler_that_ends_its_process_is_blamed_whatever_code_it_ends_with(stage: Stage) -> None:
+    """Even with one that a worker's processes end with themselves."""
+    stage.consumer(max_retries=0)
+    [innocent] = stage.publish()
+    codes = (0, boot.RETIRED, boot.MISCONFIGURED)
+    killers = [job for code in codes for job in stage.publish(exit=code)]
+    others = [innocent, *stage.publish(5)]
+    worker = stage.worker("--concurrency", "1", "--burst")
+    assert worker.ended() == 0
+    dead = Job.objects.values_list("id", "reason", "deliveries")
+    assert sorted(dead) == [(job, "retries_exhausted", 1) for job in killers]
+    delivered = ArchivedJob.objects.filter(state="DELIVERED")
+    unharmed = delivered.values_list("job_id", "retry_count", "deliveries")
+    assert sorted(unharmed) == [(job, 0, 1) for job in others]
+    for code in codes:
+        assert f"ended with {code} while running 1 jobs" in worker.log
 
 
 def test_child_whose_supervisor_is_killed_stops_by_itself(stage: Stage) -> None:

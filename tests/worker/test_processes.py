@@ -35,7 +35,7 @@ def test_poison_dies_of_its_deliveries_and_costs_the_good_ones_nothing_that_had_
 ) -> None:
     stage.consumer(max_deliveries=3, max_retries=10)
     good = stage.publish(SIZE // 2)
-    [poison] = stage.publish(exit=True)
+    [poison] = stage.publish(exit=3)
     good += stage.publish(SIZE - SIZE // 2)
     worker = stage.worker("--processes", "2", "--concurrency", "8")
     wait_until(lambda: list(Job.objects.values_list("id", "state")) == [(poison, "DEAD")], 120)

@@ -5,7 +5,7 @@
 {"block": n}        keeps the event loop from turning for so long
 {"heed": true}      ends when the worker is stopping, or the job is lost
 {"kill": true}      kills its process
-{"exit": true}      ends its process without a word
+{"exit": n}         ends its process with that code, without a word
 {"fail": text}      raises
 {"after": n}        asks for a retry in n seconds, the first time
 {"backoff": false}  ... which is no failure
@@ -122,8 +122,8 @@ def _run(job: ClaimedJob, script: dict[str, Any]) -> None:
         time.sleep(0.01)
     if script.get("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
-    if script.get("exit"):
-        os._exit(3)
+    if "exit" in script:
+        os._exit(script["exit"])
     if "fail" in script:
         raise ValueError(script["fail"])
     if "after" in script and not job.retry_count:
