@@ -8,6 +8,7 @@ from multiprocessing.context import SpawnContext
 from typing import Final
 
 from pulljobs.conf import Settings
+from pulljobs.telemetry import LoopFailed, emit
 from pulljobs.worker import boot
 from pulljobs.worker.childprocess import ChildProcess, patience
 from pulljobs.worker.debts import Debt
@@ -49,7 +50,14 @@ class Post:
         if stop_by is not None:
             self.exit_code = 0
         elif time.monotonic() >= self._begin_at:
+            self._start()
+
+    def _start(self) -> None:
+        try:
             self.child = ChildProcess(self._context, self._limits, self._number)
+        except OSError as error:  # As after the kernel ended a child for want of memory.
+            pause = self._pause(lived=0.0)
+            emit(LoopFailed("supervisor", f"no child can be started: {error}", pause))
 
     def _look_after(self, child: ChildProcess, stop_by: float | None) -> None:
         if child.is_late:
@@ -78,7 +86,7 @@ class Post:
         elif is_done or said == boot.MISCONFIGURED:
             self.exit_code = said
         elif said != boot.RETIRED:
-            self._pause(child)
+            self._pause(time.monotonic() - child.began_at)
 
     def _blame(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
         """What it was running is charged. A stop charges nothing, not even one that had to kill."""
@@ -86,9 +94,10 @@ class Post:
         logger.error("Child %d ended with %d while running %d jobs.", child.pid, code, len(running))
         self._owe(Debt(child.order.node_id, frozenset(running if stop_by is None else ())))
 
-    def _pause(self, child: ChildProcess) -> None:
-        lived = time.monotonic() - child.began_at
-        self._failures = 0 if lived > STEADY else self._failures + 1
-        if self._failures:
-            pause = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), LONGEST_PAUSE)
-            self._begin_at = time.monotonic() + pause * random.uniform(0.7, 1)
+    def _pause(self, lived: float) -> float:
+        """The seconds until the next one starts, by how long the last one lived."""
+        self._failures = 0 if lived > STEADY else min(self._failures + 1, 10)
+        longest = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), LONGEST_PAUSE)
+        pause = longest * random.uniform(0.7, 1) if self._failures else 0.0
+        self._begin_at = time.monotonic() + pause
+        return pause

@@ -1,6 +1,7 @@
 """A crash costs a retry to what ran in it, and nothing to what only waited."""
 
 import os
+import resource
 import signal
 
 import pytest
@@ -45,6 +46,20 @@ def test_job_that_kills_its_worker_ends_dead_and_the_others_delivered(stage: Sta
     assert "died" in (jobs.get(killer).error or "")
     delivered = ArchivedJob.objects.filter(state="DELIVERED")
     assert set(delivered.values_list("job_id", flat=True)) == set(others)
+    assert worker.stop() == 0
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")
+def test_child_that_can_t_be_started_is_tried_again_until_it_can(stage: Stage) -> None:
+    """The supervisor may open no file more for a while, so it has no pipe for a child."""
+    stage.consumer()
+    worker = stage.worker().ready()
+    first, pid, kind = worker.child, worker.process.pid, resource.RLIMIT_NOFILE
+    before = resource.prlimit(pid, kind, (3, resource.getrlimit(kind)[1]))
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: worker.log.count("no child can be started") > 1)
+    resource.prlimit(pid, kind, before)
+    wait_until(lambda: worker.child not in (0, first))
     assert worker.stop() == 0
 
 
