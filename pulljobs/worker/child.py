@@ -48,7 +48,7 @@ logger = logging.getLogger("pulljobs.worker")
 
 LONGEST_SPREAD: Final = 1.0
 LAST_WORDS: Final = 0.2
-"""Seconds for async handlers to end that were cancelled."""
+"""Seconds for async handlers to end that were cancelled; then their jobs are given back anyway."""
 LAST_FLUSH: Final = 0.6
 """Seconds for the last flush, inside the second that a stop may take beyond its timeout."""
 EARLY_FLUSH: Final = 5.0
@@ -184,6 +184,7 @@ class Child:
         last = time.monotonic() + LAST_WORDS
         for lane in self._on_loop:
             lane.join(last)
+        self._loop.give_up(0)
 
     def _give_back(self) -> None:
         self._claims.give_back()

@@ -49,10 +49,14 @@ class EventLoop:
 
     def mind(self, patience: float) -> None:
         """Say for its handlers what can't wait for it to turn; from the watch, at each look."""
-        for tasks in self._all:
-            tasks.give_up(HEED)
+        self.give_up(HEED)
         if self._standing_still.look(self.is_sick(patience)):
             self._blame(asyncio.current_task(self._loop))
+
+    def give_up(self, after: float) -> None:
+        """Say the word of its handlers that go on for so long after they were cancelled."""
+        for tasks in self._all:
+            tasks.give_up(after)
 
     def _blame(self, task: Task | None) -> None:
         """It may also be one that a handler made, and any of them may have."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulljobs import jobs
-from pulljobs.models import ArchivedJob, Channel, Consumer, Job
+from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Lease
 from pulljobs.publishing import publish_many
 from tests.factories import ConsumerFactory
 from tests.sessions import wait_until
@@ -87,6 +87,20 @@ def test_e90_stop_lets_async_handlers_end_and_gives_back_those_that_don_t(stage:
         assert (view.state, view.retry_count, view.deliveries) == ("QUEUED", 0, 0)
     assert [line.job for line in stage.history("cancelled")] == [long]
     assert "lease" not in worker.log
+
+
+@pytest.mark.parametrize("what", ["cleanup", "block"])
+def test_stop_gives_back_what_takes_long_to_end_as_well(stage: Stage, what: str) -> None:
+    """Or does not even hear that it is cancelled: nothing is left to a lease."""
+    awaiting()
+    [job] = publish(600, **{what: 600})
+    worker = stage.worker("--graceful-timeout", "0.5")
+    stage.wait_for("started")
+    worker.signal()
+    assert worker.ended() == 0
+    view = jobs.get(job)
+    assert (view.state, view.retry_count, view.deliveries) == ("QUEUED", 0, 0)
+    assert not Lease.objects.exists()
 
 
 def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:

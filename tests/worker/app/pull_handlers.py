@@ -3,6 +3,7 @@
 {"until": path}     runs until that file exists
 {"seconds": n}      runs so long
 {"block": n}        keeps the event loop from turning for so long
+{"cleanup": n}      takes so long to end when it is cancelled
 {"heed": true}      ends when the worker is stopping, or the job is lost
 {"kill": true}      kills its process
 {"exit": n}         ends its process with that code, without a word
@@ -62,6 +63,7 @@ async def awaited(job: ClaimedJob) -> None:
         await asyncio.sleep(script["seconds"])
     except asyncio.CancelledError:
         note("cancelled", job.id)
+        await asyncio.sleep(script.get("cleanup", 0.0))
         raise
     note("ended", job.id)
 
