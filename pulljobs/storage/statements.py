@@ -51,8 +51,15 @@ _relaxed: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 def dedicate(using: str) -> None:
-    """From now on this thread uses its connection for nothing but the statements here."""
+    """From now on this thread uses its connection for nothing but the statements here.
+
+    So it is none of Django's `pool`: who gets it next would have its plans.
+    """
     _thread.dedicated = using
+    connection = connections[using]
+    if (options := connection.settings_dict["OPTIONS"]).get("pool"):
+        own = {**connection.settings_dict, "OPTIONS": {**options, "pool": False}}
+        connection.settings_dict = own
 
 
 def relax(using: str, is_relaxed: bool) -> None:

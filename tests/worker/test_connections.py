@@ -1,12 +1,16 @@
-"""What a thread of the worker does to its database connections between two jobs."""
+"""What threads of the worker do to their database connections."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.db import connection, connections
 
+from pulljobs.storage import statements
 from pulljobs.worker.pool import Connections
+from tests.factories import USING
+from tests.sessions import Thread
 
 pytestmark = [pytest.mark.own_session, pytest.mark.django_db(transaction=True)]
 
@@ -17,6 +21,27 @@ def test_connection_that_a_job_opened_and_spoilt_is_not_the_next_job_s() -> None
         first, second, third = thread.submit(_three_jobs).result()
     assert first != second
     assert second == third
+
+
+def test_connection_of_a_loop_is_none_of_django_s_pool_and_those_of_handlers_are() -> None:
+    """Who gets it next would have the plans that a loop wants."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connection.settings_dict["OPTIONS"], "pool", {"max_size": 1})
+        assert Thread(_loop_has_its_own).result()
+        assert Thread(_options_of_others).result()["pool"]
+
+
+def _loop_has_its_own() -> bool:
+    statements.dedicate(USING)
+    try:
+        statements.run(USING, "server", {})
+        return connections[USING].pool is None
+    finally:
+        connections.close_all()
+
+
+def _options_of_others() -> dict[str, Any]:
+    return connections[USING].settings_dict["OPTIONS"]
 
 
 def _three_jobs() -> tuple[int, int, int]:
