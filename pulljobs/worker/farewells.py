@@ -40,6 +40,7 @@ class Farewells:
 
 
 def call_on_giving_up(job: ClaimedJob) -> None:
+    """Nothing but a KeyboardInterrupt gets out, as of the executor."""
     function = job.handler.on_giving_up
     if function is None:
         return
@@ -48,5 +49,7 @@ def call_on_giving_up(job: ClaimedJob) -> None:
             async_to_sync(function)(job)
         else:
             function(job)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         emit(GivingUpFailed(job.id, *job.handler.place, type(error).__name__))

@@ -1,0 +1,42 @@
+"""`on_giving_up` is called of every job, whatever it did of another."""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.worker.farewells import Farewells
+from tests.sessions import PATIENCE_SECONDS
+from tests.worker.claiming import unclaimed
+
+
+def exits(job: ClaimedJob) -> None:
+    sys.exit(1)
+
+
+async def is_cancelled(job: ClaimedJob) -> None:
+    raise asyncio.CancelledError
+
+
+def given_up(number: int, on_giving_up: Callable[[ClaimedJob], Any]) -> ClaimedJob:
+    job = unclaimed(number)
+    job.handler = Handler(channel="c", consumer="c", function=print, on_giving_up=on_giving_up)
+    return job
+
+
+@pytest.mark.parametrize("ends", [exits, is_cancelled])
+def test_one_that_would_end_its_thread_is_logged_and_the_next_is_called(
+    caplog: pytest.LogCaptureFixture, ends: Callable[[ClaimedJob], Any]
+) -> None:
+    farewells, said = Farewells(), list[int]()
+    with caplog.at_level(logging.WARNING):
+        farewells.say(given_up(1, ends))
+        farewells.say(given_up(2, lambda job: said.append(job.id)))
+        farewells.end(time.monotonic() + PATIENCE_SECONDS)
+    assert said == [2]
+    assert "on_giving_up of c failed" in caplog.text
