@@ -2,7 +2,6 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from django.db import connection, connections
@@ -28,20 +27,20 @@ def test_connection_of_a_loop_is_none_of_django_s_pool_and_those_of_handlers_are
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(connection.settings_dict["OPTIONS"], "pool", {"max_size": 1})
         assert Thread(_loop_has_its_own).result()
-        assert Thread(_options_of_others).result()["pool"]
+        assert Thread(_pool).result()
 
 
 def _loop_has_its_own() -> bool:
     statements.dedicate(USING)
     try:
         statements.run(USING, "server", {})
-        return connections[USING].pool is None
+        return not _pool()
     finally:
         connections.close_all()
 
 
-def _options_of_others() -> dict[str, Any]:
-    return connections[USING].settings_dict["OPTIONS"]
+def _pool() -> object:
+    return connections[USING].settings_dict["OPTIONS"]["pool"]
 
 
 def _three_jobs() -> tuple[int, int, int]:
