@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -38,16 +39,15 @@ class Probes:
     ) -> None:
         try:
             self._server = _Server(address, look, metrics)
-        except OSError as error:
-            host, port = address
+        except (OSError, OverflowError) as error:  # The latter is of a number that is no port.
             raise ConfigurationError(
-                f"Can't listen on {host}:{port} ({error}): choose another --health-port."
+                f"Can't listen on {_shown(address)} ({error}): "
+                "choose another --health-port or --health-host."
             ) from error
 
     def __enter__(self) -> "Probes":
-        host, port = self._server.server_address[:2]
         paths = " and ".join(self._server.paths)
-        logger.info("Answering http://%s:%d%s.", host, port, paths)
+        logger.info("Answering http://%s%s.", _shown(self._server.server_address), paths)
         threading.Thread(target=self._server.serve_forever, name="probes", daemon=True).start()
         return self
 
@@ -67,6 +67,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(
         self, address: tuple[str, int], look: Callable[[], list[Health]], metrics: bool
     ) -> None:
+        self.address_family = _family(address[0])
         super().__init__(address, _Handler)
         self.look = look
         self.paths = [*ASKED, METRICS] if metrics else list(ASKED)
@@ -103,6 +104,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """A probe every few seconds is no news."""
+
+
+def _family(host: str) -> socket.AddressFamily:
+    """IPv6 for who has nothing else: names such as localhost mostly have both."""
+    found = {family for family, *_ in socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)}
+    return socket.AF_INET if socket.AF_INET in found else socket.AF_INET6
+
+
+def _shown(address: tuple[Any, ...]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _metrics(accept: str) -> tuple[bytes, str]:

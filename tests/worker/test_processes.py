@@ -1,8 +1,10 @@
 """The supervisor and its children: how many, for how long, and how they say that they are well."""
 
+import logging
 import os
 import re
 import signal
+import socket
 import urllib.error
 import urllib.request
 from datetime import timedelta
@@ -15,6 +17,7 @@ from pulljobs.management.commands.runpullworker import bytes_of
 from pulljobs.models import ArchivedJob, Channel, Job, Node
 from pulljobs.publishing import publish_many
 from pulljobs.storage import nodes
+from pulljobs.worker.probes import Probes
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
@@ -183,9 +186,30 @@ def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
     assert worker.stop() == 0
 
 
-def test_port_that_is_taken_is_a_clear_error() -> None:
+@pytest.mark.parametrize(("port", "host"), [(1, "203.0.113.1"), (70000, "::"), (70000, "")])
+def test_port_that_is_taken_or_is_none_is_a_clear_error(port: int, host: str) -> None:
     with pytest.raises(CommandError, match="choose another --health-port"):
-        call_command("runpullworker", health_port=1, health_host="203.0.113.1")
+        call_command("runpullworker", health_port=port, health_host=host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "", "::1", "::"])
+def test_probes_answer_at_addresses_of_either_kind(
+    caplog: pytest.LogCaptureFixture, host: str
+) -> None:
+    if ":" in host and not has_ipv6():
+        pytest.skip("needs IPv6")
+    with caplog.at_level(logging.INFO), Probes((host, 0), list):
+        [url] = re.findall(r"http://\S+/livez", caplog.text)
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert answer.status == 200
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_sizes_have_units() -> None:
