@@ -3,13 +3,17 @@
 import os
 import resource
 import signal
+from multiprocessing import get_context
+from typing import NoReturn
 
 import pytest
 
 from pulljobs import jobs
 from pulljobs.models import ArchivedJob, Job, Node
-from pulljobs.worker import boot
+from pulljobs.worker import boot, post
+from pulljobs.worker.debts import Debt
 from tests.sessions import pass_time, wait_until
+from tests.worker.claiming import limits
 from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
@@ -61,6 +65,18 @@ def test_child_that_can_t_be_started_is_tried_again_until_it_can(stage: Stage) -
     resource.prlimit(pid, kind, before)
     wait_until(lambda: worker.child not in (0, first))
     assert worker.stop() == 0
+
+
+def test_supervisor_bears_a_thousand_failures_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object) -> NoReturn:
+        raise BlockingIOError
+
+    monkeypatch.setattr(post, "ChildProcess", refuse)
+    monkeypatch.setattr(post, "LONGEST_PAUSE", 0.0)
+    empty = post.Post(get_context("spawn"), limits(), list[Debt]().append, 0)
+    for _failure in range(1100):
+        empty.tick(None)
+    assert empty.exit_code is None
 
 
 def test_handler_that_ends_its_process_is_blamed_whatever_code_it_ends_with(stage: Stage) -> None:
