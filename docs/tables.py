@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -224,6 +225,58 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def python(module: str, names: str) -> str:
+    """What a module offers: each by its signature, and what its docstring begins with."""
+    rows = [_offered(name, getattr(import_module(module), name)) for name in names.split()]
+    return "\n".join([f"| `{module}` | |", "|---|---|", *rows])
+
+
+def _offered(name: str, one: Callable[..., object]) -> str:
+    [node] = ast.parse(textwrap.dedent(inspect.getsource(one))).body
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    about = (ast.get_docstring(node) or "").partition("\n\n")[0]
+    return f"| `{_cell(_signature(name, node))}` | {_cell(about)} |"
+
+
+def _signature(name: str, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """As the source has it, where types bear no modules; of a class its fields."""
+    if isinstance(node, ast.ClassDef):
+        taken = [ast.unparse(part) for part in node.body if isinstance(part, ast.AnnAssign)]
+        only_named = ["*"] if "kw_only=True" in map(ast.unparse, _keywords(node)) else []
+        return f"{name}({', '.join(only_named + taken)})".replace(
+            "field(default_factory=dict)", "{}"
+        )
+    waiting = "await " if isinstance(node, ast.AsyncFunctionDef) else ""
+    returned = ast.unparse(node.returns) if node.returns else "None"
+    return f"{waiting}{name}({ast.unparse(node.args).replace('=', ' = ')}) -> {returned}"
+
+
+def _keywords(node: ast.ClassDef) -> list[ast.keyword]:
+    calls = [one for one in node.decorator_list if isinstance(one, ast.Call)]
+    return [keyword for call in calls for keyword in call.keywords]
+
+
+def error_tree() -> str:
+    """That of the docstring."""
+    lines = (errors.__doc__ or "").splitlines()
+    return "\n".join(["```text", *(line[4:] for line in lines if line.startswith("    ")), "```"])
+
+
+PYTHON: dict[str, tuple[str, str]] = {
+    "publishing": ("pulljobs.publishing", "publish publish_many apublish Draft Receipt"),
+    "scheduling": ("pulljobs.scheduling", "schedule"),
+    "jobs": ("pulljobs.jobs", "get wait JobView"),
+    "operating": (
+        "pulljobs.operating",
+        "kill redrive redrive_all requeue reschedule delete delete_exhausted purge pause Outcome "
+        "stats Stats",
+    ),
+    "testing": (
+        "pulljobs.testing",
+        "perform Performed drain Ran assert_published published PublishedMessage",
+    ),
+}
+
 TABLES: dict[str, Callable[[], str]] = {
     "commands": commands,
     "http": http,
@@ -237,6 +290,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "metrics_counted": lambda: metrics(COUNTED),
     "metrics_read": lambda: metrics(READ),
     "alerts": alerts,
+    "error_tree": error_tree,
+    **{f"python_{name}": partial(python, *offered) for name, offered in PYTHON.items()},
 }
 
 

@@ -12,6 +12,8 @@ SHOWN: Final = 200
 
 
 class PublishedMessage(NamedTuple):
+    """One message, as it was stored."""
+
     id: int
     payload: bytes
     content_type: str

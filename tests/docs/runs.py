@@ -34,6 +34,7 @@ RUN: Final = {
     ("docs/quickstart.md", "sh"): f"{D}/test_quickstart.py",
     ("docs/quickstart.md", "text"): f"{D}/test_quickstart.py",
     ("docs/reference/events.md", "python"): SHOWN,
+    ("docs/reference/python.md", "text"): f"{D}/test_tables.py",
     ("docs/reference/statements.md", "text"): f"{D}/test_tables.py",
     (f"{G}/api-access.md", "python"): SHOWN,
     (f"{G}/api-access.md", "http"): SHOWN,
