@@ -211,13 +211,16 @@ def _(event: JobRefused) -> None:
 
 @log.register
 def _(event: JobFailed) -> None:
-    logger.info("Job %d of %s failed: %s", event.job, event.consumer, event.error)
+    logger.warning(
+        "Job %d of %s/%s failed: %s", event.job, event.channel, event.consumer, event.error
+    )
 
 
 @log.register
 def _(event: HandlerSilent) -> None:
     logger.warning(
-        "The handler of %s ended job %d without ack, nack or reject; it is tried again.",
+        "The handler of %s/%s ended job %d without ack, nack or reject; it is tried again.",
+        event.channel,
         event.consumer,
         event.job,
     )
@@ -226,8 +229,9 @@ def _(event: HandlerSilent) -> None:
 @log.register
 def _(event: JobTimedOut) -> None:
     logger.warning(
-        "Job %d of %s ran for %.1f s, over its timeout; what it still says is discarded.",
+        "Job %d of %s/%s ran for %.1f s, over its timeout; what it still says is discarded.",
         event.job,
+        event.channel,
         event.consumer,
         event.seconds,
     )
@@ -236,8 +240,9 @@ def _(event: JobTimedOut) -> None:
 @log.register
 def _(event: LoopBlocked) -> None:
     logger.error(
-        "Job %d of %s blocks the event loop, or may, for %.1f s now; it is tried again, alone.",
+        "Job %d of %s/%s blocks the event loop, or may, for %.1f s now; it is tried again, alone.",
         event.job,
+        event.channel,
         event.consumer,
         event.seconds,
     )
@@ -246,7 +251,8 @@ def _(event: LoopBlocked) -> None:
 @log.register
 def _(event: GivingUpFailed) -> None:
     logger.error(
-        "on_giving_up of %s failed for job %d, which is dead all the same: %s",
+        "on_giving_up of %s/%s failed for job %d, which is dead all the same: %s",
+        event.channel,
         event.consumer,
         event.job,
         event.error,

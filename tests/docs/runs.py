@@ -65,6 +65,7 @@ RUN: Final = {
     (f"{G}/push.md", "python"): "tests/webhooks/test_guide.py",
     (f"{G}/streams.md", "python"): "tests/spark/test_stream_guide.py",
     (f"{G}/testing.md", "python"): "tests/testing/test_guide.py",
+    (f"{G}/workers.md", "python"): SHOWN,
     (f"{G}/workers.md", "ini"): f"{D}/test_commands.py",
     (f"{G}/workers-without-django.md", "python"): "tests/client/test_guide.py",
     (f"{G}/workers-without-django.md", "sh"): "tests/client/test_guide.py",

@@ -50,7 +50,7 @@ def test_fields_of_a_consumer() -> None:
 
 def test_what_a_job_offers() -> None:
     found = {
-        name: inspect.signature(getattr(one, "fget", one))
+        name: inspect.signature(_function(one))
         for name, one in vars(ClaimedJob).items()
         if name[0] != "_" and (isinstance(one, property) or inspect.isfunction(one))
     }
@@ -59,6 +59,10 @@ def test_what_a_job_offers() -> None:
     for name, (call, type) in says.items():
         assert _words(found[name].return_annotation) == type
         assert _parameters(call) == _defaults(found[name])
+
+
+def _function(one: Any) -> Any:
+    return one.fget if isinstance(one, property) else one
 
 
 def _default(node: ast.expr | None) -> str:

@@ -121,6 +121,18 @@ def test_routes_middleware_and_log_of_the_broker_guide() -> None:
     assert formatter.format(record) == "INFO [-] hello"
 
 
+def test_the_log_of_a_worker() -> None:
+    """As the guide sets it, with what a worker tells at INFO."""
+    try:
+        shown = modules_of("guides/workers.md")["settings"].LOGGING
+    finally:
+        forget("settings")
+    assert shown["loggers"][telemetry.logger.name] == {"handlers": ["console"], "level": "INFO"}
+    record = logging.makeLogRecord({"msg": "hello", "levelname": "INFO", "process": 7})
+    formatter = DictConfigurator(shown).configure_formatter(dict(shown["formatters"]["plain"]))
+    assert formatter.format(record).endswith(" INFO [7] hello")
+
+
 def test_the_application_of_the_pull_guide() -> None:
     before = gc.get_threshold()
     try:

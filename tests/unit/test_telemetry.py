@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pulljobs.telemetry import JobsClaimed, emit, record_with
+from pulljobs.telemetry import JobFailed, JobsClaimed, emit, record_with
 
 
 def test_a_recorder_that_fails_is_logged_and_the_others_are_told(
@@ -27,3 +27,11 @@ def test_a_recorder_that_fails_is_logged_and_the_others_are_told(
     assert "A recorder failed over JobsClaimed." in caplog.text
     emit(JobsClaimed("files", "census", 1))
     assert len(told) == 1
+
+
+def test_a_failure_is_told_where_nobody_has_set_logging(caplog: pytest.LogCaptureFixture) -> None:
+    """Without `LOGGING` Python shows warnings and worse."""
+    emit(JobFailed(7, "files", "census", "ValueError"))
+    assert caplog.record_tuples == [
+        ("pulljobs", logging.WARNING, "Job 7 of files/census failed: ValueError")
+    ]

@@ -134,7 +134,7 @@ def test_handler_that_blocks_the_loop_is_dead_in_the_end_and_those_beside_it_are
     assert stage.runs()[blocks] == 2
     wait_until(lambda: jobs.get(beside).state == "DELIVERED")
     assert (jobs.get(beside).retry_count, jobs.get(beside).deliveries) == (0, 1)
-    assert f"Job {blocks} of plain blocks the event loop" in worker.log
+    assert f"Job {blocks} of awaited/plain blocks the event loop" in worker.log
 
 
 def test_pause_of_all_processes_is_nobody_s_fault(stage: Stage) -> None:

@@ -73,7 +73,7 @@ def test_e71_job_whose_retries_are_used_up_is_given_up_once(stage: Stage) -> Non
     assert [line.job for line in stage.history("given-up")] == [job]
     assert stage.runs()[job] == 2
     assert Job.objects.get(id=job).reason == "retries_exhausted"
-    wait_until(lambda: "on_giving_up of plain failed" in worker.log)
+    wait_until(lambda: "on_giving_up of script/plain failed" in worker.log)
     assert worker.stop() == 0
 
 

@@ -42,6 +42,19 @@ def test_burst_drains_and_ends(stage: Stage) -> None:
 
 
 @processes
+def test_it_says_what_it_serves_and_what_failed(stage: Stage) -> None:
+    stage.consumer(retry_strategy="none")
+    [failed] = stage.publish(fail="no such order")
+    worker = stage.worker("--burst", "--only", "script/plain", "--concurrency", "2")
+    assert worker.ended() == 0
+    told = worker.log.splitlines()
+    assert told[0] == "Serving script/plain: 1 process of 2 threads."
+    assert f"Job {failed} of script/plain failed: ValueError" in told
+    assert stage.worker("--burst", "--verbosity", "0").ended() == 0
+    assert "Serving" not in stage.workers[-1].log
+
+
+@processes
 def test_burst_waits_for_what_runs(stage: Stage) -> None:
     stage.consumer()
     [job] = stage.publish(seconds=1.5)

@@ -2,7 +2,7 @@
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -15,6 +15,7 @@ from pulljobs import handlers
 from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
+from pulljobs.handlers import Handler
 from pulljobs.worker import reloading, roster
 from pulljobs.worker.supervisor import Supervisor
 
@@ -44,6 +45,8 @@ FLAGS: Final = {
     "LIVENESS_TIMEOUT": "seconds of one pass after which a loop is hung and its child replaced",
 }
 
+NAMED: Final = 10
+"""Consumers that the first line names at the most."""
 UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30}
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in fields(Settings)}
 
@@ -93,16 +96,27 @@ class Command(BaseCommand):
             _begin_reloading()
         try:
             handlers.autodiscover()
-            roster.chosen(limits.ONLY, push=limits.PUSH)
+            served = roster.chosen(limits.ONLY, push=limits.PUSH)
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if problems := out_of_order(limits):
             raise CommandError(" ".join(str(problem.msg) for problem in problems))
         connections.close_all()
+        if options["verbosity"]:
+            self.stdout.write(_greeting(limits, served))
+            self.stdout.flush()
         try:
             sys.exit(Supervisor(limits).run())
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
+
+
+def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
+    names = [f"{one.channel}/{one.consumer}" for one in served] or ["push consumers"]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    processes = "1 process" if limits.PROCESSES == 1 else f"{limits.PROCESSES} processes"
+    threads = "1 thread" if limits.CONCURRENCY == 1 else f"{limits.CONCURRENCY} threads"
+    return f"Serving {', '.join(names[:NAMED])}{more}: {processes} of {threads}."
 
 
 def _begin_reloading() -> None:
