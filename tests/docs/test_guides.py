@@ -1,13 +1,16 @@
 """What the guides on publishing and on handlers show, works as they say."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from types import ModuleType
 
 import pytest
 from django.contrib.auth.models import Group
+from django.utils import timezone
 
 from pulljobs import handlers
-from pulljobs.models import Channel
+from pulljobs.errors import ScheduledTooSoon
+from pulljobs.models import Channel, ScheduledMessage
 from pulljobs.states import State
 from pulljobs.testing import Ran, drain
 from tests.guides import forget, modules_of
@@ -62,3 +65,15 @@ def test_news_are_published_once(code: dict[str, ModuleType]) -> None:
     first = code["news.announcing"].announce("rain")
     assert code["news.announcing"].announce("rain") == first
     assert code["news.importing"].import_news(["rain", "sun", "snow", "sun"]) == 2
+
+
+@pytest.mark.django_db
+def test_news_are_planned_and_called_off(code: dict[str, ModuleType]) -> None:
+    Channel.objects.create(name="news")
+    planning, now = code["news.planning"], timezone.now()
+    with pytest.raises(ScheduledTooSoon):
+        planning.plan("sun", now)
+    assert planning.plan("rain", now + timedelta(hours=1)) == "news-rain"
+    assert ScheduledMessage.objects.get().dispatched_at is None
+    assert planning.call_off("news-rain")
+    assert not planning.call_off("news-rain")
