@@ -50,8 +50,18 @@ def settings() -> str:
         about = re.search(rf'    {field.name}: .*?\n(?:    """(.*?)""")?', source, re.DOTALL)
         text = " ".join((about[1] or "").split()) if about else ""
         default = _default(getattr(conf.Settings(), field.name))
-        rows.append(f"| `{field.name}` | {default} | {text} |")
-    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
+        kind = _cell(_kind(field.type))
+        rows.append(f"| `{field.name}` | `{kind}` | {default} | {text} |")
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _kind(annotation: object) -> str:
+    """As one writes it."""
+    named = isinstance(annotation, type)
+    text = annotation.__name__ if named else str(annotation).replace("datetime.", "")
+    return text.replace("collections.abc.Sequence", "list").replace(
+        "collections.abc.Mapping", "dict"
+    )
 
 
 def _default(value: object) -> str:

@@ -116,7 +116,7 @@ class Settings:
     MAX_JOBS: int | None = None
     """Jobs after which a child is replaced by a new one."""
     MAX_MEMORY: int | None = None
-    """Resident memory at which a child is replaced by a new one."""
+    """Bytes of resident memory at which a child is replaced by a new one; the flag takes 512M."""
     HEALTH_PORT: int | None = None
     """Where a worker answers /livez, /readyz and, with METRICS, /metrics; 0: a free port, named in
     the log."""
