@@ -4,13 +4,21 @@ import pytest
 
 from example_project.state import BASE_DIR
 from tests.docs.runs import PARSED, RUN, shown
-from tests.guides import texts
+from tests.guides import blocks, pages, texts
 
 
 def test_every_block_is_run() -> None:
     """Name the test that runs it in `tests/docs/runs.py`, or give it the kind that it is of."""
     known = set(RUN) | {(page, kind) for page, kind in shown() if kind in PARSED}
     assert shown() - known == set()
+
+
+def test_handlers_are_in_apps() -> None:
+    """The quickstart's `shop` is the project's package: no worker finds a handler there."""
+    every = [block for page in pages() for block in blocks(str(page.relative_to(BASE_DIR)))]
+    firsts = {block.text.partition("\n")[0] for block in every}
+    assert "# orders/pull_handlers.py" in firsts
+    assert "# shop/pull_handlers.py" not in firsts
 
 
 @pytest.mark.parametrize("page", ["from-celery", "from-django-tasks"])

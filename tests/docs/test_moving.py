@@ -36,20 +36,20 @@ def shop(page: str) -> Iterator[dict[str, ModuleType]]:
             handlers.sync_consumers()
             yield made
         finally:
-            forget("shop")
+            forget("orders")
 
 
 def test_a_task_of_celery_runs_by_either(monkeypatch: pytest.MonkeyPatch) -> None:
     """The switch says where the next job goes; what is rolled back goes nowhere."""
     sent: list[dict[str, Any]] = []
-    celery: Any = ModuleType("shop.celery_tasks")
+    celery: Any = ModuleType("orders.celery_tasks")
     celery.send_receipt = SimpleNamespace(delay=lambda **arguments: sent.append(arguments))
     with shop("moving/from-celery.md") as made:
-        monkeypatch.setitem(sys.modules, "shop.celery_tasks", celery)
+        monkeypatch.setitem(sys.modules, "orders.celery_tasks", celery)
         with override_settings(RECEIPTS_BY="celery"):
-            made["shop.ordering"].place_order(7, "ann@example.org")
+            made["orders.ordering"].place_order(7, "ann@example.org")
         with override_settings(RECEIPTS_BY="pulljobs"):
-            made["shop.ordering"].place_order(8, "bob@example.org")
+            made["orders.ordering"].place_order(8, "bob@example.org")
         assert [run.job.state for run in drain()] == [State.DELIVERED]
     assert sent == [{"order_id": 7, "email": "ann@example.org"}]
     assert [one.to for one in mail.outbox] == [["bob@example.org"]]
@@ -64,8 +64,8 @@ def test_tasks_of_django_are_moved_where_they_wait() -> None:
         add(results, [8, "bob@example.org"], {}, run_after=later)
         add(results, [9, "cyn@example.org"], {}, run_after=never, status="RUNNING")
         with shop("moving/from-django-tasks.md") as made:
-            assert made["shop.draining"].move(PATH, "receipts") == 2
-            made["shop.ordering"].place_order(1, "dan@example.org")
+            assert made["orders.draining"].move(PATH, "receipts") == 2
+            made["orders.ordering"].place_order(1, "dan@example.org")
             assert [run.job.result for run in drain()] == [
                 {"sent to": "ann@example.org"},
                 {"sent to": "dan@example.org"},
@@ -82,7 +82,7 @@ def test_tasks_of_django_keep_running_by_another_backend() -> None:
         add(results, [], {}, run_after=never, backend_name="default")
         add(results, [], {}, run_after=never, backend_name="default", status="RUNNING")
         with shop("moving/from-django-tasks.md") as made:
-            assert made["shop.renaming"].rename() == 1
+            assert made["orders.renaming"].rename() == 1
             shown = made["settings"].TASKS
         forget("settings")
         assert sorted(results.objects.values_list("backend_name", flat=True)) == ["default", "old"]

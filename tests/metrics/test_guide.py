@@ -29,6 +29,7 @@ def code() -> Iterator[dict[str, ModuleType]]:
             yield modules_of("guides/metrics.md")
         finally:
             forget("shop")
+            forget("orders")
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_the_trace_from_the_purchase_to_the_mail(
 ) -> None:
     """Copy what is printed here into the guide where this fails."""
     handlers.sync_consumers()
-    code["shop.buying"].buy(7)
+    code["orders.buying"].buy(7)
     assert len(drain()) == 2
     provider: Any = getattr(trace.get_tracer, "__self__", None)
     provider.force_flush()
