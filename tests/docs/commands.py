@@ -10,6 +10,7 @@ from django.core.management import get_commands, load_command_class
 from markdown_it import MarkdownIt
 
 from benchmarks import __main__ as benchmarks
+from example_project.postgres.binaries import TREES
 from example_project.state import BASE_DIR
 from pulljobs.metrics.__main__ import FILES
 
@@ -78,9 +79,22 @@ def _prints(words: list[str]) -> None:
     assert words[1] == ">"
 
 
+def _contains(words: list[str]) -> None:
+    """A container of a server that we know; Docker itself is not here."""
+    image, _colon, version = words[-1].partition(":")
+    assert (image, int(version)) in {("postgres", tree) for tree in TREES}
+
+
+def _exports(words: list[str]) -> None:
+    """What libpq reads, and with it Django where its settings say nothing."""
+    assert {word.partition("=")[0] for word in words} <= {"PGHOST", "PGUSER", "PGPASSWORD"}
+
+
 PROGRAMS: dict[tuple[str, ...], Callable[[list[str]], None]] = {
     ("python", "-m", "pip", "install"): _installs,
     ("python", "-m", "benchmarks"): _measures,
     ("python", "-m", "pulljobs.metrics"): _prints,
     ("python", "manage.py"): _manages,
+    ("docker", "run"): _contains,
+    ("export",): _exports,
 }
