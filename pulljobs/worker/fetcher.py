@@ -58,6 +58,7 @@ class Fetcher:
         self._sources: Sequence[Source] = ()
         self._known: Mapping[object, Source] = {}
         """By the ids and places of their consumers, and by lanes of their own."""
+        self._serve(self._whom())  # The first report names them already.
         self._node_id, self._holdings = node_id, holdings
         self._outbox, self._breakers = outbox, breakers
         self._quarantine = Quarantine(holdings, outbox)

@@ -58,8 +58,8 @@ class Runner:
 
     def is_sick(self, patience: float) -> bool:
         """Whether its thread died, or hangs in a pass for longer than that."""
-        if not self._thread.is_alive():
-            return self._thread.ident is not None and not self._stopping.is_set()
+        if self._has_ended:
+            return not self._stopping.is_set()
         began = self._pass_began
         return began is not None and time.monotonic() - began > patience
 
@@ -67,11 +67,15 @@ class Runner:
         """What it is doing, in seconds."""
         now, began = time.monotonic(), self._pass_began
         return {
-            "alive": self._thread.is_alive(),
+            "alive": not self._has_ended,
             "in_pass_seconds": None if began is None else round(now - began, 1),
             "last_pass_seconds": round(now - self._pass_ended, 1),
             "failures": self._failures,
         }
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._thread.ident is not None and not self._thread.is_alive()
 
     def _run(self) -> None:
         statements.dedicate(settings().DATABASE)

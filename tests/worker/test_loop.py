@@ -142,6 +142,13 @@ def test_failures_are_told_once_a_second_at_most(reports: list[LoopFailed]) -> N
     assert {(one.loop, one.error) for one in reports} == {("test", "ValueError: no luck")}
 
 
+def test_loop_that_is_about_to_start_is_not_reported_dead() -> None:
+    """The loops that start first report of all."""
+    runner = Runner("test", Ticks())
+    assert runner.report()["alive"]
+    assert not runner.is_sick(0)
+
+
 def test_report_tells_when_the_last_pass_ended() -> None:
     runner = running(Ticks(pause=60))
     wait_until(lambda: runner.report()["in_pass_seconds"] is None)

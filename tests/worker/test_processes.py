@@ -139,6 +139,18 @@ def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stag
     assert Job.objects.get().state == "INFLIGHT", "it keeps what it holds until its lease ends"
 
 
+@processes
+def test_first_heartbeat_says_that_all_is_well_and_who_is_served(stage: Stage) -> None:
+    """The next one is 10 seconds away, and people look at a worker that they have just started."""
+    stage.consumer()
+    worker = stage.worker()
+    wait_until(lambda: any(node.report for node in living()))
+    report = Node.objects.get().report
+    assert all(loop["alive"] for loop in report["loops"].values())
+    assert "script/plain" in report["serves"]
+    assert worker.stop() == 0
+
+
 def asked(worker: Worker, path: str) -> int:
     """The status that the worker's probes answer."""
     wait_until(lambda: "/livez and" in worker.log)
