@@ -52,6 +52,8 @@ ORDERED = (
     ("MIN_FETCH_INTERVAL", "MAX_FETCH_INTERVAL", "they bound one wait."),
     ("DEDUPE_WINDOW", "RETENTION", "client message ids are forgotten with their messages."),
 )
+LONGEST_FLUSH_INTERVAL = timedelta(seconds=1)
+"""Leases are renewed between flushes, and those of a consumer may be short."""
 
 
 @register
@@ -81,7 +83,7 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
         for name in (field.name for field in fields(Settings))
         if name not in MAY_BE_ZERO and _is_nothing(getattr(settings, name))
     ]
-    return problems + [
+    problems += [
         Error(
             f"{SETTING}: {low} ({getattr(settings, low)}) must not be above {high} "
             f"({getattr(settings, high)}): {otherwise}",
@@ -90,6 +92,18 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
         for low, high, otherwise in ORDERED
         if getattr(settings, high) is not None and getattr(settings, low) > getattr(settings, high)
     ]
+    if settings.FLUSH_INTERVAL > LONGEST_FLUSH_INTERVAL:
+        problems.append(_late_flushes(settings))
+    return problems
+
+
+def _late_flushes(settings: Settings) -> CheckMessage:
+    return Error(
+        f"{SETTING}: FLUSH_INTERVAL ({settings.FLUSH_INTERVAL}) must not be above "
+        f"{LONGEST_FLUSH_INTERVAL}: leases are renewed between flushes, and would be over before.",
+        hint="FLUSH_SIZE outcomes are written without waiting for it.",
+        id="pulljobs.E020",
+    )
 
 
 def _is_nothing(value: Any) -> bool:

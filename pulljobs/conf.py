@@ -90,7 +90,7 @@ class Settings:
     MAX_FETCH_INTERVAL: timedelta = timedelta(seconds=1)
     """Between polls that found nothing; a wake-up ends the wait."""
     FLUSH_INTERVAL: timedelta = timedelta(milliseconds=50)
-    """Outcomes wait so long for others, to be written together."""
+    """Outcomes wait so long for others, to be written together; a second at the most."""
     FLUSH_SIZE: int = 500
     """Outcomes that are written without waiting for the interval."""
     REAP_INTERVAL: timedelta = timedelta(seconds=5)

@@ -80,6 +80,7 @@ def test_a_setting_that_is_no_dict(given: Any) -> None:
         {"DEDUPE_WINDOW": timedelta(days=400), "RETENTION": timedelta(days=30)},
         {"MAX_HELD": 4, "CONCURRENCY": 5},
         {"FLUSH_INTERVAL": timedelta(seconds=20), "MAX_LEASE": timedelta(seconds=10)},
+        {"FLUSH_INTERVAL": timedelta(seconds=5)},
         {"MIN_FETCH_INTERVAL": timedelta(seconds=2)},
         {"RETENTION": timedelta(minutes=1)},
         {"GRACEFUL_TIMEOUT": timedelta(seconds=-1)},
