@@ -22,18 +22,15 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
 from pulljobs import outcomes, tracing
-from pulljobs.backoff import NEVER, expand
 from pulljobs.circuit import Circuit, Result
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, Retry
-from pulljobs.models import Channel, Consumer
+from pulljobs.models import Channel, Consumer, options
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
 MODULE: Final = "pull_handlers"
 FAILURE: Final = Result.FAILURE
-NOT_OPTIONS: Final = {"channel", "name", "paused_until"}
-"""Fields of a consumer that people edit and its handler does not name."""
 FOREVER: Final = timedelta(days=36_500).total_seconds()
 _parsed: Final = json.JSONDecoder().raw_decode
 
@@ -311,7 +308,7 @@ def handler(
                 channel=channel,
                 consumer=consumer,
                 function=function,
-                ack_policy=AckPolicy(ack_policy),
+                ack_policy=_policy(function, ack_policy),
                 transactional=transactional,
                 timeout=timeout,
                 on_giving_up=on_giving_up,
@@ -398,13 +395,18 @@ def _add(new: Handler) -> None:
     _registered[new.place] = new
 
 
+def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:
+    try:
+        return AckPolicy(given)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{_path(function)}: {given!r} is no ack_policy: use one of {', '.join(AckPolicy)}."
+        ) from error
+
+
 def _check_options(new: Handler) -> None:
     """Here rather than where its row is made: that may be in a worker, later, or never."""
-    fields = {
-        one.name
-        for one in Consumer._meta.concrete_fields
-        if one.editable and not one.primary_key and one.name not in NOT_OPTIONS
-    }
+    fields = options.names()
     for name in sorted(new.defaults.keys() - fields):
         known = [*sorted(fields), *(handler.__kwdefaults__ or ())]
         [nearest] = get_close_matches(name, known, 1, 0)
@@ -412,10 +414,18 @@ def _check_options(new: Handler) -> None:
             f"{_path(new.function)} has the option {name!r}, which is neither a keyword of "
             f"@handler nor a field of the consumer; did you mean {nearest!r}?"
         )
-    try:
-        expand(new.defaults.get("retry_strategy", NEVER))
-    except ValueError as error:
-        raise ConfigurationError(f"{_path(new.function)}: {error}") from error
+    if problems := [
+        *_own_problems(new.timeout, new.on_giving_up),
+        *options.problems(*new.place, new.defaults),
+    ]:
+        raise ConfigurationError(f"{_path(new.function)}: {' '.join(problems)}")
+
+
+def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:
+    if timeout is not None and not (isinstance(timeout, timedelta) and timeout > timedelta(0)):
+        yield f"timeout must be a timedelta above 0, not {timeout!r}."
+    if on_giving_up is not None and not callable(on_giving_up):
+        yield f"on_giving_up must be a function, not {on_giving_up!r}."
 
 
 def _path(function: Callable[..., Any]) -> str:

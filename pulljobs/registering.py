@@ -6,12 +6,14 @@ from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
+from pulljobs.models.registry import validate_name
 from pulljobs.storage import dead, jobs
 from pulljobs.storage.rows import Stats
 
@@ -53,10 +55,10 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
 
 
 def check_name(name: str) -> None:
-    if not 0 < len(name) <= LONGEST or NUL in name or "/" in name:
-        raise InvalidRegistration(
-            f"The id must have 1 to {LONGEST} characters, without slashes and NUL."
-        )
+    try:
+        validate_name(name)
+    except ValidationError as error:
+        raise InvalidRegistration(error.message) from error
 
 
 def is_absolute(url: str) -> bool:

@@ -16,6 +16,7 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.models.fields import ChangedAtField
 
 _TOKEN_BYTES = 24
+_LONGEST_NAME = 255
 
 
 def digest(token: str) -> str:
@@ -23,10 +24,18 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+def validate_name(name: str) -> None:
+    """URLs bear it, and `channel/consumer` names a consumer to people."""
+    if not 0 < len(name) <= _LONGEST_NAME or "\x00" in name or "/" in name:
+        raise ValidationError(
+            f"The id must have 1 to {_LONGEST_NAME} characters, without slashes and NUL."
+        )
+
+
 class Party(models.Model):
     """Somebody who shows a token."""
 
-    name = models.CharField(max_length=255, help_text=_("The id that URLs and code use."))
+    name = models.CharField(max_length=_LONGEST_NAME, help_text=_("The id that URLs and code use."))
     title = models.CharField(max_length=255, blank=True)
     token_digest = models.CharField(max_length=64, editable=False)
     token_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
@@ -44,6 +53,14 @@ class Party(models.Model):
         if not self.token_digest:
             self.set_token()
         super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        super().clean()
+        if self.name:
+            try:
+                validate_name(self.name)
+            except ValidationError as error:
+                raise ValidationError({"name": error}) from error
 
     def set_token(self, token: str = "") -> str:
         """Give it this token, or a random one, without saving; the token, to be shown once."""
@@ -212,6 +229,21 @@ class Consumer(Party):
         delays = backoff.expand(self.retry_strategy)
         self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
         super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        """Constraints in words, and what would keep a consumer from ever being served."""
+        super().clean()
+        bounds = {
+            "lease": (self.lease > timedelta(0), _("It must be above 0.")),
+            "retry_jitter": (0 <= self.retry_jitter <= 1, _("It must be from 0 to 1.")),
+            "max_deliveries": (self.max_deliveries >= 1, _("It must be at least 1.")),
+            "max_in_flight": (
+                self.max_in_flight is None or self.max_in_flight >= 1,
+                _("It must be at least 1: none at all is a pause."),
+            ),
+        }
+        if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:
+            raise ValidationError(wrong)
 
     def signing_secrets(self) -> list[str]:
         """By which deliveries are signed, the newest first; none: they are not signed."""

@@ -1,5 +1,6 @@
 """Starting a worker: what it serves, when it ends by itself, and what it refuses."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -148,14 +149,30 @@ def test_settling_first_and_together_is_refused() -> None:
         ({"transactionl": True}, "did you mean 'transactional'"),
         ({"token_digest": ""}, "'token_digest', which is neither"),
         ({"retry_strategy": "constant"}, "'constant' is no retry strategy: write none, constant"),
+        ({"retry_strategy": [5, 10]}, r"retry_strategy must be of type str, not \[5, 10\]"),
+        ({"lease": 30}, "lease must be of type timedelta, not 30"),
+        ({"lease": timedelta(0)}, "lease: It must be above 0"),
+        ({"lease": None}, "lease must be of type timedelta, not None"),
+        ({"max_retries": -3}, "max_retries: .*greater than or equal to 0"),
+        ({"max_retries": True}, "max_retries must be of type int, not True"),
+        ({"max_deliveries": 0}, "max_deliveries: It must be at least 1"),
+        ({"retry_jitter": 7}, "retry_jitter: It must be from 0 to 1"),
+        ({"max_in_flight": 0}, "max_in_flight: It must be at least 1"),
+        ({"key_overflow": "drop"}, "key_overflow: .*'drop' is not a valid choice"),
+        ({"type": "pusj"}, "type: .*'pusj' is not a valid choice"),
+        ({"consumer": "a/b"}, "'a/b': The id must have 1 to 255 characters, without slashes"),
+        ({"channel": ""}, "'': The id must have 1 to 255 characters"),
+        ({"timeout": 30}, "timeout must be a timedelta above 0, not 30"),
+        ({"on_giving_up": "nix"}, "on_giving_up must be a function, not 'nix'"),
+        ({"ack_policy": "ACK"}, "'ACK' is no ack_policy: use one of nack_on_error"),
     ],
 )
-def test_options_that_no_consumer_has_are_refused_at_once(
+def test_options_that_can_not_be_are_refused_at_once_by_the_handlers_name(
     options: dict[str, Any], told: str
 ) -> None:
     with registry_of_its_own():
-        with pytest.raises(ConfigurationError, match=told):
-            handler(channel="c", consumer="c", **options)(print)
+        with pytest.raises(ConfigurationError, match=rf"builtins\.print.*{told}"):
+            handler(**{"channel": "c", "consumer": "c"} | options)(print)
         handler(channel="c", consumer="c", retry_strategy="none", title="C")(repr)
 
 
