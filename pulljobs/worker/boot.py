@@ -32,11 +32,13 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
 
     django.setup()
     from pulljobs import handlers
+    from pulljobs.storage import schema
     from pulljobs.worker import child, copies
 
     try:
-        handlers.autodiscover()
-        ready = child.Child(pickle.loads(order), board)
+        with schema.required():
+            handlers.autodiscover()
+            ready = child.Child(pickle.loads(order), board)
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         board.leave()

@@ -2,15 +2,19 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command, execute_from_command_line
+from django.db import connections
 
 from pulljobs.models import Consumer
 from tests.commands.names import CASES, EVERY, MISTAKES, RUNS
 from tests.commands.terminal import ESCAPE
+from tests.diagnosis.commands import answer
+from tests.factories import USING
 from tests.sessions import contents
 from tests.spark.lakes import lake_at
 
@@ -91,3 +95,31 @@ def test_what_steers_a_terminal_is_spelled_out(consumer: Consumer) -> None:
     shown = said("inspect", "job", told["jobs"][0])
     assert ESCAPE not in shown
     assert "a\\x1b[2Jb" in shown
+
+
+@pytest.mark.parametrize(
+    "given", [["doctor"], ["syncconsumers"], ["publish", "orders", "x"], ["verify"], ["reap"]]
+)
+def test_database_that_was_never_migrated_is_told_in_one_line(
+    given: list[str], capsys: pytest.CaptureFixture[str], unmigrated: None
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        execute_from_command_line(["manage.py", "pulljobs", *given])
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert "run manage.py migrate" in error
+    assert error.count("\n") == 1
+
+
+def test_frame_of_a_database_that_fails_has_an_exit_code_of_its_own(unmigrated: None) -> None:
+    frame, code = answer("top", "--once")
+    assert (code, "run manage.py migrate" in frame["error"]) == (1, True)
+
+
+@pytest.fixture
+def unmigrated(transactional_db: None) -> Iterator[None]:
+    """Or so it seems."""
+    with connections[USING].cursor() as cursor:
+        cursor.execute("SET search_path TO pg_catalog")
+    yield
+    connections[USING].close()

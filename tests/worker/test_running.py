@@ -14,6 +14,7 @@ from pulljobs.management.commands.runpullworker import FLAGS
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Node, PullWaiter
 from pulljobs.publishing import publish, publish_many
 from pulljobs.worker import boot
+from tests import second
 from tests.factories import ConsumerFactory
 from tests.handling import registry_of_its_own
 from tests.worker.processes import Stage
@@ -184,3 +185,17 @@ def test_flags_out_of_bounds_are_refused(flag: str, value: int) -> None:
         handler(channel="orders", consumer="invoicing")(print)
         with pytest.raises(CommandError, match=flag.upper()):
             call_command("runpullworker", **{flag: value})
+
+
+@processes
+@pytest.mark.parametrize("flags", [["--burst"], ["--only", "script"]])
+def test_database_that_was_never_migrated_ends_the_worker_with_what_to_do(
+    stage: Stage, flags: list[str]
+) -> None:
+    """Not one child after another, for ever."""
+    name = "JOBS_DATABASE" if second.IS_ON else "WORKER_DATABASE"
+    worker = stage.worker(*flags, **{name: "postgres"})
+    assert worker.ended() in (1, boot.MISCONFIGURED)
+    assert "lacks a migration" in worker.log
+    assert "run manage.py migrate" in worker.log
+    assert "Traceback" not in worker.log

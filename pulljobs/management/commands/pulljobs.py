@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, no_translations
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, ProgrammingError
 
 from pulljobs.errors import (
     ConfigurationError,
@@ -26,6 +26,7 @@ from pulljobs.management import subcommands
 from pulljobs.management.output import Output
 from pulljobs.management.parsing import Parser, add_action
 from pulljobs.management.subcommands import FOUND, USAGE, Answer
+from pulljobs.storage import schema
 
 INTERRUPTED: Final = 130
 MISTAKES: Final = (
@@ -83,6 +84,10 @@ def _done(output: Output, options: dict[str, Any]) -> int:
         raise CommandError(_line(error), returncode=USAGE) from error
     except PulljobsError as error:
         raise CommandError(_line(error), returncode=FOUND) from error
+    except ProgrammingError as error:
+        if text := schema.advice(error):
+            raise CommandError(text, returncode=FOUND) from error
+        raise
     except (OperationalError, InterfaceError) as error:
         raise CommandError(f"The database fails: {_line(error)}", returncode=FOUND) from error
 

@@ -16,6 +16,7 @@ from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
+from pulljobs.storage import schema
 from pulljobs.worker import reloading, roster
 from pulljobs.worker.supervisor import Supervisor
 
@@ -95,8 +96,9 @@ class Command(BaseCommand):
         if options["reload"]:
             _begin_reloading()
         try:
-            handlers.autodiscover()
-            served = roster.chosen(limits.ONLY, push=limits.PUSH)
+            with schema.required():
+                handlers.autodiscover()
+                served = roster.chosen(limits.ONLY, push=limits.PUSH)
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if problems := out_of_order(limits):

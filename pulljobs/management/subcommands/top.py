@@ -16,7 +16,7 @@ from pulljobs.management import finding
 from pulljobs.management.blocks import Block, title
 from pulljobs.management.output import Output
 from pulljobs.management.parsing import whole
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import FINE, FOUND, Answer
 from pulljobs.management.top import content, frame, shown
 from pulljobs.management.top.frame import Frame
 from pulljobs.management.top.shown import SORTS, Room
@@ -65,7 +65,8 @@ def _frames(
     due = time.monotonic()
     for number in itertools.count(1):
         now = read()
-        yield Answer(content.of(now), list(_blocks(now, sort, is_first=number == 1)))
+        blocks = list(_blocks(now, sort, is_first=number == 1))
+        yield Answer(content.of(now), blocks, FOUND if now.error else FINE)
         if number == count:
             return
         due = max(due + interval, time.monotonic())

@@ -15,7 +15,7 @@ from pulljobs.dashboard.history import History
 from pulljobs.dashboard.reading import PATIENCE, Part
 from pulljobs.dashboard.workers import Worker
 from pulljobs.models import Consumer
-from pulljobs.storage import nodes
+from pulljobs.storage import nodes, schema
 from pulljobs.storage.reading import Reading, impatient
 from pulljobs.storage.recent import Slice
 
@@ -60,7 +60,7 @@ def read(among: Sequence[Consumer] | None = None) -> Frame:
             return _read(reading, nodes.clock(using), among)
     except (DatabaseError, InterfaceError) as error:
         connections[using].close()
-        told = str(error).partition("\n")[0]
+        told = schema.advice(error) or str(error).partition("\n")[0]
         return Frame(at=datetime.now(UTC), lately=_empty(datetime.now(UTC)), error=told)
 
 

@@ -1,0 +1,31 @@
+"""Whether a statement failed for want of a migration."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import DEFAULT_DB_ALIAS, ProgrammingError
+from psycopg import errors
+
+from pulljobs.conf import settings
+from pulljobs.errors import ConfigurationError
+
+
+def advice(error: BaseException) -> str:
+    """What to do about it; empty where it failed for something else."""
+    if not isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):
+        return ""
+    using = settings().DATABASE
+    flag = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
+    lacking = str(error).partition("\n")[0]
+    return f"The database lacks a migration ({lacking}): run manage.py migrate{flag}"
+
+
+@contextmanager
+def required() -> Iterator[None]:
+    """Raise ConfigurationError where a migration lacks: to try again helps nobody."""
+    try:
+        yield
+    except ProgrammingError as error:
+        if text := advice(error):
+            raise ConfigurationError(text) from error
+        raise
