@@ -62,8 +62,8 @@ FROM
 
 def forget() -> None:
     """Leave one consumer, with nothing to do."""
-    Consumer.objects.exclude(name=CONSUMER).delete()
     query(f"TRUNCATE {EMPTIED}, pulljobs_message")
+    Consumer.objects.exclude(name=CONSUMER).delete()
 
 
 def settle(rows: int) -> int:

@@ -32,6 +32,15 @@ def job_id(text: str) -> int:
         raise ConfigurationError(str(error)) from error
 
 
+def stray(job_id: int, consumer_id: int) -> Reason:
+    """Of a job whose consumer's row is gone, which SQL alone can do."""
+    return Reason(
+        "no_consumer",
+        f"The row of its consumer, number {consumer_id}, is gone, so nobody can do it: restore "
+        f"that row, or end the job by pulljobs.operating.kill([{job_id}], by=...).",
+    )
+
+
 def reasons(job: Job) -> list[Reason]:
     """All that stands in the way of a QUEUED job, or where it is instead; at least one."""
     if job.state != State.QUEUED:

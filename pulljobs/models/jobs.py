@@ -1,12 +1,15 @@
 """Jobs, the leases that hold them, and the archive that remembers them."""
 
 import uuid
+from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Cast
+from django.db.models.signals import pre_delete
+from django.dispatch import receiver
 
 from pulljobs import ids
 from pulljobs.models.fields import CurrentTransaction, TimeOrderedId, Xid8Field
@@ -99,6 +102,19 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return ids.encode(self.id)
+
+
+@receiver(pre_delete, sender="pulljobs.Consumer")
+def _keep_while_it_has_jobs(instance: models.Model, using: str, **kwargs: Any) -> None:
+    """As a foreign key with PROTECT would; the jobs have none, for its price in every publish."""
+    held = Job.objects.using(using).filter(consumer_id=instance.pk)[:1]
+    if held:
+        raise models.ProtectedError(
+            f"Consumer {instance} has jobs, which nobody could do, or see, any more. Delete it in "
+            "the admin, or by pulljobs.registering.delete_consumer once it has no live ones: its "
+            "row is kept for them and their history.",
+            set(held),
+        )
 
 
 class ExclusiveKey(models.Model):

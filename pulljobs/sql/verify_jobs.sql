@@ -5,7 +5,7 @@
 -- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: jobs.
 -- Locks: none. Index: primary keys, lease token, archived job_id, pulljobs_job_key, pulljobs_job_claim.
 WITH page AS MATERIALIZED (
-    SELECT job.*, consumer.exclusive_keys
+    SELECT job.*, consumer.exclusive_keys, consumer.id IS NULL AS is_stray
     FROM (
         SELECT *
         FROM pulljobs_job
@@ -44,6 +44,10 @@ broken (promise, id) AS (
     SELECT 'job_has_its_message', id
     FROM page
     WHERE NOT EXISTS (SELECT FROM pulljobs_message WHERE id = page.message_id)
+    UNION ALL
+    SELECT 'job_has_its_consumer', id
+    FROM page
+    WHERE is_stray
     UNION ALL
     SELECT 'delivered_is_gone', id
     FROM page

@@ -30,6 +30,7 @@ PROMISES: Final = {
     "in_flight_is_leased": "A job in flight is named by a lease of its consumer, under its token.",
     "leased_once": "No two leases hold one job.",
     "job_has_its_message": "The message of a live job is there.",
+    "job_has_its_consumer": "The row of a live job's consumer is there.",
     "delivered_is_gone": "A job that was delivered is no live job any more.",
     "dead_is_remembered": "The death of a DEAD job is in the archive.",
     "one_in_flight_a_key": "Of a key of an exclusive consumer one job at most is in flight.",

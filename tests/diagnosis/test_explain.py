@@ -8,13 +8,14 @@ import pytest
 from django.core.management import CommandError
 from django.db.models.functions import Now
 
-from pulljobs import ids, outcomes, pulling
+from pulljobs import ids, operating, outcomes, pulling
 from pulljobs.models import Consumer, Node
 from pulljobs.pulling import Puller
 from pulljobs.states import State
 from pulljobs.storage import listen, nodes
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
+from tests.sessions import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
@@ -115,3 +116,16 @@ def test_unknown_ids_are_clear_errors() -> None:
         answer("explain", "1")
     with pytest.raises(CommandError, match="is not an id"):
         answer("explain", "nonsense")
+
+
+def test_consumer_whose_row_is_gone(consumer: Consumer) -> None:
+    """By SQL; the ORM refuses."""
+    [job] = published(consumer)
+    query("DELETE FROM pulljobs_consumer")
+    said = reasons(job)["no_consumer"]
+    assert f"number {consumer.pk}, is gone" in said
+    with pytest.raises(CommandError, match=rf"is QUEUED, and the row .* {consumer.pk}, is gone"):
+        answer("inspect", "job", str(job))
+    assert f"pulljobs.operating.kill([{job}], by=...)" in said
+    assert operating.kill([job], by="olga").done == [job]
+    assert set(reasons(job)) == {"settled"}

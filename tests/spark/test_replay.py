@@ -103,6 +103,7 @@ def test_what_is_wrong_is_told_in_one_line(spark: SparkSession, world: World) ->
         assert "\n" not in str(failed.value)
     with pytest.raises(CommandError, match="no consumer 'a/b'"):
         run("replay", "--where", DEAD, "--to", "a/b")
+    Job.objects.all().delete()
     world.consumer.delete()
     with pytest.raises(CommandError, match="are gone"):
         run("replay", "--where", DEAD)

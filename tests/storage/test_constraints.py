@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
 
+from pulljobs.models import ArchivedJob, Consumer
+from pulljobs.states import State
 from tests.factories import USING, ConsumerFactory, JobFactory
 from tests.sessions import query
 
@@ -107,3 +110,20 @@ def test_a_consumer_that_can_not_work(constraint: str, change: str) -> None:
     consumer = ConsumerFactory.create()
     with pytest.raises(IntegrityError, match=constraint), transaction.atomic(USING):
         query(f"UPDATE pulljobs_consumer SET {change} WHERE id = %s", [consumer.pk])
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.INFLIGHT, State.DEAD])
+def test_a_consumer_with_jobs_keeps_its_row(state: State) -> None:
+    """They would be stranded: there is no foreign key."""
+    consumer = JobFactory.create(state=state).consumer
+    for delete in (consumer.delete, Consumer.objects.filter(pk=consumer.pk).delete):
+        refused = pytest.raises(ProtectedError, match="registering.delete_consumer")
+        with refused, transaction.atomic(USING):
+            delete()
+    assert Consumer.objects.filter(pk=consumer.pk).exists()
+
+
+def test_a_consumer_without_jobs_goes() -> None:
+    consumer = JobFactory.create(state=State.DELIVERED).consumer
+    consumer.delete()
+    assert ArchivedJob.objects.exists()

@@ -89,6 +89,12 @@ def message_is_gone() -> set[int]:
     return {job.id}
 
 
+def consumer_is_gone() -> set[int]:
+    job = one()
+    query("DELETE FROM pulljobs_consumer")
+    return {job.id}
+
+
 def delivered_and_alive() -> set[int]:
     job, other = one(State.DELIVERED), one()
     query("UPDATE pulljobs_archived_job SET job_id = %s WHERE job_id = %s", [other.id, job.id])
@@ -200,6 +206,7 @@ def consumer_was_forgotten() -> set[int]:
         ("in_flight_is_leased", lease_of_another_consumer),
         ("leased_once", two_leases),
         ("job_has_its_message", message_is_gone),
+        ("job_has_its_consumer", consumer_is_gone),
         ("delivered_is_gone", delivered_and_alive),
         ("dead_is_remembered", death_is_forgotten),
         ("one_in_flight_a_key", two_of_a_key),

@@ -7,7 +7,7 @@ from pulljobs.conf import settings
 from pulljobs.dashboard import figures
 from pulljobs.diagnosis import explain, timeline
 from pulljobs.diagnosis.timeline import Moment
-from pulljobs.errors import UnknownJob
+from pulljobs.errors import PulljobsError
 from pulljobs.management.blocks import Block, Cell, Facts, Table, Tone, Words, names, title
 from pulljobs.management.inspecting import wording
 from pulljobs.management.inspecting.consumer import place_of
@@ -20,7 +20,8 @@ TONES = {State.DELIVERED: Tone.GOOD, State.DEAD: Tone.BAD, State.INFLIGHT: Tone.
 
 
 def inspect(number: int) -> Answer:
-    view, row = jobs.get(number), _row(number)
+    view = jobs.get(number)
+    row = _row(view)
     live = row if isinstance(row, Job) else None
     reasons = explain.reasons(live) if live else []
     moments = timeline.of(number, row.message_id)
@@ -39,15 +40,18 @@ def inspect(number: int) -> Answer:
     return Answer(told, [*_lines(told, view, row), _history(moments)])
 
 
-def _row(number: int) -> Job | ArchivedJob:
+def _row(view: JobView) -> Job | ArchivedJob:
     using = settings().DATABASE
-    found = Job.objects.using(using).select_related("consumer__channel").filter(pk=number).first()
+    found = Job.objects.using(using).select_related("consumer__channel").filter(pk=view.id).first()
     if found is not None:
         return found
     rows = ArchivedJob.objects.using(using).select_related("consumer__channel")
-    last = rows.filter(job_id=number).order_by("id").last()
+    last = rows.filter(job_id=view.id).order_by("id").last()
     if last is None:
-        raise UnknownJob(number)
+        raise PulljobsError(
+            f"Job {ids.encode(view.id)} is {view.state}, and the row of its consumer, number "
+            f"{view.consumer_id}, is gone: `pulljobs explain` says what to do."
+        )
     return last
 
 

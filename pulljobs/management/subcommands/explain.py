@@ -6,9 +6,11 @@ from typing import Any
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain
+from pulljobs.diagnosis.explain import Reason
 from pulljobs.management.blocks import Words, title
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import Job
+from pulljobs.states import SETTLED
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,7 +21,7 @@ def handle(**options: Any) -> Answer:
     number = explain.job_id(options["job"])
     rows = Job.objects.using(settings().DATABASE).select_related("consumer__channel")
     job = rows.filter(pk=number).first()
-    return _settled(number) if job is None else _live(job)
+    return _not_there(number) if job is None else _live(job)
 
 
 def _live(job: Job) -> Answer:
@@ -39,14 +41,18 @@ def _live(job: Job) -> Answer:
     return Answer(content, [*lines, *(reason.text for reason in reasons)])
 
 
-def _settled(number: int) -> Answer:
+def _not_there(number: int) -> Answer:
     view = jobs.get(number)
-    text = f"It was {view.state} at {view.settled_at:%Y-%m-%d %H:%M:%S %Z}."
+    if view.state in SETTLED and view.settled_at:
+        text = f"It was {view.state} at {view.settled_at:%Y-%m-%d %H:%M:%S %Z}."
+        reason = Reason("settled", text)
+    else:
+        reason = explain.stray(number, view.consumer_id)
     content = {
         "job": number,
         "id": ids.encode(number),
         "state": view.state,
         "position": None,
-        "reasons": [{"code": "settled", "text": text}],
+        "reasons": [reason._asdict()],
     }
-    return Answer(content, [text])
+    return Answer(content, [reason.text])
