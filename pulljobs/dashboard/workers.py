@@ -102,9 +102,8 @@ class Worker:
 
     @property
     def running(self) -> list[Running]:
-        """Longest first; if it is alive they have run on since its heartbeat."""
-        since = self.silence.total_seconds() if self.is_alive else 0.0
-        found = [_running(said, since) for said in self.report.get("running", ())]
+        """Longest first, as of its heartbeat: since then they may have ended."""
+        found = [_running(said) for said in self.report.get("running", ())]
         return sorted(found, key=lambda one: -one.seconds)
 
 
@@ -137,8 +136,6 @@ def living(now: datetime) -> list[Worker]:
     return [Worker(node, now) for node in rows.order_by("-started_at")]
 
 
-def _running(said: Mapping[str, Any], since: float) -> Running:
-    job_id = int(said["job"])
-    ended = bool(said.get("ended"))
-    seconds = said["seconds"] + (0.0 if ended else since)
-    return Running(ids.encode(job_id), job_id, said["consumer"], seconds, ended)
+def _running(said: Mapping[str, Any]) -> Running:
+    job_id, is_over = int(said["job"]), bool(said.get("ended"))
+    return Running(ids.encode(job_id), job_id, said["consumer"], said["seconds"], is_over)

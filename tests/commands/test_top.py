@@ -185,6 +185,19 @@ def test_frame_says_what_nodes_do_and_what_is_wrong() -> None:
     assert "host:1 has not been heard of" in shown
 
 
+def test_how_long_jobs_run_is_as_of_the_heartbeat() -> None:
+    """They may have ended since."""
+    [job] = published(ConsumerFactory.create(channel__name="orders", name="invoicing"))
+    node_id = uuid4()
+    nodes.register(USING, node_id, "host:1")
+    running = [{"job": str(job), "consumer": "orders/invoicing", "seconds": 2.0, "ended": None}]
+    beat = Now() - timedelta(seconds=9)
+    Node.objects.filter(pk=node_id).update(report={"running": running}, heartbeat_at=beat)
+    [row] = answer("inspect", "node", "host:1")[0]["running"]
+    assert row["seconds"] == 2.0
+    assert "orders/invoicing × 1, 2 s" in text("top", "--once")
+
+
 def test_frame_is_of_all_consumers_also_of_those_nothing_is_estimated_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -55,7 +55,7 @@ def _tables(one: Worker) -> list[Block]:
     circuits = [[place, str(held["level"])] for place, held in one.circuits.items()]
     numbers = [Column(name, is_number=True) for name in ("last pass", "failures")]
     return [
-        title("Runs"),
+        title("Runs, as of its last heartbeat"),
         Table(
             [*names("job", "consumer")[:1], Column("consumer"), Column("for", True)],
             running,
