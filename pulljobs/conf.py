@@ -10,7 +10,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 from django.conf import settings as django_settings
@@ -240,7 +240,15 @@ def _shown(key: str, value: object) -> str:
 
 
 def _words(expected: Any) -> str:
-    return expected.__name__ if isinstance(expected, type) else str(expected)
+    kinds = get_args(expected) if isinstance(expected, UnionType) else (expected,)
+    example = ", such as timedelta(days=30)" if timedelta in kinds else ""
+    return " or ".join(map(_word, kinds)) + example
+
+
+def _word(kind: Any) -> str:
+    if kind is NoneType:
+        return "None"
+    return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 @cache

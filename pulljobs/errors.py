@@ -45,7 +45,10 @@ class InvalidMessage(PublishError, ValueError):
 
 class UnknownChannel(PublishError, LookupError):
     def __init__(self, channel: str) -> None:
-        super().__init__(f"There is no channel {channel!r}: create it in the admin first.")
+        super().__init__(
+            f"There is no channel {channel!r}: create it first, in the admin or, where a handler "
+            "names it, by `manage.py pulljobs syncconsumers`."
+        )
         self.channel = channel
 
 

@@ -49,5 +49,12 @@ def decode(text: str) -> int:
     return int(number)
 
 
+def number_of(text: str) -> int:
+    """The same, or of the number itself written out, as logs show it."""
+    if text.isascii() and text.isdecimal() and not int(text) >> 63:
+        return int(text)
+    return decode(text)
+
+
 def _unix_seconds(number: int) -> int:
     return _EPOCH_SECONDS + (number >> SEQUENCE_BITS) // 1000

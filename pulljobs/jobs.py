@@ -6,6 +6,7 @@ from typing import Final
 
 from django.db import connections
 
+from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.errors import PulljobsError, UnknownJob
 from pulljobs.states import SETTLED
@@ -16,15 +17,19 @@ FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.5
 
 
-def get(id: int) -> JobView:
-    """The job as it stands, live or archived; raise UnknownJob if it is neither."""
-    view = archive.find(settings().DATABASE, id)
+def get(id: int | str) -> JobView:
+    """The job as it stands, live or archived; raise UnknownJob if it is neither.
+
+    Its id as a number, or as the API, the admin and commands show it.
+    """
+    number = ids.number_of(id) if isinstance(id, str) else id
+    view = archive.find(settings().DATABASE, number)
     if view is None:
-        raise UnknownJob(id)
+        raise UnknownJob(number)
     return view
 
 
-def wait(id: int, timeout: float) -> JobView | None:
+def wait(id: int | str, timeout: float) -> JobView | None:
     """The job once it is DELIVERED or DEAD; None after `timeout` seconds.
 
     Not inside a transaction: it would never see the settlement, and hold the job's commit back.

@@ -117,6 +117,11 @@ def publish_many(
     receipts, not raised.
     """
     using = using or settings().DATABASE
+    if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
+        raise InvalidMessage(
+            f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
+            "payload: put it in a list, or call publish."
+        )
     with transaction.atomic(using=using):
         batches = _Batches(drafts, settings())
         return list(
@@ -172,13 +177,19 @@ def _store(
             using,
             channel,
             batch,
-            producer_id=producer.pk if producer else None,
+            producer_id=None if producer is None else _id_of(producer),
             dedupe_window=settings().DEDUPE_WINDOW,
             meanwhile=meanwhile,
         )
     if published is None:
         raise UnknownChannel(channel)
     return published
+
+
+def _id_of(producer: object) -> int:
+    if not isinstance(producer, Producer):
+        raise InvalidMessage(f"producer must be a Producer, the row itself, not {producer!r}.")
+    return producer.pk
 
 
 def _first(using: str, channel: str, client_ids: list[str]) -> dict[str, int]:

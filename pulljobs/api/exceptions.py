@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpResponse, JsonResponse
-from rest_framework import status
-from rest_framework.exceptions import APIException, NotAuthenticated
+from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthenticated
 from rest_framework.views import set_rollback
 
 from pulljobs.states import State
@@ -272,7 +271,7 @@ def refusal_of(error: Exception) -> APIException | None:
 
 
 def sentence_of(refusal: APIException) -> str:
-    if refusal.status_code == status.HTTP_405_METHOD_NOT_ALLOWED:
+    if isinstance(refusal, MethodNotAllowed):
         return f"{refusal.detail} The Allow header names those that are."
     if isinstance(refusal, NotAuthenticated):
         return "Log in as a user of Django: by Basic authentication, a token or a session."

@@ -12,7 +12,6 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Node
 from pulljobs.states import State
 from pulljobs.storage import jobs, nodes
-from pulljobs.storage.windows import LARGEST_ID
 
 POSITION_CAP: Final = 10_000
 
@@ -24,10 +23,8 @@ class Reason(NamedTuple):
 
 def job_id(text: str) -> int:
     """Of a number, or of the form that the API shows."""
-    if text.isdecimal() and int(text) <= LARGEST_ID:
-        return int(text)
     try:
-        return ids.decode(text)
+        return ids.number_of(text)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
 

@@ -59,9 +59,10 @@ def assert_published(
     if payload is not ANY:
         wanted.insert(0, f"payload={payload!r}")
     listed = "".join(f"\n  {one.payload[:SHOWN]!r} key={one.key!r}" for one in every)
+    told = f"{len(found)} of {len(every)} are so:{listed}" if every else "there are none."
     raise AssertionError(
         f"Expected {'at least one' if count is None else count} on {channel!r} with "
-        f"{', '.join(wanted) or 'anything'}; {len(found)} of {len(every)} are so:{listed}"
+        f"{', '.join(wanted) or 'anything'}; {told}"
     )
 
 

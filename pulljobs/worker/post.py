@@ -91,7 +91,10 @@ class Post:
     def _blame(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
         """What it was running is charged. A stop charges nothing, not even one that had to kill."""
         running = child.board.running()
-        logger.error("Child %d ended with %d while running %d jobs.", child.pid, code, len(running))
+        word = "job" if len(running) == 1 else "jobs"
+        logger.error(
+            "Child %d ended with %d while running %d %s.", child.pid, code, len(running), word
+        )
         self._owe(Debt(child.order.node_id, frozenset(running if stop_by is None else ())))
 
     def _pause(self, lived: float) -> float:

@@ -117,6 +117,21 @@ def test_an_unknown_channel(unknown: Any) -> None:
         publish_many(unknown, [b"x"])
 
 
+@pytest.mark.parametrize("payload", ["abc", b"abc", {"order": 1}])
+def test_one_payload_in_place_of_many(channel: str, payload: Any) -> None:
+    """It would be a message of each letter, byte or name."""
+    with pytest.raises(InvalidMessage, match=r"put it in a list, or call publish"):
+        publish_many(channel, payload)
+
+
+def test_a_producer_by_its_name(channel: str) -> None:
+    for shop in ("shop", ""):
+        with pytest.raises(
+            InvalidMessage, match=f"must be a Producer, the row itself, not '{shop}'"
+        ):
+            publish(channel, b"x", producer=shop)  # type: ignore[arg-type]  # as somebody may
+
+
 @override_settings(PULLJOBS={"MAX_PAYLOAD_BYTES": 10, "MAX_HEADERS": 1})
 def test_limits_are_settings(channel: str) -> None:
     with pytest.raises(PayloadTooLarge, match=r"11 bytes, the limit is 10"):

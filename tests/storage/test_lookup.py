@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from pulljobs import jobs, operating, outcomes
+from pulljobs import ids, jobs, operating, outcomes
 from pulljobs.errors import PulljobsError, UnknownJob
 from pulljobs.publishing import Draft, publish_many
 from pulljobs.states import State
@@ -19,6 +19,13 @@ pytestmark = pytest.mark.django_db
 def test_a_job_that_never_was() -> None:
     with pytest.raises(UnknownJob, match="no job 1, neither live nor in the archive"):
         jobs.get(1)
+
+
+def test_an_id_in_any_form_that_is_shown() -> None:
+    [job] = published(ConsumerFactory.create())
+    assert {jobs.get(one).id for one in (job, str(job), ids.encode(job))} == {job}
+    with pytest.raises(ValueError, match="'dc1' is not an id"):
+        jobs.get("dc1")
 
 
 @pytest.mark.parametrize("state", list(State))

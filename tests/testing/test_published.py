@@ -50,3 +50,8 @@ def test_failure_shows_what_was_published(channel: Channel) -> None:
     publish(channel.name, "this", key="k")
     with pytest.raises(AssertionError, match=r"(?s)payload='that'; 0 of 1 .*b'this' key='k'"):
         assert_published(channel.name, "that")
+
+
+def test_failure_where_nothing_was_published(channel: Channel) -> None:
+    with pytest.raises(AssertionError, match="with anything; there are none\\.$"):
+        assert_published(channel.name)

@@ -23,6 +23,11 @@ def told(**given: Any) -> list[str]:
         return [f"{one.id} {one.msg}" for one in run_checks() if str(one.id).startswith("pulljobs")]
 
 
+def test_a_span_is_told_by_an_example() -> None:
+    [sentence] = told(RETENTION=30)
+    assert sentence.endswith("must be timedelta or None, such as timedelta(days=30), not 30.")
+
+
 def test_the_defaults_are_sound() -> None:
     assert told() == []
 

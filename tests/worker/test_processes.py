@@ -7,6 +7,7 @@ import signal
 import socket
 import urllib.error
 import urllib.request
+from argparse import ArgumentTypeError
 from datetime import timedelta
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def test_poison_dies_of_its_deliveries_and_costs_the_good_ones_nothing_that_had_
     delivered = ArchivedJob.objects.filter(state="DELIVERED")
     assert sorted(delivered.values_list("job_id", flat=True)) == sorted(good)
     charged = sum(delivered.values_list("retry_count", flat=True))
-    beside = sum(int(count) - 1 for count in re.findall(r"while running (\d+) jobs", worker.log))
+    beside = sum(int(count) - 1 for count in re.findall(r"while running (\d+) jobs?", worker.log))
     assert charged <= beside <= 7, "what ran beside it the first time, and nothing that waited"
     assert worker.stop() == 0
 
@@ -231,3 +232,6 @@ def test_sizes_have_units() -> None:
         3 * 2**29,
         2048,
     ]
+    for text in ("5X", "", "inf"):
+        with pytest.raises(ArgumentTypeError, match="is no size such as 1024, 512M or 2G"):
+            bytes_of(text)

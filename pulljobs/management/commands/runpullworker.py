@@ -1,7 +1,7 @@
 """`manage.py runpullworker`: run the handlers of this project."""
 
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -135,7 +135,10 @@ def _begin_reloading() -> None:
 def bytes_of(text: str) -> int:
     """Of a size such as 1024, 512M or 2G."""
     unit = UNITS.get(text[-1:].upper(), 1)
-    return int(float(text[:-1] if unit > 1 else text) * unit)
+    try:
+        return int(float(text[:-1] if unit > 1 else text) * unit)
+    except (ValueError, OverflowError) as error:
+        raise ArgumentTypeError(f"{text!r} is no size such as 1024, 512M or 2G") from error
 
 
 def _kind(name: str) -> Callable[[str], Any]:

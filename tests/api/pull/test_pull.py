@@ -378,6 +378,7 @@ def test_other_methods(client: httpx.Client, puller: Puller) -> None:
         answer = client.get(url)
         assert (answer.status_code, answer.headers["Allow"]) == (405, "POST, OPTIONS")
         assert answer.json()["code"] == "method_not_allowed"
+        assert answer.json()["detail"].count("Allow header") == 1
         assert client.options(url).headers["Allow"] == "POST, OPTIONS"
 
 
