@@ -59,7 +59,7 @@ class Claimer:
         took = timedelta(seconds=time.monotonic() - started)
         self.floors.learn_below(
             started_at=claimed.started_at,
-            full=claimed.refusal is not None or len(claimed.jobs) == wanted,
+            full=claimed.refusal is not None or claimed.more or len(claimed.jobs) == wanted,
             passed=claimed.passed,
             took=took,
         )

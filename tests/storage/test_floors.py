@@ -1,7 +1,7 @@
 """Claims that start where the last one ended leave nothing behind, whatever others do meanwhile."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
@@ -10,6 +10,7 @@ from django.db import connection
 from django.utils.timezone import now
 
 from pulljobs import floors, outcomes
+from pulljobs.claiming import keyed
 from pulljobs.models import Consumer
 from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
@@ -66,22 +67,26 @@ def floor_of(puller: Puller) -> datetime:
 
 
 def publish_in(other: Session, consumer: Consumer) -> int:
+    [late] = publish_many_in(other, consumer, [None])
+    return late
+
+
+def publish_many_in(other: Session, consumer: Consumer, keys: Sequence[str | None]) -> list[int]:
     params = {
         "channel": consumer.channel.name,
         "producer_id": None,
         "dedupe_window": timedelta(0),
         "only_consumer_id": None,
-        "payloads": [b"late"],
-        "content_types": ["text/plain"],
-        "headers": ["{}"],
-        "keys": [None],
-        "priorities": [0],
-        "client_message_ids": [None],
-        "delays": [None],
-        "available_ats": [None],
+        "payloads": [b"late"] * len(keys),
+        "content_types": ["text/plain"] * len(keys),
+        "headers": ["{}"] * len(keys),
+        "keys": list(keys),
+        "priorities": [0] * len(keys),
+        "client_message_ids": [None] * len(keys),
+        "delays": [None] * len(keys),
+        "available_ats": [None] * len(keys),
     }
-    [row] = run(other, "publish", params)
-    return int(row[1][0])
+    return [int(job_id) for row in run(other, "publish", params) for job_id in row[1]]
 
 
 def claim_until(puller: Puller, job_id: int) -> None:
@@ -119,6 +124,19 @@ def test_a_job_that_commits_long_after_is_found_below_the_floor(
     assert floor_of(puller) > published_at
     other.commit()
     claim_until(puller, late)
+
+
+def test_all_that_commits_long_after_is_found_behind_many_jobs_of_few_keys(
+    other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look sees only so many: it claims one of a key, and parks the others."""
+    monkeypatch.setattr(keyed, "LEAST_SEEN", 100)
+    puller = Puller(USING, ConsumerFactory.create(exclusive_keys=True))
+    work_on(puller)
+    *_first, last = publish_many_in(other, puller.consumer, ["a"] * 100 + ["b"])
+    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    other.commit()
+    claim_until(puller, last)
 
 
 def test_a_transaction_older_than_the_process_is_waited_for(
