@@ -152,7 +152,7 @@ passed AS MATERIALIZED (
             AND (available_at, id) > (last.floor_at, last.floor_id)
             AND (available_at, id) < (
                 CASE WHEN %(until)s::timestamptz IS NULL THEN last.available_at ELSE least(%(until)s, clock.now) END,
-                CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 0 END
+                CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 9223372036854775807 END
             )
             AND state = 'QUEUED'
             AND id NOT IN (SELECT unnest(ids) FROM taken)

@@ -15,7 +15,7 @@ from pulljobs.pulling import FEW, Puller
 from pulljobs.storage import jobs, messages, statements
 from pulljobs.storage.rows import Refusal, StoredMessage
 from tests.factories import USING, ConsumerFactory, published
-from tests.sessions import query, session
+from tests.sessions import query, session, wait_until
 from tests.storage.test_floors import floor_of, ids, lock, work_on
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -196,6 +196,20 @@ def test_what_large_full_claims_passed_is_found_while_they_go_on() -> None:
     query("SELECT pg_sleep(1.1)")
     assert passed not in ids(puller, LARGE)
     assert ids(puller, LARGE)[0] == passed
+
+
+def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though the look ends where all of its batch are available, it is behind that."""
+    puller, passed = _passing(full=3, left=0)
+    with session() as other:
+        lock(other, passed)
+        assert ids(puller, LARGE) == []
+        assert puller._claimer.floors.below is not None
+        wait_until(lambda: not puller.claim(LARGE).more)
+    monkeypatch.setattr(floors, "PATIENCE", timedelta())
+    wait_until(lambda: ids(puller, LARGE) == [passed])
 
 
 def _passing(*, full: int, left: int) -> tuple[Puller, int]:
