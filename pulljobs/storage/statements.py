@@ -129,6 +129,7 @@ def run_then(using: str, name: str, params: Params, then: tuple[str, Params]) ->
     ready = _ready(using, always_prepare=True)
     with ready.errors:
         cursor = _kept(ready)
+        before = cursor.pgresult  # on a connection that is closed it stays
         try:
             with _Preparing(ready), ready.raw.pipeline() as pipeline:
                 cursor.execute(*bound(text, params), binary=True)
@@ -136,7 +137,7 @@ def run_then(using: str, name: str, params: Params, then: tuple[str, Params]) ->
                 follower = psycopg.RawCursor(ready.raw)
                 follower.execute(*bound(statement(next_name), next_params), binary=True)
         except psycopg.Error:
-            if cursor.pgresult is None:
+            if cursor.pgresult is None or cursor.pgresult is before:
                 raise
             logger.exception("What follows %s failed; that one is committed.", name)
         return _rows(cursor)

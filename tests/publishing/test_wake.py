@@ -7,7 +7,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from django.db import IntegrityError, connections, transaction
+from django.db import DatabaseError, IntegrityError, connections, transaction
 
 from pulljobs import operating, telemetry
 from pulljobs.models import Consumer
@@ -107,6 +107,21 @@ def test_a_publish_that_fails_before_its_wake_is_told(listener: Listener) -> Non
         query("ALTER TABLE pulljobs_job DROP CONSTRAINT nobody")
     assert counts()["pulljobs_message"] == 1
     publish(consumer.channel.name, b"z")
+    assert counts()["pulljobs_message"] == 2
+
+
+@pytest.mark.usefixtures("listener")
+def test_a_publish_on_a_closed_connection_before_its_wake_is_told() -> None:
+    """As it is between the moment that the server is lost and the end of the request."""
+    consumer = waiting()
+    for _publish in range(2):
+        publish(consumer.channel.name, b"x")
+    connections[USING].connection.close()
+    try:
+        with pytest.raises(DatabaseError):
+            publish(consumer.channel.name, b"y")
+    finally:
+        connections[USING].close()
     assert counts()["pulljobs_message"] == 2
 
 
