@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, connections
 
 from pulljobs.claiming import freeing
 from pulljobs.claiming.freeing import Key
@@ -61,6 +61,6 @@ def sweep(using: str) -> bool:
 
 def take(using: str, consumer_id: int, job_id: int, work: Callable[[], Took]) -> Took:
     """What `work` takes while the key of that job is locked."""
-    with transaction.atomic(using=using):
+    with brief(using):
         run(using, "lock_key_of_job", {"consumer_id": consumer_id, "job_id": job_id})
         return work()

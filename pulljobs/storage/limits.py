@@ -7,7 +7,7 @@ from django.db import transaction
 from pulljobs.claiming import guarded
 from pulljobs.storage import keys, messages
 from pulljobs.storage.rows import Claimed, HeldJob, Refusal, Taken
-from pulljobs.storage.statements import AliasSession
+from pulljobs.storage.statements import AliasSession, brief
 
 Work = Callable[[int], Claimed]
 """Claims as many as it is told to."""
@@ -16,7 +16,7 @@ Take = Callable[[], Taken | Refusal | None]
 
 def take(using: str, consumer_id: int, job_id: int, work: Take) -> Taken | Refusal | None:
     """What `work` takes, if there is room for one, under the lock of its key."""
-    with transaction.atomic(using=using):
+    with brief(using):
         if guarded.room(AliasSession(using), consumer_id) == 0:
             return Refusal.MAX_IN_FLIGHT
         return keys.take(using, consumer_id, job_id, work)
@@ -26,7 +26,7 @@ def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:
     """As many as fit, found by claiming fewer each time; a rollback leaves the others untouched."""
     tried = wanted
     while True:
-        with transaction.atomic(using=using):
+        with brief(using):
             claimed = work(tried)
             fit = _fitting(using, claimed.jobs, max_bytes)
             if fit == len(claimed.jobs):

@@ -204,10 +204,13 @@ def brief(using: str) -> Iterator[None]:
     connection seems to live: hours, as TCP comes. In a transaction of the caller's it is a
     savepoint, and that one's time is the caller's.
     """
-    is_callers = connections[using].in_atomic_block
+    connection = connections[using]
+    is_callers = connection.in_atomic_block
     with transaction.atomic(using=using):
-        if not is_callers and session(using) not in _dedicated:
-            cast("psycopg.Connection[Any]", session(using)).execute(_end_silent(is_local=True))
+        raw = cast("psycopg.Connection[Any]", session(using))
+        if not is_callers and raw not in _dedicated:
+            with connection.wrap_database_errors:
+                raw.execute(_end_silent(is_local=True))
         yield
 
 
@@ -226,7 +229,7 @@ class AliasSession:
         return run(self.using, name, params)
 
     def atomic(self) -> AbstractContextManager[object]:
-        return transaction.atomic(using=self.using)
+        return brief(self.using)
 
 
 def _rows(cursor: "psycopg.RawCursor[Row]") -> list[Row]:

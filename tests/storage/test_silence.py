@@ -5,14 +5,20 @@ Paused, or gone with its host: the server can't tell, for the connection seems t
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
 
-from pulljobs.storage import jobs, partitions, statements
+from pulljobs import outcomes, pulling
+from pulljobs.pulling import Puller
+from pulljobs.states import State
+from pulljobs.storage import jobs, keys, partitions, statements
+from pulljobs.storage.rows import Taken
 from pulljobs.storage.statements import brief
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.keyed import claim, exclusive, queued
 from tests.sessions import Thread, pass_time, query, session
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -21,7 +27,7 @@ SETTING = "idle_in_transaction_session_timeout"
 REFUSE_PATIENCE = f"""
 CREATE FUNCTION refuse_patience() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     ASSERT current_setting('{SETTING}') = '10s', 'it may be silent for long';
-    RETURN OLD;
+    RETURN coalesce(NEW, OLD);
 END $$;
 CREATE FUNCTION refuse_patient_makers() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
     ASSERT current_setting('{SETTING}') = '10s', 'it may be silent for long';
@@ -112,3 +118,57 @@ def test_days_are_made_and_leases_ended_on_any_connection() -> None:
         query(f"{maker} refuse_patient_makers()")
         assert list(partitions.make_ahead(USING, 0))
         query("DROP EVENT TRIGGER refuse_patient_makers")
+
+
+@pytest.fixture
+def _nobody_claims_patiently(_nobody_is_patient: None) -> None:
+    query(
+        "CREATE TRIGGER refuse_patient_claims BEFORE INSERT ON pulljobs_lease"
+        " FOR EACH ROW EXECUTE FUNCTION refuse_patience()"
+    )
+
+
+@pytest.mark.owner
+@pytest.mark.usefixtures("_nobody_claims_patiently")
+@pytest.mark.parametrize(
+    ("bounds", "options"),
+    [({"exclusive_keys": True}, {}), ({"max_in_flight": 1}, {}), ({}, {"max_bytes": 1_000})],
+    ids=["keys", "max_in_flight", "max_bytes"],
+)
+def test_claims_that_mind_keys_or_bounds_may_not_fall_silent(
+    bounds: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """Over HTTP, or behind a pooler: others wait for the row of a consumer, and pass its keys."""
+    consumer = ConsumerFactory.create(**bounds)
+    published(consumer, key="a")
+    assert Puller(USING, consumer).claim(1, **options).jobs
+
+
+@pytest.mark.owner
+@pytest.mark.usefixtures("_nobody_claims_patiently")
+def test_who_takes_a_job_by_its_id_may_not_fall_silent() -> None:
+    consumer = ConsumerFactory.create(exclusive_keys=True, max_in_flight=1)
+    [job] = published(consumer, key="a")
+    assert isinstance(pulling.take(consumer, job, State.QUEUED), Taken)
+
+
+@pytest.mark.own_session
+def test_a_connection_lost_as_a_key_is_freed_fails_no_finish(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it settled is committed, and the sweep sees to the key."""
+    consumer = exclusive()
+    queued(consumer, "a")
+    [held] = claim(consumer)
+    free = keys.free
+
+    def lose(*args: Any) -> None:
+        [(pid,)] = query("SELECT pg_backend_pid()")
+        with session() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+        free(*args)
+
+    monkeypatch.setattr(keys, "free", lose)
+    assert jobs.finish(USING, [outcomes.deliver(held)]).states == {held.job_id: State.DELIVERED}
+    [warning] = caplog.records
+    assert "keys could not be freed" in warning.getMessage()
