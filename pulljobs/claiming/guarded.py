@@ -43,7 +43,8 @@ def claim(
     if claimed.refusal is Refusal.UNGUARDED:
         return None
     if left < wanted and claimed.refusal is None and len(claimed.jobs) == left:
-        return claimed._replace(refusal=Refusal.MAX_IN_FLIGHT, more=False)
+        # Whoever makes room wakes those who wait: there is nothing to come back for before.
+        return claimed._replace(refusal=Refusal.MAX_IN_FLIGHT, more=False, next_due=None)
     return claimed
 
 

@@ -83,12 +83,12 @@ def _find(session: Session, consumer_id: int, wanted: int, entry: Entry) -> _Fou
 
 
 def _claimed(found: _Found, row: Row, *, full: bool) -> Claimed:
-    xid, token, leased_until, *jobs, parked_ids, pause, refusal = row
+    xid, token, leased_until, *jobs, parked_ids, pause, is_open, refusal = row
     took = held_jobs(jobs) if token else []
     gone = {job.id for job in took} | set(parked_ids if refusal != Refusal.REPEATED else ())
     left = any(one.id not in gone for one in found.seen)
     next_due = found.next_due if pause is None else timedelta(seconds=pause)
-    if left and refusal is None:
+    if left and is_open and refusal is None:
         next_due = min(next_due or CONTENDED, CONTENDED)
     return Claimed(
         found.started_at,

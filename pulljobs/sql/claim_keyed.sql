@@ -4,8 +4,8 @@
 --   (that were locked), node_id uuid, door text, lease interval (NULL: the consumer's), max_lease interval, request_id text
 --   (NULL: none), guarded boolean (max_in_flight was seen to).
 -- Returns one row: xid, token, leased_until, the jobs as arrays in the order claimed (claimed_ids, message_ids, job_priorities,
---   retry_counts, deliveries, suspects), parked_ids bigint[], pause_seconds float8 (NULL: none), refusal text as claim.sql has
---   it; unguarded: the consumer is not exclusive, too.
+--   retry_counts, deliveries, suspects), parked_ids bigint[], pause_seconds float8 (NULL: none), is_open boolean (this door
+--   is), refusal text as claim.sql has it; unguarded: the consumer is not exclusive, too.
 -- Locks: the jobs taken and parked, skipping what others hold. Index: pulljobs_job_key, job primary key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -160,6 +160,7 @@ SELECT
     CASE asked.refusal
         WHEN 'paused' THEN extract(epoch FROM asked.paused_until - clock_timestamp())::float8
     END AS pause_seconds,
+    asked.is_open,
     CASE
         WHEN asked.id IS NULL THEN 'deleted'
         WHEN lease.token IS NULL AND EXISTS (SELECT FROM pick) THEN 'repeated'

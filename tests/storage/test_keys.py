@@ -200,7 +200,9 @@ class TestClaim:
         first, _second, b, _c = queued(consumer, "aabc")
         held = claim(consumer)
         assert ids(held) == [first, b]
-        assert Puller(USING, consumer).claim(5).refusal is Refusal.MAX_IN_FLIGHT
+        full = Puller(USING, consumer).claim(5)
+        assert full.refusal is Refusal.MAX_IN_FLIGHT
+        assert full.next_due is None, "who makes room wakes"
         deliver(held[0])
         assert len(claim(consumer)) == 1
 
@@ -219,7 +221,9 @@ class TestClaim:
         puller = Puller(USING, consumer)
         [job] = queued(consumer, "a")
         Consumer.objects.update(type=Consumer.Type.PUSH)
-        assert puller.claim(5).jobs == []
+        closed = puller.claim(5)
+        assert closed.jobs == []
+        assert closed.next_due is None
         [(held, _message)] = Puller(USING, consumer, door=Lease.Door.PUSH).claim(5).jobs
         assert held.id == job
 
