@@ -313,9 +313,10 @@ def kill(
         "error": error,
     }
     rows = retrying(using, lambda: run(using, "kill", params))
-    freed = {row[2:] for row in rows if row[3] is not None}
-    keys.free(using, freed)
-    listen.wake_on_commit(using, (consumer_id for consumer_id, _key in freed))
+    keys.free(using, {row[2:] for row in rows if row[3] is not None})
+    # Of some a key is free now, of the others there may be room for one more in flight.
+    waking = {consumer_id for _id, held, consumer_id, key in rows if held or key is not None}
+    listen.wake_on_commit(using, waking)
     return {job_id: held for job_id, held, *_key in rows}
 
 

@@ -198,6 +198,15 @@ class TestInFlight:
         assert listener.heard(LONG) == {bounded.pk}
         assert listener.heard(timedelta(seconds=0.2)) == set()
 
+    @committed
+    def test_a_kill_that_makes_room_wakes_who_waits(self, listener: Listener) -> None:
+        consumer = ConsumerFactory.create(max_in_flight=1)
+        published(consumer, 2)
+        listen.wait(USING, [consumer.pk], uuid4(), MINUTE)
+        [running] = held(Puller(USING, consumer).claim(1))
+        operating.kill([running.job_id], by="test")
+        assert listener.heard(LONG) == {consumer.pk}
+
     def test_no_other_consumer_is_looked_at(self) -> None:
         bounded, other = ConsumerFactory.create(max_in_flight=1), ConsumerFactory.create()
         published(other, 5)
