@@ -67,8 +67,10 @@ def begin(
 ) -> AuditEntry:
     """Write down what is to be done to all that is meant, of the jobs that there are by now.
 
-    `proceed` does it, and so does every worker. `upon` says in words what is meant.
+    `proceed` does it, and so does every worker. `upon` says in words what is meant. ValueError for
+    a time that `operating.check_due` refuses: each of them would fail at it.
     """
+    operating.check_due(at)
     using = settings().DATABASE
     meant = _for(event, selection)
     made = ids.first_of(nodes.clock(using) + timedelta(milliseconds=1)) - 1

@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pulljobs.arrays import array, sparse_array
 from pulljobs.binary import Blobs, byte_array
-from pulljobs.errors import InvalidMessage, PayloadTooLarge
+from pulljobs.errors import LONGEST_DELAY, InvalidMessage, PayloadTooLarge
 
 MAX_KEY_CHARS: Final = 255
-LONGEST_DELAY: Final = timedelta(days=36_500)
 PRIORITIES: Final = range(-32_768, 32_768)
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"

@@ -25,6 +25,10 @@ lease it was asked to leave changes nothing and says so in what it returns.
 """
 
 from datetime import timedelta
+from typing import Final
+
+LONGEST_DELAY: Final = timedelta(days=36_500)
+"""How far ahead a job may be due: what lies beyond year 9999 nobody could read."""
 
 
 class PulljobsError(Exception):
@@ -143,6 +147,8 @@ class Retry(HandlerSignal):
     ) -> None:
         if after is not None and not hasattr(after, "total_seconds"):
             raise TypeError(f"after must be a timedelta, not {after!r}.")
+        if after is not None and after > LONGEST_DELAY:
+            raise ValueError(f"after must be at most 100 years, not {after!r}.")
         super().__init__(reason or "retry")
         self.after, self.backoff = after, backoff
         self.reason = str(self)

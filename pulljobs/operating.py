@@ -1,12 +1,13 @@
 """What operators may do to jobs, and the upkeep that nobody has to ask for."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 
 from pulljobs import ids, outcomes
 from pulljobs.conf import settings
+from pulljobs.errors import LONGEST_DELAY
 from pulljobs.models import Channel, Consumer, Job
 from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
@@ -74,15 +75,24 @@ def requeue(job_ids: Iterable[int]) -> Outcome:
 def reschedule(job_ids: Iterable[int], *, at: datetime | None) -> Outcome:
     """Have jobs that wait be due then; None, or a time that is past: now.
 
-    ValueError for a datetime without a time zone.
+    ValueError as `check_due` has it.
     """
-    if at is not None and at.utcoffset() is None:
-        raise ValueError(f"at must be an aware datetime, not {at!r}: give it a time zone.")
+    check_due(at)
     using = settings().DATABASE
     asked = sorted(set(job_ids))
     rescheduled = jobs.reschedule(using, asked, at=at)
     listen.wake_on_commit(using, rescheduled.values())
     return _outcome(asked, rescheduled)
+
+
+def check_due(at: datetime | None) -> None:
+    """ValueError for a datetime without a time zone, or more than 100 years ahead."""
+    if at is None:
+        return
+    if at.utcoffset() is None:
+        raise ValueError(f"at must be an aware datetime, not {at!r}: give it a time zone.")
+    if at - datetime.now(UTC) > LONGEST_DELAY:
+        raise ValueError(f"at must be within 100 years, not {at}.")
 
 
 def delete(job_ids: Iterable[int]) -> Outcome:

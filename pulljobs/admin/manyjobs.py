@@ -3,6 +3,7 @@
 What takes long is left to whatever process gets to it; the audit trail tells how far it came.
 """
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -14,7 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import auditing
+from pulljobs import auditing, operating
 from pulljobs.admin import asking, operations
 from pulljobs.admin.operations import OPERATIONS
 from pulljobs.auditing import Preview
@@ -42,6 +43,14 @@ class WhenForm(forms.Form):
         help_text=_("Empty: now."),
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}),
     )
+
+    def clean_at(self) -> datetime | None:
+        at: datetime | None = self.cleaned_data["at"]
+        try:
+            operating.check_due(at)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+        return at
 
 
 def links(request: HttpRequest) -> list[Link]:

@@ -70,6 +70,8 @@ def test_chosen_jobs_are_rescheduled_to_a_time(operator: Client, consumer: Consu
     )
     assert "Due at" in read(operator, answer["Location"])
     assert "valid date" in operator.post(answer["Location"], {"at": "soon"}).content.decode()
+    beyond = operator.post(answer["Location"], {"at": "9999-12-31T23:59:59"})
+    assert "within 100 years" in beyond.content.decode()
     at = (timezone.now() + timedelta(hours=2)).replace(microsecond=0)
     operator.post(answer["Location"], {"at": f"{at:%Y-%m-%dT%H:%M:%S}"})
     assert Job.objects.get(id=job).available_at == at

@@ -134,3 +134,8 @@ def test_rescheduled_jobs_are_due_then_and_those_behind_a_key_stay() -> None:
     assert entry.batches.get().refused == {str(parked): "it waits behind its key"}
     with pytest.raises(ValueError, match="time zone"):
         operating.reschedule([free], at=at.replace(tzinfo=None))
+    beyond = at + timedelta(days=36_501)
+    with pytest.raises(ValueError, match="100 years"):
+        operating.reschedule([free], at=beyond)
+    with pytest.raises(ValueError, match="100 years"):
+        auditing.begin(Event.RESCHEDULE, Selection(), by="olga", upon="a test", at=beyond)
