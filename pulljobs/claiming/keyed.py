@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pulljobs.arrays import array
 from pulljobs.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
@@ -12,6 +12,8 @@ from pulljobs.floors import Entry, Position, Snapshot
 
 LEAST_SEEN: Final = 500
 """A claim looks at so many jobs, however few it wants: what waits behind busy keys is parked."""
+MOST_SEEN: Final = 1_500
+"""And at so many, if others have the first ones locked, as a publish does that drops older jobs."""
 CONTENDED: Final = timedelta(milliseconds=20)
 """When to come back for keys that another claim has locked."""
 
@@ -43,29 +45,46 @@ class _Repeated(Exception):
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
     """Put up to `wanted` jobs, one a key, under one new lease."""
-    found = _find(session, consumer_id, max(wanted, LEAST_SEEN), entry)
-    if terms.before_id is not None:
-        found = found._replace(seen=[one for one in found.seen if one.id < terms.before_id])
+    params = {"consumer_id": consumer_id, "wanted": wanted, **terms._asdict()}
+    claimed, is_stuck = _look(session, params, entry, max(wanted, LEAST_SEEN), wanted)
+    if is_stuck and wanted:
+        most = max(wanted, MOST_SEEN)
+        claimed, _is_stuck = _look(session, params, entry, most, most)
+    return claimed
+
+
+def _look(
+    session: Session, params: dict[str, Any], entry: Entry, most: int, most_keys: int
+) -> tuple[Claimed, bool]:
+    """What it gets of so many jobs and keys; and whether others have those, but maybe no more."""
+    found = _find(session, params["consumer_id"], most, entry)
+    if params["before_id"] is not None:
+        found = found._replace(seen=[one for one in found.seen if one.id < params["before_id"]])
     params = {
-        "consumer_id": consumer_id,
-        "wanted": wanted,
+        **params,
         "job_ids": array(one.id for one in found.seen),
         "job_keys": array(one.key for one in found.seen),
-        **terms._asdict(),
     }
     keys = list(dict.fromkeys(one.key for one in found.seen if one.key is not None))
     rows: list[Row] = []
     try:
         with session.atomic():
             if keys:
-                locked = session.run("lock_keys_to_claim", {**params, "keys": array(keys)})
+                locked = session.run(
+                    "lock_keys_to_claim", {**params, "keys": array(keys), "wanted": most_keys}
+                )
                 keys = [key for (key,) in locked]
             rows = session.run("claim_keyed", {**params, "keys": array(keys)})
             if rows[0][-1] == Refusal.REPEATED:
                 raise _Repeated
     except _Repeated:
         pass
-    return _claimed(found, rows[0], full=len(found.seen) >= max(wanted, LEAST_SEEN))
+    is_full = len(found.seen) >= most
+    *_row, is_open, refusal = rows[0]
+    claimed = _claimed(found, rows[0], full=is_full)
+    got_none = claimed.passed and claimed.taken is None and not claimed.more
+    has_tried_all = not is_full and len(keys) < most_keys
+    return claimed, bool(is_open and got_none and refusal is None and not has_tried_all)
 
 
 def _find(session: Session, consumer_id: int, wanted: int, entry: Entry) -> _Found:

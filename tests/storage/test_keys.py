@@ -9,6 +9,7 @@ import pytest
 from django.db import transaction
 
 from pulljobs import floors, operating, outcomes, pulling
+from pulljobs.claiming import keyed
 from pulljobs.models import Consumer, ExclusiveKey, Lease
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import publish
@@ -128,6 +129,35 @@ class TestClaim:
             assert found.next_due is not None
             assert found.next_due < timedelta(seconds=1)
         assert len(claim(consumer)) == 1
+
+    @committed
+    @pytest.mark.parametrize("what", ["jobs", "keys"])
+    @pytest.mark.parametrize("seen", [4, 500], ids=["as many as it sees", "fewer"])
+    def test_free_keys_do_not_wait_behind_those_that_others_have_locked(
+        self, what: str, seen: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And those are claimed once they are let go."""
+        monkeypatch.setattr(keyed, "LEAST_SEEN", seen)
+        monkeypatch.setattr(floors, "PATIENCE", timedelta())
+        monkeypatch.setattr(floors, "MARK_SPACING", timedelta())
+        consumer = exclusive()
+        made = queued(consumer, "abcdefg")
+        puller = Puller(USING, consumer)
+
+        def claimed() -> list[int]:
+            return [job.id for job, _message in puller.claim(2).jobs]
+
+        with session() as other:
+            for job, key in zip(made[:4], "abcd", strict=True):
+                if what == "keys":
+                    lock_key(other, consumer, key)
+                else:
+                    run(other, "lock_queued", {"job_ids": [job]})
+            assert claimed() == made[4:6]
+            assert claimed() == made[6:]
+            assert claimed() == []
+        assert claimed() == made[:2]
+        assert claimed() == made[2:4]
 
     @committed
     def test_one_puller_finds_what_it_had_to_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
