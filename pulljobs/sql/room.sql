@@ -2,7 +2,8 @@
 -- Event: none; in the transaction of lock_consumer.sql, and a statement of its own, so that it sees all that was claimed before.
 -- Parameters: consumer_id bigint.
 -- Returns one row: room int8, 0 at the least (NULL: any number); no row: no such consumer.
--- Locks: none. Index: consumer and job primary key. No index for the leases: there are as many as claims in flight.
+-- Locks: none. Index: consumer and job primary key. No index for the leases: there are as many as claims in flight; and
+--   while a snapshot is held, dead rows of those that ended since, which are read too.
 SELECT
     CASE
         WHEN consumer.max_in_flight IS NOT NULL THEN greatest(consumer.max_in_flight - (
