@@ -58,6 +58,7 @@ def _look(
 ) -> tuple[Claimed, bool]:
     """What it gets of so many jobs and keys; and whether others have those, but maybe no more."""
     found = _find(session, params["consumer_id"], most, entry)
+    is_full = len(found.seen) >= most
     if params["before_id"] is not None:
         found = found._replace(seen=[one for one in found.seen if one.id < params["before_id"]])
     params = {
@@ -79,7 +80,6 @@ def _look(
                 raise _Repeated
     except _Repeated:
         pass
-    is_full = len(found.seen) >= most
     *_row, is_open, refusal = rows[0]
     claimed = _claimed(found, rows[0], full=is_full)
     got_none = claimed.passed and claimed.taken is None and not claimed.more

@@ -9,11 +9,11 @@ from typing import Any
 from django.db import models
 
 from example_project.state import BASE_DIR
-from pulljobs.handlers import NOT_OPTIONS, ClaimedJob, handler
-from pulljobs.models import Consumer
+from pulljobs.handlers import ClaimedJob, handler
+from pulljobs.models import Consumer, options
 
 PAGE = (BASE_DIR / "docs" / "reference" / "python.md").read_text("utf-8")
-FOR_THE_WORKER = {"extend", "is_lost_at", "mark_settled", "tell_end"}
+FOR_THE_WORKER = {"extend", "is_late_at", "mark_settled", "tell_end"}
 TYPES = {
     models.BooleanField: "bool",
     models.CharField: "str",
@@ -40,11 +40,7 @@ def test_keywords_of_a_handler() -> None:
 
 
 def test_fields_of_a_consumer() -> None:
-    fields = [
-        one
-        for one in Consumer._meta.concrete_fields
-        if one.editable and not one.primary_key and one.name not in NOT_OPTIONS
-    ]
+    fields = [one for one in Consumer._meta.concrete_fields if one.name in options.names()]
     assert told("field") == [[one.name, _type(one), _shown(one)] for one in fields]
 
 
