@@ -98,7 +98,7 @@ LOGGING = {
             "formatter": "plain",
         }
     },
-    "root": {"handlers": ["console"], "level": "WARNING"},
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="WARNING")},
 }
 
 LANGUAGE_CODE = "en-us"

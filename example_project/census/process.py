@@ -64,6 +64,8 @@ class Worker:
         self._process = subprocess.Popen(
             [sys.executable, "manage.py", "runpullworker", "--only", CHANNEL, *self._flags],
             cwd=BASE_DIR,
+            # Each failed run is a warning, and the summary tells of them.
+            env={**os.environ, "LOG_LEVEL": "ERROR"},
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
             start_new_session=True,
