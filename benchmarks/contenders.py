@@ -56,6 +56,7 @@ def worker_command(batch: int, *, held: int) -> list[str]:
     return [
         sys.executable, "-m", "django", "runpullworker", "--only", f"{CHANNEL}/{CONSUMER}",
         "--fetch-batch", str(batch), "--flush-size", str(batch), "--max-held", str(held),
+        "--verbosity", "0",
     ]  # fmt: skip
 
 

@@ -145,7 +145,8 @@ def _worker() -> Iterator[None]:
         "DJANGO_SETTINGS_MODULE": "benchmarks.settings",
         "PULLJOBS_BENCHMARK_SETTINGS": json.dumps(SETTINGS),
     }
-    command = [sys.executable, "-m", "django", "runpullworker", "--graceful-timeout", "3"]
+    command = [sys.executable, "-m", "django", "runpullworker", "--verbosity", "0"]
+    command += ["--graceful-timeout", "3"]
     worker = subprocess.Popen(command, env=environment)
     try:
         yield

@@ -67,7 +67,7 @@ class Cast:
         followed = self.directory / f"clock-{len(self.started)}"
         clock.make(followed)
         is_turn = sum(one.role == "worker" for one in self.started) % 2 == 0
-        command = ("django", "runpullworker", *flags)
+        command = ("django", "runpullworker", "--verbosity", "0", *flags)
         return self.start("worker", *command, older=is_turn, FAULTS_CLOCK=str(followed))
 
     def publisher(self, *, older: bool = False, **script: object) -> "Process":

@@ -74,6 +74,7 @@ def test_who_goes_on_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert patience() == "0"
 
 
+@pytest.mark.own_session
 @pytest.mark.parametrize(
     ("given", "got"), [("0", "10s"), ("1h", "10s"), ("10001ms", "10s"), ("3s", "3s")]
 )
@@ -91,6 +92,7 @@ def test_a_transaction_of_the_callers_keeps_its_time() -> None:
         assert patience() == "0"
 
 
+@pytest.mark.own_session
 def test_connections_of_a_workers_loops_have_it_always() -> None:
     def loop() -> list[str]:
         statements.dedicate(USING)

@@ -94,7 +94,7 @@ def test_handler_that_ends_its_process_is_blamed_whatever_code_it_ends_with(stag
     unharmed = delivered.values_list("job_id", "retry_count", "deliveries")
     assert sorted(unharmed) == [(job, 0, 1) for job in others]
     for code in codes:
-        assert f"ended with {code} while running 1 jobs" in worker.log
+        assert f"ended with {code} while running 1 job" in worker.log
 
 
 def test_child_whose_supervisor_is_killed_stops_by_itself(stage: Stage) -> None:

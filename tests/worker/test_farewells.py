@@ -39,4 +39,4 @@ def test_one_that_would_end_its_thread_is_logged_and_the_next_is_called(
         farewells.say(given_up(2, lambda job: said.append(job.id)))
         farewells.end(time.monotonic() + PATIENCE_SECONDS)
     assert said == [2]
-    assert "on_giving_up of c failed" in caplog.text
+    assert "on_giving_up of c/c failed" in caplog.text

@@ -1,6 +1,7 @@
 """RequestID: a repeat gets the same claim, so an answer that was lost costs nothing."""
 
 import pytest
+from django.db import transaction
 
 from pulljobs import ids, pulling
 from pulljobs.models import Consumer, Lease, PullWaiter
@@ -92,9 +93,10 @@ def test_a_repeat_of_which_nothing_is_held_keeps_nobody_waiting(puller: Puller) 
     """Its claim was made, and killed, in another process."""
     repeat = puller.lingering(RequestID="r")
     PullWaiter.objects.all().delete()  # So what is published wakes nobody.
-    killed = publish()
     elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Door.PULL)
-    assert len(elsewhere.claim(1, request_id="r").jobs) == 1
+    with transaction.atomic(using=USING):  # Nor does a poll of the first one find it.
+        killed = publish()
+        assert len(elsewhere.claim(1, request_id="r").jobs) == 1
     kill(killed)
     publish()
     assert len(puller.taken()) == 1
