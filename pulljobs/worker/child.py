@@ -282,11 +282,11 @@ def work(child: Child, board: Board, supervisor: Connection) -> None:
     _obey_signals(child.ask)
     threading.Thread(target=_outlive_not, args=(supervisor, child.stop), daemon=True).start()
     code = child.run()
+    board.leave()  # Before what fails where nobody reads what it prints.
     # Threads that a handler holds on to must not keep the process.
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    board.leave()
     os._exit(code)
 
 
