@@ -14,6 +14,7 @@ from typing import Final
 
 EPOCH: Final = datetime(2020, 1, 1, tzinfo=UTC)
 SEQUENCE_BITS: Final = 22
+LARGEST_ID: Final = 2**63 - 1
 _EPOCH_SECONDS: Final = int(EPOCH.timestamp())
 _XID: Final = struct.Struct(">IQ")
 _XID_LENGTH: Final = 20
@@ -44,16 +45,15 @@ def decode(text: str) -> int:
         seconds, number = _XID.unpack(base64.b32hexdecode(text.upper() + _PADDING))
     except binascii.Error as error:
         raise ValueError(f"{text!r} is not an id: {error}.") from error
-    if number >> 63 or seconds != _unix_seconds(number) or encode(number) != text:
+    if number > LARGEST_ID or seconds != _unix_seconds(number) or encode(number) != text:
         raise ValueError(f"{text!r} is not an id that this database made.")
     return int(number)
 
 
 def number_of(text: str) -> int:
     """The same, or of the number itself written out, as logs show it."""
-    if text.isascii() and text.isdecimal() and not int(text) >> 63:
-        return int(text)
-    return decode(text)
+    is_number = text.isascii() and text.isdecimal() and len(text) < _XID_LENGTH
+    return int(text) if is_number and int(text) <= LARGEST_ID else decode(text)
 
 
 def _unix_seconds(number: int) -> int:

@@ -89,10 +89,14 @@ def check_due(at: datetime | None) -> None:
     """ValueError for a datetime without a time zone, or more than 100 years ahead."""
     if at is None:
         return
-    if at.utcoffset() is None:
-        raise ValueError(f"at must be an aware datetime, not {at!r}: give it a time zone.")
+    _check_aware("at", at)
     if at - datetime.now(UTC) > LONGEST_DELAY:
         raise ValueError(f"at must be within 100 years, not {at}.")
+
+
+def _check_aware(name: str, moment: datetime) -> None:
+    if moment.utcoffset() is None:
+        raise ValueError(f"{name} must be an aware datetime, not {moment!r}: give it a time zone.")
 
 
 def delete(job_ids: Iterable[int]) -> Outcome:
@@ -106,8 +110,8 @@ def pause(party: Channel | Consumer, until: datetime | None) -> None:
 
     None, or a time that is past, ends a pause. ValueError for a datetime without a time zone.
     """
-    if until is not None and until.utcoffset() is None:
-        raise ValueError(f"until must be an aware datetime, not {until!r}: give it a time zone.")
+    if until is not None:
+        _check_aware("until", until)
     using = settings().DATABASE
     party.paused_until = until
     party.save(using=using, update_fields=["paused_until", "changed_at"])

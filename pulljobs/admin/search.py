@@ -7,7 +7,6 @@ from pulljobs.conf import settings
 from pulljobs.models import Channel, Publication
 from pulljobs.storage.published import NUL
 
-LARGEST_ID = 2**63 - 1
 MOST = 1_000
 """Rows that one search brings."""
 HELP = "Job id or message id (number or xid), or the client's message id."
@@ -21,10 +20,8 @@ def matching(term: str, job_field: str) -> Q:
 
 
 def _numbers(term: str) -> list[int]:
-    if term.isascii() and term.isdecimal() and len(term) < 20:
-        return [int(term)] if int(term) <= LARGEST_ID else []
     try:
-        return [ids.decode(term.lower())]
+        return [ids.number_of(term.lower())]
     except ValueError:
         return []
 

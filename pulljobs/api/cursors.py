@@ -4,14 +4,13 @@ import base64
 import binascii
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rest_framework.request import Request
 
 from pulljobs.api import exceptions, links, times
+from pulljobs.ids import LARGEST_ID
 from pulljobs.storage.pages import Cut
-
-LARGEST_ID: Final = 2**63 - 1
 
 
 class Mark(NamedTuple):

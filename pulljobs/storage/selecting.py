@@ -7,9 +7,10 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import OuterRef, QuerySet
 from django.db.models.functions import JSONObject
 
+from pulljobs.ids import LARGEST_ID
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import LIVE, State
-from pulljobs.storage.windows import LARGEST_ID, SCANNED, Run, Span, Window, merged
+from pulljobs.storage.windows import SCANNED, Run, Span, Window, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "key")
 FEW: Final = 1_000

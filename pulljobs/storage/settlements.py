@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from pulljobs.ids import LARGEST_ID
 from pulljobs.models import ArchivedJob, Message
 from pulljobs.storage.selecting import Row, Selection, chosen
-from pulljobs.storage.windows import LARGEST_ID, Run, Span, Window, merged
+from pulljobs.storage.windows import Run, Span, Window, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "message_id")
 SCANNED_FOR_A_KEY: Final = 2_000

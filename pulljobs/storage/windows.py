@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+from pulljobs.ids import LARGEST_ID
+
 SCANNED: Final = 10_000
-LARGEST_ID: Final = 2**63 - 1
 
 
 class Span(NamedTuple):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
-from typing import Any, Final
+from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections
@@ -19,10 +19,8 @@ from pulljobs.worker.eventloop import EventLoop, Tasks
 from pulljobs.worker.executor import aperform
 from pulljobs.worker.lanes import Pace
 from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.pool import Connections
+from pulljobs.worker.pool import TIDY, Connections
 from pulljobs.worker.running import Ended
-
-TIDY: Final = 5.0
 
 
 class Calls(ThreadPoolExecutor):

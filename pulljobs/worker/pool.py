@@ -21,7 +21,7 @@ from pulljobs.worker.running import Run, Slot
 LOOK: Final = 0.1
 AGE_CHECK: Final = 1.0
 TIDY: Final = 5.0
-"""Idle for so long, a thread keeps no connection beyond its age."""
+"""Idle for so long, a thread or a seat keeps no connection beyond its age."""
 NEVER: Final = -1
 """A low water that is not reached."""
 

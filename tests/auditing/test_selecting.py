@@ -8,10 +8,11 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from pulljobs.ids import LARGEST_ID
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import LIVE, State
 from pulljobs.storage.selecting import Selection, window
-from pulljobs.storage.windows import LARGEST_ID, downwards, upwards
+from pulljobs.storage.windows import downwards, upwards
 from tests.factories import USING, ConsumerFactory, JobFactory, published
 
 pytestmark = pytest.mark.django_db
