@@ -64,10 +64,16 @@ def memory(worker: int) -> Look:
     """What each process of a worker has for itself: first the supervisor, then as they started."""
     root = psutil.Process(worker)
     children = sorted(root.children(recursive=True), key=lambda child: child.create_time())
-    return {
-        f"process {number}": process.memory_full_info().uss / MIB
-        for number, process in enumerate((root, *children), 1)
-    }
+    sizes = filter(None, map(_own_mib, (root, *children)))
+    return {f"process {number}": size for number, size in enumerate(sizes, 1)}
+
+
+def _own_mib(process: psutil.Process) -> float | None:
+    """None: it has ended since it was listed."""
+    try:
+        return process.memory_full_info().uss / MIB
+    except psutil.NoSuchProcess:
+        return None
 
 
 def highest(looks: list[Look]) -> Look:
