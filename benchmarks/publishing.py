@@ -16,7 +16,7 @@ from pulljobs.binary import byte_array
 from pulljobs.publishing import BATCH, publish, publish_many
 
 ROUNDS: Final = 5
-ONES: Final = 1_000
+ONES: Final = 4_000
 MANY: Final = 20_000
 PAYLOAD: Final = {"number": 1, "filler": "x" * 100}
 ENCODED: Final = b'{"number": 1, "filler": "%s"}' % (b"x" * 100)
@@ -53,6 +53,8 @@ def _ways(raw: "_Raw") -> dict[str, tuple[int, Callable[[], None]]]:
                 partial(send, MANY, BATCH, byte_array),
             ),
         }
+    to_all = partial(raw.publish, OURS, ONES, 1, byte_array, name="publish_to_all")
+    ways["raw, one by one, to whoever consumes"] = (ONES, to_all)
     return ways
 
 
@@ -72,8 +74,13 @@ class _Raw:
         self._ids = {"channel_id": subscribed.channel_id, "consumer_id": subscribed.pk}
 
     def publish(
-        self, design: str, count: int, batch: int, sent: Callable[[list[bytes]], object]
+        self,
+        design: str,
+        count: int,
+        batch: int,
+        sent: Callable[[list[bytes]], object],
+        name: str = "publish",
     ) -> None:
         for _ in range(count // batch):
             params = {"payloads": sent([ENCODED] * batch), **self._ids}
-            self._cursor.execute(text(design, "publish"), params, binary=True)
+            self._cursor.execute(text(design, name), params, binary=True)

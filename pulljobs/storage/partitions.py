@@ -37,8 +37,8 @@ NO_VACUUM: Final = "LOCK TABLE {name} IN SHARE UPDATE EXCLUSIVE MODE"
 CROWDED: Final = "SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high})"
 CREATE: Final = (
     "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))"
-    # A vacuum that pauses over a big day keeps autovacuum from the table of jobs; one of so many new
-    # rows is soon over.
+    # A vacuum that pauses over a big day keeps autovacuum from the table of jobs; one of so many
+    # new rows is soon over.
     " WITH (autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,"
     " autovacuum_vacuum_insert_threshold = 100000)"
 )

@@ -75,6 +75,24 @@ def test_days_are_made_ahead_once() -> None:
     ]
 
 
+def test_no_vacuum_pauses_before_that_of_the_jobs() -> None:
+    """One worker of autovacuum sees to one table after the other, a day of history among them.
+
+    That one has no dead rows: new ones call for its vacuum, which is as short however big it is.
+    """
+    [*_] = partitions.make_ahead(USING, 0)
+    tables = [Partition(table, today()).name for table in partitions.PARTITIONED]
+    for table in ("pulljobs_job", "pulljobs_lease", "pulljobs_exclusive_key", *tables):
+        assert storage_of(table)["autovacuum_vacuum_cost_delay"] == "0", table
+    for table in tables:
+        assert storage_of(table)["autovacuum_vacuum_insert_scale_factor"] == "0"
+
+
+def storage_of(table: str) -> dict[str, str]:
+    text = "SELECT * FROM pg_options_to_table((SELECT reloptions FROM pg_class WHERE relname = %s))"
+    return dict(query(text, [table]))
+
+
 def test_a_day_takes_what_the_default_held() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 3)
