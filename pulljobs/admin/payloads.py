@@ -14,6 +14,9 @@ from pulljobs.models import ArchivedJob, Job, Message
 
 SHOWN_BYTES: Final = 64 * 1024
 SHOWN_BINARY_BYTES: Final = 512
+INDENTED_BYTES: Final = 8 * SHOWN_BYTES
+"""Of what is nested deep, indentation makes hundreds of times as many as were sent."""
+INDENTING: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 A_LINE: Final = 16
 PERMISSION: Final = "pulljobs.view_message"
 """For what was sent: the API asks for it too."""
@@ -120,8 +123,15 @@ def _is_image(kind: str, payload: bytes) -> bool:
 
 
 def _indented(text: str) -> tuple[str, str]:
+    """As it is where it is no JSON, gets too long, or has half a character, as escapes may say."""
+    pieces: list[str] = []
+    room = INDENTED_BYTES
     try:
-        return "JSON", json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        for piece in INDENTING.iterencode(json.loads(text)):
+            room -= len(piece.encode())
+            if room < 0:
+                return "text", text
+            pieces.append(piece)
     except (ValueError, RecursionError):
         return "text", text
 

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
 from pulljobs import auditing, ids
 from pulljobs.models import AuditEntry, Consumer, Job
@@ -150,3 +151,18 @@ def test_json_is_indented_and_images_are_what_they_say(
         assert ("Content-Disposition" in answer) != drawn
         assert answer["X-Content-Type-Options"] == "nosniff"
         assert answer["Content-Security-Policy"] == "default-src 'none'; sandbox"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ['"\\ud800"', "[" * 400 + "0," * 30_000 + "0" + "]" * 400],
+    ids=["half a character", "nested deep"],
+)
+def test_json_that_can_not_be_indented_is_shown_as_it_is(
+    payload: str, operator: Client, consumer: Consumer
+) -> None:
+    """Or a producer could break the page, or have it sent by the ten megabytes."""
+    [job] = published(consumer, payload=payload, content_type="application/json")
+    text = read(operator, page("job", job))
+    assert escape(payload) in text
+    assert len(text) < 200_000
