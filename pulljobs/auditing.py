@@ -6,11 +6,12 @@ where the last commit left it, and no job meets it twice, for it goes by the job
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from django.db import transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from pulljobs import ids, operating
@@ -122,6 +123,15 @@ def note(act: str, *, by: str, upon: str, at: datetime | None = None, done: int 
     AuditEntry.objects.using(settings().DATABASE).create(
         by=by, act=act, upon=upon, at=at, done=done, finished_at=Now()
     )
+
+
+def noting(steps: Iterable[int], act: str, *, by: str, upon: str) -> Iterator[int]:
+    """The same of what is done in steps: after each it is written how far that came."""
+    rows = AuditEntry.objects.using(settings().DATABASE)
+    entry = rows.create(by=by, act=act, upon=upon, finished_at=Now())
+    for done in steps:
+        rows.filter(pk=entry.pk).update(done=F("done") + done, finished_at=Now())
+        yield done
 
 
 def note_pause(party: Channel | Consumer, until: datetime | None, *, by: str) -> None:

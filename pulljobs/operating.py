@@ -11,7 +11,17 @@ from pulljobs.errors import LONGEST_DELAY
 from pulljobs.models import Channel, Consumer, Job
 from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
-from pulljobs.storage import archive, dead, jobs, lake, listen, nodes, partitions, scheduled
+from pulljobs.storage import (
+    archive,
+    dead,
+    jobs,
+    lake,
+    listen,
+    nodes,
+    partitions,
+    queued,
+    scheduled,
+)
 from pulljobs.storage.partitions import Copied, Partition
 from pulljobs.storage.rows import Stats
 
@@ -36,16 +46,19 @@ def kill(job_ids: Iterable[int], *, by: str) -> Outcome:
 
 def purge(consumer: Consumer) -> int:
     """End what waits, in batches; how many. What is published or comes back meanwhile may stay."""
+    return sum(purging(consumer))
+
+
+def purging(consumer: Consumer) -> Iterator[int]:
+    """The same in batches; how many each ended."""
     using = settings().DATABASE
     newest = ids.first_of(nodes.clock(using))
-    rows = Job.objects.using(using).filter(consumer=consumer, state=State.QUEUED, id__lt=newest)
-    # In the order of the index that has them by consumer.
-    batch = rows.order_by("-priority", "available_at", "id").values_list("id", flat=True)[:BATCH]
-    purged = 0
-    while waiting := list(batch.all()):
-        ended = jobs.kill(using, waiting, reason=Reason.PURGED, states=[State.QUEUED])
-        purged += len(ended)
-    return purged
+    is_over = False
+    while not is_over:
+        is_over = True
+        for waiting in queued.batches(using, consumer.pk, below=newest, size=BATCH):
+            is_over = False
+            yield len(jobs.kill(using, waiting, reason=Reason.PURGED, states=[State.QUEUED]))
 
 
 def redrive(job_ids: Iterable[int]) -> Outcome:

@@ -44,11 +44,11 @@ class QueuedJobs(PullConsumerView):
 
     def delete(self, request: Request, **names: str) -> Response:
         consumer = consumer_of(names)
-        purged = operating.purge(consumer)
+        steps = operating.purging(consumer)
         if by := user_name(request):
             upon = f"all that waits of {auditing.name_of(consumer)}, purged"
-            auditing.note(Event.KILL, by=by, upon=upon, done=purged)
-        return Response({"Purged": purged})
+            steps = auditing.noting(steps, Event.KILL, by=by, upon=upon)
+        return Response({"Purged": sum(steps)})
 
     @property
     def _purges(self) -> bool:

@@ -13,7 +13,8 @@ from django.test import Client, override_settings
 from pulljobs import ids, outcomes, pulling
 from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job, Message, Node, Producer
 from pulljobs.outcomes import Held
-from tests.api.caller import Subscription, claimed_by_worker, kill, publish
+from pulljobs.storage import jobs
+from tests.api.caller import Subscription, claimed_by_worker, kill, publish, subscription
 from tests.api.pull.serving import Puller
 from tests.factories import USING
 from tests.sessions import contents, query
@@ -189,6 +190,36 @@ def test_purge(operator: Client, census: Subscription, monkeypatch: pytest.Monke
     assert ArchivedJob.objects.filter(reason="purged").count() == 5
     assert Job.objects.get(id=held.job_id).state == "INFLIGHT"
     assert operator.delete(f"{CENSUS}/queued-jobs").json() == {"Purged": 0}
+
+
+def test_purge_of_what_waits_behind_keys(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None follows the one that was ended before it."""
+    monkeypatch.setattr("pulljobs.operating.BATCH", 2)
+    consumer = subscription("orders", "census", exclusive_keys=True).consumer
+    for number in range(12):
+        publish(key=f"k{number % 2}", priority=number // 6, delay=timedelta(hours=number // 10))
+    [(held, _message)] = pulling.Puller(USING, consumer).claim(1).jobs
+    assert Job.objects.filter(available_at=None).exists()
+    assert operator.delete(f"{CENSUS}/queued-jobs").json() == {"Purged": 11}
+    assert list(Job.objects.exclude(state="DEAD").values_list("id", flat=True)) == [held.id]
+
+
+def test_a_purge_that_is_cut_off_is_in_the_audit_trail_as_far_as_it_came(
+    operator: Client, census: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulljobs.operating.BATCH", 2)
+    for _ in range(5):
+        publish()
+    left = [jobs.kill]
+
+    def kill(*args: Any, **options: Any) -> dict[int, bool]:
+        return left.pop()(*args, **options)
+
+    monkeypatch.setattr(jobs, "kill", kill)
+    with pytest.raises(IndexError):
+        operator.delete(f"{CENSUS}/queued-jobs")
+    entry = AuditEntry.objects.get()
+    assert (entry.act, entry.done, entry.finished_at is None) == ("kill", 2, False)
 
 
 def test_who_paused_and_purged_is_in_the_audit_trail(

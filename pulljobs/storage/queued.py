@@ -1,0 +1,39 @@
+"""The QUEUED jobs of a consumer, due or not, a batch at a time."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from django.db.models import QuerySet
+
+from pulljobs.models import Job
+from pulljobs.states import State
+
+ABOVE_ALL: Final = 32_768
+"""Priorities."""
+
+
+def batches(using: str, consumer_id: int, *, below: int, size: int) -> Iterator[list[int]]:
+    """Ids below that one, for who ends them: each batch begins where the one before ended."""
+    rows = Job.objects.using(using).filter(
+        consumer_id=consumer_id, state=State.QUEUED, id__lt=below
+    )
+    # Those behind a key first: of them one at a time would follow the job that ends before it.
+    yield from _batches(rows.filter(available_at=None), size)
+    yield from _batches(rows.filter(available_at__isnull=False), size)
+
+
+def _batches(rows: QuerySet[Job], size: int) -> Iterator[list[int]]:
+    """In the order of the claim index, in which dead entries lie before each batch."""
+    priority = _next(rows, ABOVE_ALL)
+    while priority is not None:
+        ahead = own = rows.filter(priority=priority).order_by("available_at", "id")
+        while batch := list(ahead.values_list("id", "available_at")[:size]):
+            yield [id for id, _at in batch]
+            last, at = batch[-1]
+            ahead = own.filter(id__gt=last) if at is None else own.filter(available_at__gte=at)
+        priority = _next(rows, priority)
+
+
+def _next(rows: QuerySet[Job], priority: int) -> int | None:
+    lower = rows.filter(priority__lt=priority).order_by("-priority")
+    return lower.values_list("priority", flat=True).first()
