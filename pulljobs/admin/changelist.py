@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
@@ -15,30 +16,38 @@ BELOW: Final = "id__lt"
 
 
 class KeysetChangeList(ChangeList):
+    below: int | None
     older: str | None
     newest: str | None
     looked_through: int | None
     """Of a page that is not full: rows that were read, and there may be more."""
 
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        """The place in a list is that of no other: no link or form but `older` has it."""
+        self.filter_params.pop(BELOW, None)
+        below = self.params.pop(BELOW, None)
+        self.below = None if below is None else _number(below)
+        rows: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
+        return rows if self.below is None else rows.filter(**{BELOW: self.below})
+
     def get_results(self, request: HttpRequest) -> None:
-        below = self.params.get(BELOW)
-        found = self._window(request, int(below) if below else None)
+        found = self._window(request)
         rows = self.apply_select_related(self.root_queryset).filter(pk__in=found.ids)
         self.result_list = list(rows.order_by("-pk"))
         is_full = len(found.ids) == self.list_per_page
         self.looked_through = None if found.beyond is None or is_full else SCANNED
         beyond = found.beyond
         self.older = None if beyond is None else self.get_query_string({BELOW: beyond})
-        self.newest = self.get_query_string(remove=[BELOW]) if BELOW in self.params else None
+        self.newest = None if self.below is None else self.get_query_string()
         self.result_count = self.full_result_count = len(self.result_list)
         self.show_full_result_count = False
         self.show_admin_actions = bool(self.result_list)
         self.can_show_all = self.multi_page = False
         self.paginator = Paginator(self.result_list, self.list_per_page)
 
-    def _window(self, request: HttpRequest, below: int | None) -> Window:
+    def _window(self, request: HttpRequest) -> Window:
         listed: Any = self.model_admin
-        span = downwards(below, self.list_per_page)
+        span = downwards(self.below, self.list_per_page)
         found: Window = listed.window(request, span, self.queryset)
         return found
 
@@ -67,9 +76,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """Only what an index serves."""
-        return lookup == BELOW or lookup in {
-            getattr(choice, "parameter_name", None) for choice in self.list_filter
-        }
+        return lookup in {getattr(choice, "parameter_name", None) for choice in self.list_filter}
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -79,3 +86,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise IncorrectLookupParameters(str(error)) from error

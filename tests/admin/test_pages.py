@@ -12,9 +12,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulljobs import ids, operating
+from pulljobs import auditing, ids, operating
 from pulljobs.admin import looks
-from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Message, Producer
+from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job, Lease, Message, Producer
 from pulljobs.states import LIVE, State
 from pulljobs.storage import jobs
 from tests.admin.conftest import browser_of
@@ -100,6 +100,24 @@ def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consu
         pages += 1
     assert (pages, seen) == (3, [ids.encode(id) for id in reversed(made)])
     assert ">Newest</a>" in text
+
+
+@pytest.mark.parametrize("model", ["job", "archivedjob", "auditentry"])
+def test_another_filter_or_search_begins_at_the_newest(
+    model: str, operator: Client, consumer: Consumer
+) -> None:
+    """What is newer had silently been left out."""
+    for _ in range(3):
+        job = JobFactory.create(state=State.DEAD, consumer=consumer)
+        auditing.note("kill", by="olga", upon=str(job.id))
+    rows_of: Any = {"job": Job, "archivedjob": ArchivedJob, "auditentry": AuditEntry}[model]
+    newest = max(rows_of.objects.values_list("pk", flat=True))
+    query = {"act__exact": "kill"} if model == "auditentry" else {"state": "DEAD", "key": ""}
+    text = read(operator, listing(model), id__lt=newest, **query)
+    assert len(rows(text)) == 2
+    assert ">Newest</a>" in text
+    assert "id__lt=" not in text
+    assert 'name="id__lt"' not in text
 
 
 @pytest.mark.parametrize("state", sorted(LIVE))
