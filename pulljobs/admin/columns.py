@@ -72,5 +72,5 @@ class JobRowsAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         """What others sent is on it: the browser refuses all that is no part of the site."""
         response = super().change_view(request, object_id, form_url, extra_context)
-        response.headers.setdefault("Content-Security-Policy", payloads.PAGE_POLICY)
+        response.headers.setdefault("Content-Security-Policy", payloads.page_policy())
         return response

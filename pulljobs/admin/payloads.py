@@ -4,9 +4,11 @@ import codecs
 import json
 from datetime import datetime
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from django.db.models import BinaryField, F, Func, IntegerField, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
+from django.templatetags.static import static
 
 from pulljobs import ids
 from pulljobs.conf import settings
@@ -29,7 +31,7 @@ IMAGES: Final = {
 }
 """What browsers draw and can't be made to run, with how it begins."""
 PAGE_POLICY: Final = (
-    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none';"
+    "default-src 'self'{static}; img-src 'self'{static} data:; object-src 'none'; base-uri 'none';"
     " form-action 'self'; frame-ancestors 'none'"
 )
 PAYLOAD_POLICY: Final = "default-src 'none'; sandbox"
@@ -58,6 +60,13 @@ class ShownMessage(NamedTuple):
 
 def may_read(request: HttpRequest) -> bool:
     return request.user.has_perm(PERMISSION)
+
+
+def page_policy() -> str:
+    """Of the site, and of where it has its static files."""
+    where = urlsplit(static("pulljobs/admin.css"))
+    origin = f"{where.scheme}://{where.netloc}" if where.scheme else where.netloc
+    return PAGE_POLICY.format(static=f" {origin}" if origin else "")
 
 
 def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None:
@@ -134,6 +143,7 @@ def _indented(text: str) -> tuple[str, str]:
             pieces.append(piece)
     except (ValueError, RecursionError):
         return "text", text
+    return "JSON", "".join(pieces)
 
 
 def _dump(data: bytes) -> str:

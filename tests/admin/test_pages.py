@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import connection
-from django.test import Client
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
@@ -262,6 +262,23 @@ def test_what_was_sent_takes_a_permission_of_its_own(model: str, consumer: Consu
     assert "from: m4sked" in text
     assert "ask for it" not in text
     assert trusted.get(payload).content == b"s3cr3t"
+
+
+@pytest.mark.parametrize(
+    ("static", "sources"),
+    [
+        ("static/", "'self'"),
+        ("https://static.example/of/", "'self' https://static.example"),
+        ("//static.example/", "'self' static.example"),
+    ],
+)
+def test_a_job_s_page_has_its_styles_wherever_static_files_are(
+    static: str, sources: str, operator: Client, consumer: Consumer
+) -> None:
+    job = JobFactory.create(consumer=consumer)
+    with override_settings(STATIC_URL=static):
+        policy = operator.get(page("job", job.id))["Content-Security-Policy"]
+    assert policy.startswith(f"default-src {sources}; img-src {sources} data:; object-src 'none'")
 
 
 @pytest.mark.owner
