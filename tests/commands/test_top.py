@@ -3,12 +3,16 @@
 import json
 import os
 import signal
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from io import StringIO
 from uuid import uuid4
 
 import pytest
 from django.db.models.functions import Now
 
+from pulljobs import operating
+from pulljobs.management.output import Output
+from pulljobs.management.subcommands import top
 from pulljobs.models import Node
 from pulljobs.storage import nodes
 from tests.commands.terminal import CURSOR_SHOWN, ESCAPE, PATIENCE, SCREEN_LEFT, Terminal, piped
@@ -216,3 +220,18 @@ def test_frame_is_of_those_that_were_asked_for() -> None:
     assert [one["consumer"] for one in frame["consumers"]] == ["orders/invoicing"]
     frame, _code = answer("top", "--once", "news/mailing", "orders")
     assert {one["consumer"] for one in frame["consumers"]} == {"orders/invoicing", "news/mailing"}
+
+
+def test_each_frame_finds_what_was_asked_for_anew() -> None:
+    """Pauses and consumers that came since the start are in it."""
+    consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
+    output = Output(StringIO(), as_json=True)
+    frames = top.handle(
+        output, only=["orders"], once=False, frames=2, interval=top.LEAST, sort="name"
+    )
+    [row] = next(frames).content["consumers"]
+    assert row["paused_until"] is None
+    operating.pause(consumer, datetime(2999, 1, 1, tzinfo=UTC))
+    ConsumerFactory.create(channel=consumer.channel, name="mailing")
+    found = {row["consumer"]: row["paused_until"] for row in next(frames).content["consumers"]}
+    assert found == {"orders/invoicing": consumer.paused_until, "orders/mailing": None}

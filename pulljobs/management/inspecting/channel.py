@@ -19,7 +19,7 @@ STANDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_u
 def inspect(name: str) -> Answer:
     one = finding.channel(name)
     consumers = finding.consumers([name])
-    now, found = frame.read(consumers), consumer.failures(consumers)
+    now, found = frame.read(lambda: consumers), consumer.failures(consumers)
     told = {
         "kind": "channel",
         "name": one.name,

@@ -22,7 +22,7 @@ STANDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_a
 
 def inspect(place: str) -> Answer:
     one = finding.consumer(place)
-    now = frame.read([one])
+    now = frame.read(lambda: [one])
     found = failures([one])
     told = {
         "kind": "consumer",

@@ -48,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(output: Output, **options: Any) -> Iterator[Answer]:
-    among = finding.consumers(options["only"]) if options["only"] else None
+    among = partial(finding.consumers, options["only"]) if options["only"] else None
     read = partial(frame.read, among)
     count = 1 if options["once"] else options["frames"]
     if output.is_rich and count is None and output.stream.isatty():

@@ -1,6 +1,6 @@
 """How all stands at one moment: bounded reads, each of which may fail alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -26,6 +26,7 @@ ESTIMATED: Final = 200
 """Consumers of which it is estimated what can't be counted, the first by name."""
 LATELY: Final = 2
 """Steps that a rate is of."""
+Among = Callable[[], Sequence[Consumer]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +53,8 @@ class Frame:
         return self.lately.trends.get(consumer.pk, [0.0] * STEPS)
 
 
-def read(among: Sequence[Consumer] | None = None) -> Frame:
-    """Of all consumers, or of these; what the database does not tell is missing."""
+def read(among: Among | None = None) -> Frame:
+    """Of all consumers, or of those that this finds; what the database does not tell is missing."""
     using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:
@@ -64,11 +65,13 @@ def read(among: Sequence[Consumer] | None = None) -> Frame:
         return Frame(at=datetime.now(UTC), lately=_empty(datetime.now(UTC)), error=told)
 
 
-def _read(reading: Reading, at: datetime, among: Sequence[Consumer] | None) -> Frame:
+def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
     known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.living(at), None)
     none: list[Standing] = []
     standings = reading.part(
-        Part.CONSUMERS, lambda: consumers.standings(at, known, among, ESTIMATED), none
+        Part.CONSUMERS,
+        lambda: consumers.standings(at, known, among() if among else None, ESTIMATED),
+        none,
     )
     return Frame(
         at=at,
