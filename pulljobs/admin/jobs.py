@@ -105,11 +105,8 @@ class JobAdmin(JobRowsAdmin):
     def why(self, job: Job) -> str:
         """As `pulljobs explain` says it."""
         said = " ".join(reason.text for reason in explain.reasons(job))
-        before = explain.position(job)
-        if before is None:
-            return said
-        more = " or more" if before >= explain.POSITION_CAP else ""
-        return f"{said} {before:,}{more} jobs of its consumer come before it."
+        position = explain.position(job)
+        return said if position is None else f"{said} {position.text}"
 
     def get_actions(  # type: ignore[override]  # stubs want unbound functions
         self, request: HttpRequest, action_location: Enum | None = None

@@ -13,7 +13,21 @@ from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Node
 from pulljobs.states import State
 from pulljobs.storage import jobs, nodes
 
-POSITION_CAP: Final = 10_000
+LOOKED_THROUGH: Final = 10_000
+"""Entries of the index, to find where a job stands."""
+
+
+class Position(NamedTuple):
+    """How many of its consumer come before a job."""
+
+    before: int
+    is_least: bool
+    """There may be more: the job itself was not reached."""
+
+    @property
+    def text(self) -> str:
+        more = " or more" if self.is_least else ""
+        return f"{self.before:,}{more} jobs of its consumer come before it."
 
 
 class Reason(NamedTuple):
@@ -46,18 +60,18 @@ def reasons(job: Job) -> list[Reason]:
     return found or [Reason("next", "Nothing stands in its way: the next claim may take it.")]
 
 
-def position(job: Job) -> int | None:
-    """How many of its consumer come before it, up to POSITION_CAP; None: it can't be claimed."""
+def position(job: Job) -> Position | None:
+    """None: it can't be claimed."""
     if job.state != State.QUEUED or job.available_at is None:
         return None
     rows = _rows(Job).filter(consumer_id=job.consumer_id, priority__gte=job.priority)
-    # In the order of the index, and no more of it than the cap, taken or due later as it may be.
+    # In the order of the index, which has what is taken, dead or due later as well.
     order = rows.order_by("-priority", "available_at", "id")
-    head = list(order.values_list("id", "state", "available_at")[:POSITION_CAP])
+    head = list(order.values_list("id", "state", "available_at")[:LOOKED_THROUGH])
     before = takewhile(lambda one: one[0] != job.pk, head)
     now = nodes.clock(settings().DATABASE)
     count = sum(state == State.QUEUED and at is not None and at <= now for _, state, at in before)
-    return count if job.pk in {id for id, *_ in head} else POSITION_CAP
+    return Position(count, is_least=job.pk not in {id for id, *_ in head})
 
 
 def _in_flight(job: Job) -> Reason:

@@ -129,3 +129,19 @@ def test_consumer_whose_row_is_gone(consumer: Consumer) -> None:
     assert f"pulljobs.operating.kill([{job}], by=...)" in said
     assert operating.kill([job], by="olga").done == [job]
     assert set(reasons(job)) == {"settled"}
+
+
+def test_place_that_was_not_reached_is_told_as_the_least(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries of jobs that are in flight come first, and are none that it waits for."""
+    *_others, job = published(consumer, 4)
+    claimed(consumer, 2)
+    found = {}
+    for entries in (3, 4):
+        monkeypatch.setattr("pulljobs.diagnosis.explain.LOOKED_THROUGH", entries)
+        content = answer("explain", str(job))[0]
+        found[entries] = content["position"], content["position_is_least"]
+        more = " or more" if entries == 3 else ""
+        assert f"1{more} jobs of its consumer come before it." in text("explain", str(job))
+    assert found == {3: (1, True), 4: (1, False)}

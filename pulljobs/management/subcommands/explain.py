@@ -31,13 +31,13 @@ def _live(job: Job) -> Answer:
         "id": ids.encode(job.pk),
         "consumer": f"{job.consumer.channel.name}/{job.consumer.name}",
         "state": job.state,
-        "position": position,
+        "position": position.before if position else None,
+        "position_is_least": position.is_least if position else None,
         "reasons": [reason._asdict() for reason in reasons],
     }
     lines = [title(f"Job {content['id']} of {content['consumer']} is {job.state}.")]
     if position is not None:
-        more = " or more" if position >= explain.POSITION_CAP else ""
-        lines.append(Words(f"{position:,}{more} jobs of its consumer come before it."))
+        lines.append(Words(position.text))
     return Answer(content, [*lines, *(reason.text for reason in reasons)])
 
 
@@ -53,6 +53,7 @@ def _not_there(number: int) -> Answer:
         "id": ids.encode(number),
         "state": view.state,
         "position": None,
+        "position_is_least": None,
         "reasons": [reason._asdict()],
     }
     return Answer(content, [reason.text])
