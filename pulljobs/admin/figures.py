@@ -40,6 +40,8 @@ class Rates(NamedTuple):
 class Figures(NamedTuple):
     """Of a consumer, or of all consumers of a channel."""
 
+    at: datetime
+    """By the database's clock."""
     queued: str
     delayed: str
     in_flight: str
@@ -123,6 +125,7 @@ def _rates(manager: Any, by: str) -> Rates:
 def _figures(backlogs: Sequence[Backlog], now: datetime, rate: str, circuits: list[str]) -> Figures:
     oldest = min((one.oldest_ready_at for one in backlogs if one.oldest_ready_at), default=None)
     return Figures(
+        now,
         _sum(backlogs, "ready", "parked"),
         _sum(backlogs, "delayed"),
         _sum(backlogs, "in_flight"),

@@ -81,8 +81,9 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
-def standing(party: Any, now: datetime) -> SafeString:
+def standing(party: Any) -> SafeString:
     """Of a channel or a consumer: deleted, paused, held back by who claims, or none of it."""
+    now = party.figures.at
     paused = max((one for one in _pauses(party) if one and one > now), default=None)
     kind, text = "well", "active"
     if getattr(party, "deleted_at", None):

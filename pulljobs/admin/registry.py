@@ -148,7 +148,7 @@ class PausableAdmin(PartyAdmin):
 
     @admin.display(description=_("stands"))
     def stands(self, party: Any) -> SafeString:
-        return looks.standing(party, nodes.clock(settings().DATABASE))
+        return looks.standing(party)
 
     @admin.display(description=_("queued"))
     def queued(self, party: Any) -> str:

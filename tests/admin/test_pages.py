@@ -86,6 +86,17 @@ def test_as_many_queries_for_100_rows_as_for_5(
     assert len(many) == len(few)
 
 
+@pytest.mark.parametrize("model", ["channel", "consumer"])
+def test_as_many_queries_for_12_of_the_registry_as_for_2(model: str, operator: Client) -> None:
+    ConsumerFactory.create_batch(2)
+    read(operator, listing(model))
+    few = queries(operator, listing(model), {})
+    ConsumerFactory.create_batch(10)
+    many = queries(operator, listing(model), {})
+    assert len(rows(read(operator, listing(model)))) == 12
+    assert len(many) == len(few)
+
+
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
 def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consumer) -> None:
     """Newest first, from page to page by the links; filters stay."""
