@@ -112,8 +112,9 @@ class Contents:
     @property
     def tiles(self) -> list[Tile]:
         """Those of which all was read."""
+        known = None if Part.WORKERS in self.missed else self.now.workers
         told = [
-            *tiles.now(self.now.standings, self.now.workers, self.links),
+            *tiles.now(self.now.standings, known, self.links),
             tiles.throughput(self.lately),
             tiles.failed(self.history, self.range),
         ]

@@ -7,7 +7,7 @@ from django.utils.formats import date_format
 from django.utils.timezone import localtime
 
 NOTHING: Final = "–"
-_THOUSANDS: Final = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
+_THOUSANDS: Final = "kMGT"
 _UNITS: Final = ((86_400.0, "d", "h", 3600.0), (3600.0, "h", "min", 60.0), (60.0, "min", "s", 1.0))
 _BYTES: Final = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
@@ -21,10 +21,14 @@ def number(value: float) -> str:
 
 def compact(value: float) -> str:
     """In three or four characters: for axes."""
-    for least, unit in _THOUSANDS:
-        if value >= least:
-            return f"{value / (1000 if unit == 'k' else least):.3g}{unit}"
-    return f"{value:.3g}" if value < 10 else f"{value:,.0f}"
+    if value < 9_999.5:
+        return f"{value:.3g}" if value < 10 else f"{value:,.0f}"
+    value /= 1000
+    for unit in _THOUSANDS:
+        if value < 999.5 or unit == _THOUSANDS[-1]:
+            break
+        value /= 1000
+    return f"{value:.3g}{unit}"
 
 
 def counted(count: int, *, is_least: bool) -> str:

@@ -37,9 +37,11 @@ class Tile:
         return Tile(self.title, figures.NOTHING, note=_("not told in time"))
 
 
-def now(standings: Sequence[Standing], workers: Sequence[Worker], links: Links) -> list[Tile]:
+def now(
+    standings: Sequence[Standing], workers: Sequence[Worker] | None, links: Links
+) -> list[Tile]:
+    """Of all consumers; without workers where they are not known."""
     ages = [one.oldest_seconds for one in standings if one.oldest_seconds is not None]
-    well = sum(one.is_well for one in workers)
     dead = total(standings, "dead")
     return [
         Tile(
@@ -56,7 +58,7 @@ def now(standings: Sequence[Standing], workers: Sequence[Worker], links: Links) 
         Tile(
             _("In flight"),
             str(total(standings, "in_flight")),
-            note=ngettext("%s worker is well", "%s workers are well", well) % well,
+            note=_("workers not told in time") if workers is None else _well(workers),
             address=links.jobs(state="INFLIGHT"),
         ),
         Tile(
@@ -67,6 +69,11 @@ def now(standings: Sequence[Standing], workers: Sequence[Worker], links: Links) 
             address=links.jobs(state="DEAD"),
         ),
     ]
+
+
+def _well(workers: Sequence[Worker]) -> str:
+    count = sum(one.is_well for one in workers)
+    return ngettext("%s worker is well", "%s workers are well", count) % count
 
 
 def throughput(lately: History) -> Tile:

@@ -179,6 +179,7 @@ def test_what_the_database_does_not_tell_in_time_is_left_out(
     assert "No worker was heard of" not in page
     assert "nobody serves it" not in page
     assert tile(page, "Ready").startswith("3 ")
+    assert tile(page, "In flight") == "0 workers not told in time"
 
 
 def test_who_may_not_see_it_does_not(db: None) -> None:
