@@ -10,8 +10,9 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from pulljobs import auditing
+from pulljobs.dashboard import figures
 from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job
-from pulljobs.storage import nodes, partitions
+from pulljobs.storage import health, nodes, partitions
 from pulljobs.storage.partitions import Partition
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
@@ -138,3 +139,27 @@ def test_history_that_the_lake_lacks_stays(consumer: Consumer) -> None:
     assert fates("--older-than=30d", "--dry-run") == stays
     assert fates("--older-than=30d", "--yes") == stays
     assert days[0] in partitions.existing(USING, days[0].table)
+
+
+@override_settings(PULLJOBS={})
+def test_what_was_dropped_is_told_apart_from_what_would_be(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a day is needed again since the question."""
+    messages, archive = old_days(100)
+    sizes = [one.bytes for one in health.sizes(USING, [messages, archive])]
+    told, drop = [figures.size(one) for one in sizes], partitions.drop
+
+    def dropped(using: str, one: Partition, xid: int | None) -> bool:
+        return one == archive and drop(using, one, xid)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partitions, "drop", dropped)
+        tried = text("prune", "history", "--older-than=30d", "--yes")
+    assert f"1 partitions dropped, {told[1]}." in tried
+    assert "not dropped: it is needed since, or gone already" in tried
+    planned = text("prune", "history", "--older-than=30d", "--dry-run")
+    assert f"1 partitions would be dropped, {told[0]}." in planned
+    monkeypatch.setattr(partitions, "needed", lambda *_: True)
+    kept = text("prune", "history", "--older-than=30d", "--yes")
+    assert "0 partitions dropped, 0 bytes." in kept

@@ -35,11 +35,14 @@ def handle(**options: Any) -> Answer:
     found = operating.prunable(age)
     sizes = health.sizes(settings().DATABASE, [one.partition for one in found])
     going = [size for one, size in zip(found, sizes, strict=True) if not one.stays]
-    question = f"Drop {len(going)} partitions, {figures.size(_bytes(going))}?"
-    if not options["dry_run"]:
-        operator.must_be_there(yes=options["yes"])
-    if options["dry_run"] or not (going and operator.agrees(question, yes=options["yes"])):
+    if options["dry_run"]:
+        return _answer(found, sizes, None)
+    operator.must_be_there(yes=options["yes"])
+    if not going:
         return _answer(found, sizes, [])
+    question = f"Drop {len(going)} partitions, {figures.size(_bytes(going))}?"
+    if not operator.agrees(question, yes=options["yes"]):
+        return _answer(found, sizes, None)
     with shown("prune history", "partitions", len(found)) as progress:
         steps = operating.prune(age, lambda _one: progress.advance(1))
         dropped = [one.name for one in steps if one]
@@ -59,7 +62,8 @@ def _bytes(sizes: Sequence[PartitionSize]) -> int:
     return sum(one.bytes for one in sizes)
 
 
-def _answer(found: list[Old], sizes: list[PartitionSize], dropped: list[str]) -> Answer:
+def _answer(found: list[Old], sizes: list[PartitionSize], dropped: list[str] | None) -> Answer:
+    """None: nothing was tried."""
     columns = [
         Column("partition"),
         Column("rows, about", is_number=True),
@@ -71,15 +75,19 @@ def _answer(found: list[Old], sizes: list[PartitionSize], dropped: list[str]) ->
             one.partition.name,
             f"{size.rows:,}",
             figures.size(size.bytes),
-            _fate(one, is_dropped=one.partition.name in dropped),
+            _fate(one, dropped),
         ]
         for one, size in zip(found, sizes, strict=True)
     ]
-    going = [size for one, size in zip(found, sizes, strict=True) if not one.stays]
-    word = "dropped" if dropped else "would be dropped"
-    sums = Words(f"{len(dropped or going)} partitions {word}, {figures.size(_bytes(going))}.")
+    going = [
+        size
+        for one, size in zip(found, sizes, strict=True)
+        if (not one.stays if dropped is None else one.partition.name in dropped)
+    ]
+    word = "would be dropped" if dropped is None else "dropped"
+    sums = Words(f"{len(going)} partitions {word}, {figures.size(_bytes(going))}.")
     content = {
-        "dropped": dropped,
+        "dropped": dropped or [],
         "partitions": [
             {
                 "partition": one.partition.name,
@@ -95,7 +103,11 @@ def _answer(found: list[Old], sizes: list[PartitionSize], dropped: list[str]) ->
     )
 
 
-def _fate(one: Old, *, is_dropped: bool) -> Words:
+def _fate(one: Old, dropped: list[str] | None) -> Words:
+    if one.partition.name in (dropped or ()):
+        return Words("dropped", Tone.GOOD)
     if one.stays:
         return Words(f"stays: {one.stays}", Tone.WARN)
-    return Words("dropped", Tone.GOOD) if is_dropped else Words("would be dropped")
+    if dropped is None:
+        return Words("would be dropped")
+    return Words("not dropped: it is needed since, or gone already", Tone.WARN)
