@@ -75,7 +75,10 @@ def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     form = PauseForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         _set_pause(request, party, form.end())
-        messages.success(request, _("%s is paused: what is in flight goes on.") % party)
+        said = _("%s is paused: what is in flight goes on.")
+        if pause_until(party) is None:
+            said = _("%s goes on: that time is past.")
+        messages.success(request, said % party)
         return _back(party)
     return _page(listed, request, party, "pause", form=form, title=_("Pause %s") % party)
 

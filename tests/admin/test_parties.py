@@ -13,7 +13,7 @@ from pulljobs import auditing
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
 from pulljobs.states import Event, State
 from tests.admin.conftest import browser_of
-from tests.admin.pages import listing, page, read, rows, secrets, trail
+from tests.admin.pages import listing, page, read, rows, secrets, told, trail
 from tests.factories import JobFactory, claimed, published
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +47,15 @@ def test_a_pause_ends_by_itself(operator: Client, consumer: Consumer) -> None:
     left = Consumer.objects.values_list("paused_until", flat=True)
     assert left.filter(paused_until__lte=Now() + timedelta(minutes=15)).exists()
     assert left.filter(paused_until__gt=Now() + timedelta(minutes=14)).exists()
+
+
+def test_a_pause_until_a_time_that_is_past_is_none(operator: Client, consumer: Consumer) -> None:
+    data = {"span": "1h", "until": "2020-01-31T12:00"}
+    assert told(operator, act("consumer", "pause", consumer.pk), data) == [
+        "census goes on: that time is past."
+    ]
+    published(consumer)
+    assert claimed(consumer)
 
 
 @pytest.mark.parametrize("model", [Channel, Producer, Consumer])
