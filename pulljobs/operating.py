@@ -26,6 +26,8 @@ from pulljobs.storage.partitions import Copied, Partition
 from pulljobs.storage.rows import Stats
 
 BATCH: Final = 1000
+YEARS: Final = (datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
+"""PostgreSQL keeps times beyond those of Python; these can be read in every time zone."""
 
 
 class Outcome(NamedTuple):
@@ -99,17 +101,31 @@ def reschedule(job_ids: Iterable[int], *, at: datetime | None) -> Outcome:
 
 
 def check_due(at: datetime | None) -> None:
-    """ValueError for a datetime without a time zone, or more than 100 years ahead."""
+    """ValueError for one without a time zone, before the year 1000 or above 100 years ahead."""
     if at is None:
         return
     _check_aware("at", at)
     if at - datetime.now(UTC) > LONGEST_DELAY:
         raise ValueError(f"at must be within 100 years, not {at}.")
+    _check_readable("at", at)
+
+
+def check_pause(until: datetime | None) -> None:
+    """ValueError for a datetime without a time zone, or outside the years 1000 to 8999."""
+    if until is None:
+        return
+    _check_aware("until", until)
+    _check_readable("until", until)
 
 
 def _check_aware(name: str, moment: datetime) -> None:
     if moment.utcoffset() is None:
         raise ValueError(f"{name} must be an aware datetime, not {moment!r}: give it a time zone.")
+
+
+def _check_readable(name: str, moment: datetime) -> None:
+    if not YEARS[0] <= moment < YEARS[1]:
+        raise ValueError(f"{name} must be within the years 1000 to 8999, not {moment}.")
 
 
 def delete(job_ids: Iterable[int]) -> Outcome:
@@ -121,10 +137,9 @@ def delete(job_ids: Iterable[int]) -> Outcome:
 def pause(party: Channel | Consumer, until: datetime | None) -> None:
     """Nobody is given its jobs before then; those in flight go on.
 
-    None, or a time that is past, ends a pause. ValueError for a datetime without a time zone.
+    None, or a time that is past, ends a pause. ValueError as `check_pause` has it.
     """
-    if until is not None:
-        _check_aware("until", until)
+    check_pause(until)
     using = settings().DATABASE
     party.paused_until = until
     party.save(using=using, update_fields=["paused_until", "changed_at"])

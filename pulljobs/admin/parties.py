@@ -47,6 +47,14 @@ class PauseForm(forms.Form):
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
     )
 
+    def clean_until(self) -> datetime | None:
+        until: datetime | None = self.cleaned_data["until"]
+        try:
+            operating.check_pause(until)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+        return until
+
     def end(self) -> datetime:
         """By the database's clock, unless a time was given."""
         given: datetime | None = self.cleaned_data["until"]

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.db.models.functions import Now
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import reverse
 
 from pulljobs import auditing
@@ -108,6 +108,19 @@ def test_each_needs_its_own_permission(word: str, consumer: Consumer) -> None:
     for other in ("pause", "rotate"):
         answer = browser.get(act("consumer", other, consumer.pk))
         assert answer.status_code == (200 if other == word else 403)
+
+
+@override_settings(TIME_ZONE="America/New_York")
+def test_a_pause_ends_at_a_time_that_can_be_read_again(
+    operator: Client, consumer: Consumer
+) -> None:
+    """West of UTC the last hours of year 9999 are in year 10000, which PostgreSQL would keep."""
+    form = {"span": "1h", "until": "9999-12-31T23:59"}
+    answer = operator.post(act("consumer", "pause", consumer.pk), form)
+    assert "within the years 1000 to 8999" in answer.content.decode()
+    assert Consumer.objects.get().paused_until is None
+    operator.post(act("consumer", "pause", consumer.pk), form | {"until": "2999-12-31T23:59"})
+    assert "paused" in rows(read(operator, listing("consumer")))[0]
 
 
 def test_resuming_takes_a_form(operator: Client, consumer: Consumer) -> None:

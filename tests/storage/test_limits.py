@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.utils import timezone
@@ -33,6 +34,8 @@ pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
 MINUTE = timedelta(minutes=1)
 LONG = timedelta(seconds=20)
+NEW_YORK = ZoneInfo("America/New_York")
+KIRITIMATI = ZoneInfo("Pacific/Kiritimati")
 
 
 def held(claim: Claim) -> list[Held]:
@@ -92,6 +95,33 @@ class TestPause:
     def test_a_time_without_a_zone_is_refused(self) -> None:
         with pytest.raises(ValueError, match="aware"):
             operating.pause(ConsumerFactory.create(), timezone.now().replace(tzinfo=None))
+
+    @pytest.mark.parametrize(
+        "until",
+        [
+            datetime.max.replace(tzinfo=NEW_YORK),
+            datetime.max.replace(tzinfo=UTC),
+            datetime.min.replace(tzinfo=UTC),
+            datetime.min.replace(tzinfo=KIRITIMATI),
+        ],
+    )
+    def test_a_time_that_nobody_could_read_again_is_refused(self, until: datetime) -> None:
+        """PostgreSQL keeps it, and every read of the row would fail."""
+        consumer = ConsumerFactory.create()
+        with pytest.raises(ValueError, match="within the years 1000 to 8999"):
+            operating.pause(consumer, until)
+        with pytest.raises(ValueError, match=r"within (the years|100 years)"):
+            operating.check_due(until)
+        consumer.refresh_from_db()
+        assert consumer.paused_until is None
+
+    @pytest.mark.parametrize("zone", [NEW_YORK, KIRITIMATI])
+    def test_the_last_time_and_the_first_can_be_read_everywhere(self, zone: ZoneInfo) -> None:
+        consumer = ConsumerFactory.create()
+        for until in (operating.YEARS[0], operating.YEARS[1] - timedelta(microseconds=1)):
+            operating.pause(consumer, until.astimezone(zone))
+            consumer.refresh_from_db()
+            assert consumer.paused_until == until
 
 
 def test_a_deleted_consumer_is_named_as_the_reason() -> None:

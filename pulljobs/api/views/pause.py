@@ -13,6 +13,7 @@ from pulljobs.api.times import parse_rfc_3339, rfc_3339
 from pulljobs.api.views.protocol import ProblemsTold, UserView, consumer_of
 
 LARGEST_BODY = 1024
+WRONG = "Until must be a time such as 2030-01-31T12:00:00Z, before the year 9000"
 
 
 class Pause(ProblemsTold, UserView):
@@ -32,6 +33,8 @@ def _until(body: bytes) -> datetime | None:
     if given is None:
         return None
     try:
-        return parse_rfc_3339(given)
+        until = parse_rfc_3339(given)
+        operating.check_pause(until)
     except (ValueError, TypeError) as error:
-        raise problems.bad_body("Until must be a time such as 2030-01-31T12:00:00Z") from error
+        raise problems.bad_body(WRONG) from error
+    return until

@@ -147,6 +147,8 @@ def test_pause(operator: Client, census: Subscription, tokens: dict[str, str]) -
     [
         ({"Until": "tomorrow"}, 400),
         ({"Until": "2999-01-31T12:00:00"}, 400),
+        ({"Until": "9999-12-31T23:59:59Z"}, 400),
+        ({"Until": "0001-01-01T00:00:00Z"}, 400),
         ({"Until": 5}, 400),
         ({"Until": "x" * 2000}, 413),
     ],
