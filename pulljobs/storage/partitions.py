@@ -100,7 +100,10 @@ def existing(using: str, table: str) -> list[Partition]:
 
 
 def make_ahead(using: str, days: int) -> Iterator[Partition]:
-    """Make what is missing for today and so many days after, one by one as they are asked for."""
+    """Make what is missing for today and so many days after, one by one as they are asked for.
+
+    So is each other day of which the default has rows, as one that was over before it was made.
+    """
     [(today,)] = _query(using, sql.SQL("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"))
     for table in PARTITIONED:
         there = set(existing(using, table))
@@ -108,6 +111,22 @@ def make_ahead(using: str, days: int) -> Iterator[Partition]:
             partition = Partition(table, today + timedelta(days=ahead))
             if partition not in there and _made(using, partition, written=ahead <= 1):
                 yield partition
+        for partition in _left_behind(using, table):
+            if _made(using, partition):
+                yield partition
+
+
+def _left_behind(using: str, table: str) -> Iterator[Partition]:
+    """The days of what the default holds, the oldest first."""
+    default, low = sql.Identifier(f"{table}_default"), 0
+    text = sql.SQL("SELECT min(id) FROM {} WHERE id >= {}")
+    while True:
+        [(lowest,)] = _query(using, text.format(default, sql.Literal(low)))
+        if lowest is None:
+            return
+        partition = Partition(table, ids.time_of(lowest).date())
+        low = partition.bounds[1]
+        yield partition
 
 
 def drop_before(

@@ -104,6 +104,31 @@ def test_a_day_takes_what_the_default_held() -> None:
     assert len(claim.jobs) == 5
 
 
+def test_days_that_were_over_before_they_were_made_take_what_the_default_held() -> None:
+    """As of a publish just before midnight, when no worker had run yet."""
+    days = [today() - timedelta(days=days) for days in (40, 3, 1)]
+    late = [Partition("pulljobs_message", day) for day in days]
+    for day in days:
+        publish_on(day)
+    JobFactory.create(state="DELIVERED")
+    archive = Partition("pulljobs_archived_job", days[0])
+    query("UPDATE pulljobs_archived_job SET id = %s", [archive.bounds[1] - 1])
+    made = list(partitions.make_ahead(USING, 0))
+    assert [one for one in made if one.day != today()] == [*late, archive]
+    assert {one.name for one in late} < set(where())
+    assert query("SELECT count(*) FROM pulljobs_message_default") == [(0,)]
+    assert query(f"SELECT count(*) FROM {archive.name}") == [(1,)]
+    assert list(partitions.make_ahead(USING, 0)) == []
+
+
+@override_settings(PULLJOBS={"RETENTION": timedelta(days=30), "PARTITIONS_AHEAD": 1})
+def test_upkeep_drops_old_days_that_no_partition_had() -> None:
+    day = today() - timedelta(days=40)
+    publish_on(day)
+    assert operating.maintain().dropped == [Partition("pulljobs_message", day)]
+    assert where() == []
+
+
 def test_both_kinds_of_rows_go_to_their_day() -> None:
     list(partitions.make_ahead(USING, 1))
     JobFactory.create(state="DELIVERED")
