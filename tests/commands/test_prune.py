@@ -17,7 +17,7 @@ from pulljobs.storage.partitions import Partition
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, published
-from tests.sessions import contents, query
+from tests.sessions import contents, query, session
 
 LONG_AGO = datetime(2021, 1, 1, tzinfo=UTC)
 
@@ -64,6 +64,40 @@ def test_dead_jobs_are_deleted_in_batches_and_their_history_stays(
     assert "command line" in entry.by
     assert "orders/invoicing" in entry.upon
     assert entry.batches.count() >= 2
+
+
+def test_a_worker_that_is_at_it_is_waited_for(
+    other: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers go on with what is unfinished, too; it is told as done when it is."""
+    proceed, takes = auditing.proceed, iter(["SELECT FROM pulljobs_audit_entry FOR UPDATE"])
+
+    def beside_a_worker(seconds: float, entry_id: int) -> bool:
+        with session() as worker:
+            worker.execute(next(takes, "SELECT"))
+            return proceed(seconds, entry_id)
+
+    monkeypatch.setattr(auditing, "proceed", beside_a_worker)
+    told, code = answer("prune", "dead", "--yes")
+    assert (code, told["deleted"], told["stopped_by"]) == (0, 5, None)
+    assert not Job.objects.filter(state="DEAD").exists()
+
+
+def test_what_somebody_stopped_is_told_as_stopped(
+    other: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proceed = auditing.proceed
+
+    def until_oleg_stops_it(seconds: float, entry_id: int) -> bool:
+        went_on = proceed(0, entry_id)
+        auditing.stop(AuditEntry.objects.get(pk=entry_id), by="oleg")
+        return went_on
+
+    monkeypatch.setattr(auditing, "proceed", until_oleg_stops_it)
+    monkeypatch.setattr(auditing, "BATCH", 2)
+    told, code = answer("prune", "dead", "--yes")
+    assert (code, told["deleted"], told["stopped_by"]) == (1, 2, "oleg")
+    assert Job.objects.filter(state="DEAD").count() == 3
 
 
 class Terminal(StringIO):

@@ -1,5 +1,6 @@
 """Delete DEAD jobs, all of them or some; what they did stays in the archive."""
 
+import time
 from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
@@ -13,15 +14,17 @@ from pulljobs.management.blocks import Facts, Words
 from pulljobs.management.inspecting.consumer import place_of
 from pulljobs.management.parsing import span
 from pulljobs.management.pruning import add_common
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import FINE, FOUND, Answer
 from pulljobs.models import AuditEntry
-from pulljobs.progress import shown
+from pulljobs.progress import Progress, shown
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage import nodes
 from pulljobs.storage.selecting import Selection
 
 SLICE = 1.0
 """Seconds of work between two looks at how far it is."""
+PAUSE = 0.1
+"""Seconds to wait while a worker is at it."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -49,11 +52,18 @@ def handle(**options: Any) -> Answer:
     entry = auditing.begin(Event.DELETE, selection, by=operator.name(), upon=upon, expected=found)
     total = None if found.is_more else found.jobs
     with shown("prune dead", "jobs", total) as progress:
-        while auditing.proceed(SLICE, entry.pk):
-            entry.refresh_from_db(using=settings().DATABASE)
-            progress.advance(entry.done - progress.done)
-    entry.refresh_from_db(using=settings().DATABASE)
+        _carry_out(entry, progress)
     return _done(entry)
+
+
+def _carry_out(entry: AuditEntry, progress: Progress) -> None:
+    """Until all is done, or somebody stopped it; workers may be at it as well."""
+    while entry.finished_at is None:
+        went_on = auditing.proceed(SLICE, entry.pk)
+        entry.refresh_from_db(using=settings().DATABASE)
+        progress.advance(entry.done - progress.done)
+        if not went_on and entry.finished_at is None:
+            time.sleep(PAUSE)
 
 
 def _meant(options: dict[str, Any]) -> tuple[Selection, str]:
@@ -100,8 +110,16 @@ def _preview(found: Preview, upon: str) -> Answer:
 
 
 def _done(entry: AuditEntry) -> Answer:
-    content = {"entry": str(entry), "deleted": entry.done, "left_alone": entry.refused}
+    content = {
+        "entry": str(entry),
+        "deleted": entry.done,
+        "left_alone": entry.refused,
+        "stopped_by": entry.stopped_by or None,
+    }
     lines = [f"{_jobs(entry.done)} {entry.upon}: deleted."]
     if entry.refused:
         lines.append(f"{entry.refused:,} left alone: somebody was faster.")
-    return Answer(content, [*lines, f"In the audit trail: {entry}."])
+    if entry.stopped_by:
+        lines.append(f"Stopped by {entry.stopped_by}: what it had not come to stays.")
+    lines.append(f"In the audit trail: {entry}.")
+    return Answer(content, lines, FOUND if entry.stopped_by else FINE)
