@@ -31,6 +31,8 @@ FROM pg_stat_activity
 WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
     AND datname = current_database()
     AND pid <> pg_backend_pid()
+    -- the snapshot of a vacuum keeps nothing, however long that takes
+    AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)
     AND xact_start < clock_timestamp() - %(age)s
 UNION ALL
 SELECT 'standby', pid::text, NULL, concat('hot_standby_feedback of ', application_name)
@@ -43,7 +45,7 @@ WHERE database = current_database() AND prepared < clock_timestamp() - %(age)s
 UNION ALL
 SELECT 'replication slot', slot_name, NULL, 'inactive'
 FROM pg_replication_slots
-WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL)
+WHERE NOT active AND xmin IS NOT NULL  -- catalog_xmin keeps rows of the catalog alone
 ORDER BY 3 DESC NULLS LAST
 """  # noqa: E501
 

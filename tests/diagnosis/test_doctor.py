@@ -7,13 +7,14 @@ from uuid import uuid4
 import pytest
 from django.db.models.functions import Now
 from django.test import override_settings
+from psycopg.errors import QueryCanceled
 
 from pulljobs import operating
 from pulljobs.models import Consumer, Node
 from pulljobs.storage import nodes
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import pass_time, query, session
+from tests.sessions import Thread, pass_time, query, session, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 HOUR = timedelta(hours=1)
@@ -48,6 +49,26 @@ def test_old_snapshot_is_named_with_pid_and_the_beginning_of_its_query() -> None
     assert (found["code"], found["is_error"], code) == ("old_snapshot", True, 1)
     assert "about the customers" in found["text"]
     assert "x" * 100 not in found["text"]
+
+
+def test_a_vacuum_keeps_nothing_from_being_cleaned() -> None:
+    with session() as other:
+        other.autocommit = True
+        other.execute("CREATE TEMP TABLE slowly AS SELECT generate_series(1, 20000)")
+        other.execute("SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1")
+        vacuum = Thread(lambda: other.execute("VACUUM slowly"))
+        pid = other.info.backend_pid
+        seen = (
+            "SELECT pid FROM pg_stat_activity JOIN pg_stat_progress_vacuum USING (pid)"
+            " WHERE pid = %s AND backend_xmin IS NOT NULL"
+        )
+        wait_until(lambda: bool(query(seen, [pid])))
+        content, _code = answer("doctor", "--snapshot-age", "0")
+        assert query(seen, [pid])
+        other.cancel()
+        with pytest.raises(QueryCanceled):
+            vacuum.result()
+    assert not [one for one in content["findings"] if f" {pid} " in one["text"]]
 
 
 @pytest.mark.parametrize("who", ["consumer", "channel"])
