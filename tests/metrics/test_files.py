@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from importlib.resources import files
+from io import StringIO
 from itertools import pairwise
 from typing import Any
 
@@ -13,12 +14,15 @@ import promql_parser
 import pytest
 import yaml
 from django.conf import settings
+from django.core.management import call_command
 from django.test import override_settings
 
 from pulljobs.metrics import recorder
 from pulljobs.metrics.exposition import GAUGES, answer
 from pulljobs.metrics.families import FAMILIES, Type
-from tests.factories import ConsumerFactory
+from pulljobs.storage import blockers, partitions
+from tests.days import no_days
+from tests.factories import USING, ConsumerFactory, published
 from tests.metrics.events import EVERY
 from tests.metrics.promql import labels_of, selectors
 from tests.metrics.scraping import Samples, parsed
@@ -113,6 +117,19 @@ def test_rules_are_as_prometheus_wants_them() -> None:
         assert alert["annotations"].keys() == {"summary", "description"}
         for text in alert["annotations"].values():
             assert text.count("{{") == text.count("}}")
+
+
+@pytest.mark.owner
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["PulljobsPartitionsEnd", "PulljobsRowsInDefaultPartition"])
+def test_the_command_that_an_alert_names_helps(name: str) -> None:
+    [said] = (alert["annotations"]["description"] for alert in ALERTS if alert["alert"] == name)
+    [command] = re.findall(r"`manage\.py ([a-z ]+)`", said)
+    with no_days():
+        published(ConsumerFactory.create())
+        call_command(*command.split(), stdout=StringIO())
+        assert blockers.in_default(USING) == {}
+        assert partitions.existing(USING, "pulljobs_message")
 
 
 def test_the_dashboard_is_as_grafana_wants_it() -> None:
