@@ -13,6 +13,7 @@ from pulljobs.conf import settings
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job
 from pulljobs.states import LIVE, SETTLED, Reason
 from pulljobs.storage import nodes, selecting, settlements
+from pulljobs.storage.published import NUL
 from pulljobs.storage.selecting import Selection
 
 CHOSEN: Final = "chosen"
@@ -39,8 +40,7 @@ AGES: Final = {
 def jobs(asked: Asked) -> Selection:
     """Live jobs; what is none of the choices means none."""
     if CHOSEN in asked:
-        chosen = (one for one in asked[CHOSEN].split(",") if one.isdecimal())
-        return Selection(among=tuple(sorted({int(one) for one in chosen})))
+        return Selection(among=tuple(sorted(set(search.numbers(asked[CHOSEN].split(","))))))
     meant = _meant(asked, tuple(sorted(map(str, LIVE))))
     return _found(asked, meant, Job, "id", selecting.COLUMNS) if asked.get("q") else meant
 
@@ -55,7 +55,7 @@ def settled(asked: Asked) -> Selection:
 
 def words(asked: Asked) -> str:
     """What is meant, for people."""
-    return ", ".join(_words(asked)) or _("all live jobs")
+    return ", ".join(_words(asked)).replace(NUL, "") or _("all live jobs")
 
 
 def _words(asked: Asked) -> Iterator[str]:
@@ -77,17 +77,17 @@ def _words(asked: Asked) -> Iterator[str]:
 
 
 def _meant(asked: Asked, states: tuple[str, ...]) -> Selection:
-    state, reason, age = (asked.get(name) or None for name in ("state", "reason", "age"))
+    state, reason, age, key = (asked.get(one) or None for one in ("state", "reason", "age", "key"))
     consumer_ids = _consumers(asked)
     known = state in (None, *states) and reason in (None, *Reason) and (age is None or age in AGES)
-    if not known or consumer_ids == ():
+    if not known or consumer_ids == () or NUL in (key or ""):
         return NOTHING
     first, last = _bounds(age)
     return Selection(
         states=(state,) if state else states,
         consumer_ids=consumer_ids,
         reason=reason,
-        key=asked.get("key") or None,
+        key=key,
         first=first,
         last=last,
     )

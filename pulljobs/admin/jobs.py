@@ -14,7 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
 from pulljobs import ids
-from pulljobs.admin import asking, looks, manyjobs, operations, payloads
+from pulljobs.admin import asking, looks, manyjobs, operations, payloads, search
 from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
@@ -153,8 +153,8 @@ class JobAdmin(JobRowsAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        if BUTTON in request.POST and object_id.isdecimal():
-            return self._press(request, int(object_id))
+        if BUTTON in request.POST and (found := search.numbers([object_id])):
+            return self._press(request, found[0])
         job = self.get_object(request, object_id)
         if job is None:
             return super().change_view(request, object_id, form_url, extra_context)
@@ -183,7 +183,7 @@ def _act(
 ) -> HttpResponse | None:
     """On the rows that were selected, also on those that have left the list's filter since."""
     selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
-    jobs = [int(id) for id in selected if id.isdecimal()]
+    jobs = search.numbers(selected)
     if event is Event.RESCHEDULE:
         return manyjobs.asking_when(jobs)
     operations.perform(request, event, jobs)

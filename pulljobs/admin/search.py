@@ -1,5 +1,8 @@
 """Finding jobs by what people have at hand: an id in either form, or the client's message id."""
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 from django.db.models import Q
 
 from pulljobs import ids
@@ -15,15 +18,17 @@ HELP = "Job id or message id (number or xid), or the client's message id."
 def matching(term: str, job_field: str) -> Q:
     """Jobs whose id it is, and jobs of the message whose id it is."""
     term = term.replace(NUL, "").strip()
-    numbers = _numbers(term)
-    return Q((f"{job_field}__in", numbers)) | Q(message_id__in=[*numbers, *_messages(term)])
+    found = numbers([term])
+    return Q((f"{job_field}__in", found)) | Q(message_id__in=[*found, *_messages(term)])
 
 
-def _numbers(term: str) -> list[int]:
-    try:
-        return [ids.number_of(term.lower())]
-    except ValueError:
-        return []
+def numbers(terms: Iterable[str]) -> list[int]:
+    """Of those that are ids, in either form."""
+    found = []
+    for term in terms:
+        with suppress(ValueError):
+            found.append(ids.number_of(term.lower()))
+    return found
 
 
 def _messages(client_message_id: str) -> list[int]:

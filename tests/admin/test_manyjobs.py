@@ -54,7 +54,19 @@ def test_a_preview_stops_counting(
     assert "2 jobs or more" in read(operator, for_all("redrive"))
 
 
-@pytest.mark.parametrize("query", ["state=nonsense", "consumer=x", "age=never", "chosen=x"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "state=nonsense",
+        "consumer=x",
+        "age=never",
+        "key=%00",
+        "q=%00",
+        "chosen=x",
+        f"chosen={2**63}",
+        pytest.param(f"chosen={'9' * 5_000}", id="chosen=9..."),
+    ],
+)
 def test_what_is_none_of_the_choices_means_no_job(
     query: str, operator: Client, consumer: Consumer
 ) -> None:
@@ -62,6 +74,14 @@ def test_what_is_none_of_the_choices_means_no_job(
     operator.post(f"{for_all('redrive')}?{query}")
     assert Job.objects.get().id == job.id
     assert Job.objects.get().state == State.DEAD
+    assert "0 jobs" in read(operator, f"{for_all('redrive')}?{query}")
+
+
+def test_a_key_that_nobody_can_have_finds_nothing(operator: Client, consumer: Consumer) -> None:
+    Consumer.objects.update(exclusive_keys=True)
+    published(consumer, key="a")
+    assert len(rows(read(operator, listing("job"), key="a"))) == 1
+    assert not rows(read(operator, listing("job"), key="\x00"))
 
 
 def test_chosen_jobs_are_rescheduled_to_a_time(operator: Client, consumer: Consumer) -> None:

@@ -112,6 +112,12 @@ def test_each_needs_its_own_permission(word: str, consumer: Consumer) -> None:
         assert answer.status_code == (200 if other == word else 403)
 
 
+def test_an_id_that_no_job_can_have_is_nobody_s(operator: Client) -> None:
+    assert operator.post(page("job", 2**63), {"_event": "kill"}).status_code == 403
+    act(operator, Event.KILL, [2**63])
+    assert not AuditEntry.objects.filter(done__gt=0).exists()
+
+
 def test_an_event_that_is_not_an_operator_s(operator: Client, consumer: Consumer) -> None:
     job = JobFactory.create(consumer=consumer)
     for event in ("claim", "nonsense"):
