@@ -238,6 +238,10 @@ def check_deployment(
         "API_ACCESS": (Access.USERS, "may manage or read the registry and its messages over HTTP."),
         "TOKENS_REQUIRED": (True, "may publish, take and settle over HTTP."),
     }
+    try:
+        now = settings()
+    except ConfigurationError:  # told by check_settings
+        return []
     return [
         Warning(
             f"{SETTING}[{name!r}] is {str(value)!r}: without a login or a token anybody {may}",
@@ -245,7 +249,7 @@ def check_deployment(
             id="pulljobs.W003",
         )
         for name, (safe, may) in open_to.items()
-        if (value := getattr(settings(), name)) != safe
+        if (value := getattr(now, name)) != safe
     ]
 
 

@@ -97,6 +97,12 @@ def test_a_value_that_can_not_work(given: dict[str, Any]) -> None:
     assert all(name in told_of for name in given), told_of
 
 
+def test_checks_of_a_deployment_leave_a_wrong_setting_to_its_own() -> None:
+    with override_settings(PULLJOBS={"zzz": 1}):
+        found = [str(one.id) for one in run_checks(include_deployment_checks=True)]
+    assert [one for one in found if one.startswith("pulljobs")] == ["pulljobs.E002"]
+
+
 def test_a_database_that_is_not_postgresql() -> None:
     check = subprocess.run(
         [sys.executable, BASE_DIR / "manage.py", "check"],
