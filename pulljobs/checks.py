@@ -73,6 +73,7 @@ def check_settings(
         *_wrong_access(load(given)),
         *_wrong_push(load(given)),
         *_missing_extra(load(given)),
+        *_naive_times(),
     ]
 
 
@@ -201,6 +202,19 @@ def _missing_extra(settings: Settings) -> Iterator[CheckMessage]:
                 hint="python -m pip install 'pulljobs[metrics]'",
                 id="pulljobs.E018",
             )
+
+
+def _naive_times() -> list[CheckMessage]:
+    if django_settings.USE_TZ:
+        return []
+    return [
+        Error(
+            "pulljobs needs USE_TZ: without it Django reads naive times from the database, which "
+            "can't be compared with those of jobs, leases and pauses.",
+            hint="Set USE_TZ = True; people see the times of TIME_ZONE all the same.",
+            id="pulljobs.E022",
+        )
+    ]
 
 
 @register(Tags.database)

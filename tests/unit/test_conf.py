@@ -137,6 +137,12 @@ def test_an_isolation_level_under_which_locks_do_not_do(
     assert [sentence.split()[0] for sentence in told()] == ids
 
 
+@override_settings(USE_TZ=False)
+def test_naive_times_are_refused() -> None:
+    [sentence] = told()
+    assert sentence.startswith("pulljobs.E022 pulljobs needs USE_TZ")
+
+
 def test_settings_follow_an_override() -> None:
     with override_settings(PULLJOBS={"FETCH_BATCH": 7}):
         assert settings().FETCH_BATCH == 7
