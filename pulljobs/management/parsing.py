@@ -81,12 +81,14 @@ def moment(text: str) -> datetime:
     return at
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A number from there on."""
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A number from there on, or up to there."""
+    bounds = f"from {least} on" if most is None else f"from {least} to {most}"
 
     def read(text: str) -> int:
-        if not re.fullmatch(r"-?\d+", text) or int(text) < least:
-            raise ArgumentTypeError(f"{text!r} is no whole number from {least} on")
-        return int(text)
+        number = int(text) if re.fullmatch(r"-?\d{1,18}", text) else least - 1
+        if number < least or (most is not None and number > most):
+            raise ArgumentTypeError(f"{text!r} is no whole number {bounds}")
+        return number
 
     return read

@@ -19,6 +19,7 @@ from pulljobs.storage.statements import run
 
 PAGE: Final = 1_000
 LAST: Final = 2**63 - 1
+MOST_MILLISECONDS: Final = 2**31 - 1
 OVERTAKEN: Final = timedelta(minutes=1)
 SETTLED: Final = timedelta(hours=1)
 """How long a consumer's row must have stood when a message was published for it to count."""
@@ -160,7 +161,8 @@ def _page(using: str, table: str, params: dict[str, Any], limits: Limits) -> Any
 
 def read_only(using: str, timeout: timedelta) -> None:
     """For the rest of the transaction: no writes, no long waits, and plans through indexes."""
-    milliseconds = int(timeout.total_seconds() * 1000)
+    # PostgreSQL takes 0 for no limit, and no higher number.
+    milliseconds = min(max(timeout // timedelta(milliseconds=1), 1), MOST_MILLISECONDS)
     with connections[using].cursor() as cursor:
         cursor.execute(
             "SET TRANSACTION READ ONLY; SET LOCAL lock_timeout = '1s';"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from example_project.census.files import python_files
 from tests.demo.running import Demo, Project
@@ -55,6 +56,11 @@ def test_the_summary_adds_up_and_the_check_agrees(project: Project) -> None:
         " LEFT JOIN pulljobs_node AS node ON node.id = archived.node_id"
     )
     assert name.rpartition(":")[2] not in ("", str(demo.process.pid))
+
+
+def test_a_port_that_is_none_is_refused_before_anything_runs() -> None:
+    with pytest.raises(CommandError, match="'70000' is no whole number from 0 to 65535"):
+        call_command("demo", "--serve", "--port=70000")
 
 
 def test_the_check_sees_what_differs(project: Project) -> None:

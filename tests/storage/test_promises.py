@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -317,7 +318,13 @@ def test_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.endswith("Every promise is kept.\n")
 
 
-def test_command_says_where_a_page_took_too_long() -> None:
+@pytest.mark.parametrize("timeout", ["0.001", "0.0004", "0"])
+def test_command_says_where_a_page_took_too_long(timeout: str) -> None:
     published(ConsumerFactory.create(), 1000)
     with pytest.raises(CommandError, match="--timeout"):
-        call_command("pulljobs", "verify", "--timeout", "0.001")
+        call_command("pulljobs", "verify", "--timeout", timeout)
+
+
+def test_a_page_may_take_longer_than_the_database_can_wait() -> None:
+    one()
+    call_command("pulljobs", "verify", "--timeout", "30d", stdout=StringIO())

@@ -187,6 +187,12 @@ def test_flags_out_of_bounds_are_refused(flag: str, value: int) -> None:
             call_command("runpullworker", **{flag: value})
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e12", "soon", ""])
+def test_a_flag_s_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(CommandError, match=f"{text!r} is no number of seconds"):
+        call_command("runpullworker", f"--flush-interval={text}")
+
+
 @processes
 @pytest.mark.parametrize("flags", [["--burst"], ["--only", "script"]])
 def test_database_that_was_never_migrated_ends_the_worker_with_what_to_do(

@@ -1,5 +1,6 @@
 """`manage.py runpullworker`: run the handlers of this project."""
 
+import math
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
+from pulljobs.management.parsing import LONGEST
 from pulljobs.storage import schema
 from pulljobs.worker import reloading, roster
 from pulljobs.worker.supervisor import Supervisor
@@ -141,12 +143,23 @@ def bytes_of(text: str) -> int:
         raise ArgumentTypeError(f"{text!r} is no size such as 1024, 512M or 2G") from error
 
 
+def seconds_of(text: str) -> float:
+    """Of a number of them; not of one that is no span."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not abs(seconds) <= LONGEST.total_seconds():
+        raise ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
 def _kind(name: str) -> Callable[[str], Any]:
     if name == "MAX_MEMORY":
         return bytes_of
     expected = _TYPES[name]
     if expected is timedelta:
-        return float
+        return seconds_of
     return str if expected is str else int
 
 

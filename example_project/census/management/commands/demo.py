@@ -19,6 +19,7 @@ from example_project.census.progress import follow
 from example_project.census.site import USER, Site, new_password
 from example_project.census.summary import Summary, summarise
 from pulljobs import handlers, operating
+from pulljobs.management.parsing import whole
 
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED: Final = 130
@@ -40,7 +41,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--serve", action="store_true", help="leave the admin and the worker running"
         )
-        parser.add_argument("--port", type=int, default=8000, help="of --serve, if it is free")
+        parser.add_argument(
+            "--port", type=whole(0, 65_535), default=8000, help="of --serve, if it is free"
+        )
         parser.add_argument("--concurrency", type=int, default=8, help="threads of the worker")
 
     def handle(self, *args: Any, **options: Any) -> None:
