@@ -1,5 +1,6 @@
 """`pulljobs prune` deletes what it told before, no more, and writes down who did it."""
 
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from django.test import override_settings
 
 from pulljobs import auditing
 from pulljobs.dashboard import figures
+from pulljobs.management.subcommands import prune
 from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job
 from pulljobs.storage import health, nodes, partitions
 from pulljobs.storage.partitions import Partition
@@ -115,6 +117,14 @@ def test_it_asks_before_and_takes_no_for_an_answer(
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     call_command("pulljobs", "prune", "dead", stdout=StringIO())
     assert Job.objects.filter(state="DEAD").count() == 0
+
+
+def test_examples_of_the_help_are_understood(consumer: Consumer) -> None:
+    examples = re.findall("^    prune (.+)$", prune.__doc__ or "", re.MULTILINE)
+    assert len(examples) > 1
+    for example in examples:
+        with override_settings(PULLJOBS={"RETENTION": timedelta(days=60)}):
+            assert answer("prune", *example.split(), "--dry-run")[1] == 0
 
 
 def old_days(age: int) -> list[Partition]:

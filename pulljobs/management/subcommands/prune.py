@@ -2,7 +2,7 @@
 
     prune history --dry-run
     prune history --older-than 90d
-    prune dead --consumer orders/invoicing --older-than 30d --yes
+    prune dead --only orders/invoicing --older-than 30d --yes
 
 `history` drops the days of messages and archive that PULLJOBS['RETENTION'] lets go, as every
 worker does, and what else is kept as long. `dead` deletes DEAD jobs, whose history stays, and
