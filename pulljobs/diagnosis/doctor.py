@@ -133,9 +133,11 @@ def missing_partitions() -> Iterator[Finding]:
 
 
 def unserved_consumers() -> Iterator[Finding]:
+    """One that is paused needs nobody until that ends."""
     using, living = settings().DATABASE, serving.living()
-    rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
-    for consumer in rows:
+    paused = [consumer.pk for consumer in serving.paused()]
+    rows = Consumer.objects.using(using).filter(deleted_at=None).exclude(pk__in=paused)
+    for consumer in rows.select_related("channel"):
         ready = Job.objects.using(using).filter(
             consumer=consumer, available_at__lte=Now(), state=State.QUEUED
         )

@@ -73,13 +73,16 @@ def test_a_vacuum_keeps_nothing_from_being_cleaned() -> None:
 
 @pytest.mark.parametrize("who", ["consumer", "channel"])
 def test_pause_is_told_and_no_error(who: str) -> None:
+    """Nobody has to serve it meanwhile."""
     consumer = ConsumerFactory.create()
     row: Any = consumer if who == "consumer" else consumer.channel
     row.paused_until = Now() + HOUR
     row.save()
-    found = findings()["paused"]
-    assert not found["is_error"]
-    assert f"{consumer.channel.name}/{consumer.name}" in found["text"]
+    published(consumer)
+    found = findings()
+    assert "no_worker" not in found
+    assert not found["paused"]["is_error"]
+    assert f"{consumer.channel.name}/{consumer.name}" in found["paused"]["text"]
 
 
 def test_full_keys_are_named() -> None:
