@@ -41,6 +41,8 @@ class Claim(NamedTuple):
     """When nothing more is there: how long until something falls due or a pause ends, if known."""
     refusal: Refusal | None = None
     """What kept it from more: DELETED, PAUSED, MAX_IN_FLIGHT or MAX_BYTES."""
+    repeated: bool = False
+    """Others were told of it, too: nobody who asked may cut it or give it back."""
 
     @property
     def is_spent(self) -> bool:
@@ -158,7 +160,8 @@ def claimed_before(using: str, consumer_id: int, request_id: str) -> Claim | Non
     if found is None:
         return None
     taken, held = found
-    return Claim(taken, _with_messages(using, held), more=False, next_due=None)
+    together = _with_messages(using, held)
+    return Claim(taken, together, more=False, next_due=None, repeated=True)
 
 
 def _with_messages(

@@ -182,7 +182,10 @@ class Lease(models.Model):
     hard_end = models.DateTimeField()
     job_ids = ArrayField(models.BigIntegerField())
     running_ids = ArrayField(models.BigIntegerField(), null=True)
-    """The jobs that ran at the last renewal: suspects, if their host is lost."""
+    """The jobs that ran at the last renewal: suspects, if their host is lost.
+
+    Where none is named it may be that a repeat of its request was told of it.
+    """
     request_id = models.CharField(max_length=255, null=True)  # noqa: DJ001  few claims have one
     renewals = models.IntegerField(default=0, db_default=0)
 

@@ -1,9 +1,16 @@
--- Find what is still held of the claim that was made under a request id.
+-- Find what is still held of the claim that was made under a request id, and note that it was told again.
 -- Event: none.
 -- Parameters: consumer_id bigint, request_id text.
 -- Returns: token, leased_until, and of each job held, in the order claimed, id, message_id, priority, retry_count,
 --   deliveries, suspect; one row without a job (id NULL) where none is held any more; no row: there is no such claim.
--- Locks: none. Index: lease request, lease token, job primary key.
+-- Locks: its lease row; what is noted keeps whoever made the claim from giving it back (forget_request.sql).
+--   Index: lease request, lease token, job primary key.
+WITH request AS (
+    UPDATE pulljobs_lease
+    SET running_ids = coalesce(running_ids, '{}')
+    WHERE consumer_id = %(consumer_id)s::bigint AND request_id = %(request_id)s::text
+    RETURNING token
+)
 SELECT
     lease.token,
     min(lease.leased_until) OVER () AS leased_until,
@@ -13,7 +20,7 @@ SELECT
     job.retry_count,
     job.deliveries,
     job.suspect
-FROM pulljobs_lease AS request
+FROM request
 JOIN pulljobs_lease AS lease ON lease.token = request.token
 LEFT JOIN LATERAL (
     SELECT held.*
@@ -26,5 +33,4 @@ LEFT JOIN LATERAL (
         LIMIT 1
     ) AS held
 ) AS job ON true
-WHERE request.consumer_id = %(consumer_id)s::bigint AND request.request_id = %(request_id)s::text
 ORDER BY job.priority DESC, job.available_at, job.id

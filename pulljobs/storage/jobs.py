@@ -82,6 +82,11 @@ def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, lis
     return Taken(*rows[0][:2]), [HeldJob(*row[2:]) for row in rows if row[2] is not None]
 
 
+def forget_request(using: str, token: UUID) -> bool:
+    """Whether no repeat was told of the claim; then none will be, for its request id is gone."""
+    return bool(run(using, "forget_request", {"token": token}))
+
+
 def take(
     using: str,
     consumer_id: int,

@@ -100,6 +100,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         "available_at": None,
     },
     "requested": {"consumer_id": 1, "request_id": "again"},
+    "forget_request": {"token": TOKENS[0]},
     "renew": {"job_ids": IDS, "tokens": TOKENS, "lease": None, "running": IDS},
     "finish": {
         "job_ids": IDS,

@@ -4,7 +4,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -17,7 +16,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Consumer, Lease
 from pulljobs.outcomes import Held
 from pulljobs.pulling import Claim, Puller
-from pulljobs.storage import listen
+from pulljobs.storage import jobs, listen
 from pulljobs.storage.rows import Refusal
 from pulljobs.telemetry import LoopFailed, emit
 
@@ -189,25 +188,26 @@ class Line:
         rest = claim.jobs
         short = _why(claim, Why.OK)
         for pull in party:
-            share, beyond = rest[: pull.asked.batch], rest[pull.asked.batch :]
+            wanted = len(rest) if claim.repeated else pull.asked.batch
+            share, beyond = rest[:wanted], rest[wanted:]
             why = Why.OK if len(share) == pull.asked.batch else short
-            answer = Answer(why, claim._replace(jobs=share))
-            if share and self._answer(pull, answer):
+            if share and self._give(pull, why, claim._replace(jobs=share)):
                 rest = beyond
-                self._repeat(pull, answer)
             elif claim.refusal is Refusal.MAX_BYTES:
                 self._answer(pull, Answer(Why.MAX_BYTES))
             elif claim.is_spent:
                 self._answer(pull, Answer(pull.otherwise))
         if rest:
-            await self._on_thread(partial(give_back, self.consumer, claim._replace(jobs=rest)))
+            await self._on_thread(partial(give_back, party[0], claim._replace(jobs=rest)))
 
-    def _repeat(self, pull: Pull, answer: Answer) -> None:
-        """The same for its repeats, wherever they stand in line."""
-        if pull.asked.request_id is not None:
-            same = [one for one in self.pulls if one.asked.request_id == pull.asked.request_id]
-            for one in same:
-                self._answer(one, answer)
+    def _give(self, pull: Pull, why: Why, claim: Claim) -> bool:
+        """To it and to its repeats, wherever they stand in line; whether anybody took it."""
+        same = {pull: None}
+        if (id := pull.asked.request_id) is not None:
+            same |= dict.fromkeys(one for one in self.pulls if one.asked.request_id == id)
+        answer = Answer(why, claim._replace(repeated=claim.repeated or len(same) > 1))
+        taken = [self._answer(one, answer) for one in same]
+        return any(taken)
 
     def _goes_on(self, party: list[Pull], claim: Claim) -> bool:
         """Whether the next in line may get what this party could not, or did not ask for."""
@@ -286,18 +286,20 @@ def lease_of(pull: Pull) -> timedelta:
     return pull.consumer.lease + (pull.asked.incremental_timeout or timedelta())
 
 
-def give_back(consumer: Consumer, claim: Claim) -> None:
-    if claim.taken is not None:
-        token = claim.taken.token
+def give_back(pull: Pull, claim: Claim) -> None:
+    """Unless a repeat of the pull was told of it: that one's client may hold it by now."""
+    if claim.taken is None or claim.repeated:
+        return
+    token = claim.taken.token
+    if pull.asked.request_id is None or jobs.forget_request(settings().DATABASE, token):
         released = [outcomes.release(Held(job.id, token)) for job, _message in claim.jobs]
-        pulling.finish(released, telling.of(consumer, released))
+        pulling.finish(released, telling.of(pull.consumer, released))
 
 
-def give_back_answered(
-    future: Future[Answer], consumer: Consumer, run: Callable[[Callable[[], None]], Any]
-) -> None:
+def give_back_answered(pull: Pull, run: Callable[[Callable[[], None]], Any]) -> None:
     """What a request was answered that can't pass it on."""
+    future = pull.future
     if not future.cancelled() and future.exception() is None:
         claim = future.result().claim
         if claim is not None:
-            run(partial(give_back, consumer, claim))
+            run(partial(give_back, pull, claim))

@@ -68,8 +68,8 @@ class WaitingRoom:
     def left(self, pull: Pull) -> None:
         """Its client went away: what it got meanwhile, or gets at this moment, goes back."""
         pull.future.cancel()
-        giving_back = partial(give_back_answered, consumer=pull.consumer, run=self._threads.submit)
-        pull.future.add_done_callback(giving_back)
+        submit = self._threads.submit
+        pull.future.add_done_callback(lambda _: give_back_answered(pull, submit))
         self._loop.call_soon_threadsafe(self._drop, pull)
 
     def stop(self) -> None:

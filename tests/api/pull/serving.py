@@ -12,12 +12,15 @@ from urllib.parse import urlsplit
 import httpx
 import uvicorn
 from django.core.asgi import get_asgi_application
+from django.db import transaction
 from django.db.models import Sum
 
+from pulljobs import ids, pulling
 from pulljobs.api.asgi import with_pulls
 from pulljobs.api.lingering import room
-from pulljobs.models import Job, PullWaiter
-from tests.api.caller import Subscription
+from pulljobs.models import Job, Lease, PullWaiter
+from tests.api.caller import Subscription, publish
+from tests.factories import USING
 from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
 
 LONG = 50.0
@@ -108,6 +111,16 @@ class Puller:
         before = lingering()
         yield
         wait_until(lambda: lingering() > before and waiting() > 0)
+
+
+def claim_elsewhere(puller: Puller, request_id: str, jobs: int = 1) -> set[str]:
+    """The ids of jobs that are published, and claimed at once by another process."""
+    PullWaiter.objects.all().delete()  # So what is published wakes nobody.
+    elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Door.PULL)
+    with transaction.atomic(using=USING):  # Nor does a poll find it.
+        published = {ids.encode(publish()) for _ in range(jobs)}
+        assert len(elsewhere.claim(jobs, request_id=request_id).jobs) == jobs
+    return published
 
 
 def said(job: Any, outcome: str, **more: Any) -> dict[str, Any]:

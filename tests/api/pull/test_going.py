@@ -3,7 +3,7 @@
 import threading
 import time
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pytest_django import Settings
@@ -12,10 +12,26 @@ from pulljobs.api.lingering import room
 from pulljobs.api.lingering.line import Line
 from pulljobs.models import Lease, Node, PullWaiter
 from tests.api.caller import publish
-from tests.api.pull.serving import LONG, Puller, in_flight, lingering, waiting
-from tests.sessions import query, wait_until
+from tests.api.pull.serving import (
+    LONG,
+    Puller,
+    claim_elsewhere,
+    in_flight,
+    lingering,
+    said,
+    waiting,
+)
+from tests.sessions import Thread, query, wait_until
 
 CLIENTS = 20
+
+
+class Late(NamedTuple):
+    claimed: threading.Event
+    gone: threading.Event
+    """To be set: the client is."""
+
+
 AT_WORK = """
 SELECT FROM pg_stat_activity
 WHERE datname = current_database()
@@ -39,28 +55,60 @@ def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
     assert Lease.objects.count() == 1
 
 
-def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
-    puller: Puller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It went between its claim and the answer."""
-    gone = threading.Event()
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    """Claims that bring something are answered late: their clients can go meanwhile."""
+    events = Late(threading.Event(), threading.Event())
     claim = Line._claim
 
     def claim_late(*args: object) -> object:
         claimed = claim(*args)  # type: ignore[arg-type]  # passed on
         if claimed.jobs:
-            gone.wait(LONG)
+            events.claimed.set()
+            events.gone.wait(LONG)
         return claimed
 
     monkeypatch.setattr(Line, "_claim", claim_late)
-    with puller.hung_up():
+    return events
+
+
+@pytest.mark.parametrize("asked", [{}, {"RequestID": "r"}])
+def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
+    asked: dict[str, str], puller: Puller, late: Late
+) -> None:
+    """It went between its claim and the answer."""
+    with puller.hung_up(**asked):
         publish()
         wait_until(lambda: in_flight() == 1)
     wait_until(lambda: lingering() == 0)
-    gone.set()
+    late.gone.set()
     wait_until(lambda: in_flight() == 0)
-    [job] = puller.taken(Expires=LONG)
+    [job] = puller.taken(Expires=LONG, **asked)
     assert (job["Deliveries"], job["RetryCount"]) == (1, 0)
+
+
+def test_what_a_repeat_was_told_of_does_not_go_back(puller: Puller, late: Late) -> None:
+    """Its client had gone between the claim and the answer, and came again."""
+    with puller.hung_up(RequestID="r"):
+        publish()
+        wait_until(lambda: in_flight() == 1)
+    wait_until(lambda: lingering() == 0)
+    [job] = puller.taken(RequestID="r")
+    late.gone.set()
+    assert puller.taken() == []  # In line behind what would go back.
+    assert puller.statuses(said(job, "DELIVERED")) == ["ok"]
+
+
+def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Late) -> None:
+    """Its repeat came here, and has gone."""
+    with puller.hung_up(RequestID="r"):
+        claim_elsewhere(puller, "r")
+        wakes = Thread(puller.taken)
+        assert late.claimed.wait(LONG)
+    wait_until(lambda: lingering() == 0)
+    late.gone.set()
+    assert wakes.result() == []
+    assert in_flight() == 1
 
 
 def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:

@@ -1,13 +1,11 @@
 """RequestID: a repeat gets the same claim, so an answer that was lost costs nothing."""
 
 import pytest
-from django.db import transaction
 
 from pulljobs import ids, pulling
-from pulljobs.models import Consumer, Lease, PullWaiter
+from pulljobs.models import Consumer
 from tests.api.caller import kill, publish
-from tests.api.pull.serving import LONG, Puller, in_flight, said
-from tests.factories import USING
+from tests.api.pull.serving import LONG, Puller, claim_elsewhere, in_flight, said
 from tests.sessions import at_once, pass_time
 
 
@@ -92,12 +90,17 @@ def test_a_repeat_of_which_nothing_is_held_is_told_so(puller: Puller, expires: f
 def test_a_repeat_of_which_nothing_is_held_keeps_nobody_waiting(puller: Puller) -> None:
     """Its claim was made, and killed, in another process."""
     repeat = puller.lingering(RequestID="r")
-    PullWaiter.objects.all().delete()  # So what is published wakes nobody.
-    elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Door.PULL)
-    with transaction.atomic(using=USING):  # Nor does a poll of the first one find it.
-        killed = publish()
-        assert len(elsewhere.claim(1, request_id="r").jobs) == 1
-    kill(killed)
+    [killed] = claim_elsewhere(puller, "r")
+    kill(ids.decode(killed))
     publish()
     assert len(puller.taken()) == 1
     assert repeat.result().json()["Result"] == []
+
+
+def test_a_repeat_in_line_gets_the_whole_claim(puller: Puller) -> None:
+    """However few it asks for; its claim was made in another process."""
+    repeat = puller.lingering(RequestID="r", Batch=1)
+    taken = claim_elsewhere(puller, "r", jobs=2)
+    assert puller.taken() == []
+    assert {job["ID"] for job in repeat.result().json()["Result"]} == taken
+    assert in_flight() == 2
