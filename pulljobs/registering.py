@@ -138,20 +138,26 @@ def delete_consumer(
     """Delete one that has no live jobs, under its lock; its jobs, if it has any: then it stays.
 
     `check` gets the row, or None where there is none; what it raises changes nothing. History names
-    it, so its row is kept; its DEAD jobs go, in batches.
+    it, so its row is kept; its DEAD jobs go, in batches. Who was cut off amid them may go on: until
+    the last is gone it is there to be deleted.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
         rows = Consumer.objects.using(using).select_for_update()
-        mine = rows.filter(channel=channel, name=name, deleted_at=None)
-        found = None if NUL in name else mine.first()
-        check(found)
-        if found is None:
+        found = None if NUL in name else rows.filter(channel=channel, name=name).first()
+        has = None if found is None else jobs.stats(using, found.pk)
+        if found is None or has is None or _is_gone(found, has):
+            check(None)
             return None
-        has = jobs.stats(using, found.pk)
+        check(found)
         if has.live:
             return has
-        Consumer.objects.using(using).filter(pk=found.pk).update(deleted_at=Now())
+        Consumer.objects.using(using).filter(pk=found.pk, deleted_at=None).update(deleted_at=Now())
     while dead.delete(using, found.pk, retries=0, job_id=None, limit=BATCH):
         pass
     return None
+
+
+def _is_gone(consumer: Consumer, has: Stats) -> bool:
+    """Deleted before, with all of its DEAD jobs; or with live ones, as only the admin does it."""
+    return consumer.deleted_at is not None and bool(has.live or not has.dead)

@@ -155,16 +155,26 @@ def deleted_consumers() -> Iterator[Finding]:
     using = settings().DATABASE
     rows = Consumer.objects.using(using).exclude(deleted_at=None).select_related("channel")
     for consumer in rows:
-        waiting = stats(using, consumer.pk, COUNTED).waiting
-        more = " or more" if waiting >= COUNTED else ""
-        if waiting:
+        has = stats(using, consumer.pk, COUNTED)
+        if has.waiting:
             yield Finding(
                 "deleted_consumer",
                 True,
-                f"{_place(consumer)} is deleted and {waiting:,} of its jobs{more} wait for nobody, "
+                f"{_place(consumer)} is deleted and {_counted(has.waiting)} wait for nobody, "
                 "which keeps the days of their messages: restore it in the admin, or kill them "
                 "there.",
             )
+        if has.dead:
+            yield Finding(
+                "deleted_consumer_dead",
+                False,
+                f"{_place(consumer)} is deleted and {_counted(has.dead)} are DEAD, which keeps "
+                "the days of their messages: delete them in the admin, or it over HTTP once more.",
+            )
+
+
+def _counted(jobs: int) -> str:
+    return f"{jobs:,} of its jobs{' or more' if jobs >= COUNTED else ''}"
 
 
 def leases_not_reaped() -> Iterator[Finding]:

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
+from django.db.models.functions import Now
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
 
@@ -14,6 +16,7 @@ from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Producer
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State
+from pulljobs.storage import dead
 from tests.api.caller import job_in, kill, subscription
 from tests.api.management import Manager, user
 from tests.factories import USING
@@ -355,6 +358,42 @@ def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> No
     assert manager.delete(path, seen).status_code == 204
     assert list(Job.objects.values_list("id", flat=True)) == [theirs]
     assert ArchivedJob.objects.filter(consumer=there.consumer).count() == 3
+
+
+def test_a_delete_that_was_cut_off_amid_dead_jobs_can_be_repeated(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else over HTTP deletes those that are left."""
+    path, there = "/channel/orders/consumer/k", subscription("orders", "k")
+    for _ in range(3):
+        job_in(State.DEAD, there)
+    seen, batches = manager.get(path), iter([dead.delete])
+
+    def delete(*args: Any, **kwargs: Any) -> int:
+        for batch in batches:
+            return batch(*args, **kwargs)
+        raise OperationalError("the connection was cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pulljobs.registering.BATCH", 1)
+        patch.setattr("pulljobs.storage.dead.delete", delete)
+        assert manager.delete(path, seen).status_code == 503
+    assert Job.objects.count() == 2
+    assert manager.get(path).status_code == 404
+    assert manager.delete(path, "x").status_code == 412
+    assert manager.delete(path, seen).status_code == 204
+    assert not Job.objects.exists()
+    assert manager.delete(path, seen).status_code == 404
+
+
+def test_live_jobs_of_a_deleted_consumer_are_left_to_the_admin(manager: Manager) -> None:
+    path, there = "/channel/orders/consumer/k", subscription("orders", "k")
+    job_in(State.DEAD, there)
+    job_in(State.QUEUED, there)
+    seen = manager.get(path)
+    Consumer.objects.update(deleted_at=Now())
+    assert manager.delete(path, seen).status_code == 404
+    assert Job.objects.count() == 2
 
 
 def test_deleting_asks_for_what_is_there(orders: Any, manager: Manager) -> None:

@@ -172,6 +172,18 @@ def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
     assert "deleted_consumer" not in findings()
 
 
+def test_dead_jobs_of_a_deleted_consumer_are_told() -> None:
+    """They keep the days of their messages, and no page of the API shows them."""
+    consumer: Consumer = ConsumerFactory.create()
+    operating.kill(published(consumer), by="a test")
+    assert "deleted_consumer_dead" not in findings()
+    Consumer.objects.update(deleted_at=Now())
+    found = findings()["deleted_consumer_dead"]
+    assert not found["is_error"]
+    place = f"{consumer.channel.name}/{consumer.name}"
+    assert found["text"].startswith(f"{place} is deleted and 1 of its jobs are DEAD")
+
+
 def test_leases_that_nobody_reaps_are_an_error() -> None:
     consumer = ConsumerFactory.create()
     published(consumer)
