@@ -14,7 +14,7 @@ from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import validate_name
-from pulljobs.storage import dead, jobs
+from pulljobs.storage import counts, dead, jobs
 from pulljobs.storage.rows import Stats
 
 P = TypeVar("P", Channel, Producer, Consumer)
@@ -145,7 +145,7 @@ def delete_consumer(
     with transaction.atomic(using=using):
         rows = Consumer.objects.using(using).select_for_update()
         found = None if NUL in name else rows.filter(channel=channel, name=name).first()
-        has = None if found is None else jobs.stats(using, found.pk)
+        has = None if found is None else jobs.stats(using, found.pk, counts.CAP + 1)
         if found is None or has is None or _is_gone(found, has):
             check(None)
             return None

@@ -345,6 +345,16 @@ def test_a_consumer_with_jobs_stays(manager: Manager) -> None:
     assert manager.get("/channel/orders/consumer/k").status_code == 200
 
 
+def test_a_count_above_the_cap_says_so(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulljobs.storage.counts.CAP", 2)
+    monkeypatch.setattr("pulljobs.api.resources.counts.CAP", 2)
+    subscription("orders", "k")
+    path = "/channel/orders/consumer/k"
+    for told in (b"1 jobs", b"2 jobs", b"more than 2 jobs", b"more than 2 jobs"):
+        publish("orders", b"x")
+        assert b"has " + told in manager.delete(path, manager.get(path)).content
+
+
 def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> None:
     """What is dead by then goes with it; its history stays."""
     path, there = "/channel/orders/consumer/k", subscription("orders", "k")
