@@ -239,7 +239,8 @@ class Line:
             if self.lingering <= self.registered and now < self.registered_until:
                 return False
             lapsed = now >= self.registered_until
-            self._refuse_excess(await self._write_row())
+            if self._refuse_excess(await self._write_row()):
+                await self._write_row()  # Else other processes would refuse theirs for those.
             return lapsed
 
     async def _write_row(self) -> int:
@@ -250,12 +251,14 @@ class Line:
         self.registered, self.registered_until = lingering, now + PATIENCE.total_seconds()
         return elsewhere[self.consumer.pk]
 
-    def _refuse_excess(self, elsewhere: int) -> None:
-        """The newest go away where too many wait."""
+    def _refuse_excess(self, elsewhere: int) -> int:
+        """The newest go away where too many wait; how many."""
         room = max(self.consumer.max_waiting - elsewhere, 0)
         lingering = [pull for pull in self.pulls if pull.lingers]
-        for pull in self._leave(lingering[room:]):
+        excess = self._leave(lingering[room:])
+        for pull in excess:
             pull.refuse(problems.too_many_waiting(self.consumer.max_waiting))
+        return len(excess)
 
     def _expire(self, pull: Pull) -> None:
         self.drop(pull)

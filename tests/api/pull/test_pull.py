@@ -218,6 +218,18 @@ def test_E20_pulls_of_other_processes_count(census: Subscription, puller: Puller
     assert puller.pull(Expires=0.1)["Status"]["Reason"] == "timeout"
 
 
+def test_E20_who_was_refused_is_not_counted(
+    census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes would refuse theirs for it; its own count is looked after now and then."""
+    monkeypatch.setattr("pulljobs.api.lingering.room.LOOK_SECONDS", LONG)
+    Consumer.objects.update(max_waiting=2)
+    waiter = {"consumer_id": census.consumer.pk, "waiting_until": Now() + timedelta(minutes=1)}
+    PullWaiter.objects.create(**waiter, node_id="0" * 32, waiting=2)
+    assert puller.post("pull", Expires=LONG).status_code == 429
+    wait_until(lambda: waiting() == 2, LONG / 2)
+
+
 def test_E21_max_in_flight(puller: Puller) -> None:
     """What is released goes out again at the limit; NoWait answers at once there."""
     Consumer.objects.update(max_in_flight=3)
