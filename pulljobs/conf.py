@@ -190,6 +190,11 @@ class Settings:
     SPARK: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Properties of Spark sessions, such as `{"spark.master": "local[4]"}`."""
 
+    @property
+    def largest_body(self) -> int:
+        """No route over HTTP takes more."""
+        return max(self.MAX_PAYLOAD_BYTES, self.MAX_BATCH_BYTES)
+
 
 def load(given: Mapping[str, Any]) -> Settings:
     """Raise ConfigurationError for an unknown key or a value of the wrong type."""

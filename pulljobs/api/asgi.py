@@ -15,6 +15,7 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from pulljobs.checks import sync_only_middleware
+from pulljobs.conf import settings
 
 PULLS: Final = re.compile(r"/channel/[^/]+/consumer/[^/]+/(pull|ack|renew)")
 SHARED: Final = ThreadSensitiveContext()
@@ -43,11 +44,29 @@ def with_pulls(application: Application) -> Application:
             return
         token = SyncToAsync.thread_sensitive_context.set(SHARED)
         try:
-            await (application if _others_listen() else pulls)(scope, receive, send)
+            await (application if _others_listen() else pulls)(scope, _limited(receive), send)
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
 
     return serve
+
+
+def _limited(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    """The body ends once it is too large for any route: Django would write all of it to a file.
+
+    What follows is passed over, so that who is refused can read why.
+    """
+    size, limit = 0, settings().largest_body
+
+    async def receive_limited() -> Any:
+        nonlocal size
+        while (message := await receive())["type"] == "http.request":
+            if size <= limit:
+                size += len(message.get("body", b""))
+                return message if size <= limit else {**message, "more_body": False}
+        return message
+
+    return receive_limited
 
 
 def _on_event_loop(handler: ASGIHandler) -> Application:

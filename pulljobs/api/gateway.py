@@ -89,7 +89,7 @@ def sign(secret: str, seconds: str, body: bytes) -> str:
 
 def read(request: HttpRequest) -> bytes:
     """The body, up to what any route takes, left in place for whoever reads it next."""
-    limit = max(settings().MAX_BATCH_BYTES, settings().MAX_PAYLOAD_BYTES)
+    limit = settings().largest_body
     body: bytes = request.read(limit + 1)
     if len(body) > limit:
         raise exceptions.too_large(limit, "send less at once")

@@ -4,9 +4,11 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import httpx
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.core.signals import request_finished, request_started
 from django.db import connection
@@ -14,6 +16,7 @@ from django.http import HttpRequest, HttpResponseBase
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from pulljobs.api.asgi import with_pulls
 from pulljobs.checks import check_middleware
 from pulljobs.conf import SETTING
 from tests.api.caller import Subscription, publish
@@ -21,6 +24,7 @@ from tests.api.pull.serving import LONG, Puller, lingering, served
 from tests.sessions import wait_until
 
 Passed = Callable[[HttpRequest], HttpResponseBase]
+MIB = 1024 * 1024
 MIDDLEWARE = f"{__name__}.synchronous_only"
 
 
@@ -88,6 +92,28 @@ def listening(hears: Callable[..., None]) -> Iterator[None]:
     finally:
         for signal in signals:
             signal.disconnect(hears)
+
+
+def test_a_body_that_no_route_takes_is_not_kept() -> None:
+    """What follows is passed over, to hear when the client goes."""
+    chunk, kept = {"type": "http.request", "body": bytes(MIB), "more_body": True}, []
+    sent = iter([*[chunk] * 20, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(sent)
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "http.request":
+            kept.append(message)
+
+    scope = {"type": "http", "path": "/channel/orders/consumer/census/ack"}
+    async_to_sync(with_pulls(application))(scope, receive, None)
+    assert [message["more_body"] for message in kept] == [True] * 8 + [False]
+
+
+def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
+    refused = puller.post("ack", bytes(20 * MIB))
+    assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
 
 
 def test_a_site_that_is_not_wrapped_gets_its_threads_back(
