@@ -151,7 +151,7 @@ class Line:
         """Claim until nothing is left for those in line; when something falls due."""
         while party := self._party():
             asking = list(self._asking)
-            claim = await self._on_thread(partial(self._claim, party))
+            claim = await self._on_thread(self._claiming(party))
             await self._deal(party, claim)
             if claim.refusal is Refusal.DELETED:
                 self.end(problems.consumer_deleted())
@@ -173,6 +173,11 @@ class Line:
             if not pull.asked.is_plain:
                 break
         return party
+
+    def _claiming(self, party: list[Pull]) -> Callable[[], Claim]:
+        """The claim; what is logged of one for a single request bears its id."""
+        claim = partial(self._claim, party)
+        return claim if len(party) > 1 else partial(party[0].context.run, claim)
 
     def _claim(self, party: list[Pull]) -> Claim:
         asked = party[0].asked

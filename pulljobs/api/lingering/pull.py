@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import Future
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -62,6 +63,8 @@ class Pull:
     otherwise: Why = Why.NO_MESSAGES
     """What it is told when nothing is there, unless it lingers."""
     timer: asyncio.TimerHandle | None = None
+    context: Context = field(default_factory=copy_context)
+    """Of the request."""
 
     @property
     def lingers(self) -> bool:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID, uuid4
@@ -63,7 +64,8 @@ class WaitingRoom:
         self._address = self._address or address
 
     def join(self, pull: Pull) -> None:
-        self._loop.call_soon_threadsafe(self._join, pull)
+        # In a context of its own: what the line does, it does for others, too.
+        self._loop.call_soon_threadsafe(self._join, pull, context=Context())
 
     def left(self, pull: Pull) -> None:
         """Its client went away: what it got meanwhile, or gets at this moment, goes back."""
@@ -85,7 +87,11 @@ class WaitingRoom:
         self._thread.join(CLOSE_SECONDS)
 
     async def run(self, work: Callable[[], T], *, claiming_for: int | None = None) -> T:
-        """Work with the database, off the event loop that awaits it; on any event loop."""
+        """Work with the database, off the event loop that awaits it; on any event loop.
+
+        It has the context of who awaits it, and so, in its log lines, the id of the request.
+        """
+        work = partial(copy_context().run, work)
         return await asyncio.wrap_future(self._threads.submit(work, claiming_for=claiming_for))
 
     def _live(self) -> None:

@@ -1,6 +1,7 @@
 """The ways in which a project may serve pulls."""
 
 import io
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,16 +12,18 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.core.signals import request_finished, request_started
-from django.db import connection
+from django.db import OperationalError, connection
 from django.http import HttpRequest, HttpResponseBase
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from pulljobs.api import request_ids
 from pulljobs.api.asgi import with_pulls
+from pulljobs.api.lingering.line import Line
 from pulljobs.checks import check_middleware
 from pulljobs.conf import SETTING
 from tests.api.caller import Subscription, publish
-from tests.api.pull.serving import LONG, Puller, lingering, served
+from tests.api.pull.serving import LONG, Puller, lingering, said, served
 from tests.sessions import wait_until
 
 Passed = Callable[[HttpRequest], HttpResponseBase]
@@ -114,6 +117,28 @@ def test_a_body_that_no_route_takes_is_not_kept() -> None:
 def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
     refused = puller.post("ack", bytes(20 * MIB))
     assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
+
+
+def test_log_lines_of_a_request_bear_its_id(
+    puller: Puller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever thread they are of; those of a line, which others wait in, are nobody's."""
+    caplog.handler.addFilter(request_ids.InLogs())
+    publish()
+    [job] = puller.taken()
+    puller.ack(said(job, "RELEASE"))
+    puller.tokens["X-Request-ID"] = "r-1"
+    assert puller.statuses(said(job, "DELIVERED")) == ["lease_lost"]
+
+    def fails(*args: object) -> None:
+        logging.getLogger("pulljobs.tests").warning("claiming")
+        raise OperationalError("the connection was cut")
+
+    monkeypatch.setattr(Line, "_claim", fails)
+    assert puller.post("pull").status_code == 503
+    told = {record.getMessage().partition(" ")[0]: record for record in caplog.records}
+    of = {word: getattr(record, "request_id", None) for word, record in told.items()}
+    assert (of["Lost"], of["claiming"], of["claims"]) == ("r-1", "r-1", "-")
 
 
 def test_a_site_that_is_not_wrapped_gets_its_threads_back(
