@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from rest_framework.exceptions import Throttled
+
 from pulljobs import pulling, telling
-from pulljobs.api import exceptions, pull_bodies
+from pulljobs.api import exceptions, pull_bodies, throttling
 from pulljobs.api.lingering.pull import Answer, Asked, Why
 from pulljobs.api.pull_bodies import Word
 from pulljobs.api.views.leases import LeaseView
@@ -30,6 +32,8 @@ class Acked(NamedTuple):
     settled: bool
     """All of it."""
     asked: Asked | None
+    wait: float | None = None
+    """Seconds until it may pull again, for that is counted with the pulls of its own."""
 
 
 class AckView(LeaseView[Acked]):
@@ -46,14 +50,18 @@ class AckView(LeaseView[Acked]):
         told = [
             {"ID": word.id, "Status": status} for word, status in zip(words, statuses, strict=True)
         ]
-        return Acked({"Results": told}, set(statuses) <= {Status.OK}, asked)
+        settled = set(statuses) <= {Status.OK}
+        wait = throttling.seconds_to_wait("pull", consumer) if asked and settled else None
+        return Acked({"Results": told}, settled, asked, wait)
 
     async def finish(self, consumer: Consumer, begun: Acked) -> dict[str, Any]:
-        answer, settled, asked = begun
+        answer, settled, asked, wait = begun
         if asked is None:
             return answer
         if not settled:
             return answer | pull_bodies.pulled(asked, Answer(Why.ACK_FAILED))
+        if wait is not None:
+            return answer | pull_bodies.refused(asked, Throttled(wait))
         return answer | await self._pulled(consumer, asked)
 
     async def _pulled(self, consumer: Consumer, asked: Asked) -> dict[str, Any]:

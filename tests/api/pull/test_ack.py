@@ -1,11 +1,14 @@
 """E3: what becomes of jobs that were pulled."""
 
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.db.models.functions import Now
+from django.test import override_settings
 
 from pulljobs import ids, pulling
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
@@ -224,6 +227,26 @@ def test_E43_tokens_of_other_jobs_and_other_consumers(puller: Puller) -> None:
     assert contents() == before
     other.ack(said(theirs, "DELIVERED"))
     assert puller.statuses(said(theirs, "DELIVERED")) == ["not_found"]
+
+
+@pytest.fixture
+def _counts_from_none() -> Iterator[None]:
+    cache.clear()
+    yield
+    cache.clear()
+
+
+@pytest.mark.usefixtures("_counts_from_none")
+def test_a_pull_in_an_ack_counts_as_a_pull(puller: Puller) -> None:
+    """One too many is refused, and what was said of jobs stands."""
+    publish()
+    [job] = puller.taken()
+    with override_settings(PULLJOBS={"THROTTLES": {"pull": "1/day"}}):
+        acked = [puller.ack(said(job, "DELIVERED"), Pull={}) for _twice in range(2)]
+        assert puller.post("pull").status_code == 429
+    assert [one["Results"][0]["Status"] for one in acked] == ["ok", "ok"]
+    told = [(one["Status"]["Code"], one["Status"]["Reason"]) for one in acked]
+    assert told == [(404, "no_messages"), (429, "throttled")]
 
 
 def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller: Puller) -> None:
