@@ -25,12 +25,14 @@ Fields = Mapping[str, Any]
 LONGEST_DELAY: Final = 3600.0
 LONGEST_REQUEST_ID: Final = 255
 LARGEST: Final = 2**31 - 1
+NO_LEASE: Final = UUID(int=0)
+"""What no lease has as its token: those are random."""
 NO_REASON: Final = "The consumer gave it up (ack)."
 NO_ERROR: Final = "The consumer asked for a retry (ack)."
 
 
 class Item(NamedTuple):
-    """A job as the caller names it; `held` None: no job and no lease can be meant."""
+    """A job as the caller names it; `held` None: no job can be meant."""
 
     id: str
     held: Held | None
@@ -162,9 +164,16 @@ def _item(given: Fields) -> Item:
     if not isinstance(id, str) or not isinstance(token, str):
         raise problems.bad_body("ID and LeaseToken must be text, as the pull gave them")
     try:
-        return Item(id, Held(ids.decode(id), UUID(token)))
+        return Item(id, Held(ids.decode(id), _lease(token)))
     except ValueError:
         return Item(id, None)
+
+
+def _lease(token: str) -> UUID:
+    try:
+        return UUID(token)
+    except ValueError:
+        return NO_LEASE
 
 
 def _word(given: Fields) -> Word:

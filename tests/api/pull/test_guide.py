@@ -38,7 +38,7 @@ def test_the_commands_of_the_guide(base: str, emptied: None, tmp_path: Path) -> 
     assert batch.count("accepted") == 2
     assert '"Priority": 9' in pulled
     assert '"Status": "ok"' in renewed
-    assert all(text in acked for text in ('"Status": "ok"', '"Result": [{', "not_found"))
+    assert all(text in acked for text in ('"Status": "ok"', '"Result": [{', "lease_lost"))
     assert '"NumInFlight":2' in stands
     assert base in stands
     assert shown.count("DELIVERED") == 2, shown
