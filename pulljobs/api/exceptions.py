@@ -128,7 +128,7 @@ def both_cursors() -> Refusal:
 
 
 def too_large(limit: int, what: str) -> Refusal:
-    return Refusal(413, f"The body is above {limit} bytes: {what}.")
+    return Refusal(413, f"The body is above {limit} bytes: {what}.", "body_too_large")
 
 
 def malformed(problem: str) -> Refusal:

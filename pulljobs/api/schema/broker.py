@@ -28,7 +28,10 @@ UNMODIFIED: Final = header(
     "If-Unmodified-Since", "The Last-Modified that you have seen, letter by letter."
 )
 MODIFIED: Final = answer_header("Last-Modified", "When it changed.", [200])
-FENCE: Final = header("X-Broker-Lease-Token", "Your lease: without it nothing happens.")
+FENCE: Final = header(
+    "X-Broker-Lease-Token",
+    "Your lease: nothing happens under another. Without it you settle only what a job POST took.",
+)
 LEASE: Final = (
     answer_header("X-Broker-Lease-Token", "You took it: your lease.", [202], required=False),
     answer_header("X-Broker-Lease-Expires-At", "RFC 3339.", [202], required=False),
