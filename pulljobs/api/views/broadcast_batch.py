@@ -73,7 +73,7 @@ def _draft(given: dict[str, Any]) -> Draft:
         key=given.get("key"),
         priority=given.get("priority", 0),
         message_id=given.get("messageid"),
-        headers=given.get("headers") or {},
+        headers={} if given.get("headers") is None else given["headers"],
         content_type=given.get("contenttype"),
     )
 

@@ -302,6 +302,16 @@ def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> No
     assert Job.objects.count() == 2
 
 
+@pytest.mark.parametrize("headers", [[], 0, False, ""])
+def test_headers_of_a_line_are_an_object_or_none(
+    headers: object, census: Subscription, tokens: dict[str, str]
+) -> None:
+    lines = [{"Payload": "x", "Headers": given} for given in (headers, None, {})]
+    answer = _batch(tokens, b"\n".join(json.dumps(line).encode() for line in lines))
+    told = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
+    assert [one["Status"] for one in told] == ["invalid", "accepted", "accepted"]
+
+
 def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) -> None:
     assert _batch(tokens, b'{"Payload": "x"}\n' * 101).status_code == 413
     assert _batch(tokens, b"x" * (8 * 1024 * 1024 + 1)).status_code == 413
