@@ -35,6 +35,7 @@ __all__ = [
     "checked",
     "encoded",
     "publish",
+    "publish_checked",
     "publish_many",
 ]
 
@@ -95,11 +96,19 @@ def publish(
             available_at=available_at,
         )
         message = checked(draft, settings())
+    return publish_checked(channel, message, producer, using)
+
+
+def publish_checked(
+    channel: str, message: NewMessage, producer: Producer | None, using: str
+) -> Receipt:
+    """The rest of `publish`, and all of it for a message that was accepted before."""
     [published] = _store(channel, [message], producer, using)
     if published.full is not None:
-        raise KeyFull(str(key), published.full.consumer, published.full.message_id)
-    if message_id is not None and published.message_id is None:
-        raise DuplicateMessage(message_id, _first(using, channel, [message_id])[message_id])
+        raise KeyFull(str(message.key), published.full.consumer, published.full.message_id)
+    name = message.client_message_id
+    if name is not None and published.message_id is None:
+        raise DuplicateMessage(name, _first(using, channel, [name])[name])
     _tell(using, channel, [published])
     return _receipt(published, None, {})
 

@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 
 from pulljobs import tracing
 from pulljobs.conf import settings
+from pulljobs.drafts import NewMessage
 from pulljobs.errors import (
     DuplicateMessage,
     DuplicateSchedule,
@@ -17,7 +18,7 @@ from pulljobs.errors import (
     ScheduledTooSoon,
 )
 from pulljobs.models import Channel, Producer, ScheduledMessage
-from pulljobs.publishing import Draft, checked, publish
+from pulljobs.publishing import Draft, checked, publish_checked
 from pulljobs.storage import scheduled
 from pulljobs.storage.statements import brief
 from pulljobs.telemetry import MessageHeldBack, emit
@@ -109,17 +110,18 @@ def _published(using: str, due: ScheduledMessage) -> bool:
 
 
 def _publish(using: str, due: ScheduledMessage) -> None:
-    options: dict[str, Any] = {
-        "key": due.key,
-        "priority": due.priority,
-        "headers": due.headers,
-        "content_type": due.content_type,
-        "producer": due.producer,
-        "using": using,
-    }
-    payload = bytes(due.payload)
+    # Not checked again: it was accepted, and has a trace's headers by now, or other limits.
+    message = NewMessage(
+        payload=bytes(due.payload),
+        content_type=due.content_type,
+        headers=due.headers,
+        key=due.key,
+        priority=due.priority,
+        client_message_id=due.client_message_id,
+    )
     try:
-        publish(due.channel.name, payload, message_id=due.client_message_id, **options)
+        publish_checked(due.channel.name, message, due.producer, using)
     except DuplicateMessage:
         # A plain message bears its id, which is no reason to lose this one.
-        publish(due.channel.name, payload, **options)
+        unnamed = message._replace(client_message_id=None)
+        publish_checked(due.channel.name, unnamed, due.producer, using)

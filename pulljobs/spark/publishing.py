@@ -27,6 +27,10 @@ FORMATS: Final = {
     ".orc": "orc",
     ".txt": "text",
 }
+UNBOUNDED: Final = dict.fromkeys(
+    ("maxPayloadBytes", "maxHeaders", "maxHeaderBytes"), str(2**31 - 1)
+)
+"""The most that these options can say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,8 @@ class Target:
     producer: str | None = None
     mode: str = "atomic"
     on_bad_row: str = "stop"
+    was_accepted: bool = False
+    """Its messages were published before: there are no bounds for them any more."""
 
     def options(self, publish_id: str) -> dict[str, str]:
         """Of a write in this project: its database, and the bounds that its settings have."""
@@ -51,7 +57,8 @@ class Target:
             "publishId": publish_id,
         }
         chosen = {name: value for name, value in given.items() if value is not None}
-        return {"dsn": session.dsn(), **bounds(settings()), **chosen}
+        limits = UNBOUNDED if self.was_accepted else {}
+        return {"dsn": session.dsn(), **bounds(settings()), **limits, **chosen}
 
 
 def bounds(of: Settings) -> dict[str, str]:

@@ -110,7 +110,12 @@ def _replayed(
         "priority",
         col("job_id").alias("original_job"),
     )
-    target = Target(channel=consumer.channel.name, consumer=consumer.name, on_bad_row="reject")
+    target = Target(
+        channel=consumer.channel.name,
+        consumer=consumer.name,
+        on_bad_row="reject",
+        was_accepted=True,
+    )
     done, _before = publishing.publish(rows, target, f"{publish_id}/{consumer.pk}")
     return done
 

@@ -13,7 +13,8 @@ from django.test import override_settings
 
 from pulljobs import ids, operating, scheduling
 from pulljobs.conf import settings
-from pulljobs.models import Job, Message, ScheduledMessage
+from pulljobs.models import Consumer, Job, Message, ScheduledMessage
+from pulljobs.publishing import publish
 from pulljobs.worker.reaper import Reaper
 from tests.api.broadcasting import Announcer
 from tests.api.caller import Subscription, subscription
@@ -154,19 +155,34 @@ def test_a_plain_message_of_its_id_does_not_make_it_lost(announcer: Announcer) -
     assert sorted(bytes(one.payload) for one in Message.objects.all()) == [b"later", b"now"]
 
 
-def test_one_that_is_refused_does_not_stop_the_others(announcer: Announcer) -> None:
+def test_one_that_is_refused_does_not_stop_the_others(
+    announcer: Announcer, orders: Subscription
+) -> None:
     """It is put off, and tried again."""
-    announcer.post(b"x" * 100, Message_ID="large", Scheduled_For=LATER)
-    announcer.post(b"x", Message_ID="small", Scheduled_For=LATER)
+    Consumer.objects.filter(pk=orders.consumer.pk).update(max_queued_per_key=1)
+    publish("orders", b"in its way", key="k")
+    announcer.post(Message_ID="full", Key="k", Scheduled_For=LATER)
+    announcer.post(Message_ID="free", Scheduled_For=LATER)
     fall_due()
-    with override_settings(PULLJOBS={"MAX_PAYLOAD_BYTES": 50}):
+    assert scheduling.dispatch() == 1
+    assert Message.objects.filter(client_message_id="free").exists()
+    full = ScheduledMessage.objects.get(client_message_id="full")
+    assert (full.dispatched_at, full.dispatch_at > datetime.now(UTC)) == (None, True)
+    Job.objects.all().delete()
+    fall_due()
+    assert scheduling.dispatch() == 1
+    assert Message.objects.filter(client_message_id="full").exists()
+
+
+def test_what_was_accepted_is_published_whatever_the_limits_are_by_then(
+    announcer: Announcer,
+) -> None:
+    announcer.headers["X-Trace"] = "t"
+    announcer.post(b"x" * 100, Metadata_Headers="X-Trace", Scheduled_For=LATER)
+    fall_due()
+    with override_settings(PULLJOBS={"MAX_PAYLOAD_BYTES": 50, "MAX_HEADERS": 0}):
         assert scheduling.dispatch() == 1
-    assert [one.client_message_id for one in Message.objects.all()] == ["small"]
-    large = ScheduledMessage.objects.get(client_message_id="large")
-    assert (large.dispatched_at, large.dispatch_at > datetime.now(UTC)) == (None, True)
-    fall_due()
-    scheduling.dispatch()
-    assert Message.objects.count() == 2
+    assert Message.objects.get().headers == {"X-Trace": "t"}
 
 
 def test_the_command_dispatches(announcer: Announcer) -> None:

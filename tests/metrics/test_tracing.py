@@ -6,16 +6,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind, StatusCode
 
-from pulljobs import handlers, ids
+from pulljobs import handlers, ids, scheduling
 from pulljobs.client import Producer, PullConsumer
 from pulljobs.client.handling import Handling
+from pulljobs.conf import settings
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, handler
-from pulljobs.models import Channel, Message
+from pulljobs.models import Channel, Message, ScheduledMessage
 from pulljobs.publishing import publish, publish_many
 from pulljobs.testing import drain
 from pulljobs.worker.eventloop import EventLoop
@@ -34,6 +37,7 @@ from tests.webhooks.sending import LIMITS, consumer_at, job_of
 __all__ = ["endpoint"]
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CLOSED = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+NEXT_YEAR = datetime.now(UTC) + timedelta(days=365)
 CALLED = (0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
 
 
@@ -102,6 +106,20 @@ def test_a_claim_of_two_traces_is_in_neither_and_links_both(orders: None, trace:
     assert (claimed.attributes or {})["messaging.batch.message_count"] == 3
     done = Counter(parent_of(one) for one in trace.spans if one.name == "process orders")
     assert done == {first: 1, second: 2}
+
+
+def test_a_scheduled_message_goes_on_with_its_trace_though_its_headers_were_all_there_may_be(
+    orders: None, trace: Trace
+) -> None:
+    headers = {f"h{number}": "v" for number in range(settings().MAX_HEADERS)}
+    orders_channel = Channel.objects.get(name="orders")
+    scheduling.schedule(orders_channel, b"1", NEXT_YEAR, headers=headers)
+    ScheduledMessage.objects.update(dispatch_at=Now())
+    assert scheduling.dispatch() == 1
+    drain()
+    scheduled, _published = [one for one in trace.spans if one.name == "publish orders"]
+    assert parent_of(trace.of("process orders")) == id_of(scheduled)
+    assert Message.objects.get().headers.keys() == {*headers, "traceparent"}
 
 
 def test_errors_are_told_by_their_kind_alone(orders: None, trace: Trace) -> None:

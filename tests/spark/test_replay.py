@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from django.conf import settings as django_settings
 from django.core.management import CommandError
+from django.test import override_settings
 from pyspark.sql import SparkSession
 
 from pulljobs import operating, outcomes
@@ -70,6 +72,16 @@ def test_dead_jobs_are_counted_then_replayed_once(spark: SparkSession, world: Wo
     assert run("replay", "--where", DEAD, "--dry-run")["fresh"] == 0
     assert run("replay", "--where", DEAD)["replayed"] == 0
     assert len(replayed(world.consumer)) == 2
+
+
+def test_what_was_accepted_once_is_replayed_whatever_the_limits_are_by_then(
+    spark: SparkSession, world: World
+) -> None:
+    """A trace that joined its headers may have brought them above these, too."""
+    limits = {"MAX_PAYLOAD_BYTES": 10, "MAX_HEADERS": 0, "MAX_HEADER_BYTES": 0}
+    with override_settings(PULLJOBS=django_settings.PULLJOBS | limits):
+        assert run("replay", "--where", DEAD)["replayed"] == 2
+    assert replayed(world.consumer) == EXPECTED
 
 
 def test_to_another_consumer_and_again(spark: SparkSession, world: World) -> None:
