@@ -42,7 +42,8 @@ def schedule(
     """Have a message published at that aware moment; joins the caller's transaction.
 
     The other arguments are those of `publish`; ids of scheduled messages are a space of their own,
-    and stay taken. Raises what `publish` raises, ScheduledTooSoon and DuplicateSchedule.
+    and stay taken until `RETENTION` has passed since they were published. Raises what `publish`
+    raises, ScheduledTooSoon and DuplicateSchedule.
     """
     check_time(at)
     message = checked(

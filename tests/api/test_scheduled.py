@@ -69,6 +69,7 @@ def test_without_an_id_it_gets_one(announcer: Announcer, manager: Manager) -> No
 
 
 def test_its_id_stays_taken(announcer: Announcer) -> None:
+    """Until it is forgotten."""
     announcer.post(b"x", Message_ID="m-1", Scheduled_For=LATER)
     assert announcer.post(b"y", Message_ID="m-1", Scheduled_For=LATER).status_code == 409
     fall_due()
@@ -204,6 +205,7 @@ def test_the_upkeep_forgets_them_with_the_rest(announcer: Announcer) -> None:
         operating.maintain()
     left = ScheduledMessage.objects.values_list("client_message_id", flat=True)
     assert sorted(left) == ["new", "waiting"]
+    assert announcer.post(Message_ID="old", Scheduled_For=LATER).status_code == 201
 
 
 # Lists
