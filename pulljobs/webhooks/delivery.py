@@ -98,7 +98,7 @@ class Sender:
     async def _body(self, response: httpcore.Response) -> bytes:
         """As much as there is, is wanted, and comes in time: the status has told the outcome."""
         read = bytearray()
-        with suppress(TimeoutError, httpcore.NetworkError, httpcore.ProtocolError):
+        with suppress(TimeoutError, ssl.SSLError, httpcore.NetworkError, httpcore.ProtocolError):
             async with asyncio.timeout(BODY_SECONDS):
                 async for chunk in response.aiter_stream():
                     read += chunk

@@ -1,5 +1,6 @@
 """Over TLS the name in the URL must be the one in the certificate, wherever it leads."""
 
+import os
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.webhooks.conftest import Opened
+from tests.webhooks.endpoint import Received, Writer
 from tests.webhooks.sending import consumer_at, refusal, send
 from tests.webhooks.test_sending import hosts_of
 
@@ -61,6 +63,19 @@ def test_name_stands_in_handshake_and_host_though_its_address_is_connected_to(
     assert send(consumer_at(f"https://{NAME}:{there.port}/")) == [None]
     assert asked_for == [NAME]
     assert there.received[0].header("Host") == f"{NAME}:{there.port}"
+
+
+def test_2xx_whose_body_breaks_is_delivered(
+    endpoint: Opened, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaking(received: Received, writer: Writer) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+        await writer.drain()
+        os.write(writer.get_extra_info("socket").fileno(), b"\x17\x03\x03\x00\x20" + bytes(32))
+
+    there = endpoint(breaking, tls=tls)
+    monkeypatch.setattr(socket, "getaddrinfo", hosts_of({NAME: ["127.0.0.1"]}, []))
+    assert send(consumer_at(f"https://{NAME}:{there.port}/")) == [None]
 
 
 def test_certificate_of_another_name_is_refused(
