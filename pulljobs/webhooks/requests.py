@@ -29,7 +29,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class NoEndpoint(ValueError):
-    """The callback URL leads nowhere; the text says what is wrong with it."""
+    """Nothing can be delivered there; the text says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Endpoint:
 
 
 def endpoint_of(consumer: Consumer) -> Endpoint:
-    """Raise NoEndpoint where its callback URL can't be delivered to."""
+    """Raise NoEndpoint where its callback URL can't be delivered to, or what is can't be signed."""
     try:
         url = urlsplit(consumer.callback_url)
         host, port = punycode((url.hostname or "").rstrip(".")), url.port
@@ -76,7 +76,7 @@ def endpoint_of(consumer: Consumer) -> Endpoint:
         channel=consumer.channel.name,
         consumer=consumer.name,
         token=consumer.shown_token(),
-        signing_secrets=tuple(consumer.signing_secrets()),
+        signing_secrets=_signing_secrets(consumer),
     )
 
 
@@ -132,3 +132,15 @@ def _authorization(url: SplitResult) -> str | None:
         return None
     shown = f"{unquote(url.username)}:{unquote(url.password or '')}"
     return "Basic " + base64.b64encode(shown.encode()).decode()
+
+
+def _signing_secrets(consumer: Consumer) -> tuple[str, ...]:
+    secrets = tuple(consumer.signing_secrets())
+    if consumer.signing_secrets_sealed and not secrets:
+        # Not unsigned: a receiver that does not insist would take anybody's deliveries then.
+        raise NoEndpoint(
+            "The signing secret can't be opened: bring back the key that sealed it, in "
+            "PULLJOBS['TOKEN_KEYS'] or SECRET_KEY_FALLBACKS, and the package cryptography, or "
+            "set a new one."
+        )
+    return secrets

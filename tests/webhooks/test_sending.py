@@ -10,6 +10,7 @@ from typing import Any
 
 import httpcore
 import pytest
+from django.test import override_settings
 
 from pulljobs import ids
 from pulljobs.signing import verify
@@ -17,7 +18,7 @@ from pulljobs.webhooks import delivery
 from pulljobs.webhooks.addresses import Guard
 from pulljobs.webhooks.delivery import Sender
 from pulljobs.webhooks.network import RESOLVERS, GuardedNetwork
-from pulljobs.webhooks.requests import endpoint_of
+from pulljobs.webhooks.requests import NoEndpoint, endpoint_of
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.webhooks.conftest import Opened
 from tests.webhooks.endpoint import OK, Received, Writer, answering, slow
@@ -103,6 +104,17 @@ def test_a_message_speaks_neither_for_the_connection_nor_for_us(endpoint: Opened
     assert got.header("X-Broker-Metadata-Headers") == "X-Line,X-Word"
     assert "forged" not in str(got.headers)
     assert len(got.headers) == len({name.lower() for name, _value in got.headers})
+
+
+def test_what_can_t_be_signed_is_not_sent(endpoint: Opened) -> None:
+    """The key that sealed the secret is gone."""
+    there = endpoint()
+    with override_settings(SECRET_KEY="older"):
+        consumer = consumer_at(there.url)
+        consumer.set_signing_secret()
+    with pytest.raises(NoEndpoint, match="signing secret can't be opened"):
+        send(consumer)
+    assert there.received == []
 
 
 def test_login_of_the_url_is_sent_as_such(endpoint: Opened) -> None:
