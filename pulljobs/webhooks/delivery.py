@@ -48,8 +48,7 @@ class Sender:
         except (TimeoutError, ssl.SSLError, *FAILURES) as error:
             emit(PushAnswered(*job.handler.place, _why(error)))
             timeout = self._limits.PUSH_TIMEOUT.total_seconds()
-            told = safe(_told(error, timeout).encode(), job.payload, secrets)
-            raise Retry(reason=told) from None
+            raise Retry(reason=_told(error, timeout, job.payload, secrets)) from None
         emit(PushAnswered(*job.handler.place, f"{answer.status // 100}xx"))
         longest = self._limits.PUSH_MAX_RETRY_AFTER
         judge(answer, sent=job.payload, secrets=secrets, longest=longest)
@@ -124,7 +123,7 @@ class Sender:
         )
 
 
-def _told(error: Exception, timeout: float) -> str:
+def _told(error: Exception, timeout: float, sent: bytes, secrets: tuple[str, ...]) -> str:
     text = str(error) or type(error).__name__
     match error:
         case Refused():
@@ -132,7 +131,9 @@ def _told(error: Exception, timeout: float) -> str:
         case TimeoutError():
             return f"no answer within {timeout:g} s"
         case httpcore.ProtocolError():
-            return f"no HTTP answer: {text}"
+            # What came in its place may be quoted.
+            quoted = safe(text.encode(), sent, secrets)
+            return f"no HTTP answer: {quoted}" if quoted else "no HTTP answer"
     return f"no connection: {text}"
 
 

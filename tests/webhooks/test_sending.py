@@ -186,6 +186,15 @@ def test_answer_that_never_comes_ends_the_delivery(endpoint: Opened) -> None:
     assert time.monotonic() - begun < 30
 
 
+@pytest.mark.parametrize("payload", [b"answer", b"x" * 100_000], ids=["short", "long"])
+def test_what_kept_it_from_being_sent_is_told_whatever_was_to_be_sent(
+    endpoint: Opened, payload: bytes
+) -> None:
+    there = endpoint(slow(60))
+    told = refusal(consumer_at(there.url), job_of(payload), PUSH_TIMEOUT=SECOND / 10).reason
+    assert told == "no answer within 0.1 s"
+
+
 def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
     """Each byte comes soon enough, all of them together don't."""
 
@@ -247,6 +256,13 @@ def test_body_that_drips_is_not_waited_for(endpoint: Opened) -> None:
 )
 def test_what_is_no_http_retries(endpoint: Opened, answer: bytes) -> None:
     assert refusal(consumer_at(endpoint(answering(answer)).url)).reason.startswith("no ")
+
+
+def test_what_is_no_http_is_told_unless_it_repeats_what_was_sent(endpoint: Opened) -> None:
+    there = endpoint(answering(b"4111 1111 1111 1111\r\n\r\n"))
+    assert "4111" in refusal(consumer_at(there.url)).reason
+    job = job_of(b'{"card": "4111111111111111"}')
+    assert refusal(consumer_at(there.url), job).reason == "no HTTP answer"
 
 
 def test_connection_that_closes_without_a_word_retries(endpoint: Opened) -> None:
