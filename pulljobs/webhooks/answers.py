@@ -14,6 +14,8 @@ SECONDS: Final = re.compile(r"[0-9]{1,9}")
 EXCERPT: Final = 200
 ECHO: Final = 12
 """So many letters and digits in a row that were sent, too, are no coincidence."""
+BEYOND: Final = 4 * ECHO
+"""Characters behind the excerpt that are looked at as well: its end may cut an echo short."""
 COMPARED: Final = 64 * 1024
 
 
@@ -74,18 +76,19 @@ def _date(text: str) -> datetime | None:
 def safe(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
     """What the other side says, in one line; nothing, where it repeats what was sent to it."""
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())[:EXCERPT]
-    if len(sent) > COMPARED or _echoes(line, sent.decode("utf-8", "replace"), secrets):
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    said = line[: EXCERPT + BEYOND]
+    if len(sent) > COMPARED or _echoes(said, (sent.decode("utf-8", "replace"), *secrets)):
         return ""
-    return line
+    return line[:EXCERPT]
 
 
-def _echoes(line: str, sent: str, secrets: tuple[str, ...]) -> bool:
+def _echoes(line: str, sent: tuple[str, ...]) -> bool:
     """Compared by letters and digits, so that quoting and escaping make no difference."""
-    said, payload = _letters(line), _letters(sent)
+    said, whole = _letters(line), list(map(_letters, sent))
     pieces = {said[at : at + ECHO] for at in range(max(1, len(said) - ECHO + 1))}
-    repeated = any(len(piece) == ECHO and piece in payload for piece in pieces)
-    whole = [payload, *map(_letters, secrets)]
+    together = " ".join(whole)
+    repeated = any(len(piece) == ECHO and piece in together for piece in pieces)
     return repeated or any(len(one) > 3 and one in said for one in whole)
 
 

@@ -15,7 +15,7 @@ from pulljobs.telemetry import PushAnswered, emit
 from pulljobs.webhooks.addresses import Guard
 from pulljobs.webhooks.answers import Answer, judge, safe
 from pulljobs.webhooks.network import GuardedNetwork, Refused
-from pulljobs.webhooks.requests import Endpoint, headers_of
+from pulljobs.webhooks.requests import Endpoint, headers_of, secrets_of
 
 KEPT_ALIVE: Final = 15.0
 """Seconds that an idle connection is kept."""
@@ -42,7 +42,7 @@ class Sender:
 
     async def send(self, endpoint: Endpoint, job: ClaimedJob) -> None:
         """Return when it is delivered; else raise Retry, which says why."""
-        secrets = tuple(filter(None, (endpoint.token, *endpoint.signing_secrets)))
+        secrets = secrets_of(job, endpoint)
         try:
             answer = await self._exchange(endpoint, job)
         except (TimeoutError, ssl.SSLError, *FAILURES) as error:

@@ -24,6 +24,8 @@ OF_CONNECTIONS: Final = re.compile(
     r"|upgrade|expect|proxy-.*|authorization|cookie"
 )
 """A message must not speak for the connection, nor for whom it is sent in the name of."""
+TRACE: Final = frozenset({"traceparent", "tracestate"})
+"""No secrets: endpoints tell them with their errors, to be found by."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -41,7 +43,8 @@ class Endpoint:
     port: int
     target: str
     """Path and query."""
-    authorization: str | None
+    login: str | None
+    """Name and password of the URL, with a colon between them."""
     channel: str
     consumer: str
     token: str | None
@@ -50,6 +53,12 @@ class Endpoint:
     @property
     def origin(self) -> tuple[str, str, int]:
         return self.scheme, self.host, self.port
+
+    @property
+    def authorization(self) -> str | None:
+        if self.login is None:
+            return None
+        return "Basic " + base64.b64encode(self.login.encode()).decode()
 
     @property
     def authority(self) -> str:
@@ -63,7 +72,8 @@ def endpoint_of(consumer: Consumer) -> Endpoint:
         url = urlsplit(consumer.callback_url)
         host, port = punycode((url.hostname or "").rstrip(".")), url.port
     except (ValueError, UnicodeError) as error:
-        raise NoEndpoint(f"The callback URL is none: {error}.") from error
+        # Not in the error's words, which may quote a login.
+        raise NoEndpoint("The callback URL is none: its host or port can't be read.") from error
     if url.scheme not in PORTS or not host:
         raise NoEndpoint("The callback URL must begin with http:// or https:// and name a host.")
     query = f"?{url.query}" if url.query else ""
@@ -72,7 +82,7 @@ def endpoint_of(consumer: Consumer) -> Endpoint:
         host=host,
         port=PORTS[url.scheme] if port is None else port,
         target=iri_to_uri(f"{url.path or '/'}{query}"),
-        authorization=_authorization(url),
+        login=_login(url),
         channel=consumer.channel.name,
         consumer=consumer.name,
         token=consumer.shown_token(),
@@ -98,14 +108,24 @@ def headers_of(job: ClaimedJob, endpoint: Endpoint, limits: Settings) -> Headers
         # In place of the publisher's: whoever is called is part of this delivery.
         sent = {name: value for name, value in sent.items() if name.lower() not in context}
         sent |= context
-    if endpoint.authorization is not None:
-        sent["Authorization"] = endpoint.authorization
+    if (authorization := endpoint.authorization) is not None:
+        sent["Authorization"] = authorization
     if endpoint.token is not None:
         sent[limits.PUSH_TOKEN_HEADER] = endpoint.token
     if endpoint.signing_secrets:
         # The job's id: the same at every attempt, so that a receiver knows what it had before.
         sent |= signing.sign(endpoint.signing_secrets, ids.encode(job.id), job.payload)
     return [(name.encode(), _line(value)) for name, value in sent.items()]
+
+
+def secrets_of(job: ClaimedJob, endpoint: Endpoint) -> tuple[str, ...]:
+    """What is sent beside the payload that no text may repeat."""
+    login = (endpoint.login or "").split(":", 1)
+    encoded = (endpoint.authorization or "").removeprefix("Basic ")
+    _path, _mark, query = endpoint.target.partition("?")
+    own = (endpoint.token or "", *endpoint.signing_secrets, *login, encoded, query)
+    values = (value for name, value in job.headers.items() if name.lower() not in TRACE)
+    return tuple(filter(None, (*own, *values)))
 
 
 def _metadata(job: ClaimedJob, limits: Settings) -> dict[str, str]:
@@ -127,11 +147,10 @@ def _line(value: str) -> bytes:
     return CONTROLS.sub(" ", value).strip().encode("utf-8", "replace")
 
 
-def _authorization(url: SplitResult) -> str | None:
+def _login(url: SplitResult) -> str | None:
     if url.username is None:
         return None
-    shown = f"{unquote(url.username)}:{unquote(url.password or '')}"
-    return "Basic " + base64.b64encode(shown.encode()).decode()
+    return f"{unquote(url.username)}:{unquote(url.password or '')}"
 
 
 def _signing_secrets(consumer: Consumer) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from email.utils import format_datetime
 import pytest
 
 from pulljobs.errors import Retry
-from pulljobs.webhooks.answers import Answer, judge
+from pulljobs.webhooks.answers import EXCERPT, Answer, judge
 
 HOUR = timedelta(hours=1)
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -70,6 +70,7 @@ def test_what_the_other_side_says_is_told_in_one_short_line() -> None:
     assert len(reason) < 250
 
 
+TOKEN = "the-token-of-the-consumer"
 PAYLOAD = b'{"card": "4111 1111 1111 1111", "name": "Ada Lovelace"}'
 
 
@@ -84,8 +85,19 @@ PAYLOAD = b'{"card": "4111 1111 1111 1111", "name": "Ada Lovelace"}'
     ],
 )
 def test_what_was_sent_is_not_told(body: bytes) -> None:
-    reason = told(400, body, sent=PAYLOAD, secrets=("the-token-of-the-consumer",)).reason
+    reason = told(400, body, sent=PAYLOAD, secrets=(TOKEN,)).reason
     assert reason == "HTTP 400 Bad Request"
+
+
+@pytest.mark.parametrize("before", range(EXCERPT - len(TOKEN), EXCERPT))
+def test_token_that_the_excerpt_would_cut_is_not_told_in_part(before: int) -> None:
+    body = b"." * before + TOKEN.encode() + b"." * EXCERPT
+    assert told(400, body, secrets=(TOKEN,)).reason == "HTTP 400 Bad Request"
+
+
+def test_token_that_the_answer_cuts_is_not_told_in_part() -> None:
+    body = f"bad token {TOKEN[:20]}".encode()
+    assert told(400, body, secrets=(TOKEN,)).reason == "HTTP 400 Bad Request"
 
 
 def test_short_payloads_are_not_told_either() -> None:

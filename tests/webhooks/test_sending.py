@@ -13,6 +13,7 @@ import pytest
 from django.test import override_settings
 
 from pulljobs import ids
+from pulljobs.models import Consumer
 from pulljobs.signing import verify
 from pulljobs.webhooks import delivery
 from pulljobs.webhooks.addresses import Guard
@@ -115,6 +116,47 @@ def test_what_can_t_be_signed_is_not_sent(endpoint: Opened) -> None:
     with pytest.raises(NoEndpoint, match="signing secret can't be opened"):
         send(consumer)
     assert there.received == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"bad token {TOKEN}",
+        "bad login dXNAZXI6cGE6c3M=",
+        "us@er is not known",
+        "no such password: pa:ss",
+        "no such path: /hook?q=a1b2c3",
+        "no such session: 7f3d",
+    ],
+)
+def test_what_identifies_somebody_is_not_told(endpoint: Opened, said: str) -> None:
+    """Of the consumer, of the URL, or of a header of the message."""
+    told = refusal(_guarded(endpoint(answering(_refusing(said))).url), JOB).reason
+    assert told == "HTTP 400 Bad Request"
+
+
+def test_the_trace_is_told(endpoint: Opened) -> None:
+    """An endpoint names it, so that its error is found."""
+    trace = JOB.headers["Traceparent"]
+    told = refusal(_guarded(endpoint(answering(_refusing(trace))).url), JOB).reason
+    assert told == f"HTTP 400 Bad Request: {trace}"
+
+
+JOB = job_of(
+    headers={
+        "X-Session": "7f3d",
+        "Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    }
+)
+
+
+def _guarded(url: str) -> Consumer:
+    return consumer_at(url.replace("http://", "http://us%40er:pa:ss@") + "?q=a1b2c3")
+
+
+def _refusing(body: str) -> bytes:
+    head = f"HTTP/1.1 400 Bad Request\r\nContent-Length: {len(body)}\r\n\r\n"
+    return f"{head}{body}".encode()
 
 
 def test_login_of_the_url_is_sent_as_such(endpoint: Opened) -> None:
@@ -323,6 +365,13 @@ def test_proxies_of_the_environment_are_not_used(
 def test_url_that_leads_nowhere_is_told(url: str) -> None:
     with pytest.raises(ValueError, match="callback URL"):
         send(consumer_at(url))
+
+
+@pytest.mark.parametrize("url", ["http://us:pa/ss@host/", "http://us:pa@ho\u2100st/"])
+def test_login_of_a_url_that_leads_nowhere_is_not_told(url: str) -> None:
+    with pytest.raises(NoEndpoint) as raised:
+        endpoint_of(consumer_at(url))
+    assert "pa" not in str(raised.value)
 
 
 def hosts_of(answers: dict[str, list[str]], asked: list[str]) -> Any:
