@@ -5,9 +5,9 @@
     HALF_OPEN   one job, the probe: its success lowers the level, its failure raises it, and either
                 opens again, but level 0 closes; a neutral end lets another one go
 
-Results of jobs that were claimed before the last change of state change nothing: a claim gets a
-ticket, and a result counts under the ticket that is valid. Time is seconds on any clock of the
-caller. Not for more than one thread at a time.
+Results of jobs whose claim began before the last change of state change nothing: a claim has the
+ticket that was valid when it asked for its room, and a result counts under the one that is valid.
+Time is seconds on any clock of the caller. Not for more than one thread at a time.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,9 @@ class Circuit:
     """What is waited of the seconds of a level: all of them, unless jitter takes some off."""
     level: int = 0
     blocked_until: float = 0.0
+    ticket: int = 0
+    """Of the jobs of a claim that asks for its room now."""
     _failures: int = 0
-    _ticket: int = 0
     _probing: bool = False
 
     def state(self, now: float) -> State:
@@ -60,14 +61,14 @@ class Circuit:
             return None
         return int(state is State.HALF_OPEN and not self._probing)
 
-    def claimed(self) -> int:
-        """The ticket of the jobs of a claim that was made with `room`, and got some."""
-        self._probing = self.level > 0
-        return self._ticket
+    def claimed(self, ticket: int) -> None:
+        """A claim that was made with `room` under that ticket got some."""
+        if ticket == self.ticket:
+            self._probing = self.level > 0
 
     def tell(self, ticket: int, result: Result, now: float) -> bool:
         """How a job of that ticket ended; whether that changed the level."""
-        if ticket != self._ticket or not (self.initial and self.longest):
+        if ticket != self.ticket or not (self.initial and self.longest):
             return False
         if self.level:
             return self._probed(result, now)
@@ -93,6 +94,6 @@ class Circuit:
 
     def _change(self, level: int, now: float) -> bool:
         self.level, self._failures = level, 0
-        self._ticket += 1
+        self.ticket += 1
         self.blocked_until = now + self.strategy(self.seconds(level)) if level else 0.0
         return True

@@ -39,6 +39,8 @@ class Share:
     held: int = 0
     asked: int = 0
     asked_at: float = 0.0
+    ticket: int = 0
+    """Of what it was asked for."""
     waits: Callable[[], bool] = bool
     """Whether some of what is held waits for a handler."""
 
@@ -98,8 +100,9 @@ class Room:
 
     @contextmanager
     def asking(self, share: Share, batch: int) -> Iterator[None]:
-        """While the pull is on its way, its batch is taken."""
+        """While the pull is on its way, its batch is taken; begin it at once."""
         share.asked, share.asked_at = batch, time.monotonic()
+        share.ticket = self.circuit.ticket
         try:
             yield
         finally:
@@ -110,7 +113,9 @@ class Room:
         """The ticket of what a pull brought."""
         share.idle, share.fresh = not count, False
         share.held += count
-        return self.circuit.claimed() if count else 0
+        if count:
+            self.circuit.claimed(share.ticket)
+        return share.ticket
 
     def settled(self, share: Share, count: int) -> None:
         share.held -= count

@@ -30,10 +30,10 @@ class Breaker:
         """Seconds until one may be; 0: now, or when the one that is out has come back."""
         return max(0.0, self.circuit.blocked_until - time.monotonic())
 
-    def claimed(self) -> int:
-        """The ticket of the jobs that a claim brought."""
+    def claimed(self, ticket: int) -> None:
+        """A claim under that ticket brought some."""
         with self._lock:
-            return self.circuit.claimed()
+            self.circuit.claimed(ticket)
 
     def tell(self, ticket: int, result: Result) -> None:
         """How a job of that claim ended, once; from any thread."""

@@ -104,8 +104,8 @@ class Fetcher:
         self._give_back_unanswered()
         self._serve(self._whom())
         self._quarantine.turn()
-        for source, room in self._due():
-            self._look(source, room)
+        for source, room, ticket in self._due():
+            self._look(source, room, ticket)
             if self._register():  # Many claims may take longer than it lasts.
                 self._look_at_all()
         return self._pause()
@@ -125,8 +125,8 @@ class Fetcher:
             self._known = known | {one.lane: one for one in sources if one.lane.calls_back}
             self._sources, self._registered_until = sources, 0.0
 
-    def _due(self) -> Iterator[tuple[Source, int]]:
-        """Those with room, and how much: a second look may find less than none.
+    def _due(self) -> Iterator[tuple[Source, int, int]]:
+        """Those with room, how much (a second look may find less than none) and its ticket.
 
         A pass comes to an end, however much is heard in it.
         """
@@ -134,8 +134,10 @@ class Fetcher:
         self._take_in(now)
         waiting = deque(sorted((one for one in self._sources if one.look_at <= now), key=_turn))
         while time.monotonic() < now + LONGEST_PASS and (source := self._next(waiting)):
+            # Before its room: the circuit may open at any moment.
+            ticket = self._breakers.of(source.handler).circuit.ticket
             if (room := self._room(source)) > 0:
-                yield source, room
+                yield source, room, ticket
             elif source.lane.calls_back and source.lane.room() <= 0:
                 source.look_at = time.monotonic() + self._poll()
             waiting.extend(self._take_in(time.monotonic()))
@@ -174,10 +176,10 @@ class Fetcher:
         let = self._breakers.of(source.handler).room()
         return room if let is None else min(room, let)
 
-    def _look(self, source: Source, room: int) -> None:
+    def _look(self, source: Source, room: int, ticket: int) -> None:
         # Before it: one that fails has had its turn.
         source.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
-        claim = self._fetch(source, room)
+        claim = self._fetch(source, room, ticket)
         self._looked.add(source)
         self._found = self._found or claim.more or claim.taken is not None
         source.look_at = time.monotonic() + self._wait(claim)
@@ -257,7 +259,7 @@ class Fetcher:
             pulling.give_back(self._node_id, but=self._holdings.tokens())
         self._unanswered = False
 
-    def _fetch(self, source: Source, room: int) -> Claim:
+    def _fetch(self, source: Source, room: int, ticket: int) -> Claim:
         budget = source.handler.timeout or self._limits.HANDLER_TIMEOUT
         source.puller.timeout = LONGEST_WAIT + budget
         statements.relax(self._limits.DATABASE, source.may_be_claimed_twice)
@@ -268,16 +270,17 @@ class Fetcher:
             self._unanswered = True
             raise
         if claim.taken is not None:
-            grant = self._grant(source, before)
+            grant = self._grant(source, before, ticket)
             rows, messages = zip(*claim.jobs, strict=True)
             helds = outcomes.all_held(claim.taken.token, [row.id for row in rows])
             jobs = list(map(ClaimedJob, rows, messages, helds, repeat(grant)))
             self._hand_on(source, rows, jobs)
         return claim
 
-    def _grant(self, source: Source, claimed_at: float) -> Grant:
+    def _grant(self, source: Source, claimed_at: float, ticket: int) -> Grant:
         lease = source.puller.consumer.lease
         breaker = self._breakers.of(source.handler)
+        breaker.claimed(ticket)
         return Grant(
             handler=source.handler,
             lease=lease,
@@ -287,7 +290,7 @@ class Fetcher:
             renew=renew_one,
             stopping=self._stopping,
             circuit=breaker.circuit,
-            on_end=partial(breaker.tell, breaker.claimed()),
+            on_end=partial(breaker.tell, ticket),
         )
 
     def _hand_on(self, source: Source, rows: Sequence[HeldJob], jobs: list[ClaimedJob]) -> None:

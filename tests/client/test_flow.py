@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from pulljobs.circuit import Circuit, Result
 from pulljobs.client import (
     Backoff,
     Connection,
@@ -19,6 +20,7 @@ from pulljobs.client import (
     Retry,
     Subscription,
 )
+from pulljobs.client.room import Room
 from pulljobs.errors import ConfigurationError
 from tests.client.broker import FakeBroker, Request, gaps
 from tests.client.names import SUBSCRIPTION
@@ -341,6 +343,17 @@ def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
         broker.publish(5, start=3)
         time.sleep(SOON)
         assert [job.deliveries for job in broker.jobs] == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
+def test_a_pull_under_way_when_the_circuit_opens_is_of_before_the_block() -> None:
+    """Answered too late to be taken back: none of its messages is the probe."""
+    room = Room(10, Circuit(1, 120, 1))
+    share = room.share()
+    with room.asking(share, 5):
+        room.tell(room.circuit.ticket, Result.FAILURE)
+        ticket = room.received(share, 5)
+    assert room.tell(ticket, Result.SUCCESS) is None
+    assert room.circuit.level == 1
 
 
 @pytest.mark.parametrize("auto_renew", [False, True])

@@ -5,12 +5,18 @@ import pytest
 from pulljobs.circuit import Circuit, Result, State
 
 
+def claimed(circuit: Circuit) -> int:
+    """The ticket of a claim that begins and ends now."""
+    circuit.claimed(circuit.ticket)
+    return circuit.ticket
+
+
 def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circuit:
     """Opened at time 0."""
     circuit = Circuit(initial, longest, after)
     for _failure in range(after):
         assert circuit.room(0) is None
-        circuit.tell(circuit.claimed(), Result.FAILURE, 0)
+        circuit.tell(claimed(circuit), Result.FAILURE, 0)
     return circuit
 
 
@@ -18,7 +24,7 @@ def probe(circuit: Circuit, result: Result, now: float | None = None) -> float:
     """Let one go as soon as it may; the seconds of the block that follows."""
     now = circuit.blocked_until if now is None else now
     assert circuit.room(now) == 1
-    ticket = circuit.claimed()
+    ticket = claimed(circuit)
     assert circuit.room(now) == 0, "one probe at a time"
     circuit.tell(ticket, result, now)
     return circuit.blocked_until - now if circuit.level else 0.0
@@ -49,7 +55,7 @@ def test_e67_every_step_to_the_cap_has_a_step_back() -> None:
 
 def test_e68_neutral_ends_change_nothing_and_free_the_probe() -> None:
     circuit = Circuit(1, 120, 2)
-    ticket = circuit.claimed()
+    ticket = claimed(circuit)
     circuit.tell(ticket, Result.FAILURE, 0)
     circuit.tell(ticket, Result.NEUTRAL, 0)
     assert circuit.state(0) is State.CLOSED
@@ -65,7 +71,7 @@ def test_e68_neutral_ends_change_nothing_and_free_the_probe() -> None:
 def test_e70_zero_disables(initial: float, longest: float) -> None:
     circuit = Circuit(initial, longest, 1)
     for _failure in range(10):
-        assert not circuit.tell(circuit.claimed(), Result.FAILURE, 0)
+        assert not circuit.tell(claimed(circuit), Result.FAILURE, 0)
     assert circuit.room(0) is None
 
 
@@ -78,7 +84,7 @@ def test_e70_a_cap_below_the_first_step_is_that_step() -> None:
 
 def test_only_failures_in_a_row_open_it() -> None:
     circuit = Circuit(1, 120, 5)
-    ticket = circuit.claimed()
+    ticket = claimed(circuit)
     for result in [Result.FAILURE] * 4 + [Result.SUCCESS] + [Result.FAILURE] * 4:
         assert not circuit.tell(ticket, result, 0)
     assert circuit.tell(ticket, Result.FAILURE, 0)
@@ -89,12 +95,25 @@ def test_only_failures_in_a_row_open_it() -> None:
 def test_what_was_claimed_before_the_block_changes_nothing(result: Result) -> None:
     """Neither in the block, nor in place of the probe, nor after it closed again."""
     circuit = Circuit(1, 120, 1)
-    straggler = circuit.claimed()
-    circuit.tell(circuit.claimed(), Result.FAILURE, 0)
+    straggler = claimed(circuit)
+    circuit.tell(claimed(circuit), Result.FAILURE, 0)
     assert not circuit.tell(straggler, result, 1)
-    ticket = circuit.claimed()
+    ticket = claimed(circuit)
     assert not circuit.tell(straggler, result, 3)
     assert circuit.room(3) == 0, "the probe is out still"
     circuit.tell(ticket, Result.SUCCESS, 3)
     assert not circuit.tell(straggler, result, 4)
     assert circuit.state(4) is State.CLOSED
+
+
+def test_a_claim_under_way_when_it_opens_is_of_before_the_block() -> None:
+    """Its jobs change nothing, and none of them is the probe."""
+    circuit = Circuit(1, 120, 1)
+    ticket = circuit.ticket
+    assert circuit.room(0) is None
+    circuit.tell(claimed(circuit), Result.FAILURE, 0)
+    circuit.claimed(ticket)
+    for result in Result:
+        assert not circuit.tell(ticket, result, 0.1)
+    assert (circuit.state(0.1), circuit.level) == (State.OPEN, 1)
+    assert circuit.room(circuit.blocked_until) == 1

@@ -56,7 +56,9 @@ def in_hand(
         start_by=start_by,
     )
     if breaker is not None:
-        grant.circuit, grant.on_end = breaker.circuit, partial(breaker.tell, breaker.claimed())
+        ticket = breaker.circuit.ticket
+        breaker.claimed(ticket)
+        grant.circuit, grant.on_end = breaker.circuit, partial(breaker.tell, ticket)
     return ClaimedJob(row, message, held, grant)
 
 

@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from pulljobs.circuit import Result
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer, Job, Lease
-from pulljobs.pulling import Puller
+from pulljobs.pulling import Claim, Puller
 from pulljobs.states import Event
 from pulljobs.worker import fetcher
 from pulljobs.worker.breaker import Breakers
@@ -71,13 +72,14 @@ class Stand:
         settings = limits(MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60), BURST=burst)
         self.found: list[Source] = []
         self.outbox, self.holdings = Outbox(), Holdings(settings.MAX_HELD)
+        self.breakers = Breakers(settings)
         self.drained = False
         self.fetcher = Fetcher(
             lambda: self.found,
             settings,
             self.holdings,
             self.outbox,
-            Breakers(settings),
+            self.breakers,
             node_id=UUID(int=1),
             stopping=lambda: False,
             on_drained=self._end if settings.BURST else None,
@@ -163,6 +165,27 @@ def test_lease_outlasts_the_longest_wait_by_the_handlers_time(stand: Stand) -> N
     [job] = lane.jobs
     assert not job.is_late_at(job.hard_end - (budget + LONGEST_WAIT).total_seconds())
     assert job.is_late_at(job.hard_end - budget.total_seconds())
+
+
+def test_claim_under_way_when_the_circuit_opens_is_of_before_the_block(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of its jobs is the probe: none closes the circuit again, none opens it further."""
+    _consumer, lane = stand.add(3, WideLane)
+    breaker, claim = stand.breakers.of(stand.found[0].handler), Puller.claim
+
+    def claim_while_it_opens(puller: Puller, wanted: int) -> Claim:
+        made = claim(puller, wanted)
+        while not breaker.circuit.level:
+            breaker.tell(breaker.circuit.ticket, Result.FAILURE)
+        return made
+
+    monkeypatch.setattr(Puller, "claim", claim_while_it_opens)
+    stand.fetcher.tick()
+    assert len(lane.jobs) == 3
+    for job in lane.jobs:
+        job.tell_end(Result.SUCCESS)
+    assert breaker.circuit.level == 1
 
 
 def test_suspect_does_not_wait_for_what_was_claimed_with_it(stand: Stand) -> None:
