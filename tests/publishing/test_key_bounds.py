@@ -440,6 +440,18 @@ class TestOpenPublishers:
         publishing.result()
 
     @committed
+    def test_what_a_rollback_lets_go_again_comes_after_what_was_claimed_meanwhile(self) -> None:
+        consumer = bounded(2, "drop_oldest")
+        first, second = (send(consumer, payload).job_ids[0] for payload in "ab")
+        with transaction.atomic(USING):
+            send(consumer, "c")
+            [held] = Thread(lambda: claim(consumer)).result()
+            transaction.set_rollback(True, using=USING)
+        assert held.job_id == second
+        deliver(held)
+        assert ids(claim(consumer)) == [first]
+
+    @committed
     def test_a_second_publisher_of_the_key_waits_and_of_others_does_not(self) -> None:
         consumer = bounded(1)
         publishing = Thread(lambda: replace_and_wait(consumer))
