@@ -115,9 +115,7 @@ class ReplayedJob(models.Model):
     original_job_id = models.BigIntegerField(db_index=True)
     consumer_id = models.BigIntegerField()
     """That it was published to."""
-    publish = models.ForeignKey(
-        BulkPublish, models.CASCADE, related_name="replayed", db_index=False
-    )
+    publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="replayed")
 
     class Meta:
         db_table = "pulljobs_replayed_job"

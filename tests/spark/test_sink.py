@@ -1,18 +1,23 @@
 """The sink of streams: each micro-batch is published once, whatever dies between the commits."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pulljobs.models import BulkPublish, Message
+from pulljobs.models import BulkPublish, Consumer, Message, RejectedRow, ReplayedJob
 from pulljobs.spark.failures import line_of
 from pulljobs.spark.session import dsn
+from pyspark_pulljobs import atomic, publishing, requests
+from pyspark_pulljobs.ledger import Batch
 from tests.factories import ConsumerFactory
-from tests.spark import driving
+from tests.spark import bulk, driving
 from tests.spark.driver import stream
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,3 +91,43 @@ def test_a_checkpoint_tells_no_secrets(spark: SparkSession, source: str, tmp_pat
     with pytest.raises(PySparkException) as failed:
         run(spark, source, tmp_path / "other", channel, mode="chunked")
     assert "A sink's batches are atomic" in line_of(failed.value)
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Batches of these rows, without Spark, by one who remembers two; those in the ledger."""
+    monkeypatch.setattr(atomic, "KEPT_BATCHES", 1)
+
+    def run(to: Consumer, rows: pa.RecordBatch, **options: str) -> list[int]:
+        given = {"dsn": dsn(), "channel": to.channel.name, **options}
+        request, query_id = requests.read(given), uuid4()
+        for number in range(4):
+            with bulk.direct() as session:
+                batch, address = Batch(query_id, number), requests.address(session, request)
+                publish = publishing.open_publish(session, request, address, batch)
+                brought = atomic.stage(session, request, publish, iter([rows]), batch)
+                atomic.commit(session, request, address, publish.id, [brought], batch)
+        return [one.batch_id or 0 for one in BulkPublish.objects.order_by("batch_id")]
+
+    return run
+
+
+def test_the_ledger_remembers_the_last_batches(batches: Callable[..., list[int]]) -> None:
+    assert batches(ConsumerFactory.create(), bulk.batch({})) == [2, 3]
+    assert Message.objects.count() == 4
+
+
+def test_a_batch_is_remembered_while_its_refused_keys_are_kept(
+    batches: Callable[..., list[int]],
+) -> None:
+    consumer = ConsumerFactory.create(max_queued_per_key=1)
+    assert batches(consumer, bulk.batch({"key": "a"}), onBadRow="reject") == [1, 2, 3]
+    assert RejectedRow.objects.count() == 3
+
+
+def test_a_batch_is_remembered_as_long_as_its_replays(batches: Callable[..., list[int]]) -> None:
+    consumer = ConsumerFactory.create()
+    schema = pa.schema({"payload": pa.binary(), "original_job": pa.int64()})
+    rows = bulk.batch({"original_job": 7}, schema=schema)
+    assert batches(consumer, rows, consumer=consumer.name) == [0, 1, 2, 3]
+    assert ReplayedJob.objects.count() == 4

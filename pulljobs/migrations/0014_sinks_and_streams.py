@@ -1,0 +1,17 @@
+import django.db.models.deletion
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('pulljobs', '0013_vacuum_of_leases_without_pauses'),
+    ]
+
+    operations = [
+        migrations.AlterField(
+            model_name='replayedjob',
+            name='publish',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='replayed', to='pulljobs.bulkpublish'),
+        ),
+    ]
