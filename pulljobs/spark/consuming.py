@@ -89,6 +89,7 @@ def release(
     from pyspark_pulljobs import streams
     from pyspark_pulljobs.stream import Stream as Owner
 
+    session.share_password()  # which no session of Spark's may have done in this process
     owner = Owner(streams.read(_options(stream)))
     try:
         if checkpoint is None:

@@ -132,8 +132,9 @@ class Cutter:
         self._process.stdout.close()
 
 
-def environment() -> dict[str, str]:
-    known = connections["default"].get_connection_params()
+def environment(password: str = "") -> dict[str, str]:
+    """With that password where the server asks for none."""
+    known = {"password": password, **connections["default"].get_connection_params()}
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     return {
         "DATABASE_URL": f"postgres:///{known['dbname']}?{urlencode(place)}",

@@ -1,13 +1,16 @@
 """`pulljobs lake consume` and `release`, with a real session."""
 
 import json
+import os
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
@@ -15,6 +18,7 @@ from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.spark import consuming
 from pulljobs.states import State
 from tests.factories import ConsumerFactory, published
+from tests.spark.lakes import environment
 from tests.spark.streams import options, source, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -180,6 +184,24 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
     assert ArchivedJob.objects.count() == 10
     with pytest.raises(CommandError, match="There is no stream 'nothing'"):
         call_command("pulljobs", "lake", "release", "nothing")
+
+
+def test_a_release_has_the_password(consumer: Consumer) -> None:
+    """In a process of its own, as no session of Spark's shares it there."""
+    with source(consumer) as stream:
+        stream.run()
+    code = (
+        "import os, django; django.setup(); from django.core.management import call_command;"
+        f"call_command('pulljobs', 'lake', 'release', '{consumer.channel.name}/{consumer.name}');"
+        "print(os.environ['PGPASSWORD'])"
+    )
+    given = {**os.environ, **environment("hush")}
+    given.pop("PGPASSWORD", None)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
+    )
+    password = connection.get_connection_params().get("password") or "hush"
+    assert ran.stdout.splitlines()[-1] == password
 
 
 def checkpoint(directory: Path, offset: dict[str, Any]) -> None:
