@@ -52,3 +52,13 @@ def summed(dsn: str, reader: str, parts: Iterable[Part]) -> Iterator[Found]:
             sums = (sum(exported[name].to_pylist()) for name in ("id", "checksum"))
             total = total.plus(Sums(len(exported), *sums))
         yield Found(part.table, part.day, total, pending)
+
+
+def rows(dsn: str, reader: str, asked: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Id and checksum of what is exported, by the queries of parts."""
+    for queries in asked:
+        for query in queries["query"].to_pylist():
+            for batch in batches(reader, dsn, query, SCHEMA):
+                exported = batch.filter(batch["exported"])
+                columns = [exported["id"], exported["checksum"]]
+                yield pa.RecordBatch.from_arrays(columns, ["id", "ours"])

@@ -1,6 +1,5 @@
 """Whether a day is the same in PostgreSQL and in the lake: count, sum of ids, checksum."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
@@ -13,14 +12,13 @@ from pulljobs import ids
 from pulljobs.errors import LakeError
 from pulljobs.models import LakeDay
 from pulljobs.spark import checksums, progress, session
-from pulljobs.spark.rows import each
 from pulljobs.spark.tables import Held, Table
 from pulljobs.storage import lake
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import checking
-from pyspark_pulljobs.checking import SCHEMA, Found, Part, Sums
+from pyspark_pulljobs.checking import Found, Part, Sums
 from pyspark_pulljobs.schemas import TABLES
-from pyspark_pulljobs.selecting import ADBC, batches
+from pyspark_pulljobs.selecting import ADBC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,6 +87,15 @@ def days_here(using: str) -> Days:
     return {table: list(_span(using, PARTITIONED[table])) for table in TABLES}
 
 
+def days_kept(using: str, where: str) -> Days:
+    """Those of them that were not dropped because this lake has them."""
+    gone = lake.gone(using, where)
+    return {
+        table: [day for day in days if Partition(PARTITIONED[table], day) not in gone]
+        for table, days in days_here(using).items()
+    }
+
+
 def compared(spark: "SparkSession", using: str, of: Snapshot, days: Days) -> list[Compared]:
     """Both sides of these days, those that both have nothing of left out."""
     ours = _ours(spark, using, of, days)
@@ -128,24 +135,30 @@ class Difference(NamedTuple):
     changed: list[int]
 
 
+KIND_OF_DIFFERENCE: Final = (
+    "CASE WHEN lakes IS NULL THEN 'only_here' WHEN ours IS NULL THEN 'only_in_lake'"
+    " WHEN times > 1 OR lakes <> ours THEN 'changed' END"
+)
+
+
 def difference(spark: "SparkSession", using: str, of: Snapshot, one: Compared) -> Difference:
-    """Which rows of a day differ."""
-    here: dict[int, int] = {}
-    for part in _parts(using, of, one.table, one.day):
-        for batch in batches(ADBC, session.dsn(), part.query, SCHEMA):
-            exported = batch.filter(batch["exported"])
-            here.update(
-                zip(exported["id"].to_pylist(), exported["checksum"].to_pylist(), strict=True)
-            )
-    frame = of.frame(spark, one.table, [one.day])
-    rows = frame.selectExpr("id", f"cast({checksums.expression(one.table)} AS long) AS checksum")
-    there = defaultdict(list)
-    for row in each(rows):
-        there[row.id].append(row.checksum)
+    """Which rows of a day differ; no more of them come to this process than are told."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.window import Window
+
+    parts = list(_parts(using, of, one.table, one.day))
+    asked = spark.createDataFrame([(part.query,) for part in parts], "query string")
+    rows_of = partial(checking.rows, session.dsn(), ADBC)
+    here = asked.repartition(len(parts)).mapInArrow(rows_of, "id long, ours long")
+    checksum = f.expr(f"cast({checksums.expression(one.table)} AS long)")
+    there = of.frame(spark, one.table, [one.day]).select("id", checksum.alias("checksum"))
+    lakes = there.groupBy("id").agg(f.min("checksum").alias("lakes"), f.count("*").alias("times"))
+    kind = f.expr(KIND_OF_DIFFERENCE).alias("kind")
+    differing = here.join(lakes, "id", "full").select("id", kind).where("kind IS NOT NULL")
+    place = f.row_number().over(Window.partitionBy("kind").orderBy("id"))
+    told = differing.withColumn("place", place).where(f"place <= {SHOWN}").collect()
     return Difference(
-        sorted(here.keys() - there.keys())[:SHOWN],
-        sorted(there.keys() - here.keys())[:SHOWN],
-        sorted(id for id in here.keys() & there.keys() if there[id] != [here[id]])[:SHOWN],
+        *(sorted(row.id for row in told if row.kind == name) for name in Difference._fields)
     )
 
 

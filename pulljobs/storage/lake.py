@@ -219,6 +219,12 @@ def unrestored(
     return [one for one in some if (one.table, one.day) not in kept]
 
 
+def gone(using: str, location: str) -> set[Partition]:
+    """Those that were dropped, for the lake has them."""
+    days = LakeDay.objects.using(using).filter(location=location).exclude(dropped_at=None)
+    return set(map(Partition._make, days.values_list("table", "day")))
+
+
 def dropped(using: str, location: str, partitions: Iterable[Partition]) -> None:
     _days(using, location, partitions).update(dropped_at=Now(), restored_at=None)
 

@@ -18,6 +18,7 @@ from pulljobs.models import Consumer, LakeDay
 from pulljobs.spark import verifying
 from pulljobs.storage import jobs, lake, partitions
 from pulljobs.storage.partitions import Partition
+from pyspark_pulljobs import selecting
 from tests.days import drop_days, no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import others_ended, query
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 TODAY = datetime.now(UTC).date()
 OLD = TODAY - timedelta(days=40)
 OLDER = TODAY - timedelta(days=41)
+OLDEST = TODAY - timedelta(days=42)
 RETENTION = timedelta(days=30)
 
 
@@ -133,6 +135,38 @@ def test_a_day_whose_lake_was_tampered_with_stays_and_the_rows_are_named(
     assert f"archive {OLD}: only in lake: {last}\n" in told
     assert f"messages {OLD}: DIFFERS" in told
     assert "1 payloads of the lake are broken" in told
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_day_that_was_dropped_between_others_is_no_difference(place: Path) -> None:
+    """Unless somebody asks for it."""
+    consumer = ConsumerFactory.create()
+    for day in (OLD, OLDER, OLDEST):
+        settled_on(day, consumer)
+    run("export", "--with-payload")
+    assert len(run("retain", "--older-than", "30", "--day", str(OLDER))["dropped"]) == 2
+    found = run("verify")
+    assert found["equal"]
+    assert {day["day"] for day in found["days"]} == {str(OLD), str(OLDEST)}
+    with pytest.raises(SystemExit):
+        run("verify", "--day", str(OLDER))
+
+
+def test_of_a_day_that_differs_only_what_is_told_comes_to_the_driver(
+    place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day may have more rows than a process has memory for."""
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    [first, *others] = [id for (id,) in query("SELECT id FROM pulljobs_archived_job ORDER BY 1")]
+    query(f"DELETE FROM {names(OLD)[0]} WHERE id <> %s", [first])
+    tamper(place, "archive", "deliveries", 9)
+    monkeypatch.setattr(verifying, "SHOWN", 2)
+    monkeypatch.setattr(selecting, "_by_adbc", None)  # of this process, not of tasks
+    of = verifying.snapshot(USING, str(place))
+    [one] = verifying.compared(spark, USING, of, {"archive": [OLD]})
+    found = verifying.difference(spark, USING, of, one)
+    assert found == verifying.Difference([], others[:2], [first])
 
 
 def test_upkeep_drops_only_what_was_verified(place: Path) -> None:

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--day", type=date.fromisoformat, action="append", metavar="YYYY-MM-DD",
-        help="of UTC, may be repeated; all that PostgreSQL has by default",
+        help="of UTC, may be repeated; by default all of PostgreSQL's that were not dropped",
     )  # fmt: skip
 
 
 def handle(**options: Any) -> Answer:
     from pulljobs.spark import session, tables, verifying
+    from pyspark_pulljobs.schemas import TABLES
 
     using, where = settings().DATABASE, tables.location()
     session.require()
     of = verifying.snapshot(using, where)
-    days = verifying.days_here(using)
-    if chosen := options["day"]:
-        days = dict.fromkeys(days, chosen)
+    chosen = options["day"]
+    days = dict.fromkeys(TABLES, chosen) if chosen else verifying.days_kept(using, where)
     with session.opened("verify", master=options["master"], conf=options["conf"]) as spark:
         found = verifying.compared(spark, using, of, days)
         differing = [
