@@ -14,4 +14,19 @@ class Migration(migrations.Migration):
             name='publish',
             field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='replayed', to='pulljobs.bulkpublish'),
         ),
+        migrations.AddField(
+            model_name='stream',
+            name='acked',
+            field=models.BigIntegerField(db_default=0, default=0),
+        ),
+        migrations.AddField(
+            model_name='stream',
+            name='failed',
+            field=models.BigIntegerField(db_default=0, default=0),
+        ),
+        migrations.AddField(
+            model_name='stream',
+            name='lost',
+            field=models.BigIntegerField(db_default=0, default=0),
+        ),
     ]

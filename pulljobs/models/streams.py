@@ -21,6 +21,10 @@ class Stream(models.Model):
     owner = models.UUIDField(null=True)
     """The node that runs it, or ran it last."""
     owned_until = models.DateTimeField(null=True)
+    acked = models.BigIntegerField(default=0, db_default=0)
+    failed = models.BigIntegerField(default=0, db_default=0)
+    lost = models.BigIntegerField(default=0, db_default=0)
+    """Of all its batches that were acked: most of them are forgotten."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_stream_name")]

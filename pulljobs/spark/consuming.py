@@ -6,13 +6,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-from django.db.models import Sum
+from typing import TYPE_CHECKING, Final
 
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.models import Consumer, Stream, StreamBatch
+from pulljobs.models import Consumer, Stream
 from pulljobs.spark import checkpoints, failures, session
 
 if TYPE_CHECKING:
@@ -171,8 +169,7 @@ def _stopped() -> Iterator[threading.Event]:
 
 
 def _counts(stream: str) -> dict[str, int]:
-    """Of the batches that are remembered and acked."""
+    """Of all its batches that were acked."""
     names = ("acked", "failed", "lost")
-    rows = StreamBatch.objects.using(settings().DATABASE).filter(stream__name=stream)
-    sums: dict[str, Any] = rows.aggregate(**{name: Sum(name) for name in names})
-    return {name: sums[name] or 0 for name in names}
+    streams = Stream.objects.using(settings().DATABASE).filter(name=stream)
+    return streams.values(*names).first() or dict.fromkeys(names, 0)

@@ -1,8 +1,9 @@
--- Write down that a batch of a stream is done; what was not acked and did not fail by itself was lost. Old ones go.
+-- Write down that a batch of a stream is done; what was not acked and did not fail by itself was lost. The stream counts it;
+-- old ones go.
 -- Event: none; in the transaction of finish.sql, which settled its jobs.
 -- Parameters: batch_id bigint, acked int, kept bigint: how many of the last are remembered.
 -- Returns: jobs, acked, failed, lost.
--- Locks: the batch, its lease. Index: primary key, stream batch, lease token.
+-- Locks: the batch, the stream, the lease. Index: primary keys, stream batch, lease token.
 WITH batch AS (
     UPDATE pulljobs_stream_batch
     SET
@@ -13,6 +14,15 @@ WITH batch AS (
         acked_at = clock_timestamp()
     WHERE id = %(batch_id)s::bigint
     RETURNING *
+),
+counted AS (
+    UPDATE pulljobs_stream AS stream
+    SET
+        acked = stream.acked + batch.acked,
+        failed = stream.failed + batch.failed,
+        lost = stream.lost + batch.lost
+    FROM batch
+    WHERE stream.id = batch.stream_id
 ),
 ended AS (
     DELETE FROM pulljobs_lease AS lease

@@ -14,9 +14,10 @@ from django.db import OperationalError, connection
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
-from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease, StreamBatch
 from pulljobs.spark import consuming
 from pulljobs.states import State
+from pyspark_pulljobs import stream as stream_of_jobs
 from tests.factories import ConsumerFactory, published
 from tests.spark.lakes import environment
 from tests.spark.streams import options, source, states
@@ -210,6 +211,22 @@ def checkpoint(directory: Path, offset: dict[str, Any]) -> None:
         (directory / name).mkdir()
     (directory / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
     (directory / "commits" / "0").write_text("v1\n{}")
+
+
+def test_a_run_counts_what_is_forgotten_of_it_too(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_of_jobs, "KEPT", 1)
+    name = f"{consumer.channel.name}/{consumer.name}"
+    assert consuming._counts(name) == {"acked": 0, "failed": 0, "lost": 0}
+    first, *_others = published(consumer, 40)
+    with source(consumer) as stream:
+        stream.run()
+        Job.objects.filter(pk=first).delete()
+        while stream.run():
+            pass
+    assert StreamBatch.objects.count() == 1
+    assert consuming._counts(name) == {"acked": 39, "failed": 0, "lost": 1}
 
 
 def test_a_password_is_in_no_option(consumer: Consumer) -> None:
