@@ -18,6 +18,8 @@ from pulljobs.storage import statements
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from pyspark_pulljobs.ledger import Opened
+
 FORMATS: Final = {
     ".parquet": "parquet",
     ".json": "json",
@@ -72,16 +74,18 @@ def bounds(of: Settings) -> dict[str, str]:
 
 
 def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPublish, bool]:
-    """The ledger's row, and whether it was done before; while this runs nobody cleans it up."""
-    before = _done(publish_id)
-    if before is None:
-        options = {**target.options(publish_id), "guarded": _guards()}
-        with _guarded(options):
+    """The ledger's row, and whether it was done before; while this runs nobody cleans it up.
+
+    ConfigurationError if the id was used for something else.
+    """
+    options = {**target.options(publish_id), "guarded": _guards()}
+    with _guarded(options) as publish:
+        if not publish.done:
             frame.write.format("pulljobs").mode("append").options(**options).save()
-    done = before or BulkPublish.objects.using(settings().DATABASE).get(publish_id=publish_id)
-    if before is None:
+    done = BulkPublish.objects.using(settings().DATABASE).get(publish_id=publish_id)
+    if not publish.done:
         telemetry.emit(telemetry.JobsPublished(target.channel, done.messages, done.jobs))
-    return done, before is not None
+    return done, publish.done
 
 
 def read(spark: "SparkSession", paths: Sequence[str], *, whole: bool = False) -> "DataFrame":
@@ -127,27 +131,22 @@ def id_of(target: Target, paths: Sequence[str]) -> str:
     return f"files-{digest[:32]}"
 
 
-def _done(publish_id: str) -> BulkPublish | None:
-    rows = BulkPublish.objects.using(settings().DATABASE)
-    return rows.filter(publish_id=publish_id, state=BulkPublish.State.DONE).first()
-
-
 def _guards() -> str:
     """Not behind a pooler, which may let others have the session that holds the publish."""
     return "false" if statements.behind_pooler(settings().DATABASE) else "true"
 
 
 @contextmanager
-def _guarded(options: Mapping[str, str]) -> Iterator[None]:
-    """Hold the publish as long as this process lives; what a failure left goes at the end."""
+def _guarded(options: Mapping[str, str]) -> Iterator["Opened"]:
+    """Open and hold the publish while this process lives; what a failure left goes at the end."""
     from pyspark_pulljobs import publishing, requests, staging
     from pyspark_pulljobs.session import opened
 
     request = requests.read(options)
     try:
         with opened(request.dsn) as held:
-            publishing.open_publish(held, request, requests.address(held, request))
-            yield
+            address = requests.address(held, request)
+            yield publishing.open_publish(held, request, address)
     finally:
         with opened(request.dsn) as after:
             staging.clean(after)

@@ -81,7 +81,11 @@ def count(spark: "SparkSession", choice: Choice) -> list[Found]:
     return sorted(found, key=lambda one: (one.consumer_id, one.state, one.reason or ""))
 
 
-def replay(spark: "SparkSession", choice: Choice, publish_id: str | None) -> list[BulkPublish]:
+Replayed = tuple[BulkPublish, bool]
+"""A publish, and whether it was done before: then nothing was replayed now."""
+
+
+def replay(spark: "SparkSession", choice: Choice, publish_id: str | None) -> list[Replayed]:
     """One atomic publish for each consumer, in the order of their rows."""
     publish_id = publish_id or f"replay-{uuid4().hex}"
     with _alone():
@@ -90,9 +94,7 @@ def replay(spark: "SparkSession", choice: Choice, publish_id: str | None) -> lis
         return [_replayed(chosen, choice, target, publish_id) for target in targets]
 
 
-def _replayed(
-    chosen: "DataFrame", choice: Choice, consumer: Consumer, publish_id: str
-) -> BulkPublish:
+def _replayed(chosen: "DataFrame", choice: Choice, consumer: Consumer, publish_id: str) -> Replayed:
     from pyspark.sql.functions import col, from_json
 
     if choice.to is None:
@@ -116,8 +118,7 @@ def _replayed(
         on_bad_row="reject",
         was_accepted=True,
     )
-    done, _before = publishing.publish(rows, target, f"{publish_id}/{consumer.pk}")
-    return done
+    return publishing.publish(rows, target, f"{publish_id}/{consumer.pk}")
 
 
 def _chosen(spark: "SparkSession", choice: Choice) -> "DataFrame":

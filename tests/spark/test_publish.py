@@ -157,6 +157,22 @@ class TestCommand:
             (b'{"n":2}', "application/json", None),
         ]
 
+    def test_an_id_that_was_used_for_something_else_is_refused(
+        self, spark: SparkSession, tmp_path: Path, channel: str
+    ) -> None:
+        path, other = tmp_path / "rows.jsonl", ConsumerFactory.create()
+        path.write_text('{"payload": "x"}\n')
+        named = (path, "--publish-id", "nightly", "--channel")
+        self.run(*named, channel)
+        for elsewhere in (
+            [other.channel.name],
+            [channel, "--consumer", Consumer.objects.get(channel__name=channel).name],
+            [channel, "--mode", "chunked"],
+        ):
+            with pytest.raises(CommandError, match="begun for another channel, consumer or mode"):
+                self.run(*named, *elsewhere)
+        assert len(messages()) == 1
+
     def test_rows_as_a_whole(self, spark: SparkSession, tmp_path: Path, channel: str) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("name,age\nAnn,7\n")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from django.conf import settings as django_settings
-from django.core.management import CommandError
+from django.core.management import CommandError, call_command
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
@@ -96,6 +96,21 @@ def test_to_another_consumer_and_again(spark: SparkSession, world: World) -> Non
     assert run("replay", "--where", where, *to)["replayed"] == 1
     assert run("replay", "--where", where, *to, "--again")["replayed"] == 2
     assert len(replayed(other)) == 4
+
+
+def test_a_replay_whose_id_was_used_before_says_so(
+    spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--where", f"{DEAD} AND key IS NULL", "--publish-id", "nightly"]
+    assert run("replay", *small)["replayed"] == 1
+    again = run("replay", "--where", DEAD, "--publish-id", "nightly")
+    assert again["replayed"] == 0
+    assert [one["done_before"] for one in again["publishes"]] == [True]
+    call_command("pulljobs", "lake", "replay", *small)
+    told = capsys.readouterr().out
+    assert f"nothing now; 1 were replayed as nightly/{world.consumer.pk} at 20" in told
+    assert "0 jobs were replayed." in told
+    assert len(replayed(world.consumer)) == 1
 
 
 def test_a_payload_that_is_nowhere_is_told(spark: SparkSession, world: World) -> None:

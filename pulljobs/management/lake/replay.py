@@ -12,7 +12,7 @@ from pulljobs.management.subcommands import Answer
 
 if TYPE_CHECKING:
     from pulljobs.models import BulkPublish
-    from pulljobs.spark.replaying import Found
+    from pulljobs.spark.replaying import Found, Replayed
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -58,23 +58,34 @@ def _counted(found: "list[Found]") -> Answer:
     return Answer(content, lines)
 
 
-def _done(publishes: "list[BulkPublish]") -> Answer:
-    total = sum(one.messages for one in publishes)
-    lines = [f"{one.only_consumer}: {one.messages:,} replayed" + _left(one) for one in publishes]
+def _done(publishes: "list[Replayed]") -> Answer:
+    total = sum(one.messages for one, before in publishes if not before)
+    lines = [_line(*one) for one in publishes]
     content = {
         "replayed": total,
         "publishes": [
             {
                 "publish_id": one.publish_id,
+                "done_before": before,
                 "consumer": str(one.only_consumer),
                 "replayed": one.messages,
                 "rejected": one.rejected,
                 "key_full": one.key_full,
             }
-            for one in publishes
+            for one, before in publishes
         ],
     }
     return Answer(content, [*lines, f"{total:,} jobs were replayed."])
+
+
+def _line(one: "BulkPublish", before: bool) -> str:
+    if before:
+        return (
+            f"{one.only_consumer}: nothing now; {one.messages:,} were replayed as "
+            f"{one.publish_id} at {one.settled_at:%Y-%m-%d %H:%M}. For more give another "
+            "--publish-id."
+        )
+    return f"{one.only_consumer}: {one.messages:,} replayed" + _left(one)
 
 
 def _left(one: "BulkPublish") -> str:
