@@ -120,7 +120,7 @@ times AS (
 )
 SELECT total.*, times.waits, times.runs
 FROM total
-JOIN times
+LEFT JOIN times
     ON coalesce(times.slice, -1) = coalesce(total.slice, -1)
     AND coalesce(times.consumer_id, -1) = coalesce(total.consumer_id, -1)
 WHERE total.is_estimate IS NOT NULL

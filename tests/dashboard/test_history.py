@@ -90,6 +90,20 @@ def test_a_busy_minute_is_an_estimate_and_near(consumer: Consumer, now: datetime
     assert point.dead == pytest.approx(500, rel=0.05)
 
 
+def test_a_consumer_behind_those_that_are_timed_is_counted(
+    consumer: Consumer, now: datetime
+) -> None:
+    """Of its times nothing is known."""
+    start = ranges.DEFAULT.slices(now)[-3].start
+    settle(consumer, start, recent.TIMED + 10, every_ms=10)
+    rare = ConsumerFactory.create()
+    settle(rare, start + timedelta(seconds=1), 20, every_ms=10)
+    found = last_hour(now)
+    assert (found.consumers[rare.pk].delivered, found.consumers[rare.pk].waits) == (18, None)
+    [point] = [one for one in last_hour(now, rare.pk).points if one.settled]
+    assert (point.settled, point.waits) == (20, None)
+
+
 def test_a_burst_is_not_taken_for_what_goes_on(consumer: Consumer, now: datetime) -> None:
     start = ranges.DEFAULT.slices(now)[-3].start
     settle(consumer, start, 3 * recent.CAP, every_ms=1)
