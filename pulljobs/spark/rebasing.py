@@ -29,6 +29,7 @@ def rebase(using: str, where: str) -> dict[str, int]:
     LakeError while somebody writes to the lake. A run that was cut off is given up: what the log
     has of it counts, what it has not is removed.
     """
+    lake.check_owner(using)
     with lake.owned(using):
         if (cut_off := lake.open_run(using)) is not None:
             exporting.give_up(using, where, cut_off)

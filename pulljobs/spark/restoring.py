@@ -40,6 +40,7 @@ def restore(using: str, where: str, day: date) -> Restored:
 
     Messages come back only with all of their payloads. LakeError if nothing could.
     """
+    lake.check_owner(using)
     rows, left_out = {}, {}
     with lake.owned(using):
         high = lake.settled_high(using, where)

@@ -27,6 +27,7 @@ def retain(
     What was restored stays as long again, unless its day is given. Nobody writes to the lake
     meanwhile: LakeError if somebody does.
     """
+    lake.check_owner(using)
     with lake.owned(using):
         old = partitions.older(using, age)
         named = [one for one in old if one.day in only]

@@ -18,7 +18,7 @@ from pulljobs import ids
 from pulljobs.errors import LakeError
 from pulljobs.models import LakeDay, LakeRun
 from pulljobs.sql import statement
-from pulljobs.storage import nodes
+from pulljobs.storage import nodes, partitions
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 
@@ -62,22 +62,32 @@ class Owner:
             ) from error
 
 
+def check_owner(using: str) -> None:
+    """LakeError for a role that may neither make nor drop days, nor number their rows anew."""
+    if tables := partitions.not_owned(using):
+        raise LakeError(f"This role does not own {' and '.join(tables)}: run it as their owner.")
+
+
 @contextmanager
 def owned(using: str) -> Iterator[Owner]:
-    """LakeError if somebody else is at it.
+    """LakeError if somebody else is at it, or where the database fails.
 
     The lock is a transaction's, so that it lasts behind a pooler too. That transaction writes
     nothing and has no snapshot between its statements: it holds back neither vacuum nor exports.
     """
     parameters = connections[using].get_connection_params()
     parameters = {name: parameters[name] for name in parameters if name not in OF_DJANGO}
-    with psycopg.connect(**parameters, prepare_threshold=None) as session:
-        session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK]).fetchone()
-        if row is None or not row[0]:
-            raise LakeError("Somebody else writes to the lake: try again when they are done.")
-        yield Owner(session)
-        session.rollback()
+    try:
+        with psycopg.connect(**parameters, prepare_threshold=None) as session:
+            session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK]).fetchone()
+            if row is None or not row[0]:
+                raise LakeError("Somebody else writes to the lake: try again when they are done.")
+            yield Owner(session)
+            session.rollback()
+    except psycopg.Error as error:
+        line = str(error).strip().partition("\n")[0]
+        raise LakeError(f"The database fails: {line}") from error
 
 
 OF_DJANGO: Final = frozenset({"context", "cursor_factory", "prepare_threshold"})

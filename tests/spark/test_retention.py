@@ -5,10 +5,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import override_settings
 from pyarrow import parquet
 from pyspark.sql import SparkSession
@@ -16,7 +18,8 @@ from pyspark.sql import SparkSession
 from pulljobs import operating, outcomes
 from pulljobs.models import Consumer, LakeDay
 from pulljobs.spark import verifying
-from pulljobs.storage import jobs, lake, partitions
+from pulljobs.storage import grants, jobs, lake, partitions
+from pulljobs.storage.grants import Profile
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import selecting
 from tests.days import drop_days, no_days
@@ -231,6 +234,47 @@ def test_what_cannot_be_restored_is_told_in_a_line(place: Path) -> None:
     run("export", "--with-payload")
     with pytest.raises(CommandError, match="is there"):
         run("restore", "--day", str(OLD))
+
+
+VERBS = (["retain", "--older-than", "30"], ["restore", "--day", str(OLD)], ["rebase"])
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+def test_a_role_that_owns_no_table_is_told_before_anything_is_done(verb: list[str]) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    query("CREATE ROLE pulljobs_lake_of_test")
+    try:
+        for statement in grants.statements(USING, "pulljobs_lake_of_test", Profile.LAKE):
+            query(statement)
+        query("SET ROLE pulljobs_lake_of_test")
+        with pytest.raises(CommandError, match=r"^This role does not own .*: run it as their owner"):
+            run(*verb)
+    finally:
+        query("RESET ROLE")
+        query("DROP OWNED BY pulljobs_lake_of_test; DROP ROLE pulljobs_lake_of_test")
+
+
+@pytest.mark.parametrize("verb", [["export"], *VERBS], ids=lambda verb: verb[0])
+def test_a_database_that_is_down_is_one_clear_line(
+    verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = {**connection.get_connection_params(), "host": str(tmp_path)}
+    monkeypatch.setattr(connection, "get_connection_params", lambda: elsewhere)
+    with pytest.raises(CommandError, match="^The database fails: connection") as failed:
+        run(*verb)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django has no part in it, and does not translate its errors."""
+
+    def fail(*_args: object) -> None:
+        raise psycopg.errors.AdminShutdown("terminating connection")
+
+    monkeypatch.setattr(verifying, "snapshot", fail)
+    with pytest.raises(CommandError, match=r"^The database fails: terminating connection$"):
+        run("verify")
 
 
 def test_spark_and_duckdb_read_the_same(place: Path, spark: SparkSession) -> None:

@@ -10,6 +10,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, Final
 
+import psycopg
 from django.core.management.base import BaseCommand, CommandError, no_translations
 from django.db import InterfaceError, OperationalError, ProgrammingError
 
@@ -38,6 +39,13 @@ MISTAKES: Final = (
     UnknownJob,
 )
 """Of whoever typed it. What else is raised tells how things are."""
+FAILURES: Final = (
+    OperationalError,
+    InterfaceError,
+    psycopg.OperationalError,  # where Django has no part in it
+    psycopg.InterfaceError,
+)
+"""Of the database."""
 
 
 class Command(BaseCommand):
@@ -88,7 +96,7 @@ def _done(output: Output, options: dict[str, Any]) -> int:
         if text := schema.advice(error):
             raise CommandError(text, returncode=FOUND) from error
         raise
-    except (OperationalError, InterfaceError) as error:
+    except FAILURES as error:
         raise CommandError(f"The database fails: {_line(error)}", returncode=FOUND) from error
 
 
