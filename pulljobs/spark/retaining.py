@@ -1,10 +1,13 @@
 """Days that are old enough leave PostgreSQL: those that the lake holds, verified."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import date, timedelta
 from typing import NamedTuple
 
+from django.db import OperationalError
+
+from pulljobs.errors import LakeError
 from pulljobs.spark import verifying
 from pulljobs.spark.exporting import Sessions
 from pulljobs.spark.verifying import PARTITIONED, Compared, Days
@@ -41,9 +44,28 @@ def retain(
         differing = [one for one in found if not one.is_equal]
         kept = {one.partition for one in differing}
         equal = [one for one in chosen if one not in kept]
-        dropped = [one for one in equal if partitions.drop(using, one, of.high_xid)]
-        lake.dropped(using, where, dropped)
+        dropped = list(_dropped(using, where, equal, of.high_xid))
     return Retained(dropped, [one for one in equal if one not in dropped], differing)
+
+
+def _dropped(
+    using: str, where: str, equal: Iterable[Partition], high_xid: int
+) -> Iterator[Partition]:
+    """Each is noted at once; LakeError tells of those before one that somebody has locked."""
+    names: list[str] = []
+    for one in equal:
+        try:
+            if not partitions.drop(using, one, high_xid):
+                continue
+        except OperationalError as error:
+            done = f"Dropped: {', '.join(names)}." if names else "Nothing was dropped."
+            line = str(error).partition("\n")[0]
+            raise LakeError(
+                f"{one.name} can't be dropped ({line}): run it again. {done}"
+            ) from error
+        lake.dropped(using, where, [one])
+        names.append(one.name)
+        yield one
 
 
 def _by_table(chosen: Iterable[Partition]) -> Days:

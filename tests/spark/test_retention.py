@@ -24,7 +24,7 @@ from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import selecting
 from tests.days import drop_days, no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import others_ended, query
+from tests.sessions import others_ended, query, session
 from tests.spark.lakes import assert_same, files, lake_at, lakes, ours, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
@@ -170,6 +170,23 @@ def test_of_a_day_that_differs_only_what_is_told_comes_to_the_driver(
     [one] = verifying.compared(spark, USING, of, {"archive": [OLD]})
     found = verifying.difference(spark, USING, of, one)
     assert found == verifying.Difference([], others[:2], [first])
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_was_dropped_before_a_day_that_somebody_locked_is_noted_and_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    monkeypatch.setattr(partitions, "VACUUM_TIMEOUT", timedelta(milliseconds=100))
+    monkeypatch.setattr(partitions, "PATIENCE", timedelta(0))
+    archive, messages = names(OLD)
+    with session() as other:
+        other.execute(f"LOCK TABLE {archive} IN SHARE UPDATE EXCLUSIVE MODE")
+        with pytest.raises(CommandError, match=f"{archive} can't .* again. Dropped: {messages}."):
+            run("retain", "--older-than", "30")
+    assert lake.gone(USING, str(place)) == {Partition("pulljobs_message", OLD)}
+    assert run("retain", "--older-than", "30")["dropped"] == [archive]
 
 
 def test_upkeep_drops_only_what_was_verified(place: Path) -> None:
