@@ -58,7 +58,7 @@ class LakeDay(models.Model):
     """The partitioned table of PostgreSQL."""
     day = models.DateField()
     high_xid = models.BigIntegerField()
-    """Rows of this and later transactions were not looked at."""
+    """Rows of this and later transactions were not looked at; 0: none were, it was restored."""
     rows = models.BigIntegerField()
     checksum = models.DecimalField(max_digits=38, decimal_places=0)
     verified_at = models.DateTimeField()

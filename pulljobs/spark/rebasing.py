@@ -10,7 +10,6 @@ from typing import Any, Final
 from django.db import transaction
 from pyarrow import parquet
 
-from pulljobs.models import LakeDay
 from pulljobs.spark import exporting, verifying
 from pulljobs.spark.tables import Table
 from pulljobs.spark.verifying import PARTITIONED
@@ -42,7 +41,7 @@ def rebase(using: str, where: str) -> dict[str, int]:
                 )
                 for table in TABLES
             }
-            LakeDay.objects.using(using).filter(location=where, dropped_at=None).delete()
+            lake.doubted_all(using, where)
             lake.rebased(using, where, now, exporting.newest_run(where))
     return fresh
 

@@ -4,8 +4,9 @@ So no later window of the export holds it, and the lake gets it once.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
+from functools import partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -50,9 +51,9 @@ def restore(using: str, where: str, day: date) -> Restored:
                 left_out[name] = problem
                 continue
             partition = Partition(PARTITIONED[name], day)
-            lake.restored(using, where, [partition])  # before upkeep could see it
+            note = partial(lake.restored, using, where, partition)
             try:
-                rows[name] = _filled(using, table, partition, high)
+                rows[name] = _filled(using, table, partition, high, note)
             except ValueError as error:
                 left_out[name] = str(error)
     if not rows:
@@ -75,7 +76,9 @@ def _without_payload(batch: pa.RecordBatch) -> int:
     return int(pc.sum(pc.is_null(batch["payload"])).as_py() or 0)
 
 
-def _filled(using: str, table: Table, partition: Partition, high: int) -> int:
+def _filled(
+    using: str, table: Table, partition: Partition, high: int, note: Callable[[], object]
+) -> int:
     columns = [name for name in TABLES[table.name].names if name not in OF_THE_LAKE]
 
     def load(name: str) -> int:
@@ -89,7 +92,7 @@ def _filled(using: str, table: Table, partition: Partition, high: int) -> int:
                 count += len(batch)
         return count
 
-    return partitions.fill(using, partition, load)
+    return partitions.fill(using, partition, load, note)
 
 
 def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:

@@ -24,6 +24,8 @@ from pulljobs.storage.statements import run
 
 MOMENT: Final = timedelta(minutes=1)
 """Far more than lies between a settlement's time and that of its id."""
+UNVERIFIED: Final = 0
+"""In the place of the first transaction of which nothing was looked at."""
 LOCK: Final = 0x6C616B65  # "lake"
 """The advisory lock of whoever writes to the lake, of any location."""
 
@@ -206,9 +208,18 @@ def verified(using: str, location: str, found: LakeDay) -> None:
 
 def doubted(using: str, location: str, table: str, day: date) -> None:
     """Forget that a day was the same: it is not."""
-    LakeDay.objects.using(using).filter(
-        location=location, table=table, day=day, dropped_at=None
-    ).delete()
+    _forget(LakeDay.objects.using(using).filter(location=location, table=table, day=day))
+
+
+def doubted_all(using: str, location: str) -> None:
+    """Forget of every day that it was the same: transactions are counted anew."""
+    _forget(LakeDay.objects.using(using).filter(location=location))
+
+
+def _forget(days: QuerySet[LakeDay]) -> None:
+    """But not which were dropped, nor which were restored and how long they are to stay."""
+    days.filter(dropped_at=None, restored_at=None).delete()
+    days.exclude(restored_at=None).update(high_xid=UNVERIFIED)
 
 
 def copied(using: str, location: str, retention: timedelta, partition: Partition) -> int | None:
@@ -217,7 +228,7 @@ def copied(using: str, location: str, retention: timedelta, partition: Partition
     What was restored stays for another retention.
     """
     days = _days(using, location, [partition]).exclude(restored_at__gt=Now() - retention)
-    return days.values_list("high_xid", flat=True).first()
+    return days.exclude(high_xid=UNVERIFIED).values_list("high_xid", flat=True).first()
 
 
 def unrestored(
@@ -239,8 +250,24 @@ def dropped(using: str, location: str, partitions: Iterable[Partition]) -> None:
     _days(using, location, partitions).update(dropped_at=Now(), restored_at=None)
 
 
-def restored(using: str, location: str, partitions: Iterable[Partition]) -> None:
-    _days(using, location, partitions).update(dropped_at=None, restored_at=Now())
+def restored(using: str, location: str, partition: Partition) -> None:
+    """It is there again, also where nobody here knows that it was dropped."""
+    day = LakeDay(
+        location=location,
+        table=partition.table,
+        day=partition.day,
+        high_xid=UNVERIFIED,
+        rows=0,
+        checksum=0,
+        verified_at=Now(),
+        restored_at=Now(),
+    )
+    LakeDay.objects.using(using).bulk_create(
+        [day],
+        update_conflicts=True,
+        unique_fields=["location", "table", "day"],
+        update_fields=["dropped_at", "restored_at"],
+    )
 
 
 def _days(using: str, location: str, partitions: Iterable[Partition]) -> QuerySet[LakeDay]:

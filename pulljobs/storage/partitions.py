@@ -194,11 +194,13 @@ def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
     )
 
 
-def fill(using: str, partition: Partition, load: Callable[[str], int]) -> int:
+def fill(
+    using: str, partition: Partition, load: Callable[[str], int], note: Callable[[], object]
+) -> int:
     """Make a day that is not there out of what `load` puts into the table of that name; its count.
 
-    Nobody sees it, or waits for it, before it is whole. ValueError if the day, or any row of it,
-    is there.
+    Nobody sees it, or waits for it, before it is whole; `note` is in the transaction that shows it.
+    ValueError if the day, or any row of it, is there.
     """
     if partition in existing(using, partition.table):
         raise ValueError(f"{partition.name} is there.")
@@ -208,12 +210,12 @@ def fill(using: str, partition: Partition, load: Callable[[str], int]) -> int:
         _query(using, sql.SQL("DROP TABLE IF EXISTS {name}").format(**names))
         _query(using, sql.SQL(CREATE).format(**names))
     count = load(partition.name)
-    if not _patiently(using, lambda: _attached_whole(using, partition)):
+    if not _patiently(using, lambda: _attached_whole(using, partition, note)):
         raise ValueError(f"Some rows of {partition.name} are there, in the default partition.")
     return count
 
 
-def _attached_whole(using: str, partition: Partition) -> bool:
+def _attached_whole(using: str, partition: Partition, note: Callable[[], object]) -> bool:
     """False: the default partition has rows of that day."""
     names = _names(partition)
 
@@ -225,6 +227,7 @@ def _attached_whole(using: str, partition: Partition) -> bool:
     [(crowded,)] = do(CROWDED)
     if not crowded:
         do(ATTACH)
+        note()
     return not crowded
 
 

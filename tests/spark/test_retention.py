@@ -202,6 +202,39 @@ def test_upkeep_drops_only_what_was_verified(place: Path) -> None:
         assert len(operating.maintain().dropped) == 2
 
 
+def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
+    place: Path,
+) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    drop_days()
+    run("restore", "--day", str(OLD))
+    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+        for table in partitions.PARTITIONED:
+            lake.doubted(USING, str(place), table, OLD)
+        lake.doubted_all(USING, str(place))  # as a rebase does
+        verified(OLD, place)
+        assert operating.maintain().dropped == []
+        lake.doubted_all(USING, str(place))
+        query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
+        assert operating.maintain().dropped == []  # the time is over, but nobody looked since
+        verified(OLD, place)
+        assert len(operating.maintain().dropped) == 2
+
+
+def test_only_what_came_back_is_noted_so(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    verified(OLD, place)
+    archive = Partition("pulljobs_archived_job", OLD)
+    assert partitions.drop(USING, archive)
+    lake.dropped(USING, str(place), [archive])
+    found = run("restore", "--day", str(OLD))
+    assert list(found["left_out"]) == ["messages"]  # they are there
+    [day] = LakeDay.objects.exclude(restored_at=None)
+    assert (day.table, day.dropped_at) == ("pulljobs_archived_job", None)
+
+
 def test_a_row_that_came_after_the_last_look_keeps_its_day(place: Path) -> None:
     settled_on(OLD, ConsumerFactory.create())
     verified(OLD, place)
