@@ -29,6 +29,11 @@ OF_THE_LAKE: Final = frozenset({"channel", "consumer", "payload_bytes", "payload
 """Columns that PostgreSQL has not."""
 XIDS: Final = {"archive": "settled_xid", "messages": "published_xid"}
 
+UNKNOWN: Final = (
+    "This database knows of no run of the export to this lake, so it can't tell which transactions "
+    "are in it: run `pulljobs lake rebase` first."
+)
+
 
 class Restored(NamedTuple):
     rows: dict[str, int]
@@ -39,7 +44,8 @@ class Restored(NamedTuple):
 def restore(using: str, where: str, day: date) -> Restored:
     """Bring back what the lake has of a day, table by table.
 
-    Messages come back only with all of their payloads. LakeError if nothing could.
+    Messages come back only with all of their payloads. LakeError if nothing could, or where the
+    ledger has no run of this lake.
     """
     lake.check_owner(using)
     rows, left_out = {}, {}
@@ -50,6 +56,8 @@ def restore(using: str, where: str, day: date) -> Restored:
             if problem := _problem(table, day):
                 left_out[name] = problem
                 continue
+            if not high:
+                raise LakeError(UNKNOWN)
             partition = Partition(PARTITIONED[name], day)
             note = partial(lake.restored, using, where, partition)
             try:

@@ -46,6 +46,7 @@ MOVE: Final = (
     "WITH moved AS (DELETE FROM {default} WHERE id >= {low} AND id < {high} RETURNING *)"
     " INSERT INTO {name} SELECT * FROM moved"
 )
+DROP_LEFTOVER: Final = "DROP TABLE IF EXISTS {name}"
 ATTACH: Final = "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})"
 BY_BLOCK_RANGES: Final = (
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true)"
@@ -200,18 +201,23 @@ def fill(
     """Make a day that is not there out of what `load` puts into the table of that name; its count.
 
     Nobody sees it, or waits for it, before it is whole; `note` is in the transaction that shows it.
-    ValueError if the day, or any row of it, is there.
+    ValueError if the day, or any row of it, is there; then nothing is left of the table.
     """
     if partition in existing(using, partition.table):
         raise ValueError(f"{partition.name} is there.")
     names = _names(partition)
+    crowded = ValueError(f"Some rows of {partition.name} are there, in the default partition.")
+    [(is_crowded,)] = _query(using, sql.SQL(CROWDED).format(**names))
+    if is_crowded:
+        raise crowded
     with transaction.atomic(using=using):
         # One that was cut off may have left it.
-        _query(using, sql.SQL("DROP TABLE IF EXISTS {name}").format(**names))
+        _query(using, sql.SQL(DROP_LEFTOVER).format(**names))
         _query(using, sql.SQL(CREATE).format(**names))
     count = load(partition.name)
     if not _patiently(using, lambda: _attached_whole(using, partition, note)):
-        raise ValueError(f"Some rows of {partition.name} are there, in the default partition.")
+        _query(using, sql.SQL(DROP_LEFTOVER).format(**names))
+        raise crowded
     return count
 
 

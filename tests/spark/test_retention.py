@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from pulljobs import operating, outcomes
 from pulljobs.models import Consumer, LakeDay
-from pulljobs.spark import verifying
+from pulljobs.spark import restoring, verifying
 from pulljobs.storage import grants, jobs, lake, partitions
 from pulljobs.storage.grants import Profile
 from pulljobs.storage.partitions import Partition
@@ -217,7 +217,9 @@ def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
         assert operating.maintain().dropped == []
         lake.doubted_all(USING, str(place))
         query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
-        assert operating.maintain().dropped == []  # the time is over, but nobody looked since
+        assert {one.stays for one in operating.prunable(RETENTION)} == {
+            "the lake has no verified copy of it"  # the time is over, but nobody looked since
+        }
         verified(OLD, place)
         assert len(operating.maintain().dropped) == 2
 
@@ -286,6 +288,54 @@ def test_what_cannot_be_restored_is_told_in_a_line(place: Path) -> None:
         run("restore", "--day", str(OLD))
 
 
+def leave_one_in_the_default() -> None:
+    """A row of the day, which keeps it from being attached."""
+    with session() as other:
+        other.execute(
+            "INSERT INTO pulljobs_archived_job (id, job_id, message_id, consumer_id, created_at,"
+            " settled_at, retry_count, deliveries, state)"
+            " VALUES (%s, 1, 1, 1, now(), now(), 0, 1, 'DELIVERED')",
+            [Partition("", OLD).bounds[0] + 100],
+        )
+        other.commit()
+
+
+@pytest.mark.parametrize("when", ["before the load", "after the load"])
+def test_a_day_of_which_a_row_is_there_is_left_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    drop_days()
+    loaded: list[pa.RecordBatch] = []
+    as_csv = restoring._as_csv
+
+    def loading(batch: pa.RecordBatch) -> bytes:
+        loaded.append(batch)
+        leave_one_in_the_default()
+        return as_csv(batch)
+
+    if when == "before the load":
+        leave_one_in_the_default()
+    monkeypatch.setattr(restoring, "_as_csv", loading)
+    with pytest.raises(CommandError, match="are there, in the default partition"):
+        run("restore", "--day", str(OLD))
+    assert len(loaded) == (when == "after the load")
+    assert query("SELECT to_regclass(%s)", [names(OLD)[0]]) == [(None,)]
+    assert LakeDay.objects.count() == 0
+
+
+def test_a_lake_that_the_ledger_does_not_know_is_rebased_before_a_restore(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    drop_days()
+    query("DELETE FROM pulljobs_lake_run")
+    with pytest.raises(CommandError, match="run `pulljobs lake rebase` first"):
+        run("restore", "--day", str(OLD))
+    run("rebase")
+    assert run("restore", "--day", str(OLD))["rows"] == {"archive": 5}
+
+
 VERBS = (["retain", "--older-than", "30"], ["restore", "--day", str(OLD)], ["rebase"])
 
 
@@ -298,7 +348,9 @@ def test_a_role_that_owns_no_table_is_told_before_anything_is_done(verb: list[st
         for statement in grants.statements(USING, "pulljobs_lake_of_test", Profile.LAKE):
             query(statement)
         query("SET ROLE pulljobs_lake_of_test")
-        with pytest.raises(CommandError, match=r"^This role does not own .*: run it as their owner"):
+        with pytest.raises(
+            CommandError, match=r"^This role does not own .*: run it as their owner"
+        ):
             run(*verb)
     finally:
         query("RESET ROLE")
