@@ -92,3 +92,18 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
         return number
 
     return read
+
+
+def amount(of: str, least: float, most: float) -> Callable[[str], float]:
+    """Of seconds, say, from the one to the other."""
+
+    def read(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not least <= found <= most:
+            raise ArgumentTypeError(f"{text!r} is no number of {of} from {least:g} to {most:.9g}")
+        return found
+
+    return read

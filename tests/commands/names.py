@@ -101,5 +101,11 @@ MISTAKES: Final = {
     "top of nobody": (["top", "nix", "--once"], "There is no channel 'nix'"),
     "top too often": (["top", "--interval=0"], "from 0.1 to 3600"),
     "top by nothing": (["top", "--sort=size"], "invalid choice: 'size'"),
+    "days to come are old": (["lake", "retain", "--older-than=-8"], "days from 1 to 36500"),
+    "today is old": (["lake", "retain", "--older-than=0.5"], "days from 1 to 36500"),
+    "no age": (["lake", "retain", "--older-than=nan"], "days from 1 to 36500"),
+    "watch without a pause": (["lake", "export", "--watch=-1"], "seconds from 0.1 to 2592000"),
+    "watch for ever": (["lake", "export", "--watch=inf"], "seconds from 0.1 to 2592000"),
+    "no lag": (["lake", "export", "--max-lag=nan"], "seconds from 0 to 2592000"),
     "no rows": (["verify", "--rows=-1"], "no whole number from 0 on"),
 }

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from django.db import DatabaseError, connections
@@ -21,6 +21,7 @@ from pulljobs import telemetry
 from pulljobs.conf import settings
 from pulljobs.errors import LakeError
 from pulljobs.management.commands.runpullworker import bytes_of
+from pulljobs.management.parsing import amount
 from pulljobs.management.subcommands import Answer
 from pulljobs.storage import lake
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pulljobs.spark.exporting import Exported, Sessions
+
+LEAST: Final = 0.1
+LONGEST: Final = 30 * 86_400
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -47,10 +51,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="how rows are read from PostgreSQL (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--watch", type=float, metavar="SECONDS", help="go on, with so long between two runs"
-    )
+        "--watch", type=amount("seconds", LEAST, LONGEST), metavar="SECONDS",
+        help="go on, with so long between two runs",
+    )  # fmt: skip
     parser.add_argument(
-        "--max-lag", type=float, metavar="SECONDS", default=300,
+        "--max-lag", type=amount("seconds", 0, LONGEST), metavar="SECONDS", default=300,
         help="age at which an open transaction that holds the export back is told (300)",
     )  # fmt: skip
 

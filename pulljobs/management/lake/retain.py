@@ -7,13 +7,15 @@ from typing import Any
 
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
+from pulljobs.management.parsing import LONGEST, amount
 from pulljobs.management.subcommands import Answer
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--older-than", type=float, metavar="DAYS", help=f"age in days ({SETTING}['RETENTION'])"
-    )
+        "--older-than", type=amount("days", 1, LONGEST.days), metavar="DAYS",
+        help=f"age in days, one or more ({SETTING}['RETENTION'])",
+    )  # fmt: skip
     parser.add_argument(
         "--day", type=date.fromisoformat, action="append", default=[], metavar="YYYY-MM-DD",
         help="only this one of them, though it was restored; may be repeated",

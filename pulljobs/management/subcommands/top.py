@@ -6,7 +6,7 @@ package rich, it prints a frame every so often, and with --json a line of JSON f
 
 import itertools
 import time
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from datetime import UTC
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any, Final
 from pulljobs.management import finding
 from pulljobs.management.blocks import Block, title
 from pulljobs.management.output import Output
-from pulljobs.management.parsing import whole
+from pulljobs.management.parsing import amount, whole
 from pulljobs.management.subcommands import FINE, FOUND, Answer
 from pulljobs.management.top import content, frame, shown
 from pulljobs.management.top.frame import Frame
@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "only", nargs="*", metavar="CHANNEL[/CONSUMER]", help="show these consumers only"
     )
     parser.add_argument(
-        "--interval", type=_interval, default=EVERY, metavar="SECONDS",
+        "--interval", type=amount("seconds", LEAST, LONGEST), default=EVERY, metavar="SECONDS",
         help=f"between two frames ({EVERY:g})",
     )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="one frame, and no more")
@@ -81,13 +81,3 @@ def _blocks(now: Frame, sort: str, *, is_first: bool) -> Iterator[Block]:
         yield f"{shown.headline(now)}; {shown.throughput(now)}"
         yield ""
     yield from shown.of(now, sort, Room())
-
-
-def _interval(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not LEAST <= seconds <= LONGEST:
-        raise ArgumentTypeError(f"{text!r} is no number of seconds from {LEAST:g} to {LONGEST:g}")
-    return seconds
