@@ -1,5 +1,6 @@
 """What a handler's end means for its message."""
 
+import asyncio
 import inspect
 import random
 from collections.abc import Awaitable, Callable
@@ -69,7 +70,7 @@ class Handling:
         return None if message.detached else Verdict(Outcome.DELIVERED)
 
     async def run_async(self, message: Received[Any, Any]) -> Verdict | None:
-        """The same for a handler that is awaited; CancelledError goes through."""
+        """The same for a handler that is awaited."""
         if self._is_left_out():
             return Verdict(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -77,7 +78,9 @@ class Handling:
             return await self._give_up_async(message, reason)
         try:
             await self.handler(message)
-        except Exception as error:
+        except BaseException as error:
+            if ends_task(error):
+                raise
             verdict = self._raised(message, error)
             if self._ends(message, verdict):
                 return await self._give_up_async(message, verdict.reason)
@@ -124,7 +127,7 @@ class Handling:
         try:
             if self.on_giving_up is not None:
                 self.on_giving_up(message)
-        except Exception as error:
+        except BaseException as error:
             log.giving_up_failed(message.id, error)
         return Verdict(Outcome.DEAD, reason, result=Result.NEUTRAL)
 
@@ -134,6 +137,16 @@ class Handling:
                 told = self.on_giving_up(message)
                 if isinstance(told, Awaitable):
                     await told
-        except Exception as error:
+        except BaseException as error:
+            if ends_task(error):
+                raise
             log.giving_up_failed(message.id, error)
         return Verdict(Outcome.DEAD, reason, result=Result.NEUTRAL)
+
+
+def ends_task(error: BaseException) -> bool:
+    """Whether our task is to end; a CancelledError may be of a task which a handler awaited."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit)

@@ -87,6 +87,7 @@ class TaskPool:
         self._waiting: asyncio.Queue[Held] = asyncio.Queue()
         self._running: dict[int, Held] = {}
         self._cancelled: list[Held] = []
+        self._closing = False
         self._tasks = [asyncio.create_task(self._work(number)) for number in range(tasks)]
 
     @property
@@ -105,12 +106,13 @@ class TaskPool:
         return self._cancelled
 
     async def close(self) -> None:
+        self._closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _work(self, number: int) -> None:
-        while True:
+        while not self._closing:  # A handler may have taken the cancellation for its own.
             message = self._running[number] = await self._waiting.get()
             verdict = None
             try:

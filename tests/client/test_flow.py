@@ -256,6 +256,64 @@ def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it() -> N
     assert [job.deliveries for job in broker.jobs if job.state == "QUEUED"] == [0]
 
 
+ENDS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt]
+
+
+@pytest.mark.parametrize("error", ENDS)
+def test_whatever_an_async_handler_raises_the_others_go_on(error: type[BaseException]) -> None:
+    broker = filled(3)
+
+    async def handle(message: Any) -> None:
+        if message.attempts == 1:
+            raise error
+
+    consumer, _ = consumer_of([broker], handle, requeue_delay=lambda attempts: 0.0, backoff=OFF)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert consumer.counts == {"received": 6, "retry": 3, "delivered": 3}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("error", ENDS)
+def test_whatever_on_giving_up_raises_the_others_go_on(
+    error: type[BaseException], is_async: bool
+) -> None:
+    broker = filled(3)
+
+    def give_up(message: Any) -> None:
+        raise error
+
+    def handle(message: Any) -> None:
+        raise ValueError("broken")
+
+    async def handle_async(message: Any) -> None:
+        handle(message)
+
+    handler = handle_async if is_async else handle
+    consumer, _ = consumer_of([broker], handler, max_attempts=1, on_giving_up=give_up, backoff=OFF)
+    with running(consumer):
+        wait_until(lambda: broker.states() == ["DEAD"] * 3)
+
+
+@pytest.mark.parametrize("resists", [False, True])
+def test_an_async_handler_that_is_not_done_in_time_is_cancelled(resists: bool) -> None:
+    """Its message goes back unharmed, unless it takes that for its own and returns."""
+    broker = filled(2)
+
+    async def handle(message: Any) -> None:
+        consumer.stop()
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        except asyncio.CancelledError:
+            if not resists:
+                raise
+
+    consumer, _ = consumer_of([broker], handle, graceful_timeout=SOON)
+    Thread(consumer.run).result()
+    assert broker.states() == ["DELIVERED" if resists else "QUEUED", "QUEUED"]
+    assert [job.deliveries for job in broker.jobs] == [int(resists), 0]
+
+
 LADDER = Backoff(initial=0.1, longest=0.8, after=3)
 SLOW = 0.01
 """Seconds of a handler that does not end before it is told how the one before did."""
