@@ -34,6 +34,10 @@ def giving_up_failed(job: str, error: BaseException) -> None:
     logger.error("on_giving_up failed for job %s: %s: %s", job, type(error).__name__, error)
 
 
+def stop_failed(error: BaseException) -> None:
+    logger.error("on_stop failed: %s: %s", type(error).__name__, error)
+
+
 def leases_lost(jobs: int) -> None:
     logger.warning("Lost the lease of %d jobs; what was said of them had no effect.", jobs)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +13,7 @@ from pulljobs.client.bodies import Outcome, Word
 from pulljobs.client.broker import Broker
 from pulljobs.client.connecting import Connection, Subscription
 from pulljobs.client.discovery import Discovery
-from pulljobs.client.handling import Handler, Handling, Verdict
+from pulljobs.client.handling import Handler, Handling, Verdict, ends_task
 from pulljobs.client.link import Link
 from pulljobs.client.messages import AsyncMessage, Message, Received
 from pulljobs.client.pools import Pool, TaskPool, ThreadPool
@@ -162,11 +162,19 @@ class Session:
             log.left_behind(self.room.held)
 
     async def _say_stop(self, on_stop: Handler) -> None:
-        """On a thread, unless it is async: it may take its time over a last batch."""
-        if self._terms.handling.is_async:
-            await on_stop(self._consumer)
-        else:
-            await asyncio.to_thread(on_stop, self._consumer)
+        """On a thread if handlers are plain: it may take its time. An error of it loses nothing."""
+        try:
+            if self._terms.handling.is_async:
+                told = on_stop(self._consumer)
+            else:
+                told = await asyncio.to_thread(on_stop, self._consumer)
+            if isinstance(told, Awaitable):
+                await told
+        except BaseException as error:
+            if ends_task(error):
+                raise
+            log.stop_failed(error)
+            self._error = self._error or error
 
     def _release(self, messages: list[Any]) -> None:
         for message in messages:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import httpx
@@ -72,6 +72,13 @@ def running(consumer: Consumer) -> Iterator[Consumer]:
 
 def nothing(message: Message) -> None:
     pass
+
+
+def of_kind(kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    async def awaited(given: Any) -> None:
+        function(given)
+
+    return function if kind == "plain" else awaited
 
 
 def filled(count: int) -> FakeBroker:
@@ -238,19 +245,30 @@ def test_E72_a_batch_ends_when_no_more_is_to_come() -> None:
     assert transport.most_held <= 21
 
 
-def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it() -> None:
+@pytest.mark.parametrize("stops", ["plain", "async"])
+@pytest.mark.parametrize("handles", ["plain", "async"])
+@pytest.mark.parametrize("error", [None, ValueError("no disk"), SystemExit(1)])
+def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it(
+    handles: str, stops: str, error: BaseException | None
+) -> None:
+    """Whatever that is: what it raises comes out of the run when all is given back."""
     broker = filled(2)
-    kept: list[Message] = []
+    kept: list[Any] = []
 
-    def handle(message: Message) -> None:
+    def handle(message: Any) -> None:
         message.detach()
         kept.append(message)
 
     def on_stop(consumer: Consumer) -> None:
         kept[0].ack()
+        if error is not None:
+            raise error
 
-    consumer, _ = consumer_of([broker], handle, max_in_flight=2, on_stop=on_stop)
-    with running(consumer):
+    consumer, _ = consumer_of(
+        [broker], of_kind(handles, handle), max_in_flight=2, on_stop=of_kind(stops, on_stop)
+    )
+    raised: AbstractContextManager[Any] = pytest.raises(type(error)) if error else nullcontext()
+    with raised, running(consumer):
         wait_until(lambda: len(kept) == 2)
     assert sorted(broker.states()) == ["DELIVERED", "QUEUED"]
     assert [job.deliveries for job in broker.jobs if job.state == "QUEUED"] == [0]
@@ -273,10 +291,10 @@ def test_whatever_an_async_handler_raises_the_others_go_on(error: type[BaseExcep
     assert consumer.counts == {"received": 6, "retry": 3, "delivered": 3}
 
 
-@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("handles", ["plain", "async"])
 @pytest.mark.parametrize("error", ENDS)
 def test_whatever_on_giving_up_raises_the_others_go_on(
-    error: type[BaseException], is_async: bool
+    error: type[BaseException], handles: str
 ) -> None:
     broker = filled(3)
 
@@ -286,11 +304,9 @@ def test_whatever_on_giving_up_raises_the_others_go_on(
     def handle(message: Any) -> None:
         raise ValueError("broken")
 
-    async def handle_async(message: Any) -> None:
-        handle(message)
-
-    handler = handle_async if is_async else handle
-    consumer, _ = consumer_of([broker], handler, max_attempts=1, on_giving_up=give_up, backoff=OFF)
+    consumer, _ = consumer_of(
+        [broker], of_kind(handles, handle), max_attempts=1, on_giving_up=give_up, backoff=OFF
+    )
     with running(consumer):
         wait_until(lambda: broker.states() == ["DEAD"] * 3)
 
