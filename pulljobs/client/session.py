@@ -125,6 +125,8 @@ class Session:
         self._start(broker.pull_forever())
         self._start(broker.flush_forever())
         self._start(self._look_after(broker))
+        if terms.auto_renew:
+            self._start(self._keep(broker))
         broker.link.connect()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -141,10 +143,15 @@ class Session:
     async def _look_after(self, broker: Broker) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if self._terms.auto_renew and broker.link.is_up:
-                await broker.keep(broker.link.limits.lease_seconds / 2)
             broker.forget_expired(set(self._pool.running))
             broker.forfeit_if_lost()
+
+    async def _keep(self, broker: Broker) -> None:
+        """Beside the looks, for it waits while the broker is away."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if broker.link.is_up:
+                await broker.keep(broker.link.limits.lease_seconds / 2)
 
     async def _end(self) -> None:
         """Give back what waits, let end what runs, flush."""

@@ -185,7 +185,10 @@ def test_more_brokers_than_room_take_turns() -> None:
     assert transport.most_held == 1
 
 
-def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are_over() -> None:
+@pytest.mark.parametrize("auto_renew", [False, True])
+def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are_over(
+    auto_renew: bool,
+) -> None:
     """The one message that may be held could be held there; after its lease it is not."""
     away, other = filled(1), filled(0)
     for broker in (away, other):
@@ -195,8 +198,9 @@ def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are
         if not other.jobs:
             away.failing = lambda request: httpx.Response(503, json={"detail": "away"})
             other.publish(3)
+            wait_until(lambda: not auto_renew or bool(away.asked("renew")))
 
-    consumer, _ = consumer_of([away, other], handle, max_in_flight=1)
+    consumer, _ = consumer_of([away, other], handle, max_in_flight=1, auto_renew=auto_renew)
     with running(consumer):
         wait_until(lambda: is_done(other) and len(other.jobs) >= 3)
         assert away.states() == ["INFLIGHT"]
