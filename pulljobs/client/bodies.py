@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from pulljobs.client.calls import Answer
+from pulljobs.errors import InvalidMessage
 
 LONGEST_TEXT: Final = 2000
 LONGEST_DELAY: Final = 3600.0
@@ -212,6 +213,15 @@ class Receipt(NamedTuple):
 
 def line(draft: Draft, message_id: str) -> bytes:
     """Of a batch."""
+    try:
+        return _line(draft, message_id)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidMessage(
+            f"The message can't be encoded ({error}): give bytes, text or plain values."
+        ) from error
+
+
+def _line(draft: Draft, message_id: str) -> bytes:
     payload, content_type = draft.payload, draft.content_type
     said: dict[str, Any] = {"MessageID": message_id}
     if isinstance(payload, bytes):

@@ -12,14 +12,18 @@
             `-- NotPullable   the consumer was deleted, or is of type push
 
 Handlers speak by `pulljobs.errors.Retry` and `pulljobs.errors.Discard`, as in the worker. What
-can't work is ConfigurationError from there, too.
+can't work is ConfigurationError from there, too, and what can't be sent InvalidMessage.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 from pulljobs import errors
 
 
 class ClientError(errors.PulljobsError):
-    pass
+    receipts: Sequence[Any] = ()
+    """Of `publish_many`: what was told before this, in the order of the drafts."""
 
 
 class Unreachable(ClientError):

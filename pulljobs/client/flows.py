@@ -9,7 +9,7 @@ from uuid import uuid4
 from pulljobs.client import bodies
 from pulljobs.client.bodies import Draft, Job, Limits, Pulled, Receipt, Status, Word, now
 from pulljobs.client.calls import Answer, Call, Flow, Pause, checked
-from pulljobs.client.errors import BadRequest, LeaseLost, NotFound, Unreachable
+from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, NotFound, Unreachable
 from pulljobs.client.strategies import Delay, exponential, full_jitter
 
 MARGIN: Final = 0.1
@@ -133,31 +133,41 @@ def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[floa
     return left
 
 
-def publish(channel: str, drafts: Sequence[Draft], until: float) -> Flow[list[Receipt]]:
-    """In their order; what is repeated because its answer was lost is accepted, not a duplicate."""
+def publish(channel: str, drafts: Sequence[Draft], seconds: float) -> Flow[list[Receipt]]:
+    """In their order; what is repeated because its answer was lost is accepted, not a duplicate.
+
+    Each request is tried for so many seconds. Nothing is sent before all is written.
+    """
     made: list[Receipt] = []
     path = f"channel/{quote(channel, safe='')}/broadcast-batch"
-    for ids, lines in _batches(drafts):
-        made += yield from _publish(path, ids, lines, until)
+    try:
+        for ids, lines in list(_batches(drafts)):
+            yield from _publish(path, ids, lines, seconds, made)
+    except ClientError as error:
+        error.receipts = made
+        raise
     return made
 
 
 def _publish(
-    path: str, ids: Sequence[str], lines: Sequence[bytes], until: float
-) -> Flow[list[Receipt]]:
+    path: str, ids: Sequence[str], lines: Sequence[bytes], seconds: float, made: list[Receipt]
+) -> Flow[None]:
     """In halves, where the broker takes less: producers are not told its limits."""
+    call = Call("POST", path, b"\n".join(lines), 2 * GRACE)
     try:
-        told = yield from insist(Call("POST", path, b"\n".join(lines), 2 * GRACE), until)
+        told = yield from insist(call, now() + seconds)
     except BadRequest as error:
         middle = len(lines) // 2
         if error.status != TOO_LARGE:
             raise
         if not middle:
-            return [Receipt(ids[0], "too_large", str(error))]
-        first = yield from _publish(path, ids[:middle], lines[:middle], until)
-        return first + (yield from _publish(path, ids[middle:], lines[middle:], until))
-    receipts = bodies.receipts(told.answer, ids)
-    return list(map(_accepted, receipts)) if told.repeated else receipts
+            made.append(Receipt(ids[0], "too_large", str(error)))
+            return
+        yield from _publish(path, ids[:middle], lines[:middle], seconds, made)
+        yield from _publish(path, ids[middle:], lines[middle:], seconds, made)
+    else:
+        receipts = bodies.receipts(told.answer, ids)
+        made += map(_accepted, receipts) if told.repeated else receipts
 
 
 def parts(whole: Sequence[T], most: int) -> Iterator[Sequence[T]]:

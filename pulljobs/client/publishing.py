@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from pulljobs.client import bodies, flows, tracing
+from pulljobs.client import flows, tracing
 from pulljobs.client.bodies import Draft, Receipt
 from pulljobs.client.calls import Flow
 from pulljobs.client.connecting import (
@@ -18,7 +18,7 @@ from pulljobs.client.errors import NotPublished
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 
 PATIENCE: Final = 30.0
-"""Seconds for which publishing is tried: less than a channel remembers ids."""
+"""Seconds for which a request is tried: less than a channel remembers ids."""
 PUBLISHED: Final = ("accepted", "duplicate")
 
 
@@ -43,15 +43,14 @@ class _Desk:
         headers = [dict(one.headers) for one in made]
         with tracing.publishing(self._channel, headers):
             carrying = [replace(one, headers=own) for one, own in zip(made, headers, strict=True)]
-            until = bodies.now() + self._timeout
-            return (yield from flows.publish(self._channel, carrying, until))
+            return (yield from flows.publish(self._channel, carrying, self._timeout))
 
 
 class Producer(Closing, _Desk):
     """Publishes on one channel. Thread-safe; close it, or use it as a context.
 
     Every message has an id, its own or a new one, so that a repeat after a lost answer is known to
-    the broker: `timeout` seconds are the time for repeats.
+    the broker: `timeout` seconds are the time for repeats of a request.
     """
 
     def __init__(
@@ -90,7 +89,10 @@ class Producer(Closing, _Desk):
         return published(self.publish_many([draft])[0])
 
     def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
-        """Drafts, or payloads alone; a receipt each: what is refused does not stop the others."""
+        """Drafts, or payloads alone; a receipt each: what is refused does not stop the others.
+
+        A ClientError carries the `receipts` so far. InvalidMessage: nothing was published.
+        """
         return self._sender.run(self._publish(drafts))
 
 

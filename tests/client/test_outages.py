@@ -13,12 +13,16 @@ from pulljobs.client import (
     BadRequest,
     Connection,
     Consumer,
+    NotAllowed,
     PullConsumer,
     Unreachable,
     exponential,
+    flows,
     full_jitter,
 )
+from pulljobs.client.publishing import PATIENCE
 from pulljobs.client.strategies import RECONNECT
+from pulljobs.errors import InvalidMessage
 from pulljobs.models import ArchivedJob, Job, Lease
 from tests.client.broker import FakeBroker, Request, gaps
 from tests.client.names import SUBSCRIPTION
@@ -109,6 +113,47 @@ def test_a_message_that_is_too_large_for_a_proxy_is_refused_alone(mocked: Mock) 
     receipts = side.producer().publish_many(["first", "a large one", "last"])
     assert [one.status for one in receipts] == ["accepted", "too_large", "accepted"]
     assert [job.message["MessageID"] for job in broker.jobs] == [receipts[0][0], receipts[2][0]]
+
+
+def test_nothing_is_published_where_one_can_not_be_encoded(mocked: Mock) -> None:
+    side, broker = mocked
+    with pytest.raises(InvalidMessage, match="is not JSON serializable.: give bytes"):
+        side.producer().publish_many([*map(str, range(150)), object()])
+    assert broker.requests == []
+
+
+@pytest.mark.parametrize("published", [50, 100])
+def test_what_was_published_before_an_error_is_told(mocked: Mock, published: int) -> None:
+    """Of a request in parts, and of one that went before."""
+    side, broker = mocked
+    broker.limits = {"MaxBatch": 50}
+    refusal = httpx.Response(403, json={"detail": "no more"})
+    broker.failing = lambda request: refusal if len(broker.jobs) == published else None
+    with pytest.raises(NotAllowed, match="no more") as refused:
+        side.producer().publish_many([str(number) for number in range(110)])
+    ids = [receipt.message_id for receipt in refused.value.receipts]
+    assert ids == [job.message["MessageID"] for job in broker.jobs]
+    assert len(ids) == published
+
+
+def test_each_request_of_a_long_publish_is_repeated(
+    mocked: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side, broker = mocked
+    late: list[float] = []
+    monkeypatch.setattr(flows, "now", lambda: time.monotonic() + sum(late))
+
+    def reset(request: Request) -> httpx.Response | None:
+        if len(broker.requests) == 1:
+            late.append(2 * PATIENCE)
+        if len(broker.requests) == 2:
+            raise httpx.ReadError("reset")
+        return None
+
+    broker.failing = reset
+    receipts = side.producer().publish_many([str(number) for number in range(200)])
+    assert {receipt.status for receipt in receipts} == {"accepted"}
+    assert len(broker.requests) == 3
 
 
 @pytest.mark.parametrize("word", ["ack", "reject", "nack", "release"])
