@@ -46,6 +46,10 @@ def delay_failed(job: str, error: BaseException) -> None:
     logger.error("requeue_delay failed for job %s: %s: %s", job, type(error).__name__, error)
 
 
+def strategy_failed(name: str, error: BaseException) -> None:
+    logger.error("%s failed: %s: %s", name, type(error).__name__, error)
+
+
 def refused(job: str, why: object = "it can't be written") -> None:
     logger.error("The broker refuses the outcome of job %s: %s", job, why)
 

@@ -19,7 +19,7 @@ from pulljobs.client.messages import AsyncMessage, Message, Received
 from pulljobs.client.pools import Pool, TaskPool, ThreadPool
 from pulljobs.client.room import Room
 from pulljobs.client.sending import AsyncSender
-from pulljobs.client.strategies import Backoff, Delay
+from pulljobs.client.strategies import RECONNECT, Backoff, Delay, guarded
 
 LOOK_SECONDS: Final = 0.5
 FLUSH_SECONDS: Final = 10.0
@@ -51,9 +51,10 @@ class Terms:
 class Session:
     def __init__(self, terms: Terms, limit: int, counts: Counter[str], consumer: object) -> None:
         how = terms.backoff
+        strategy = guarded("The strategy of backoff", how.strategy, Backoff().strategy)
         self._terms, self._counts, self._consumer = terms, counts, consumer
         self._loop = asyncio.get_running_loop()
-        self.room = Room(limit, Circuit(how.initial, how.longest, how.after, how.strategy))
+        self.room = Room(limit, Circuit(how.initial, how.longest, how.after, strategy))
         self._brokers: dict[str, Broker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -74,7 +75,7 @@ class Session:
 
     async def run(self) -> None:
         for url in self._terms.base_urls:
-            self._add(url, self._terms.reconnect)
+            self._add(url, guarded("reconnect", self._terms.reconnect, RECONNECT))
         if self._terms.lookup_urls:
             self._start(self._discovery.poll_forever())
         try:

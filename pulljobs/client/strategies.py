@@ -1,10 +1,14 @@
 """How long to wait before the next time."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+from pulljobs.client import log
+
+N = TypeVar("N", int, float)
 Delay = Callable[[int], float]
 """Seconds before the n-th repetition, n from 1."""
 
@@ -45,3 +49,21 @@ class Backoff:
     longest: float = 120.0
     after: int = 5
     strategy: Callable[[float], float] = float
+
+
+def guarded(
+    name: str, strategy: Callable[[N], float], usual: Callable[[N], float]
+) -> Callable[[N], float]:
+    """What runs without end must not end by a function of the user's: where it fails, the usual."""
+
+    def seconds(given: N) -> float:
+        try:
+            told = float(strategy(given))
+            if math.isnan(told):
+                raise ValueError("That is no number of seconds.")
+        except Exception as error:
+            log.strategy_failed(name, error)
+            return usual(given)
+        return told
+
+    return seconds

@@ -1,6 +1,7 @@
 """How much a `Consumer` pulls, from whom and when: on brokers in memory."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +20,7 @@ from pulljobs.client import (
     NotPullable,
     Retry,
     Subscription,
+    session,
 )
 from pulljobs.client.room import Room
 from pulljobs.errors import ConfigurationError
@@ -276,6 +278,48 @@ def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it(
         wait_until(lambda: len(kept) == 2)
     assert sorted(broker.states()) == ["DELIVERED", "QUEUED"]
     assert [job.deliveries for job in broker.jobs if job.state == "QUEUED"] == [0]
+
+
+def away(request: Request) -> httpx.Response:
+    return httpx.Response(503, json={"detail": "away"})
+
+
+@pytest.mark.parametrize("told", [IndexError, None, math.nan])
+def test_a_reconnect_that_fails_loses_no_broker(
+    told: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = filled(1)
+    broker.failing = lambda request: away(request) if len(broker.requests) <= 3 else None
+    monkeypatch.setattr(session, "RECONNECT", lambda failures: 0.0)
+
+    def reconnect(failures: int) -> Any:
+        if told is IndexError:
+            raise told
+        return told
+
+    consumer, _ = consumer_of([broker], nothing, reconnect=reconnect)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert "reconnect failed" in caplog.text
+
+
+def test_a_back_off_whose_strategy_fails_loses_no_word(caplog: pytest.LogCaptureFixture) -> None:
+    broker = filled(3)
+
+    def handle(message: Message) -> None:
+        if message.attempts == 1:
+            raise ValueError("down")
+
+    def strategy(seconds: float) -> float:
+        raise ValueError("broken")
+
+    backoff = Backoff(initial=SOON, longest=SOON, after=1, strategy=strategy)
+    consumer, _ = consumer_of(
+        [broker], handle, max_in_flight=3, backoff=backoff, requeue_delay=lambda attempts: 0.0
+    )
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert "The strategy of backoff failed: ValueError: broken" in caplog.text
 
 
 ENDS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt]
