@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Limits, now
 from pulljobs.client.calls import LATER, Answer, Call, checked
-from pulljobs.client.errors import ClientError, NotFound, Unreachable
+from pulljobs.client.errors import ClientError, NotFound, NotPullable, Unreachable
 from pulljobs.client.flows import GRACE
 from pulljobs.client.sending import AsyncSender
 from pulljobs.client.strategies import Delay
@@ -111,6 +111,8 @@ class Link:
             return False
         except NotFound:
             log.without_limits(self.base_url)
+        except NotPullable:
+            log.not_pullable(self.base_url)
         except ClientError as error:
             self._error = error
         self._up.set()

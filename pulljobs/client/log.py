@@ -18,6 +18,10 @@ def without_limits(base_url: str) -> None:
     logger.info("%s does not tell its limits: the usual ones are taken.", base_url)
 
 
+def not_pullable(base_url: str) -> None:
+    logger.info("%s gives no jobs to this consumer: what it holds is ended.", base_url)
+
+
 def found(base_url: str) -> None:
     logger.info("Pulling from %s.", base_url)
 

@@ -595,6 +595,26 @@ def test_a_consumer_that_is_deleted_meanwhile_ends_after_its_work() -> None:
     assert broker.states() == ["DELIVERED"]
 
 
+def test_what_is_held_of_a_consumer_turned_to_push_is_ended_after_a_reconnect() -> None:
+    """The broker takes that, and refuses `info` as it refuses pulls."""
+    broker, begun = filled(1), list[str]()
+    pushed = httpx.Response(412, json={"detail": "Jobs are pushed to this consumer."})
+
+    def handle(message: Message) -> None:
+        begun.append(message.id)
+
+    def turned(request: Request) -> httpx.Response | None:
+        if not begun or request.path.endswith("/ack") and len(broker.asked("ack")) > 1:
+            return None
+        return away(request) if request.path.endswith("/ack") else pushed
+
+    broker.failing = turned
+    consumer, _ = consumer_of([broker], handle, reconnect=lambda failures: 0.0)
+    with pytest.raises(NotPullable, match="are pushed"):
+        Thread(consumer.run).result()
+    assert broker.states() == ["DELIVERED"]
+
+
 def test_a_pull_that_comes_too_often_waits_as_told() -> None:
     """429 is no outage: acks go on."""
     broker = filled(1)
