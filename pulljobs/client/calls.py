@@ -65,7 +65,9 @@ REFUSALS: Mapping[int, type[Refused]] = {
     410: NotPullable,
     412: NotPullable,
 }
-LATER = (408, 425, 429)
+TOO_EARLY = (425, 429)
+"""Nothing was done."""
+LATER = (408, *TOO_EARLY)
 
 
 def checked(answer: Answer) -> Answer:
@@ -78,6 +80,7 @@ def checked(answer: Answer) -> Answer:
         raise Unreachable(
             f"The broker answers {status}: {sentence}",
             status=status,
+            was_sent=status not in TOO_EARLY,
             retry_after=_retry_after(answer.headers),
         )
     raise REFUSALS.get(status, BadRequest)(status, sentence, code)

@@ -27,7 +27,7 @@ class ClientError(errors.PulljobsError):
 
 
 class Unreachable(ClientError):
-    """`was_sent`: the broker may have got the request; `status` None: it gave no answer."""
+    """`was_sent`: the broker may have taken the request; `status` None: it gave no answer."""
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from pulljobs.client import (
     BadRequest,
     Connection,
     Consumer,
+    LeaseLost,
     NotAllowed,
     PullConsumer,
     Unreachable,
@@ -154,6 +155,36 @@ def test_each_request_of_a_long_publish_is_repeated(
     receipts = side.producer().publish_many([str(number) for number in range(200)])
     assert {receipt.status for receipt in receipts} == {"accepted"}
     assert len(broker.requests) == 3
+
+
+def too_often(broker: FakeBroker) -> None:
+    """The next request is refused, with nothing done."""
+    known = len(broker.requests)
+
+    def refuse(request: Request) -> httpx.Response | None:
+        is_next = len(broker.requests) == known + 1
+        return httpx.Response(429, json={"detail": "too many"}) if is_next else None
+
+    broker.failing = refuse
+
+
+def test_a_publish_that_came_too_often_may_be_a_duplicate(mocked: Mock) -> None:
+    side, broker = mocked
+    producer = side.producer()
+    producer.publish("first", message_id="m-1")
+    too_often(broker)
+    assert producer.publish("second", message_id="m-1").duplicate
+
+
+@pytest.mark.parametrize("word", ["nack", "release"])
+def test_a_word_that_came_too_often_may_be_too_late(mocked: Mock, word: str) -> None:
+    side, broker = mocked
+    broker.publish(1)
+    message = side.consumer().next()
+    side.world.expire()
+    too_often(broker)
+    with pytest.raises(LeaseLost):
+        getattr(message, word)()
 
 
 @pytest.mark.parametrize("word", ["ack", "reject", "nack", "release"])
