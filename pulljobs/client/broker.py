@@ -114,8 +114,12 @@ class Broker:
     async def keep(self, within: float) -> None:
         """Renew what is open and whose lease ends within so many seconds."""
         due = [one for one in list(self.open) if not one.lost and one.deadline - now() < within]
-        for some in parts(due, self._most):
-            await self._renew(some, None)
+        try:
+            for some in parts(due, self._most):
+                await self._renew(some, None)
+        except BadRequest:
+            if not await self.link.has_new_limits():
+                raise
 
     def forget_expired(self, running: set[Held]) -> None:
         """What was detached and never ended is not ours any more."""
@@ -198,7 +202,12 @@ class Broker:
                 if request.in_doubt and not self.share.forfeited:
                     await self._recall(request_id)
                 return
-            pulled = bodies.pulled(asking.result(), self.link.limits, asked_at)
+            try:
+                pulled = bodies.pulled(asking.result(), self.link.limits, asked_at)
+            except BadRequest:
+                if await self.link.has_new_limits():
+                    return
+                raise
             self._receive(pulled)
         if pulled.reason == SHUTS_DOWN and not pulled.jobs:
             await asyncio.sleep(SHUTDOWN_PAUSE)

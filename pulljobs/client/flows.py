@@ -95,7 +95,7 @@ def _what_is_there(path: str, limits: Limits, wanted: int, until: float) -> Flow
         batch = min(wanted - len(jobs), limits.max_batch)
         try:
             more = (yield from pull(path, limits, batch, until)).jobs
-        except Unreachable:
+        except ClientError:
             if jobs:
                 return jobs
             raise
@@ -107,21 +107,18 @@ def _what_is_there(path: str, limits: Limits, wanted: int, until: float) -> Flow
 
 def settle(path: str, word: Word, until: float) -> Flow[None]:
     """LeaseLost if it can't be said any more."""
-    [is_done] = yield from settle_all(path, Limits(), [word], until)
+    [is_done] = yield from settle_all(path, [word], until)
     if not is_done:
         raise LeaseLost(word.job.id)
 
 
-def settle_all(path: str, limits: Limits, words: Sequence[Word], until: float) -> Flow[list[bool]]:
+def settle_all(path: str, words: Sequence[Word], until: float) -> Flow[list[bool]]:
     """Whether each was done; of what can't be repeated it is believed, if an answer was lost."""
-    done: list[bool] = []
-    for some in parts(words, min(MOST_WORDS, limits.max_batch)):
-        told = yield from insist(Call("POST", f"{path}/ack", bodies.ack(some)), until)
-        done += [
-            status is Status.OK or (told.repeated and not word.can_be_repeated)
-            for word, status in zip(some, bodies.statuses(told.answer), strict=True)
-        ]
-    return done
+    told = yield from insist(Call("POST", f"{path}/ack", bodies.ack(words)), until)
+    return [
+        status is Status.OK or (told.repeated and not word.can_be_repeated)
+        for word, status in zip(words, bodies.statuses(told.answer), strict=True)
+    ]
 
 
 def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[float]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Limits, now
@@ -68,6 +68,13 @@ class Link:
             else:
                 request.in_doubt, self._failures = before, 0
                 return answer
+
+    async def has_new_limits(self) -> bool:
+        """Read them again, where the broker refuses what had been inside of them."""
+        before, info = self.limits, Call("GET", f"{self._path}/info", b"", GRACE)
+        told = bodies.limits(await self.ask(Request(info)), now())
+        self.limits = replace(told, clock_ahead=self.limits.clock_ahead)
+        return self.limits != before
 
     async def close(self) -> None:
         if self._connecting is not None:

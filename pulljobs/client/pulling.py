@@ -1,13 +1,14 @@
 """Pulling by hand: fetch some messages, settle each."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from pulljobs.client import bodies, flows
-from pulljobs.client.bodies import Limits, Outcome, Word
-from pulljobs.client.calls import Answer
+from pulljobs.client.bodies import Job, Limits, Outcome, Word
+from pulljobs.client.calls import Answer, Flow
 from pulljobs.client.connecting import Connection, Subscription
-from pulljobs.client.errors import ClientError, LeaseLost
+from pulljobs.client.errors import BadRequest, ClientError, LeaseLost
 from pulljobs.client.messages import AsyncMessage, Message
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.client.strategies import REQUEUE, Delay
@@ -16,9 +17,62 @@ PATIENCE: Final = 5.0
 """Seconds for which a fetch waits by default, and for which settling is tried at least."""
 
 M = TypeVar("M", Message, AsyncMessage)
+T = TypeVar("T")
 
 
-class PullConsumer(Closing):
+class _Desk:
+    """What both sides say to the broker."""
+
+    def __init__(self, subscription: Subscription, requeue_delay: Delay | None) -> None:
+        self._path = subscription.path
+        self._known: Limits | None = None
+        self._delay = requeue_delay
+
+    def requeue_delay(self, attempts: int) -> float | None:
+        return None if self._delay is None else self._delay(attempts)
+
+    def _limits(self, timeout: float) -> Flow[Limits]:
+        limits = self._known
+        if limits is None:
+            limits = self._known = yield from flows.limits(self._path, bodies.now() + timeout)
+        return limits
+
+    def _fetch(self, n: int, timeout: float) -> Flow[list[Job]]:
+        def fetch(limits: Limits) -> Flow[list[Job]]:
+            return flows.fetch(self._path, limits, n, timeout)
+
+        return self._inside_limits(fetch, timeout)
+
+    def _end_all(self, messages: Sequence[M], outcome: Outcome) -> Flow[list[M]]:
+        """Those of which nothing was said yet; what is known of some outlasts errors of others."""
+        ending = [message for message in messages if not message.settled]
+
+        def end(limits: Limits) -> Flow[None]:
+            left = [message for message in ending if not message.settled]
+            for some in flows.parts(left, min(flows.MOST_WORDS, limits.max_batch)):
+                words = [Word(message.job, outcome) for message in some]
+                until = bodies.now() + PATIENCE
+                done = yield from flows.settle_all(self._path, words, until)
+                for message, was_done in zip(some, done, strict=True):
+                    message.settled, message.lost = True, not was_done
+
+        yield from self._inside_limits(end, PATIENCE)
+        return [message for message in ending if message.lost]
+
+    def _inside_limits(self, do: Callable[[Limits], Flow[T]], timeout: float) -> Flow[T]:
+        """Limits are read again, once, where the broker refuses what had been inside of them."""
+        before = yield from self._limits(timeout)
+        try:
+            return (yield from do(before))
+        except BadRequest:
+            self._known = None
+            after = yield from self._limits(timeout)
+            if after == replace(before, clock_ahead=after.clock_ahead):
+                raise
+        return (yield from do(after))
+
+
+class PullConsumer(Closing, _Desk):
     """Pulls for one consumer from one broker. Thread-safe; close it, or use it as a context."""
 
     def __init__(
@@ -29,14 +83,12 @@ class PullConsumer(Closing):
         requeue_delay: Delay | None = REQUEUE,
         connection: Connection | None = None,
     ) -> None:
-        self._path = subscription.path
+        super().__init__(subscription, requeue_delay)
         self._sender = Sender(base_url, subscription.tokens, connection or Connection())
-        self._limits: Limits | None = None
-        self._delay = requeue_delay
 
     def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[Message]:
         """Up to so many: what is there at once, else what comes within so many seconds."""
-        jobs = self._sender.run(flows.fetch(self._path, self.limits(timeout), n, timeout))
+        jobs = self._sender.run(self._fetch(n, timeout))
         return [Message(job, self) for job in jobs]
 
     def next(self, timeout: float = PATIENCE) -> Message | None:
@@ -50,11 +102,11 @@ class PullConsumer(Closing):
 
     def ack_all(self, messages: Sequence[Message]) -> list[Message]:
         """In as few requests as can be; those whose lease was lost."""
-        return self._end_all(messages, Outcome.DELIVERED)
+        return self._sender.run(self._end_all(messages, Outcome.DELIVERED))
 
     def release_all(self, messages: Sequence[Message]) -> list[Message]:
         """Back at once, as if never pulled; likewise."""
-        return self._end_all(messages, Outcome.RELEASE)
+        return self._sender.run(self._end_all(messages, Outcome.RELEASE))
 
     def info(self) -> dict[str, Any]:
         """How the consumer stands: counts and limits, as `info` of the HTTP API tells them."""
@@ -62,9 +114,7 @@ class PullConsumer(Closing):
 
     def limits(self, timeout: float = PATIENCE) -> Limits:
         """What the broker lets a pull ask for; asked once, and tried for so many seconds."""
-        if self._limits is None:
-            self._limits = self._sender.run(flows.limits(self._path, bodies.now() + timeout))
-        return self._limits
+        return self._sender.run(self._limits(timeout))
 
     def settle(self, message: Message, word: Word) -> None:
         """For the message: tell the broker now; tried while the lease lasts."""
@@ -88,16 +138,8 @@ class PullConsumer(Closing):
     def done(self) -> None:
         return None
 
-    def requeue_delay(self, attempts: int) -> float | None:
-        return None if self._delay is None else self._delay(attempts)
 
-    def _end_all(self, messages: Sequence[Message], outcome: Outcome) -> list[Message]:
-        ending, words = _words(messages, outcome)
-        flow = flows.settle_all(self._path, self.limits(), words, bodies.now() + PATIENCE)
-        return _lost(ending, self._sender.run(flow))
-
-
-class AsyncPullConsumer(AsyncClosing):
+class AsyncPullConsumer(AsyncClosing, _Desk):
     """The same, asynchronous; for one event loop."""
 
     def __init__(
@@ -108,14 +150,11 @@ class AsyncPullConsumer(AsyncClosing):
         requeue_delay: Delay | None = REQUEUE,
         connection: Connection | None = None,
     ) -> None:
-        self._path = subscription.path
+        super().__init__(subscription, requeue_delay)
         self._sender = AsyncSender(base_url, subscription.tokens, connection or Connection())
-        self._limits: Limits | None = None
-        self._delay = requeue_delay
 
     async def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[AsyncMessage]:
-        limits = await self.limits(timeout)
-        jobs = await self._sender.run(flows.fetch(self._path, limits, n, timeout))
+        jobs = await self._sender.run(self._fetch(n, timeout))
         return [AsyncMessage(job, self) for job in jobs]
 
     async def next(self, timeout: float = PATIENCE) -> AsyncMessage | None:
@@ -127,19 +166,16 @@ class AsyncPullConsumer(AsyncClosing):
                 yield message
 
     async def ack_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
-        return await self._end_all(messages, Outcome.DELIVERED)
+        return await self._sender.run(self._end_all(messages, Outcome.DELIVERED))
 
     async def release_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
-        return await self._end_all(messages, Outcome.RELEASE)
+        return await self._sender.run(self._end_all(messages, Outcome.RELEASE))
 
     async def info(self) -> dict[str, Any]:
         return _told(await self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
     async def limits(self, timeout: float = PATIENCE) -> Limits:
-        if self._limits is None:
-            flow = flows.limits(self._path, bodies.now() + timeout)
-            self._limits = await self._sender.run(flow)
-        return self._limits
+        return await self._sender.run(self._limits(timeout))
 
     async def settle(self, message: AsyncMessage, word: Word) -> None:
         try:
@@ -160,29 +196,6 @@ class AsyncPullConsumer(AsyncClosing):
 
     async def done(self) -> None:
         return None
-
-    def requeue_delay(self, attempts: int) -> float | None:
-        return None if self._delay is None else self._delay(attempts)
-
-    async def _end_all(
-        self, messages: Sequence[AsyncMessage], outcome: Outcome
-    ) -> list[AsyncMessage]:
-        ending, words = _words(messages, outcome)
-        limits = await self.limits()
-        flow = flows.settle_all(self._path, limits, words, bodies.now() + PATIENCE)
-        return _lost(ending, await self._sender.run(flow))
-
-
-def _words(messages: Iterable[M], outcome: Outcome) -> tuple[list[M], list[Word]]:
-    """Those that nothing was said of yet."""
-    ending = [message for message in messages if not message.settled]
-    return ending, [Word(message.job, outcome) for message in ending]
-
-
-def _lost(ended: Sequence[M], was_done: Sequence[bool]) -> list[M]:
-    for message, done in zip(ended, was_done, strict=True):
-        message.settled, message.lost = True, not done
-    return [message for message in ended if message.lost]
 
 
 def _told(answer: Answer) -> dict[str, Any]:

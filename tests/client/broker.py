@@ -128,6 +128,9 @@ class FakeBroker:
         most = self.limits.get("MaxBatch", 100)
         if isinstance(asked.body, list):
             return _problem(413, f"There are more than {most}.") if len(asked.body) > most else None
+        for name, limit in (("Batch", most), ("Expires", self.limits.get("MaxExpires", 60.0))):
+            if asked.body.get(name, 0) > limit:
+                return _problem(409, f"{name} is above {limit}: ask for less.")
         rows = asked.body.get("Results", asked.body.get("Leases", []))
         return _problem(400, f"More than {most} entries") if len(rows) > most else None
 

@@ -13,6 +13,7 @@ import pytest
 from pulljobs.circuit import Circuit, Result
 from pulljobs.client import (
     Backoff,
+    BadRequest,
     Connection,
     Consumer,
     Message,
@@ -144,6 +145,44 @@ def test_a_broker_is_not_told_more_at_once_than_it_takes() -> None:
     assert max(len(request.body["Leases"]) for request in broker.asked("renew")) == 4
     assert max(len(request.body["Results"]) for request in broker.asked("ack")) <= 4
     assert consumer.counts["delivered"] == 9
+
+
+@pytest.mark.parametrize("limits", [{"MaxBatch": 3}, {"MaxExpires": 1.0}])
+def test_limits_that_become_lower_are_read_again(limits: dict[str, Any]) -> None:
+    broker = filled(20)
+    consumer, _ = consumer_of([broker], nothing, max_in_flight=10)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+        broker.limits = limits
+        broker.publish(20, start=20)
+        wait_until(lambda: is_done(broker) and len(broker.jobs) == 40)
+        wait_until(lambda: len(broker.asked("info")) == 2)
+
+
+def test_renewals_follow_limits_that_become_lower() -> None:
+    broker = filled(9)
+    broker.limits = {"LeaseSeconds": 2.0}
+
+    async def handle(message: Any) -> None:
+        if broker.in_flight == 9:
+            broker.limits = {"LeaseSeconds": 2.0, "MaxBatch": 4}
+        while 4 not in [len(request.body["Leases"]) for request in broker.asked("renew")]:
+            await asyncio.sleep(0.01)
+
+    consumer, _ = consumer_of([broker], handle, max_in_flight=9, concurrency=9, auto_renew=True)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert consumer.counts["delivered"] == 9
+
+
+def test_a_pull_that_is_refused_inside_of_the_limits_ends_the_run() -> None:
+    broker = filled(1)
+    refusal = httpx.Response(409, json={"detail": "Batch is above 0."})
+    broker.failing = lambda request: refusal if request.path.endswith("/pull") else None
+    consumer, _ = consumer_of([broker], nothing)
+    with pytest.raises(BadRequest, match="Batch is above 0"):
+        consumer.run()
+    assert len(broker.asked("info")) == 2
 
 
 def test_E64_held_messages_never_exceed_max_in_flight() -> None:

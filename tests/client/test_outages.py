@@ -106,6 +106,40 @@ def test_what_is_above_the_limit_of_a_broker_is_sent_in_parts(mocked: Mock) -> N
     assert broker.states() == ["DELIVERED"] * 10
 
 
+def test_limits_that_become_lower_are_asked_for_again(mocked: Mock) -> None:
+    side, broker = mocked
+    broker.publish(14)
+    consumer = side.consumer()
+    messages = consumer.fetch(9)
+    broker.limits = {"MaxBatch": 3}
+    assert consumer.ack_all(messages) == []
+    broker.limits = {"MaxBatch": 2}
+    assert len(consumer.fetch(5)) == 5
+    assert broker.states() == ["DELIVERED"] * 9 + ["INFLIGHT"] * 5
+    assert len(broker.asked("info")) == 3
+
+
+def test_what_was_said_of_some_outlasts_an_error_of_others(mocked: Mock) -> None:
+    """Nothing is said of those again."""
+    side, broker = mocked
+    broker.publish(4)
+    broker.limits = {"MaxBatch": 2}
+    consumer = side.consumer()
+    messages = consumer.fetch(4)
+    refusal = httpx.Response(400, json={"detail": "not now"})
+
+    def refuse(request: Request) -> httpx.Response | None:
+        is_second = request.path.endswith("/ack") and len(broker.asked("ack")) == 2
+        return refusal if is_second else None
+
+    broker.failing = refuse
+    with pytest.raises(BadRequest, match="not now"):
+        consumer.release_all(messages)
+    assert consumer.release_all(messages) == []
+    assert broker.states() == ["QUEUED"] * 4
+    assert len(broker.asked("ack")) == 3
+
+
 def test_a_message_that_is_too_large_for_a_proxy_is_refused_alone(mocked: Mock) -> None:
     """The others of its request are published, and told of."""
     side, broker = mocked
