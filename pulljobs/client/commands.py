@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from pulljobs.client.bodies import Draft
+from pulljobs.client.bodies import Draft, Receipt
 from pulljobs.client.connecting import Connection, Subscription
 from pulljobs.client.consumer import Consumer
-from pulljobs.client.errors import LeaseLost
+from pulljobs.client.errors import ClientError, LeaseLost
 from pulljobs.client.executing import Command
+from pulljobs.client.flows import parts
 from pulljobs.client.messages import Message
-from pulljobs.client.publishing import Producer, published
+from pulljobs.client.publishing import PUBLISHED, Producer, published
 from pulljobs.client.pulling import PullConsumer
 from pulljobs.errors import ConfigurationError, PulljobsError
 
@@ -107,9 +108,28 @@ def _publish(options: argparse.Namespace) -> None:
         connection=_connection(options),
     ) as producer:
         drafts = [_draft(options, payload) for payload in _payloads(options)]
-        for start in range(0, len(drafts), MOST):
-            for receipt in producer.publish_many(drafts[start : start + MOST]):
-                print(published(receipt).message_id, flush=True)
+        if options.message_id is not None and len(drafts) > 1:
+            raise ConfigurationError(
+                f"--message-id is of one message, and these are {len(drafts)}: leave it out."
+            )
+        receipts = [one for some in parts(drafts, MOST) for one in _printed(producer, some)]
+    for receipt in receipts:
+        published(receipt)
+
+
+def _printed(producer: Producer, drafts: Sequence[Draft]) -> Sequence[Receipt]:
+    """Their receipts; the ids of what was published are printed, whatever became of the others."""
+    receipts: Sequence[Receipt] = ()
+    try:
+        receipts = producer.publish_many(drafts)
+    except ClientError as error:
+        receipts = error.receipts
+        raise
+    finally:
+        for receipt in receipts:
+            if receipt.status in PUBLISHED:
+                print(receipt.message_id, flush=True)
+    return receipts
 
 
 def _payloads(options: argparse.Namespace) -> list[bytes]:
@@ -195,7 +215,7 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--lines", action="store_true", help="each line is a message")
     publish.add_argument("--key")
     publish.add_argument("--priority", type=int, default=0)
-    publish.add_argument("--message-id", help="so that publishing it again does nothing")
+    publish.add_argument("--message-id", help="of one message: publishing that again does nothing")
     publish.add_argument("--content-type")
     publish.add_argument("--header", type=_header, action="append", default=[], metavar="NAME=TEXT")
     fetch = commands.add_parser("fetch", help="print messages, a line of JSON each, and ack them")

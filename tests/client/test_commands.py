@@ -1,0 +1,66 @@
+"""The command line, on a broker in memory."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pulljobs.client.commands import main
+from tests.client.broker import FakeBroker
+from tests.client.names import ENVIRONMENT
+from tests.client.serving import served_at
+
+Told = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, token in ENVIRONMENT.items():
+        monkeypatch.setenv(name, token)
+
+
+def publish(broker: FakeBroker, *arguments: str) -> int:
+    with served_at(broker) as url:
+        return main(["publish", f"{url}/channel/orders", *arguments, "--producer", "shop"])
+
+
+def published(broker: FakeBroker) -> list[str]:
+    return [job.message["MessageID"] for job in broker.jobs]
+
+
+def test_one_id_is_of_one_message(tmp_path: Path, capsys: Told) -> None:
+    """More of them were all duplicates of the first."""
+    broker, file = FakeBroker(), tmp_path / "orders"
+    file.write_text("one\ntwo\n")
+    of_id = ("--message-id", "m-1")
+    assert publish(broker, str(file), "--lines", *of_id) == 1
+    assert publish(broker, str(file), str(file), *of_id) == 1
+    assert "--message-id is of one message, and these are 2" in capsys.readouterr().err
+    assert published(broker) == []
+    assert publish(broker, str(file), *of_id) == 0
+    assert published(broker) == ["m-1"]
+
+
+def test_what_is_refused_hides_no_id_of_others(tmp_path: Path, capsys: Told) -> None:
+    broker, empty, full = FakeBroker(), tmp_path / "empty", tmp_path / "full"
+    empty.touch()
+    full.write_text("an order")
+    files = [str(empty), *[str(full)] * 150]
+    assert publish(broker, *files) == 1
+    told = capsys.readouterr()
+    assert told.out.split() == published(broker)
+    assert len(broker.jobs) == 150
+    assert "not empty" in told.err
+
+
+def test_an_error_hides_no_id_from_before_it(tmp_path: Path, capsys: Told) -> None:
+    broker, full = FakeBroker(), tmp_path / "full"
+    full.write_text("an order")
+    broker.limits = {"MaxBatch": 40}
+    refusal = httpx.Response(403, json={"detail": "no more"})
+    broker.failing = lambda request: refusal if len(broker.jobs) == 25 else None
+    assert publish(broker, *[str(full)] * 50) == 1
+    told = capsys.readouterr()
+    assert told.out.split() == published(broker)
+    assert len(broker.jobs) == 25
+    assert told.err == "pulljobs: no more\n"
