@@ -50,7 +50,7 @@ class Consumer:
         handling = handling.traced(subscription.channel, subscription.consumer)
         self._terms = Terms(
             handling=handling,
-            base_urls=list(map(base_of, urls)),
+            base_urls=_once(urls),
             subscription=subscription,
             concurrency=concurrency,
             on_stop=on_stop,
@@ -58,7 +58,7 @@ class Consumer:
             backoff=backoff or Backoff(),
             reconnect=reconnect,
             auto_renew=auto_renew,
-            lookup_urls=list(map(base_of, lookup_urls)),
+            lookup_urls=_once(lookup_urls),
             lookup_interval=lookup_interval,
             flush_interval=flush_interval,
             graceful_timeout=graceful_timeout,
@@ -124,6 +124,10 @@ class Consumer:
         if self._stopped:
             raise SystemExit(128 + number)
         self.stop()
+
+
+def _once(urls: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(map(base_of, urls)))
 
 
 def _check(

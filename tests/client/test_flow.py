@@ -215,6 +215,17 @@ def test_two_brokers_share_the_room_and_an_idle_one_gives_it_up() -> None:
     assert transport.most_held <= 10
 
 
+def test_a_broker_that_is_named_twice_is_one() -> None:
+    broker = filled(3)
+    broker.addresses = ["http://b0/"]
+    urls = ["http://b0", "http://b0/", "http://b0"]
+    consumer, _ = consumer_of([broker], nothing, base_urls=urls, lookup_urls=urls)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+        wait_until(lambda: bool(broker.asked("lookup")))
+    assert len(broker.asked("info")) == len(broker.asked("lookup")) == 1
+
+
 def test_more_brokers_than_room_take_turns() -> None:
     brokers = [filled(3) for _ in range(4)]
     consumer, transport = consumer_of(brokers, nothing, max_in_flight=1)
