@@ -196,6 +196,12 @@ def _without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in TOKENS}
 
 
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
+
+
 def _header(text: str) -> tuple[str, str]:
     name, _equals, value = text.partition("=")
     return name, value
@@ -245,6 +251,6 @@ def _consume_options(consume: argparse.ArgumentParser) -> None:
     consume.add_argument("--max-in-flight", type=int, help="messages held; as many by default")
     consume.add_argument("--max-attempts", type=int, default=6, help="0: without end")
     consume.add_argument("--delay", type=float, help="before a retry; 90 seconds x attempts")
-    consume.add_argument("--count", type=int, help="stop after so many messages")
+    consume.add_argument("--count", type=_count, help="stop after so many messages")
     consume.add_argument("--auto-renew", action="store_true", help="renew leases of what runs")
     consume.add_argument("--graceful-timeout", type=float, default=15.0, metavar="SECONDS")

@@ -25,6 +25,7 @@ PRODUCER_TOKEN: Final = "X-Broker-Producer-Token"
 USER_AGENT: Final = f"pulljobs/{__version__} python/{platform.python_version()}"
 GZIP_FROM: Final = 16 * 1024
 CONNECT_SECONDS: Final = 5.0
+LARGEST_PORT: Final = 65_535
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,11 @@ def check_token(whose: str, token: str) -> None:
 
 def base_of(url: str) -> str:
     """The URL below which a broker's API is mounted, told apart from what is none."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
+        parts = httpx.URL()
+    has_place = parts.host and (parts.port or 0) <= LARGEST_PORT
+    if parts.scheme not in ("http", "https") or not has_place:
         raise ConfigurationError(f"{url!r} is no URL of a broker: http://localhost:8000 is one.")
     return url.rstrip("/")

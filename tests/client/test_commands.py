@@ -64,3 +64,13 @@ def test_an_error_hides_no_id_from_before_it(tmp_path: Path, capsys: Told) -> No
     assert told.out.split() == published(broker)
     assert len(broker.jobs) == 25
     assert told.err == "pulljobs: no more\n"
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "some"])
+def test_a_count_is_from_1(count: str, capsys: Told) -> None:
+    """0 went round and round, and below it there was no end."""
+    url = "http://broker/channel/orders/consumer/census"
+    with pytest.raises(SystemExit) as ended:
+        main(["consume", url, "--exec", "true", f"--count={count}"])
+    assert ended.value.code == 2
+    assert f"--count: '{count}' is no whole number from 1" in capsys.readouterr().err
