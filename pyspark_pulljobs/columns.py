@@ -9,18 +9,22 @@ from pyspark.sql import types
 from pulljobs.errors import ConfigurationError
 
 NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+CORRUPT: Final = "corrupt_record"
+"""What a reader could make no row of, where its option `columnNameOfCorruptRecord` says so."""
 COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
     "payload": (types.BinaryType, types.StringType),
     "key": (types.StringType,),
     "priority": NUMBERS,
     "message_id": (types.StringType,),
-    "headers": (types.MapType,),
+    "headers": (types.MapType, types.StringType),
     "content_type": (types.StringType,),
     "delay": (types.DayTimeIntervalType, types.DoubleType, types.FloatType, *NUMBERS),
     "available_at": (types.TimestampType,),
     "original_job": (types.LongType, types.StringType),
+    CORRUPT: (types.StringType,),
 }
-"""A message's fields and the types they may have; a number for a delay is of seconds."""
+"""A message's fields and the types they may have; a number for a delay is of seconds, text
+for headers an object of JSON. A row with a corrupt record is no message."""
 
 
 def check(schema: types.StructType, *, replays: bool) -> None:

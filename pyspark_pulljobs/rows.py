@@ -24,7 +24,7 @@ from pulljobs.drafts import (
     checked,
 )
 from pulljobs.errors import InvalidMessage, PublishError
-from pyspark_pulljobs.columns import COLUMNS
+from pyspark_pulljobs.columns import COLUMNS, CORRUPT
 
 CHUNK_ROWS: Final = 5_000
 CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -39,6 +39,7 @@ class Reject(NamedTuple):
     row: str
     """The other columns, in JSON."""
     payload: bytes | None
+    """Or all of the row, where nobody could read it."""
 
 
 FIELDS: Final = NewMessage._fields
@@ -145,6 +146,7 @@ class _Row(NamedTuple):
     delay: Any
     available_at: Any
     original_job: Any
+    corrupt_record: Any
 
 
 class _Rows:
@@ -252,11 +254,13 @@ def _add(chunk: Chunk, rows: _Rows, place: int, limits: Limits) -> int:
         for column, value in zip(chunk.columns.values(), message, strict=True):
             column.append(value)
         chunk.originals.append(original)
-    chunk.size += len(row.payload or b"")
+    chunk.size += len(row.payload or b"") + len(row.corrupt_record or "")
     return place + 1
 
 
 def _message(row: _Row, limits: Limits) -> NewMessage:
+    if row.corrupt_record is not None:
+        raise InvalidMessage("The row can't be read: its format is wrong, or a value's type.")
     if row.payload is None:
         raise InvalidMessage("The payload is NULL: leave the row out, or publish an empty text.")
     for name, value in zip(_Row._fields, row, strict=True):
@@ -267,12 +271,21 @@ def _message(row: _Row, limits: Limits) -> NewMessage:
         key=row.key,
         priority=0 if row.priority is None else row.priority,
         message_id=row.message_id,
-        headers=dict(row.headers or ()),
+        headers=_headers(row.headers),
         content_type=row.content_type,
         delay=_delay(row.delay),
         available_at=row.available_at,
     )
     return checked(draft, row.payload, TEXT if row.text else BYTES, limits)
+
+
+def _headers(value: Any) -> Any:
+    if not isinstance(value, str):
+        return dict(value or ())
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidMessage(f"headers must be an object of JSON: {error}.") from error
 
 
 def _delay(value: Any) -> timedelta | None:
@@ -297,8 +310,9 @@ def _reject(row: _Row, error: PublishError) -> Reject:
     shown = {
         name: value
         for name, value in row._asdict().items()
-        if name not in ("payload", "text") and value is not None
+        if name not in ("payload", "text", CORRUPT) and value is not None
     }
-    size = "NULL" if row.payload is None else f"{len(row.payload)} bytes"
+    kept = row.corrupt_record.encode() if isinstance(row.corrupt_record, str) else row.payload
+    size = "NULL" if kept is None else f"{len(kept)} bytes"
     text = json.dumps({"payload": size, **shown}, default=str)
-    return Reject(type(error).__name__, str(error), text, row.payload)
+    return Reject(type(error).__name__, str(error), text, kept)

@@ -1,34 +1,24 @@
-"""Publishing files, or whatever else Spark reads, as messages of a channel."""
+"""Publishing what Spark has read as messages of a channel."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pulljobs import telemetry
 from pulljobs.conf import Settings, settings
-from pulljobs.drafts import JSON
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import BulkPublish
 from pulljobs.spark import session
 from pulljobs.storage import statements
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from pyspark_pulljobs.ledger import Opened
 
-FORMATS: Final = {
-    ".parquet": "parquet",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".csv": "csv",
-    ".orc": "orc",
-    ".txt": "text",
-}
 UNBOUNDED: Final = dict.fromkeys(
     ("maxPayloadBytes", "maxHeaders", "maxHeaderBytes"), str(2**31 - 1)
 )
@@ -86,34 +76,6 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
     if not publish.done:
         telemetry.emit(telemetry.JobsPublished(target.channel, done.messages, done.jobs))
     return done, publish.done
-
-
-def read(spark: "SparkSession", paths: Sequence[str], *, whole: bool = False) -> "DataFrame":
-    """The rows of files of one format, known by their suffix.
-
-    With `whole`, or where the payload is no text, it is published as JSON.
-    """
-    from pyspark.sql import functions, types
-
-    formats = {FORMATS.get(Path(path).suffix) for path in paths}
-    if len(formats) != 1 or None in formats:
-        known = " ".join(FORMATS)
-        raise ConfigurationError(f"Files must be of one of these formats: {known}, and all alike.")
-    [kind] = formats
-    reader = spark.read.option("header", "true") if kind == "csv" else spark.read
-    frame = reader.load(list(paths), format=kind)
-    if kind == "text":
-        return frame.withColumnRenamed("value", "payload")
-    if whole:
-        payload = functions.to_json(functions.struct("*")).alias("payload")
-        return frame.select(payload, functions.lit(JSON).alias("content_type"))
-    if "payload" in frame.columns and isinstance(
-        frame.schema["payload"].dataType, types.StructType | types.ArrayType | types.MapType
-    ):
-        frame = frame.withColumn("payload", functions.to_json("payload"))
-        if "content_type" not in frame.columns:
-            frame = frame.withColumn("content_type", functions.lit(JSON))
-    return frame
 
 
 def id_of(target: Target, paths: Sequence[str]) -> str:

@@ -5,6 +5,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
 from pyspark.errors import PySparkException
@@ -25,6 +27,27 @@ JOBS = int(os.environ.get("PULLJOBS_TEST_JOBS", 3_000))
 """PULLJOBS_TEST_JOBS=1000000 is the size the promise is made for."""
 STAGED = "SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_staged_[0-9]+$'"
 modes = pytest.mark.parametrize("mode", WAYS)
+WRITTEN = '{"n": 1.50, "big": 12345678901234567890.10, "a":null , "u": "\\u00fc", "A": [1, 1e400]}'
+ALL_COLUMNS = {
+    ".jsonl": r"""{"payload": "one\r\n\"two\\", "key": "a", "priority": 3, "message_id": 7,
+ "headers": {"h": "v"}, "content_type": "text/x", "delay": 1.5,
+ "available_at": "2100-01-01T00:00:00Z"}""".replace("\n", ""),
+    ".csv": "payload,key,priority,message_id,headers,content_type,delay,available_at\n"
+    '"one\r\n""two\\",a,3,7,"{""h"": ""v""}",text/x,1.5,2100-01-01T00:00:00Z\n',
+}
+NO_ROWS = {
+    ".jsonl": ("", '{"payload": {}}', '{"payload": "secret"', '"secret"', "{'payload': 1}"),
+    ".csv": ("payload,key,priority", "x,a,1", "secret,a", "secret,a,1,more"),
+}
+"""The head, a good one, and bad ones."""
+NO_VALUES = {
+    ".jsonl": (
+        '{"payload": "secret", "priority": 1.5}',
+        '{"payload": "secret", "delay": "x"}',
+        '{"payload": "secret", "available_at": "soon"}',
+    ),
+    ".csv": ("secret,a,soon",),
+}
 
 
 def numbers(spark: SparkSession, count: int, *, tasks: int = 2) -> DataFrame:
@@ -153,8 +176,8 @@ class TestCommand:
         assert "Published before" in self.run(path, "--channel", channel)
         stored = [(bytes(row.payload), row.content_type, row.key) for row in messages()]
         assert stored == [
-            (b'{"n":1}', "application/json", "a"),
-            (b'{"n":2}', "application/json", None),
+            (b'{"n": 1}', "application/json", "a"),
+            (b'{"n": 2}', "application/json", None),
         ]
 
     def test_an_id_that_was_used_for_something_else_is_refused(
@@ -179,6 +202,101 @@ class TestCommand:
         self.run(path, "--channel", channel, "--whole")
         [message] = messages()
         assert bytes(message.payload) == b'{"name":"Ann","age":"7"}'
+        path = tmp_path / "rows.jsonl"
+        path.write_text(f"{WRITTEN}\n\n")
+        self.run(path, "--channel", channel, "--whole")
+        assert bytes(messages()[-1].payload).decode() == WRITTEN
+        assert {one.content_type for one in messages()} == {"application/json"}
+
+    def test_payloads_in_json_stay_as_they_are_written(
+        self, spark: SparkSession, tmp_path: Path, channel: str
+    ) -> None:
+        written = [WRITTEN, "5", "1.10", "true", '{"b": 1.0, "B": {}}', "{}"]
+        path = tmp_path / "rows.jsonl"
+        objects = [f'{{"payload": {payload}}}' for payload in written]
+        path.write_text("\n".join([f"[{objects[0]}, {objects[1]}]", *objects[2:]]))
+        self.run(path, "--channel", channel)
+        assert sorted(bytes(one.payload).decode() for one in messages()) == sorted(written)
+        assert {one.content_type for one in messages()} == {"application/json"}
+        path.write_text('{"payload": "gr\\u00fcn"}\n')
+        self.run(path, "--channel", channel)
+        assert (bytes(messages()[-1].payload).decode(), messages()[-1].content_type[:5]) == (
+            "grün",
+            "text/",
+        )
+
+    def test_numbers_of_columnar_files_are_published_as_json(
+        self, spark: SparkSession, tmp_path: Path, channel: str
+    ) -> None:
+        path = tmp_path / "rows.parquet"
+        pq.write_table(pa.table({"payload": [5, 6]}), path)
+        self.run(path, "--channel", channel, "--mode", "chunked")
+        assert sorted(bytes(one.payload) for one in messages()) == [b"5", b"6"]
+        pq.write_table(pa.table({"a": [1], "b": pa.nulls(1, pa.string())}), path)
+        self.run(path, "--channel", channel, "--whole")
+        assert bytes(messages()[-1].payload) == b'{"a":1,"b":null}'
+        assert {one.content_type for one in messages()} == {"application/json"}
+
+    @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+    def test_all_columns_come_from_text(
+        self, spark: SparkSession, tmp_path: Path, channel: str, name: str
+    ) -> None:
+        path = tmp_path / name
+        path.write_text(ALL_COLUMNS[path.suffix], newline="")
+        self.run(path, "--channel", channel)
+        [message] = messages()
+        assert (bytes(message.payload), message.key) == (b'one\r\n"two\\', "a")
+        assert (message.priority, message.client_message_id) == (3, "7")
+        assert (message.headers, message.content_type) == ({"h": "v"}, "text/x")
+        due = Job.objects.get().available_at
+        assert due is not None
+        assert due.isoformat() == "2100-01-01T00:00:01.500000+00:00"
+
+    @pytest.mark.parametrize("flags", [(), ("--whole",)])
+    @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+    def test_what_is_no_row_is_a_bad_row(
+        self, spark: SparkSession, tmp_path: Path, channel: str, name: str, flags: tuple[str, ...]
+    ) -> None:
+        path = tmp_path / name
+        head, good, *bad = NO_ROWS[path.suffix]
+        if not flags:
+            bad += NO_VALUES[path.suffix]
+        path.write_text("\n".join([head, good, *bad, ""]).lstrip("\n"))
+        with pytest.raises(CommandError, match=f"^{len(bad)} rows can't be published") as stopped:
+            self.run(path, "--channel", channel, *flags)
+        assert "secret" not in str(stopped.value)
+        assert not Message.objects.exists()
+        self.run(path, "--channel", channel, "--on-bad-row", "reject", *flags)
+        assert len(messages()) == 1
+        kept = [bytes(row.payload or b"").decode() for row in RejectedRow.objects.all()]
+        assert sorted(kept) == sorted(bad)
+
+    @pytest.mark.parametrize("line", ['{"payload": 1}{"payload": 2}', '[{"payload": 1}] x'])
+    def test_a_line_that_goes_on_behind_its_object_is_refused(
+        self, spark: SparkSession, tmp_path: Path, channel: str, line: str
+    ) -> None:
+        """Spark would read the first of its objects, and no more."""
+        path = tmp_path / "rows.jsonl"
+        path.write_text(line)
+        with pytest.raises(CommandError, match="goes on behind its object"):
+            self.run(path, "--channel", channel)
+
+    def test_headers_that_are_no_json_are_a_bad_row(
+        self, spark: SparkSession, tmp_path: Path, channel: str
+    ) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_text('payload,headers\nx,no\nx,[1]\nx,"{""a"": 1}"\nx,{}\nx,\n')
+        self.run(path, "--channel", channel, "--on-bad-row", "reject")
+        assert (len(messages()), RejectedRow.objects.count()) == (2, 3)
+
+    def test_files_of_other_columns_are_not_mixed(
+        self, spark: SparkSession, tmp_path: Path, channel: str
+    ) -> None:
+        one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+        one.write_text("payload,key\nx,a\n")
+        other.write_text("key,payload\nb,y\n")
+        with pytest.raises(CommandError, match="have different heads"):
+            self.run(one, other, "--channel", channel)
 
     def test_what_is_wrong_is_told_in_one_line(
         self, spark: SparkSession, tmp_path: Path, channel: str

@@ -1,8 +1,8 @@
 """Publish the rows of files, such as Parquet, JSON lines or CSV, all or nothing and once.
 
 Columns are payload (text, binary or, as JSON, anything) and whatever else a message has: key,
-priority, message_id, headers, content_type, delay (seconds) and available_at. The same files are
-published once, unless another --publish-id says that they are meant again.
+priority, message_id, headers (in text as JSON), content_type, delay (seconds) and available_at. The
+same files are published once, unless another --publish-id says that they are meant again.
 """
 
 from argparse import ArgumentParser
@@ -36,6 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(**options: Any) -> Answer:
     from pulljobs.spark import progress, publishing, session
 
+    session.require()
+    from pulljobs.spark import reading
+
     target = publishing.Target(
         channel=options["channel"],
         consumer=options["consumer"],
@@ -45,7 +48,7 @@ def handle(**options: Any) -> Answer:
     )
     publish_id = options["publish_id"] or publishing.id_of(target, options["files"])
     with session.opened("publish", master=options["master"], conf=options["conf"]) as spark:
-        frame = publishing.read(spark, options["files"], whole=options["whole"])
+        frame = reading.read(spark, options["files"], whole=options["whole"])
         with progress.shown(spark, f"publish on {target.channel}"):
             done, before = publishing.publish(frame, target, publish_id)
     return answer(done, before)
