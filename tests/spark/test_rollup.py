@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from django.db import connection
 from pyspark.sql import SparkSession
 
@@ -130,6 +131,28 @@ def test_late_rows_touch_their_hour_only(lake: Lake, history: History, consumer:
     assert Rollup.objects.filter(pk__in=untouched, published=77).count() == len(untouched)
     for period in Period.values:
         assert rolled_up(period) == counted_by_sql(period)
+
+
+def test_rows_of_files_that_were_compacted_are_counted_once_they_are_new(
+    lake: Lake, history: History, consumer: Consumer, tmp_path: Path
+) -> None:
+    """The files that had them are gone, and with those the names of their runs."""
+    some_history(history, consumer)
+    history.message(consumer, NOON + 9.2 * HOUR)
+    lake.export()
+    lake.roll_up()
+    history.settle(consumer, NOON + 9.5 * HOUR)
+    history.message(consumer, NOON + 9.6 * HOUR)
+    lake.export()
+    for table in ("archive", "messages"):
+        DeltaTable(str(tmp_path / "lake" / table)).optimize.compact()
+    assert lake.roll_up().hours == 1
+    for period in Period.values:
+        assert rolled_up(period) == counted_by_sql(period)
+    assert row("hour", NOON + 9 * HOUR, consumer).published == 2
+    history.settle(consumer, NOON + 12.5 * HOUR)
+    lake.export()
+    assert lake.roll_up().hours == 1
 
 
 def test_nothing_new_starts_no_spark(lake: Lake, history: History, consumer: Consumer) -> None:

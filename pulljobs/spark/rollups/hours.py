@@ -1,7 +1,7 @@
 """The hours that a run counts, and the files of the lake that hold their rows."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
@@ -53,6 +53,11 @@ class Snapshot:
         """Files of later runs."""
         return [one for one in self.files if run_of(one) > run]
 
+    @property
+    def rewritten(self) -> list[Held]:
+        """Files with rows of any run, as of one that was compacted."""
+        return [one for one in self.files if not run_of(one)]
+
     def during(self, spans: Iterable[Span]) -> list[Held]:
         days = set().union(*(span.days for span in spans))
         return [one for one in self.files if one.day in days]
@@ -70,19 +75,25 @@ class Snapshot:
 
 
 def run_of(held: Held) -> int:
-    """Of the export; 0: somebody rewrote the file, so that its rows are not new."""
+    """Of the export; 0: somebody rewrote the file."""
     found = OF_RUN.search(f"/{held.path}")
     return int(found[1]) if found else 0
 
 
 def touched(
-    spark: "SparkSession", snapshot: Snapshot, files: Collection[Held], time: str
+    spark: "SparkSession", snapshot: Snapshot, run: int, low_xid: int, event: str
 ) -> set[datetime]:
-    """Hours that these files have rows of."""
-    if not files:
+    """Hours that rows of later runs are of.
+
+    In files that somebody rewrote these are told by their transactions; one too many is only
+    counted once more.
+    """
+    if snapshot.last_run == run:
         return set()
-    frame = snapshot.frame(spark, files).selectExpr(f"unix_seconds({time}) div 3600 AS hour")
-    return {hour_of(row) for row in frame.distinct().collect()}
+    new = snapshot.frame(spark, snapshot.since(run))
+    rewritten = snapshot.frame(spark, snapshot.rewritten).where(f"{event}_xid >= {low_xid}")
+    hours = new.unionByName(rewritten).selectExpr(f"unix_seconds({event}_at) div 3600 AS hour")
+    return {hour_of(row) for row in hours.distinct().collect()}
 
 
 def between(ranges: Iterable[tuple[datetime, datetime]]) -> set[datetime]:

@@ -15,11 +15,12 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Final
 
 from django.db import connections, transaction
+from django.db.models import Case, Min, When
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
 from pulljobs.errors import LakeError
-from pulljobs.models import BulkPublish, Consumer, PublishedPart, RollupRun
+from pulljobs.models import BulkPublish, Consumer, LakeRun, PublishedPart, RollupRun
 from pulljobs.models.rollups import Period
 from pulljobs.spark import progress, tables
 from pulljobs.spark.rollups import counting, hours, merging, storing
@@ -167,11 +168,16 @@ class _Run:
             return hours.between(archive.ranges(archive.files, "settled_at")) | hours.between(
                 messages.ranges(messages.files, "published_at")
             )
-        settled = self.archive.since(self.before.archive_run)
-        published = self.messages.since(self.before.messages_run)
-        return hours.touched(spark, self.archive, settled, "settled_at") | hours.touched(
-            spark, self.messages, published, "published_at"
-        )
+        settled, published = self.before.archive_run, self.before.messages_run
+        return hours.touched(
+            spark, self.archive, settled, self._low_xid(settled), "settled"
+        ) | hours.touched(spark, self.messages, published, self._low_xid(published), "published")
+
+    def _low_xid(self, run: int) -> int:
+        """Of the rows of later exports, which need not be above: a rebase may count from below."""
+        runs = LakeRun.objects.using(self.using).filter(location=self.where, pk__gte=run)
+        ends = Case(When(pk=run, then="high_xid"), default="low_xid")
+        return runs.aggregate(low=Min(ends))["low"] or 0
 
     def _sources(self, spark: "SparkSession", touched: set[datetime]) -> Sources:
         """More than the rows of these hours: the files of their days."""
