@@ -99,6 +99,8 @@ def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]
     chunk = Chunk()
     for batch in batches:
         rows, plain = _Rows(batch), [*_plain(batch, limits), False]
+        for unreadable in rows.unreadable:
+            plain[unreadable] = False
         place = 0
         while place < len(batch):
             if plain[place]:
@@ -160,11 +162,18 @@ class _Rows:
         self.payloads: list[bytes | None] = binary.to_pylist()
         self.sizes = list(accumulate(pc.fill_null(pc.binary_length(binary), 0).to_pylist()))
         """Bytes of the payloads, up to each."""
-        self.columns = {
-            name: _values(batch.column(name)) if name in batch.schema.names else [None] * len(batch)
-            for name in COLUMNS
-            if name != "payload"
-        }
+        self.unreadable: set[int] = set()
+        self.columns = {name: self._values(batch, name) for name in COLUMNS if name != "payload"}
+
+    def _values(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        if name not in batch.schema.names:
+            return [None] * len(batch)
+        try:
+            values: list[Any] = batch.column(name).to_pylist()
+        except (ValueError, OverflowError):  # of one value, or several
+            values = [_value(one) for one in batch.column(name)]
+            self.unreadable |= {n for n, one in enumerate(values) if type(one) is _Unreadable}
+        return values
 
     def plain(self, first: int, end: int) -> Columns:
         """What the rows would be whose other columns are empty."""
@@ -215,14 +224,6 @@ def _plain(batch: pa.RecordBatch, limits: Limits) -> list[bool]:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _values(column: pa.Array) -> list[Any]:
-    try:
-        values: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError):  # of one value, or several
-        return [_value(one) for one in column]
-    return values
 
 
 def _value(scalar: pa.Scalar) -> Any:

@@ -276,6 +276,20 @@ def test_many_chunks_of_rows_keep_their_order(monkeypatch: pytest.MonkeyPatch) -
     assert SCHEMA.names[0] == "payload"
 
 
+@pytest.mark.parametrize("name", ["key", "message_id", "headers"])
+def test_text_that_is_no_utf8_is_a_bad_row(name: str) -> None:
+    """Parquet and `cast(binary AS string)` may have it; its row is looked at by itself."""
+    schema = pa.schema({"payload": pa.binary(), name: pa.string()})
+    values = pa.array([b"a", b"\xff", None], pa.binary()).view(pa.string())
+    if name == "headers":
+        values = pa.array([b"{}", b"\xff", None], pa.binary()).view(pa.string())
+    sent = pa.RecordBatch.from_arrays([pa.array([b"x"] * 3), values], schema=schema)
+    consumer = ConsumerFactory.create()
+    bulk.publish(consumer.channel, [sent], schema=schema, onBadRow="reject")
+    assert Message.objects.count() == 2
+    assert f"{name} can't be read" in RejectedRow.objects.get().error
+
+
 ROWS = {**{f"good {n}": row for n, row in enumerate(GOOD)}, **BAD}
 
 
