@@ -22,7 +22,7 @@ def told() -> Iterator[None]:
         yield
     except PulljobsError:
         raise
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:  # the last: its JVM has died
         raise LakeError(line_of(error)) from error
     except RuntimeError as error:
         if "Java gateway" not in str(error):

@@ -64,7 +64,7 @@ def opened(
             yield session
         finally:
             if ours:
-                session.stop()
+                _stop(session)
 
 
 def require() -> None:
@@ -135,6 +135,20 @@ def _started(name: str, given: Mapping[str, str]) -> "SparkSession":
     session = builder.getOrCreate()
     session.dataSource.register(DefaultSource)
     return session
+
+
+def _stop(session: "SparkSession") -> None:
+    """Also one whose JVM has died, so that the next one starts another."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    try:
+        session.stop()
+    except (Py4JError, OSError):
+        session.sparkContext.stop()  # what is left of it here
+        SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _parameters() -> dict[str, Any]:

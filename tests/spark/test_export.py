@@ -6,27 +6,29 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from adbc_driver_postgresql import dbapi
 from django.core.management import CommandError
-from django.db import transaction
+from django.db import InterfaceError, transaction
 from django.test import override_settings
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from pulljobs import operating, outcomes, telemetry
 from pulljobs.errors import LakeError
+from pulljobs.management.lake import export as watching
 from pulljobs.models import Consumer, LakeRun
 from pulljobs.outcomes import Held
 from pulljobs.publishing import publish, publish_many
 from pulljobs.spark import exporting, session, slices, tables
 from pulljobs.spark import files as runs
-from pulljobs.spark.exporting import Choice
+from pulljobs.spark.exporting import Choice, Exported
 from pulljobs.states import State
 from pulljobs.storage import jobs, lake
 from pulljobs.storage.rows import Taken
@@ -314,6 +316,43 @@ def test_trouble_that_passes_is_told_in_a_line_and_the_next_run_goes_on(
 
 
 @pytest.mark.owner
+def test_a_watch_keeps_its_session_until_a_run_fails_in_it() -> None:
+    """Its JVM may be dead; the next run begins with another."""
+    told: list[str] = []
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        told.append("opened")
+        yield len(told)
+        told.append("stopped")
+
+    with ExitStack() as stack:
+        kept = watching._kept(opened, stack)
+        with kept() as first, kept() as same:
+            assert first is same
+        with pytest.raises(LakeError, match="gone"), kept():
+            raise LakeError("gone")
+        assert told == ["opened", "stopped"]
+        with kept():
+            assert told == ["opened", "stopped", "opened"]
+    assert told[3:] == ["stopped"]
+
+
+def test_a_watch_outlives_a_connection_that_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[Callable[[], None]] = []
+    raised = [InterfaceError("connection already closed")]
+
+    def once(_options: object, _sessions: object) -> Exported:
+        if raised:
+            raise raised.pop()
+        handlers[0]()
+        return Exported(runs=[7])
+
+    monkeypatch.setattr(signal, "signal", lambda _number, handler: handlers.append(handler))
+    monkeypatch.setattr(watching, "_once", once)
+    assert watching._watched({"watch": 0.001}, partial(session.opened, "test")).runs == [7]
+
+
 def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
     """As after a dump: other numbers, lower ones, and rows that bear the old ones."""
     consumer = ConsumerFactory.create()

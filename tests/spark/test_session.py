@@ -153,6 +153,34 @@ def test_other_commands_load_no_spark() -> None:
     assert json.loads(ran.stdout.splitlines()[-1]) == []
 
 
+KILLED = """
+import django, os, signal
+django.setup()
+from pulljobs.errors import LakeError
+from pulljobs.spark import session
+for _ in range(2):
+    try:
+        with session.opened("killed", master="local[1]") as spark:
+            print(spark.range(3).count())
+            process = spark.sparkContext._gateway.proc
+            process.kill()
+            process.wait()
+            spark.range(3).count()
+    except LakeError:
+        print("told")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_session_starts_where_the_jvm_of_the_one_before_has_died() -> None:
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "example_project.settings"}
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["3", "told"] * 2, ran.stderr
+
+
 def test_a_property_without_a_value_is_refused() -> None:
     with pytest.raises(CommandError, match="is not NAME=VALUE"):
         call_command("pulljobs", "lake", "export", "--conf", "spark.x")

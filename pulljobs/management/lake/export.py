@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import timedelta
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 
 from pulljobs import telemetry
 from pulljobs.conf import settings
@@ -81,7 +81,7 @@ def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
     while not stopped.is_set():
         try:
             total.merge(_once(options, sessions))
-        except (LakeError, DatabaseError, psycopg.Error) as error:
+        except (LakeError, Error, psycopg.Error) as error:
             connections.close_all()
             telemetry.emit(telemetry.LoopFailed("lake export", str(error), options["watch"]))
         stopped.wait(options["watch"])
@@ -89,15 +89,22 @@ def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
 
 
 def _kept(opened: "Sessions", stack: ExitStack) -> "Sessions":
-    """The first that is asked for, until the stack ends: the next run may need it again."""
+    """One, until the stack ends or a run fails in it: then the next gets one of its own."""
     from pulljobs.spark import failures
 
-    session = cache(lambda: stack.enter_context(opened()))
+    sessions: list[SparkSession] = []
 
     @contextmanager
     def kept() -> "Iterator[SparkSession]":
-        with failures.told():
-            yield session()
+        if not sessions:
+            sessions.append(stack.enter_context(opened()))
+        try:
+            with failures.told():
+                yield sessions[0]
+        except Exception:
+            sessions.clear()
+            stack.close()
+            raise
 
     return kept
 
