@@ -4,11 +4,16 @@ What is in its log of commits is done; what is in its log of offsets had begun.
 """
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+from pyarrow import fs
+
 from pulljobs.errors import ConfigurationError
+from pyspark_pulljobs.writing import place
 
 OFFSETS_FROM: Final = 2
 """Lines of a file of offsets: the version, what Spark notes of the batch, then each source."""
@@ -18,7 +23,7 @@ Offset = dict[str, object]
 def done(checkpoint: str) -> Offset | None:
     """Where the last batch ends that Spark is done with; None: there is none yet.
 
-    ConfigurationError for a place that is no directory of this machine.
+    ConfigurationError for a place that can't be read from here.
     """
     return _last(checkpoint, "commits")
 
@@ -28,34 +33,43 @@ def begun(checkpoint: str) -> Offset | None:
     return _last(checkpoint, "offsets")
 
 
-def is_here(checkpoint: str) -> bool:
-    """Whether it is a directory of this machine, and there."""
-    directory = _path(checkpoint)
-    return directory is not None and directory.is_dir()
+def is_there(checkpoint: str) -> bool:
+    """ConfigurationError for a place that can't be read from here."""
+    with _told(checkpoint):
+        filesystem, path = _place(checkpoint)
+        return _is_directory(filesystem, path)
 
 
 def _last(checkpoint: str, log: str) -> Offset | None:
-    directory = _local(checkpoint)
-    numbers = [int(one.name) for one in (directory / log).glob("*") if one.name.isdecimal()]
-    if not numbers:
-        return None
-    lines = (directory / "offsets" / str(max(numbers))).read_text("utf-8").splitlines()
+    with _told(checkpoint):
+        filesystem, path = _place(checkpoint)
+        if not _is_directory(filesystem, path):
+            raise ConfigurationError(f"There is no checkpoint in {checkpoint!r}.")
+        found = filesystem.get_file_info(fs.FileSelector(f"{path}/{log}", allow_not_found=True))
+        numbers = [int(one.base_name) for one in found if one.base_name.isdecimal()]
+        if not numbers:
+            return None
+        with filesystem.open_input_stream(f"{path}/offsets/{max(numbers)}") as file:
+            lines = file.read().decode().splitlines()
     offset: Offset = json.loads(lines[OFFSETS_FROM])
     return offset
 
 
-def _local(checkpoint: str) -> Path:
-    directory = _path(checkpoint)
-    if directory is None:
-        raise ConfigurationError(f"{checkpoint!r} can't be read from here: it is not a directory.")
-    if not directory.is_dir():
-        raise ConfigurationError(f"There is no checkpoint in {checkpoint!r}.")
-    return directory
+def _place(checkpoint: str) -> tuple[fs.FileSystem, str]:
+    url = urlsplit(checkpoint)
+    if url.scheme in ("", "file"):
+        return fs.LocalFileSystem(), unquote(url.path) if url.scheme else checkpoint
+    return place(checkpoint.replace("s3a://", "s3://", 1))  # as Spark calls it, and as Arrow does
 
 
-def _path(checkpoint: str) -> Path | None:
-    """None: elsewhere."""
-    place = urlsplit(checkpoint)
-    if place.scheme not in ("", "file"):
-        return None
-    return Path(unquote(place.path) if place.scheme else checkpoint)
+def _is_directory(filesystem: fs.FileSystem, path: str) -> bool:
+    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
+@contextmanager
+def _told(checkpoint: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        told = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{checkpoint!r} can't be read from here: {told}") from error

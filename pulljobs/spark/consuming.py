@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, Stream
-from pulljobs.spark import checkpoints, failures, session
+from pulljobs.spark import failures, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from pulljobs.spark.checkpoints import Offset
 
 logger = logging.getLogger("pulljobs.spark")
 
@@ -66,11 +68,9 @@ def run(spark: "SparkSession", wanted: Consuming) -> dict[str, int]:
     before = _counts(wanted.stream)
     with _stopped() as stopped:
         error = _failure(_started(spark, wanted), stopped)
+    _release_after(error, wanted)
     if error is not None:
-        _release_after(error, wanted)
         raise error
-    if checkpoints.is_here(wanted.checkpoint):
-        release(wanted.stream, wanted.checkpoint)
     after = _counts(wanted.stream)
     return {name: after[name] - before[name] for name in after}
 
@@ -84,6 +84,7 @@ def release(
     would come again for ever. StreamTaken while it runs, ConfigurationError for a stream that
     nobody knows.
     """
+    from pulljobs.spark import checkpoints
     from pyspark_pulljobs import streams
     from pyspark_pulljobs.stream import Stream as Owner
 
@@ -99,18 +100,21 @@ def release(
         owner.leave()
 
 
-def _release_after(error: Exception, wanted: Consuming) -> None:
-    """What fails here must not take the place of why the query failed."""
+def _release_after(error: Exception | None, wanted: Consuming) -> None:
+    """What fails here must not take the place of why the query failed, nor of what it did."""
+    from pulljobs.spark import checkpoints
+
+    failure = None if error is None else failures.line_of(error)
     try:
-        if checkpoints.is_here(wanted.checkpoint):
-            release(wanted.stream, wanted.checkpoint, failures.line_of(error))
+        if checkpoints.is_there(wanted.checkpoint):
+            release(wanted.stream, wanted.checkpoint, failure)
     except Exception as failed:
         why = f"{type(failed).__name__}: {failed}".partition("\n")[0]
         told = "Jobs that stream %s held are not given back (%s): run `pulljobs lake release %s`."
         logger.error(told, wanted.stream, why, wanted.stream)
 
 
-def _seq(offset: checkpoints.Offset | None, stream: str) -> int:
+def _seq(offset: "Offset | None", stream: str) -> int:
     from pyspark_pulljobs import streams
 
     return 0 if offset is None else streams.seq_of(offset, stream)

@@ -12,10 +12,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test import override_settings
+from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, StreamBatch
-from pulljobs.spark import consuming
+from pulljobs.spark import checkpoints, consuming
 from pulljobs.states import State
 from pyspark_pulljobs import stream as stream_of_jobs
 from tests.factories import ConsumerFactory, published
@@ -157,6 +158,21 @@ def test_what_could_not_be_given_back_is_told_beside_why_the_query_failed(
     assert states() == {State.INFLIGHT: 1}
 
 
+def test_a_checkpoint_that_can_not_be_read_from_here_is_told_and_the_rest_is_done(
+    spark: SparkSession,
+    consumer: Consumer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    published(consumer)
+    is_there = checkpoints.is_there
+    monkeypatch.setattr(checkpoints, "is_there", lambda _place: is_there("nowhere://x/y"))
+    consume(consumer, tmp_path, "is_fine", "--form", "arrow")
+    told = "not given back (ConfigurationError: 'nowhere://x/y' can't be read from here"
+    assert told in caplog.text
+
+
 def test_wrong_arguments_are_told_in_a_line(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
@@ -167,9 +183,11 @@ def test_wrong_arguments_are_told_in_a_line(
         consume(consumer, tmp_path, "is_fine")
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest(
-    consumer: Consumer, tmp_path: Path
+    consumer: Consumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
+    """Whether the checkpoint is a directory or in another of Arrow's file systems."""
     published(consumer, 15)
     with source(consumer) as stream:
         stream.run()
@@ -179,8 +197,13 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
         owner.leave()
     assert states() == {State.INFLIGHT: 15}
     name = f"{consumer.channel.name}/{consumer.name}"
-    checkpoint(tmp_path, done)
-    call_command("pulljobs", "lake", "release", name, "--checkpoint", str(tmp_path))
+    checkpoint(tmp_path / "a b" if elsewhere else tmp_path, done)
+    where = str(tmp_path)
+    if elsewhere:
+        there = {"s3://bucket/a%20b": (fs.SubTreeFileSystem(where, fs.LocalFileSystem()), "a b")}
+        monkeypatch.setattr(checkpoints, "place", there.__getitem__)
+        where = "s3a://bucket/a%20b"
+    call_command("pulljobs", "lake", "release", name, "--checkpoint", where)
     assert states() == {State.QUEUED: 5}
     assert ArchivedJob.objects.count() == 10
     with pytest.raises(CommandError, match="There is no stream 'nothing'"):
@@ -208,7 +231,7 @@ def test_a_release_has_the_password(consumer: Consumer) -> None:
 def checkpoint(directory: Path, offset: dict[str, Any]) -> None:
     """As Spark leaves one behind that is done with its first batch."""
     for name in ("offsets", "commits"):
-        (directory / name).mkdir()
+        (directory / name).mkdir(parents=True)
     (directory / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
     (directory / "commits" / "0").write_text("v1\n{}")
 
