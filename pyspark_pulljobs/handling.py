@@ -16,7 +16,8 @@ than `spark.sql.execution.arrow.maxRecordsPerBatch`, and of one batch.
 
 import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -84,7 +85,9 @@ class Handling:
         except Exception:
             error = settling.text_of(traceback.format_exc())
             return [outcomes.retry(one, error) for one in held]
-        return [self._settlement(jobs, verdict) for verdict in _verdicts(said)]
+        verdicts = _verdicts(said)
+        _refuse_repeated(verdicts)
+        return [self._settlement(jobs, verdict) for verdict in verdicts]
 
     def _settlement(self, jobs: Mapping[int, str], verdict: Mapping[str, Any]) -> Settlement:
         job_id = int(verdict["job_id"])
@@ -114,6 +117,13 @@ def _verdicts(said: Any) -> list[dict[str, Any]]:
     if said.num_rows and "job_id" not in said.schema.names:
         raise LakeError("What a handler returns must have a column job_id.")
     return list(said.to_pylist())
+
+
+def _refuse_repeated(verdicts: Sequence[Mapping[str, Any]]) -> None:
+    told = Counter(int(verdict["job_id"]) for verdict in verdicts)
+    for job_id, times in told.most_common(1):
+        if times > 1:
+            raise LakeError(f"The handler names job {job_id} {times} times: name it once.")
 
 
 def _said(held: Held, verdict: Mapping[str, Any], max_result_bytes: int) -> Settlement:

@@ -46,11 +46,13 @@ def read(options: Mapping[str, str]) -> Wanted:
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     channel, consumer = (_named(given, name) for name in ("channel", "consumer"))
+    stream = given.get("stream") or f"{channel}/{consumer}"
+    _check_length("stream", stream)
     return Wanted(
         dsn=dsn_of(given),
         channel=channel,
         consumer=consumer,
-        stream=given.get("stream") or f"{channel}/{consumer}",
+        stream=stream,
         max_rows=_number(given, "maxRowsPerBatch", 10_000),
         partitions=_number(given, "partitions", os.cpu_count() or 1),
         lease=timedelta(seconds=_number(given, "lease", 0)) if given.get("lease") else None,
@@ -71,9 +73,13 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 def _named(given: Mapping[str, str], name: str) -> str:
     if not (value := given.get(name, "")):
         raise ConfigurationError(f'Option "{name}" is missing: name the one to take jobs of.')
+    _check_length(name, value)
+    return value
+
+
+def _check_length(name: str, value: str) -> None:
     if len(value) > MAX_NAME:
         raise ConfigurationError(f'Option "{name}" must have {MAX_NAME} characters at the most.')
-    return value
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:

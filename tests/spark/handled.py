@@ -39,6 +39,10 @@ def waits_payloads(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(after=frame["payload"].astype(float))[["job_id", "after"]]
 
 
+def repeats(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table, table]).select(["job_id"])
+
+
 class PastAllError(BaseException):
     """What no handler's exceptions are caught by."""
 

@@ -78,6 +78,14 @@ def test_what_a_handler_raises_goes_for_all_it_was_given(
     assert states() == {state: 3}
 
 
+def test_a_job_that_a_handler_names_twice_is_told(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    [job] = published(consumer)
+    with pytest.raises(CommandError, match=f"^The handler names job {job} 2 times: name it once"):
+        consume(consumer, tmp_path, "repeats", "--form", "arrow")
+
+
 BAD_RESULTS = ("NaN", "{", '"\\ud800"', json.dumps("x" * 1000), "[" * 400 + "1e999999" + "]" * 400)
 BAD_DELAYS = ("8e13", "1e14")
 
