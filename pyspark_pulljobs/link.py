@@ -83,7 +83,7 @@ class Links:
         A query of Spark's ends with the first error of its source. What cannot be reached at first
         is a wrong option, and raised at once.
         """
-        give_up = time.monotonic() + self._wanted.outage.total_seconds()
+        give_up: float | None = None
         pause = FIRST_PAUSE
         while True:
             try:
@@ -91,7 +91,9 @@ class Links:
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 told = str(error).strip().partition("\n")[0]
                 self.drop()
-                if time.monotonic() + pause > give_up:
+                now = time.monotonic()
+                give_up = give_up or now + self._wanted.outage.total_seconds()
+                if now + pause > give_up:
                     raise LakeError(f"Stream {self._wanted.stream!r} gave up: {told}") from error
                 emit(LoopFailed(f"Stream {self._wanted.stream}", told, pause))
             time.sleep(pause)

@@ -2,17 +2,19 @@
 
 from datetime import timedelta
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from django.utils import timezone
+from psycopg import OperationalError
 
 from pulljobs import outcomes
-from pulljobs.errors import ConfigurationError, StreamTaken
+from pulljobs.errors import ConfigurationError, LakeError, StreamTaken
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
 from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
 from pulljobs.storage import jobs, nodes
-from pyspark_pulljobs import batches, ownership, settling, streaming, waiting
+from pyspark_pulljobs import batches, link, ownership, settling, streaming, waiting
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.sessions import PATIENCE_SECONDS, query, wait_until
 from tests.spark.streams import batch, job_ids, options, source, states
@@ -234,6 +236,32 @@ def test_a_stream_outlives_an_outage_of_the_database(consumer: Consumer) -> None
         assert first + job_ids(stream.run()) == made
         stream.run()
     assert (batch(1).acked, batch(2).acked) == (10, 2)
+
+
+def test_an_outage_begins_with_its_first_failure(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the work had taken until then."""
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(link, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    failures = [OperationalError("the server is away")] * 2
+
+    def work(_link: link.Link) -> str:
+        if failures:
+            sleep(60)
+            raise failures.pop()
+        return "done"
+
+    with source(consumer, outage=100) as stream:
+        links = stream.reader.stream._links
+        assert links.surviving(work) == "done"
+        failures += [OperationalError("the server is away")] * 3
+        with pytest.raises(LakeError, match="gave up: the server is away"):
+            links.surviving(work)
 
 
 def test_what_a_stopped_query_holds_is_given_back_and_run_again(consumer: Consumer) -> None:
