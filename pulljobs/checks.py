@@ -30,7 +30,7 @@ from pulljobs.conf import (
     settings,
     unknown,
 )
-from pulljobs.errors import ConfigurationError
+from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 
 REQUEST_IDS = "pulljobs.api.middleware.request_id"
 MAY_BE_ZERO = {
@@ -79,10 +79,16 @@ def check_settings(
 
 def out_of_order(settings: Settings) -> list[CheckMessage]:
     """What is wrong with values that have the right types; flags are checked by it, too."""
+    values = {field.name: getattr(settings, field.name) for field in fields(Settings)}
     problems: list[CheckMessage] = [
-        Error(f"{SETTING}[{name!r}] must be above 0.", id="pulljobs.E004")
-        for name in (field.name for field in fields(Settings))
-        if name not in MAY_BE_ZERO and _is_nothing(getattr(settings, name))
+        Error(f"{SETTING}[{name!r}] must {_least(name)}.", id="pulljobs.E004")
+        for name, value in values.items()
+        if _is_too_low(name, value)
+    ]
+    problems += [
+        Error(f"{SETTING}[{name!r}] must be at most 100 years, not {value}.", id="pulljobs.E021")
+        for name, value in values.items()
+        if isinstance(value, timedelta) and value > LONGEST_DELAY
     ]
     problems += [
         Error(
@@ -107,10 +113,15 @@ def _late_flushes(settings: Settings) -> CheckMessage:
     )
 
 
-def _is_nothing(value: Any) -> bool:
-    if isinstance(value, timedelta):
-        return value <= timedelta()
-    return type(value) is int and value <= 0
+def _least(name: str) -> str:
+    return "not be negative" if name in MAY_BE_ZERO else "be above 0"
+
+
+def _is_too_low(name: str, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, timedelta | int):
+        return False
+    nothing: Any = type(value)()
+    return bool(value < nothing or (value == nothing and name not in MAY_BE_ZERO))
 
 
 def _wrong_engine(settings: Settings) -> list[CheckMessage]:

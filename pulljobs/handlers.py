@@ -24,7 +24,7 @@ from django.utils.module_loading import autodiscover_modules
 from pulljobs import outcomes, tracing
 from pulljobs.circuit import Circuit, Result
 from pulljobs.conf import settings
-from pulljobs.errors import ConfigurationError, Retry
+from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.storage.rows import HeldJob, StoredMessage
@@ -424,6 +424,8 @@ def _check_options(new: Handler) -> None:
 def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:
     if timeout is not None and not (isinstance(timeout, timedelta) and timeout > timedelta(0)):
         yield f"timeout must be a timedelta above 0, not {timeout!r}."
+    elif timeout is not None and timeout > LONGEST_DELAY:
+        yield f"timeout must be at most 100 years, not {timeout!r}."
     if on_giving_up is not None and not callable(on_giving_up):
         yield f"on_giving_up must be a function, not {on_giving_up!r}."
 

@@ -12,11 +12,20 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import backoff, sealing, signing
-from pulljobs.errors import ConfigurationError
+from pulljobs.conf import settings
+from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.fields import ChangedAtField
 
 _TOKEN_BYTES = 24
 _LONGEST_NAME = 255
+
+
+_FROM_0 = _("It must be from 0 to 100 years.")
+_ABOVE_0 = _("It must be above 0 and at most 100 years.")
+_NOT_KEPT = _(
+    "It must not be above PULLJOBS['RETENTION']: client message ids are forgotten with their "
+    "messages."
+)
 
 
 def digest(token: str) -> str:
@@ -94,6 +103,14 @@ class Channel(Party):
         ]
         constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_channel_name")]
 
+    def clean(self) -> None:
+        super().clean()
+        window, kept = self.dedupe_window, settings().RETENTION
+        if window is not None and not timedelta() <= window <= LONGEST_DELAY:
+            raise ValidationError({"dedupe_window": _FROM_0})
+        if window is not None and kept is not None and window > kept:
+            raise ValidationError({"dedupe_window": _NOT_KEPT})
+
 
 class Producer(Party):
     """A party that may publish."""
@@ -108,6 +125,10 @@ def validate_strategy(text: str) -> None:
         backoff.expand(text)
     except ValueError as error:
         raise ValidationError(str(error)) from error
+
+
+def _is_lease(span: timedelta) -> bool:
+    return timedelta() < span <= LONGEST_DELAY
 
 
 class Consumer(Party):
@@ -234,7 +255,16 @@ class Consumer(Party):
         """Constraints in words, and what would keep a consumer from ever being served."""
         super().clean()
         bounds = {
-            "lease": (self.lease > timedelta(0), _("It must be above 0.")),
+            "lease": (_is_lease(self.lease), _ABOVE_0),
+            "protocol_lease": (
+                self.protocol_lease is None or _is_lease(self.protocol_lease),
+                _ABOVE_0,
+            ),
+            "max_total_delay": (
+                self.max_total_delay is None
+                or timedelta() <= self.max_total_delay <= LONGEST_DELAY,
+                _FROM_0,
+            ),
             "retry_jitter": (0 <= self.retry_jitter <= 1, _("It must be from 0 to 1.")),
             "max_deliveries": (self.max_deliveries >= 1, _("It must be at least 1.")),
             "max_in_flight": (

@@ -1,14 +1,14 @@
 """Channels, producers and consumers, edited by people."""
 
 import html
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import reverse
 
 from pulljobs.models import AuditEntry, Channel, Consumer, Producer
@@ -103,7 +103,9 @@ def test_a_consumer_is_made_and_edited(operator: Client, consumer: Consumer) -> 
     [
         ({"retry_strategy": "sometimes"}, "is no retry strategy"),
         ({"retry_jitter": 2}, "It must be from 0 to 1."),
-        ({"lease": "0"}, "It must be above 0."),
+        ({"lease": "0"}, "It must be above 0 and at most 100 years."),
+        ({"protocol_lease": "0"}, "It must be above 0 and at most 100 years."),
+        ({"max_total_delay": "-1"}, "It must be from 0 to 100 years."),
         ({"max_deliveries": 0}, "It must be at least 1."),
         ({"max_in_flight": 0}, "It must be at least 1: none at all is a pause."),
         ({"name": "a/b"}, "without slashes and NUL"),
@@ -118,6 +120,25 @@ def test_a_consumer_that_can_t_work(
     answer = operator.post(page("consumer", consumer.pk), filled(consumer) | change)
     assert sentence in answer.content.decode()
     assert list(Consumer.objects.values()) == before
+
+
+@pytest.mark.parametrize(
+    ("days", "sentence"),
+    [
+        (-1, "It must be from 0 to 100 years."),
+        (timedelta.max.days, "It must be from 0 to 100 years."),
+        (31, "It must not be above PULLJOBS[&#x27;RETENTION&#x27;]: client message ids are"),
+    ],
+)
+@override_settings(PULLJOBS={"RETENTION": timedelta(days=30)})
+def test_a_dedupe_window_that_can_t_be(days: int, sentence: str, operator: Client) -> None:
+    url = page("channel", ConsumerFactory.create().channel_id)
+    data = {"name": "files", "_continue": "1"}
+    answer = operator.post(url, data | {"dedupe_window": f"{days} 00:00:00"})
+    assert sentence in answer.content.decode()
+    assert Channel.objects.get().dedupe_window is None
+    told(operator, url, data | {"dedupe_window": "30 00:00:00"})
+    assert Channel.objects.get().dedupe_window == timedelta(days=30)
 
 
 def test_a_deleted_consumer_keeps_its_jobs_and_can_be_restored(

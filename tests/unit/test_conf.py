@@ -89,6 +89,10 @@ def test_a_setting_that_is_no_dict(given: Any) -> None:
         {"MIN_FETCH_INTERVAL": timedelta(seconds=2)},
         {"RETENTION": timedelta(minutes=1)},
         {"GRACEFUL_TIMEOUT": timedelta(seconds=-1)},
+        {"DEDUPE_WINDOW": timedelta(seconds=-1)},
+        {"MAX_HEADERS": -1},
+        {"HANDLER_TIMEOUT": timedelta.max},
+        {"RETENTION": timedelta(days=36_501)},
     ],
 )
 def test_a_value_that_can_not_work(given: dict[str, Any]) -> None:
