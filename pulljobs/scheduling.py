@@ -1,13 +1,15 @@
 """Publishing later: messages that wait for their time, and go to the consumers of then."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from django.db import IntegrityError, transaction
+from django.db import DataError, IntegrityError, transaction
 
-from pulljobs import tracing
+from pulljobs import telling, tracing
 from pulljobs.conf import settings
 from pulljobs.drafts import NewMessage
 from pulljobs.errors import (
@@ -19,9 +21,9 @@ from pulljobs.errors import (
 )
 from pulljobs.models import Channel, Producer, ScheduledMessage
 from pulljobs.publishing import Draft, checked, publish_checked
-from pulljobs.storage import scheduled
-from pulljobs.storage.statements import brief
-from pulljobs.telemetry import MessageHeldBack, emit
+from pulljobs.storage import bounds, scheduled
+from pulljobs.storage.statements import brief, retrying
+from pulljobs.telemetry import MessageHeldBack
 
 BATCH: Final = 100
 HELD_BACK: Final = timedelta(minutes=1)
@@ -91,11 +93,25 @@ def dispatch() -> int:
 def dispatch_some() -> int | None:
     """A batch of it; None: nothing is due."""
     using = settings().DATABASE
+    return retrying(using, partial(_dispatch_batch, using))
+
+
+def _dispatch_batch(using: str) -> int | None:
     with brief(using):
         due = scheduled.due(using, BATCH)
+        _lock_keys(using, due)
         done = [one.pk for one in due if _published(using, one)]
         scheduled.mark_dispatched(using, done)
     return len(done) if due else None
+
+
+def _lock_keys(using: str, due: list[ScheduledMessage]) -> None:
+    """As whoever publishes several is asked to: they are due in any order."""
+    keys: defaultdict[str, list[str | None]] = defaultdict(list)
+    for one in due:
+        keys[one.channel.name].append(one.key)
+    for channel in sorted(keys):
+        bounds.lock(using, channel, keys[channel])
 
 
 def _published(using: str, due: ScheduledMessage) -> bool:
@@ -103,9 +119,11 @@ def _published(using: str, due: ScheduledMessage) -> bool:
     try:
         with transaction.atomic(using=using):
             _publish(using, due)
-    except PublishError as error:
+    except (PublishError, DataError) as error:
         scheduled.put_off(using, due.pk, HELD_BACK)
-        emit(MessageHeldBack(due.channel.name, str(error)))
+        # Of an error of the database no more: it may go on with what it was given.
+        why = str(error).partition("\n")[0]
+        telling.tell(using, MessageHeldBack(due.channel.name, why))
         return False
     return True
 

@@ -1,6 +1,6 @@
 """Publishing to consumers that bound the jobs of a key, in a transaction of Django's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,12 @@ def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published
     if len(messages) > 1:
         key_bounds.lock(partial(run, using), messages)
     return [_publish(using, message) for message in messages]
+
+
+def lock(using: str, channel: str, keys: Iterable[str | None]) -> None:
+    """The keys of messages that the caller's transaction will publish one by one, in one order."""
+    common = {"channel": channel, "only_consumer_id": None}
+    key_bounds.lock(partial(run, using), [{**common, "key": key} for key in keys])
 
 
 def _publish(using: str, message: Mapping[str, Any]) -> Published:

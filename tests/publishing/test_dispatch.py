@@ -1,0 +1,94 @@
+"""Scheduled messages at their time, beside others who publish."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from pulljobs import scheduling
+from pulljobs.models import Channel, Message, ScheduledMessage
+from pulljobs.publishing import publish
+from tests.factories import ConsumerFactory
+from tests.sessions import Thread, blocked_by, lock_timeout, query, run, session, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LATER = timedelta(hours=1)
+
+LOSE_ONCE = """
+CREATE SEQUENCE tries;
+CREATE FUNCTION lose_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF nextval('tries') = 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'deadlock_detected';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER lose_once BEFORE INSERT ON pulljobs_job FOR EACH ROW EXECUTE FUNCTION lose_once()
+"""
+FORGET = "DROP FUNCTION lose_once CASCADE; DROP SEQUENCE tries"
+
+
+@pytest.fixture
+def _one_try_is_lost() -> Iterator[None]:
+    query(LOSE_ONCE)
+    yield
+    query(FORGET)
+
+
+def due(channel: Channel, *keys: str, message_id: str | None = None) -> None:
+    """One of each key, in this order."""
+    for key in keys:
+        row = scheduling.schedule(
+            channel, key, timezone.now() + LATER, key=key, message_id=message_id
+        )
+        ScheduledMessage.objects.filter(pk=row.pk).update(dispatch_at=Now())
+
+
+def said() -> list[str]:
+    payloads = Message.objects.order_by("id").values_list("payload", flat=True)
+    return [bytes(one).decode() for one in payloads]
+
+
+def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
+    """None is locked before those that come first; they are published as they are due."""
+    channel = ConsumerFactory.create(max_queued_per_key=9).channel
+    due(channel, "b", "B", "a")
+    lock = {"channel": channel.name, "only_consumer_id": None}
+    with lock_timeout(), session() as other:
+        run(other, "lock_bounded_keys", lock | {"keys": "{B}"})
+        dispatching = Thread(scheduling.dispatch)
+        wait_until(lambda: blocked_by(other))
+        other.execute("SET lock_timeout = '10ms'")
+        run(other, "lock_bounded_keys", lock | {"keys": "{a}"})
+        run(other, "lock_bounded_keys", lock | {"keys": "{b}"})
+        other.commit()
+        assert dispatching.result() == 3
+    assert said() == ["b", "B", "a"]
+
+
+@pytest.mark.owner
+@pytest.mark.usefixtures("_one_try_is_lost")
+def test_a_batch_that_lost_a_conflict_is_tried_again() -> None:
+    channel = ConsumerFactory.create().channel
+    due(channel, "a")
+    assert scheduling.dispatch() == 1
+    assert said() == ["a"]
+
+
+def test_what_the_database_can_t_do_with_one_holds_up_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Here: a dedupe window that ends before there were calendars, set by code."""
+    odd, sound = (ConsumerFactory.create().channel for _channel in range(2))
+    Channel.objects.filter(pk=odd.pk).update(dedupe_window=timedelta.max)
+    publish(odd.name, b"first", message_id="m")
+    due(odd, "again", message_id="m")
+    due(sound, "sound")
+    assert scheduling.dispatch() == 1
+    assert said() == ["first", "sound"]
+    [warning] = caplog.records
+    assert warning.getMessage() == (
+        f"A scheduled message of {odd.name} was refused and is tried again in a minute: "
+        "timestamp out of range"
+    )
