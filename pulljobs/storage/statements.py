@@ -154,6 +154,7 @@ class _Ready(NamedTuple):
 
 def _ready(using: str, always_prepare: bool) -> _Ready:
     connection = connections[using]
+    connection.close_if_health_check_failed()
     if connection.connection is None:
         connection.ensure_connection()
     connection.validate_no_broken_transaction()
@@ -240,6 +241,7 @@ def _rows(cursor: "psycopg.RawCursor[Row]") -> list[Row]:
 def session(using: str) -> object:
     """The server connection of this thread: another object after every reconnect."""
     connection = connections[using]
+    connection.close_if_health_check_failed()
     connection.ensure_connection()
     return cast("object", connection.connection)
 

@@ -1,0 +1,47 @@
+"""A connection that died between two requests is made anew, as the ORM makes it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from pulljobs import pulling
+from pulljobs.models import Consumer
+from pulljobs.publishing import publish
+from pulljobs.pulling import Puller
+from pulljobs.states import State
+from tests.factories import USING, ConsumerFactory, published
+from tests.sessions import query, session
+
+CALLS: dict[str, Callable[[Consumer, int], Any]] = {
+    "orm": lambda consumer, job: Consumer.objects.get(),
+    "publish": lambda consumer, job: publish(consumer.channel.name, b"x"),
+    "publish with an id": lambda consumer, job: publish(
+        consumer.channel.name, b"x", message_id="m"
+    ),
+    "claim": lambda consumer, job: Puller(USING, consumer).claim(1).taken,
+    "take": lambda consumer, job: pulling.take(consumer, job, State.QUEUED),
+}
+
+
+@pytest.mark.own_session
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_first_of_a_request(
+    call: Callable[[Consumer, int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connections[USING]
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "CONN_HEALTH_CHECKS", True)
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
+    consumer = ConsumerFactory.create()
+    [job] = published(consumer)
+    [(pid,)] = query("SELECT pg_backend_pid()")
+    with session() as other:
+        other.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+    connection.close_if_unusable_or_obsolete()  # as every request begins
+    try:
+        assert call(consumer, job)
+    finally:
+        connection.close()
