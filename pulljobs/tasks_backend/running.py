@@ -48,17 +48,16 @@ def run(job: ClaimedJob) -> Any:
     except BaseException as error:
         if _gives_up(job, error):
             results.fail(result, error)
-            # The error of a receiver is not that of the task.
-            task_finished.send_robust(type(task.get_backend()), task_result=result)
+            _finished(job, result)
         raise
     results.succeed(result, value)
-    _finished(result)
+    _finished(job, result)
     return value
 
 
 def give_up(job: ClaimedJob) -> None:
     backend = results.task_of(job.json()).get_backend()
-    _finished(backend.get_result(ids.encode(job.id)))
+    task_finished.send(type(backend), task_result=backend.get_result(ids.encode(job.id)))
 
 
 def _called(result: AnyResult) -> Any:
@@ -80,5 +79,7 @@ def _gives_up(job: ClaimedJob, error: BaseException) -> bool:
     return goes_by_policy and job.handler.ack_policy is AckPolicy.REJECT_ON_ERROR
 
 
-def _finished(result: AnyResult) -> None:
-    task_finished.send(type(result.task.get_backend()), task_result=result)
+def _finished(job: ClaimedJob, result: AnyResult) -> None:
+    """The error of a receiver is not that of the task, unless it takes back what both wrote."""
+    send = task_finished.send if job.handler.transactional else task_finished.send_robust
+    send(type(result.task.get_backend()), task_result=result)

@@ -100,18 +100,39 @@ def test_a_task_that_fails_is_tried_again_and_then_failed(tasks: ModuleType) -> 
     assert "no luck" in error.traceback
 
 
-@pytest.mark.parametrize("tasks", [{}, {"ack_policy": "reject_on_error"}], indirect=True)
-def test_a_task_that_is_discarded_is_finished_once(tasks: ModuleType) -> None:
+@contextmanager
+def breaking_down() -> Iterator[None]:
+    """A receiver of `task_finished` does."""
+
     def break_down(**kwargs: Any) -> None:
         raise LookupError
 
     task_finished.connect(break_down)
     try:
-        with heard(task_finished) as said:
-            result = tasks.end.enqueue("discard")
-            assert len(drain(delayed=True)) == 1
+        yield
     finally:
         task_finished.disconnect(break_down)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "runs"), [({}, 1), ({"transactional": True}, 3)], indirect=["tasks"]
+)
+def test_a_task_is_done_again_for_a_receiver_only_where_that_undoes_it(
+    tasks: ModuleType, runs: int
+) -> None:
+    with breaking_down(), heard(task_finished) as said:
+        result = tasks.add.enqueue(1, 2)
+        assert len(drain(delayed=True)) == runs
+    status = "SUCCESSFUL" if runs == 1 else "FAILED"
+    assert tasks.add.get_result(result.id).status == status
+    assert said == [status] * (runs == 1)
+
+
+@pytest.mark.parametrize("tasks", [{}, {"ack_policy": "reject_on_error"}], indirect=True)
+def test_a_task_that_is_discarded_is_finished_once(tasks: ModuleType) -> None:
+    with breaking_down(), heard(task_finished) as said:
+        result = tasks.end.enqueue("discard")
+        assert len(drain(delayed=True)) == 1
     assert said == ["FAILED"]
     [error] = tasks.end.get_result(result.id).errors
     assert (error.exception_class, error.traceback) == (Discard, "no such user")
