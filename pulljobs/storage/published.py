@@ -86,6 +86,7 @@ def standing(using: str, job_id: int) -> Standing | None:
 
 
 def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> list[Standing]:
+    """Without those whose consumer's row was deleted, and not marked as such."""
     rows = Consumer.objects.using(using).select_related("channel")
     ids = {job.consumer_id for job in live} | {one.consumer_id for one in delivered}
     consumers = rows.in_bulk(ids)
@@ -95,6 +96,7 @@ def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> lis
             one.id, one.message_id, consumers[one.consumer_id], State(one.state), since[one.id]
         )
         for one in live
+        if one.consumer_id in consumers
     ]
     return standing + [
         Standing(
@@ -105,6 +107,7 @@ def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> lis
             one.settled_at,
         )
         for one in delivered
+        if one.consumer_id in consumers
     ]
 
 

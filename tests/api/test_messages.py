@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from pulljobs import ids, operating
-from pulljobs.models import Message, ScheduledMessage
+from pulljobs.models import Consumer, Message, ScheduledMessage
 from pulljobs.publishing import publish
 from pulljobs.states import State
 from pulljobs.storage import published
@@ -71,6 +71,17 @@ def test_the_state_of_its_jobs(state: State, orders: Subscription, manager: Mana
 
 def test_a_job_that_was_deleted_is_not_shown(orders: Subscription, manager: Manager) -> None:
     operating.delete([job_in(State.DEAD, orders)])
+    [name] = manager.get(f"{ROOT}/messages").json()["Result"]
+    assert manager.get(name).json()["Jobs"] == []
+
+
+@pytest.mark.parametrize("state", [State.DELIVERED, State.QUEUED])
+def test_a_job_whose_consumer_was_deleted_row_and_all_is_not_shown(
+    state: State, orders: Subscription, manager: Manager
+) -> None:
+    """The ORM lets go of one that has only history; SQL of any."""
+    job_in(state, orders)
+    Consumer.objects.all()._raw_delete(USING)  # as SQL does it
     [name] = manager.get(f"{ROOT}/messages").json()["Result"]
     assert manager.get(name).json()["Jobs"] == []
 
