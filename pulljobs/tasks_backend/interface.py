@@ -7,14 +7,14 @@ if TYPE_CHECKING or find_spec("django.tasks"):
     from django.tasks import task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
-    from django.tasks.exceptions import TaskResultDoesNotExist
+    from django.tasks.exceptions import TaskException, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 else:
     from django_tasks import task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
-    from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.exceptions import TaskException, TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
 
@@ -33,6 +33,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskError",
+    "TaskException",
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",

@@ -27,6 +27,8 @@ def enqueue(
         "queue": task.queue_name,
         "args": normalize_json(list(args)),
         "kwargs": normalize_json(dict(kwargs)),
+        "priority": task.priority,
+        "run_after": None if task.run_after is None else task.run_after.isoformat(),
     }
     job_id = _publish(backend, task, content)
     return results.made(

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final
 
-from django.core.exceptions import SuspiciousOperation
+from django.core.exceptions import ImproperlyConfigured, SuspiciousOperation
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
@@ -25,6 +25,7 @@ from pulljobs.tasks_backend.interface import (
     AnyTask,
     Task,
     TaskError,
+    TaskException,
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
@@ -33,7 +34,16 @@ from pulljobs.tasks_backend.interface import (
 if TYPE_CHECKING:
     from pulljobs.tasks_backend import PullJobsBackend
 
-CONTENT: Final = {"task", "backend", "queue", "args", "kwargs"}
+CONTENT: Final = {"task": str, "backend": str, "queue": str, "args": list, "kwargs": dict}
+NO_TASK: Final = (
+    ImportError,
+    TypeError,
+    ValueError,
+    SuspiciousOperation,
+    ImproperlyConfigured,
+    TaskException,
+)
+"""Raised by content that names no task, or none any more."""
 STATUS: Final = {
     State.QUEUED: TaskResultStatus.READY,
     State.INFLIGHT: TaskResultStatus.RUNNING,
@@ -71,7 +81,11 @@ def read(backend: "PullJobsBackend", result_id: str) -> AnyResult:
     content = _content(message) if message and _is_task(backend, view) else None
     if message is None or content is None:
         raise TaskResultDoesNotExist(result_id)
-    return _seen(view, message.published_at, content)
+    try:
+        task = task_of(content)
+    except NO_TASK as error:
+        raise TaskResultDoesNotExist(result_id) from error
+    return _seen(view, message.published_at, task, content)
 
 
 def made(task: AnyTask, content: Mapping[str, Any], **told: Any) -> AnyResult:
@@ -83,11 +97,17 @@ def made(task: AnyTask, content: Mapping[str, Any], **told: Any) -> AnyResult:
 
 
 def task_of(content: Mapping[str, Any]) -> AnyTask:
-    """As it was declared, on the backend and the queue it was enqueued to."""
+    """As it was enqueued; earlier versions did not say with which priority and for when."""
     task = import_string(content["task"])
     if not isinstance(task, Task):
         raise SuspiciousOperation(f"{content['task']!r} is no task.")
-    return task.using(backend=content["backend"], queue_name=content["queue"])
+    run_after = content.get("run_after")
+    return task.using(
+        backend=content["backend"],
+        queue_name=content["queue"],
+        priority=content.get("priority"),
+        run_after=None if run_after is None else datetime.fromisoformat(run_after),
+    )
 
 
 def succeed(result: AnyResult, value: Any) -> None:
@@ -134,13 +154,18 @@ def _content(message: Message) -> Mapping[str, Any] | None:
         content = json.loads(bytes(message.payload))
     except ValueError:
         return None
-    return content if isinstance(content, dict) and content.keys() >= CONTENT else None
+    if not isinstance(content, dict):
+        return None
+    is_ours = all(isinstance(content.get(name), kind) for name, kind in CONTENT.items())
+    return content if is_ours else None
 
 
-def _seen(view: JobView, published_at: datetime, content: Mapping[str, Any]) -> AnyResult:
+def _seen(
+    view: JobView, published_at: datetime, task: AnyTask, content: Mapping[str, Any]
+) -> AnyResult:
     status = STATUS[view.state]
     result = made(
-        task_of(content),
+        task,
         content,
         id=ids.encode(view.id),
         status=status,

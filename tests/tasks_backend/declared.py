@@ -36,6 +36,12 @@ def attempts(context: "TaskContext[..., Any]", *, until: int) -> Any:
     return [context.attempt, context.task_result.id]
 
 
+@task(takes_context=True)
+def about(context: "TaskContext[..., Any]") -> Any:
+    its = context.task_result.task
+    return [its.priority, its.run_after and its.run_after.isoformat()]
+
+
 class Place:
     class DoesNotExist(ObjectDoesNotExist):
         """As those of models, which stand in their classes."""

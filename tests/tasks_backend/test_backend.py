@@ -89,6 +89,16 @@ def test_queue_priority_and_time_are_those_of_the_job(tasks: ModuleType) -> None
     assert tasks.greet.get_result(result.id).return_value == {"hello": "Ann"}
 
 
+def test_results_have_the_task_as_it_was_enqueued(tasks: ModuleType) -> None:
+    """Also that of the context, in the run."""
+    now = timezone.now()
+    result = tasks.about.using(priority=7, run_after=now).enqueue()
+    drain()
+    found = task_backends["default"].get_result(result.id)
+    assert found.task == result.task
+    assert found.return_value == [7, now.isoformat()]
+
+
 def test_a_task_that_fails_is_tried_again_and_then_failed(tasks: ModuleType) -> None:
     with heard(task_finished) as said:
         result = tasks.fail.enqueue("no luck")
@@ -276,6 +286,40 @@ def test_what_others_publish_to_a_queue_is_no_task(tasks: ModuleType, payload: A
     [job] = publish("tasks-default-default", payload).job_ids
     with pytest.raises(TaskResultDoesNotExist):
         task_backends["default"].get_result(ids.encode(job))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"task": "tests.tasks_backend.declared.gone"},
+        {"task": "tests.tasks_backend.gone.add"},
+        {"task": "os.remove"},
+        {"task": "."},
+        {"task": 5},
+        {"backend": "gone"},
+        {"queue": "gone"},
+        {"args": {}},
+        {"priority": "x"},
+        {"run_after": "tomorrow"},
+    ],
+)
+def test_a_task_that_is_there_no_more_has_no_result(tasks: ModuleType, odd: dict[str, Any]) -> None:
+    """Renamed since, or never one: nothing else is raised, whatever the message says."""
+    handlers.sync_consumers()
+    task = TASK | {"task": "tests.tasks_backend.declared.add"}
+    [job] = publish("tasks-default-default", task | odd).job_ids
+    with pytest.raises(TaskResultDoesNotExist):
+        task_backends["default"].get_result(ids.encode(job))
+
+
+def test_a_task_of_before_has_a_result(tasks: ModuleType) -> None:
+    """Its message says nothing of priority and time."""
+    handlers.sync_consumers()
+    task = TASK | {"task": "tests.tasks_backend.declared.greet", "queue": "receipts"}
+    [job] = publish("tasks-default-receipts", task | {"args": ["Ann"]}).job_ids
+    drain()
+    found = task_backends["default"].get_result(ids.encode(job))
+    assert (found.return_value, found.task.priority) == ({"hello": "Ann"}, 10)
 
 
 def test_the_copies_of_others_are_no_tasks(tasks: ModuleType) -> None:
