@@ -1,8 +1,9 @@
 """Publishing: what happens inside the producer's transaction, and after its commit."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any, Final, NamedTuple
 
 from asgiref.sync import sync_to_async
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 BATCH: Final = 1000
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Of the payloads of a batch, unless it is of one: no statement can have a gigabyte."""
 _NOTHING: Final = (None,) * 6
 _NORMAL: Final = 0
 _json: Final = DjangoJSONEncoder(allow_nan=False).encode
@@ -262,20 +265,31 @@ class _Batches:
     def __init__(self, drafts: Iterable[Draft | Payload], limits: Settings) -> None:
         self._drafts, self._limits = iter(drafts), limits
         self._taken: list[Draft | Payload] = []
-        self._ready: list[NewMessage] = []
+        self._ready: list[list[NewMessage]] = []
 
     def __iter__(self) -> Iterator[list[NewMessage]]:
         self._take()
         while self._taken:
             self.prepare()
-            batch, self._ready = self._ready, []
+            batches, self._ready = self._ready, []
             self._take()
-            yield batch
+            yield from batches
 
     def prepare(self) -> None:
         """The next ones; only what was taken, for the caller's iterable may use the database."""
         if not self._ready:
-            self._ready = [_ready(one, self._limits) for one in self._taken]
+            self._ready = _split([_ready(one, self._limits) for one in self._taken])
 
     def _take(self) -> None:
         self._taken = list(islice(self._drafts, BATCH))
+
+
+def _split(ready: list[NewMessage]) -> list[list[NewMessage]]:
+    """Into as few batches as can be."""
+    ends = list(accumulate(len(message.payload) for message in ready))
+    batches, start, sent = [], 0, 0
+    while start < len(ready):
+        end = max(bisect_right(ends, sent + BATCH_BYTES), start + 1)
+        batches.append(ready[start:end])
+        start, sent = end, ends[end - 1]
+    return batches

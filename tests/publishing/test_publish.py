@@ -10,9 +10,12 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import transaction
 
-from pulljobs.errors import InvalidMessage
+from pulljobs import publishing
+from pulljobs.drafts import NewMessage
+from pulljobs.errors import LONGEST_DELAY, InvalidMessage
 from pulljobs.models import Consumer, Job, Message, Producer
 from pulljobs.publishing import BATCH, Draft, Receipt, apublish, publish, publish_many
+from pulljobs.storage import messages
 from tests.factories import USING, ChannelFactory, ConsumerFactory
 from tests.sessions import TABLES, counts, query, session
 
@@ -237,6 +240,24 @@ def test_many_from_a_generator_in_several_batches() -> None:
     consumer = ConsumerFactory.create()
     receipts = publish_many(consumer.channel.name, (json.dumps(n) for n in range(2_345)))
     assert len(receipts) == Job.objects.count() == Message.objects.count() == 2_345
+
+
+def test_many_large_ones_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is larger goes alone."""
+    batches: list[list[int]] = []
+    write = messages.publish
+
+    def spy(using: str, channel: str, batch: list[NewMessage], **options: Any) -> Any:
+        batches.append([len(one.payload) for one in batch])
+        return write(using, channel, batch, **options)
+
+    monkeypatch.setattr(messages, "publish", spy)
+    monkeypatch.setattr(publishing, "BATCH_BYTES", 10)
+    sizes = [4, 6, 0, 1, 11, 3, 8, 10, 10, 0]
+    receipts = publish_many(ConsumerFactory.create().channel.name, [b"x" * n for n in sizes])
+    assert batches == [[4, 6, 0], [1], [11], [3], [8], [10], [10, 0]]
+    stored = Message.objects.in_bulk([one.message_id for one in receipts])
+    assert [len(stored[one.message_id].payload) for one in receipts] == sizes
 
 
 def test_many_from_a_generator_that_reads_the_database_itself() -> None:
