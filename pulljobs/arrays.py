@@ -31,5 +31,6 @@ def _element(value: Element) -> str:
     if isinstance(value, UUID):
         return value.hex
     if isinstance(value, timedelta):
-        return f"{value.total_seconds():f} s"
+        # Days may have 23 or 25 hours, and PostgreSQL 14 reads no more than 2**31 seconds.
+        return f"{24 * value.days} hours +{value.seconds}.{value.microseconds:06} s"
     return f'"{value.isoformat()}"'

@@ -166,6 +166,8 @@ def test_all_that_can_be_said_is_stored(way: Way) -> None:
             7200,
         ),
         ({"delay": timedelta(0)}, 0),
+        ({"delay": timedelta(seconds=90.5)}, 90.5),
+        ({"delay": LONGEST_DELAY}, LONGEST_DELAY.total_seconds()),
     ],
 )
 @WAYS

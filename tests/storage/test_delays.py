@@ -1,13 +1,16 @@
 """SQL waits as long as `Delays.before()` says."""
 
+from datetime import timedelta
+
 import pytest
 
 from pulljobs import outcomes
 from pulljobs.backoff import expand
-from pulljobs.models import Consumer
+from pulljobs.errors import LONGEST_DELAY
+from pulljobs.models import Consumer, Job
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import query
+from tests.sessions import SLACK, query
 
 pytestmark = pytest.mark.django_db
 
@@ -63,3 +66,19 @@ def test_jitter_stays_inside_the_cap(strategy: str) -> None:
         assert all(middle * 0.5 <= most + ROUNDED for _least, most in got)
         assert all(least <= longest for least, _most in got)
         assert max(most for _least, most in got) - min(most for _least, most in got) > 0.1
+
+
+@pytest.mark.parametrize(
+    "after", [timedelta(milliseconds=1), timedelta(days=400, seconds=0.25), LONGEST_DELAY]
+)
+def test_the_delay_that_a_handler_names(after: timedelta) -> None:
+    """Of a day whose clocks are changed, too: days are 24 hours."""
+    consumer = ConsumerFactory.create()
+    held = claimed(consumer, len(published(consumer, 2)))
+    [(before,)] = query("SELECT clock_timestamp()")
+    query("SET TIME ZONE 'Europe/Berlin'")
+    jobs.finish(USING, [outcomes.retry(one, "later", after=after) for one in held])
+    query("SET TIME ZONE 'UTC'")
+    for job in Job.objects.all():
+        late = job.available_at - before - after
+        assert timedelta(0) <= late < timedelta(seconds=SLACK + 1)
