@@ -182,8 +182,7 @@ def _store(
     using: str,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Published]:
-    if isinstance(channel, str) and not encodable(channel):
-        raise UnknownChannel(channel)
+    _check_name(channel)
     with tracing.publishing(channel, [one.headers for one in batch]):
         published = messages.publish(
             using,
@@ -196,6 +195,14 @@ def _store(
     if published is None:
         raise UnknownChannel(channel)
     return published
+
+
+def _check_name(channel: object) -> None:
+    if isinstance(channel, str):
+        if not encodable(channel):
+            raise UnknownChannel(channel)
+    elif channel is not None:
+        raise InvalidMessage(f"channel must be its name, as text, not {channel!r}.")
 
 
 def _id_of(producer: object) -> int:

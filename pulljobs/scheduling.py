@@ -75,7 +75,7 @@ def schedule(
 
 def check_time(at: datetime) -> None:
     """Raise ScheduledTooSoon unless the database's clock leaves it the least delay."""
-    if at.utcoffset() is None:
+    if not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidMessage(f"{at!r} must be an aware datetime: give it a time zone.")
     least = settings().MIN_SCHEDULE_DELAY
     if at - scheduled.now(settings().DATABASE) < least:

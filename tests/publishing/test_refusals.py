@@ -1,7 +1,7 @@
 """Bad input gets a documented error that says what to do, and nothing is written."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +10,9 @@ from asgiref.sync import async_to_sync
 from django.test import override_settings
 
 from pulljobs.errors import InvalidMessage, PayloadTooLarge, PublishError, UnknownChannel
+from pulljobs.models import Channel, ScheduledMessage
 from pulljobs.publishing import Draft, apublish, publish, publish_many
+from pulljobs.scheduling import schedule
 from tests.factories import ConsumerFactory
 from tests.sessions import counts
 
@@ -115,6 +117,21 @@ def test_an_unknown_channel(unknown: Any) -> None:
         publish(unknown, b"x")
     with pytest.raises(UnknownChannel):
         publish_many(unknown, [b"x"])
+
+
+def test_the_row_of_a_channel_in_place_of_its_name(channel: str) -> None:
+    row: Any = Channel.objects.get()
+    with pytest.raises(InvalidMessage, match=rf"must be its name, as text, not <.*{channel}>"):
+        publish(row, b"x")
+    with pytest.raises(InvalidMessage, match="must be its name"):
+        publish_many(row, [b"x"])
+
+
+@pytest.mark.parametrize("at", ["2060-01-01T00:00Z", date(2060, 1, 1), datetime(2060, 1, 1)])  # noqa: DTZ001  that is the point
+def test_what_is_no_time_to_schedule_for(channel: str, at: Any) -> None:
+    with pytest.raises(InvalidMessage, match=r"must be an aware datetime: give it a time zone\."):
+        schedule(Channel.objects.get(), b"x", at)
+    assert not ScheduledMessage.objects.exists()
 
 
 @pytest.mark.parametrize("payload", ["abc", b"abc", {"order": 1}])
