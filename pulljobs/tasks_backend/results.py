@@ -5,9 +5,11 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 from pkgutil import resolve_name
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured, SuspiciousOperation
 from django.utils import timezone
@@ -17,7 +19,7 @@ from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.errors import PulljobsError, UnknownJob
 from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease, Message
-from pulljobs.states import Reason, State
+from pulljobs.states import Event, Reason, State
 from pulljobs.storage.rows import JobView
 from pulljobs.tasks_backend.backend import CONSUMER
 from pulljobs.tasks_backend.interface import (
@@ -127,19 +129,27 @@ def fail(result: AnyResult, error: BaseException) -> None:
     )
 
 
-def workers(job_id: int) -> list[str]:
-    """The node of each claim, the last one included."""
+def workers(job_id: int, deliveries: int) -> list[str]:
+    """The nodes of its deliveries, as far as they are known: of none before a redrive."""
     using = settings().DATABASE
-    ended = Attempt.objects.using(using).filter(job_id=job_id).order_by("id")
-    settled = ArchivedJob.objects.using(using).filter(job_id=job_id).order_by("id")
+    ended = Attempt.objects.using(using).filter(job_id=job_id).exclude(event=Event.RELEASE)
+    settled = ArchivedJob.objects.using(using).filter(job_id=job_id)
     held = Job.objects.using(using).filter(id=job_id, lease__isnull=False).values("lease")
     now = Lease.objects.using(using).filter(token__in=held)
-    claims = [
-        *ended.values_list("lease_token", "node_id"),
-        *settled.values_list("lease_token", "node_id"),
-        *now.values_list("token", "node_id"),
-    ]
-    return [str(node) for token, node in dict(claims).items() if token is not None]
+    past = sorted(
+        chain.from_iterable(
+            rows.values_list("id", "lease_token", "node_id") for rows in (ended, settled)
+        )
+    )
+    claims = [row[1:] for row in past] + list(now.values_list("token", "node_id"))
+    nodes = [str(node) for token, node in dict(claims).items() if token is not None]
+    return nodes[max(0, len(nodes) - deliveries) :]
+
+
+def first_worker(token: UUID) -> list[str]:
+    """Of a job at its first delivery: history is not to be looked through."""
+    leases = Lease.objects.using(settings().DATABASE).filter(token=token)
+    return [str(node) for node in leases.values_list("node_id", flat=True)[:1]]
 
 
 def _is_task(backend: "PullJobsBackend", view: JobView) -> bool:
@@ -174,7 +184,7 @@ def _seen(
         last_attempted_at=view.claimed_at,
         finished_at=view.settled_at,
         errors=[_error(view.error, view.reason)] if view.error else [],
-        worker_ids=workers(view.id),
+        worker_ids=workers(view.id, view.deliveries),
     )
     if status == TaskResultStatus.SUCCESSFUL:
         object.__setattr__(result, "_return_value", view.result)

@@ -40,7 +40,7 @@ def run(job: ClaimedJob) -> Any:
         enqueued_at=job.published_at,
         started_at=begun,
         last_attempted_at=begun,
-        worker_ids=results.workers(job.id),
+        worker_ids=_workers(job),
     )
     task_started.send(type(task.get_backend()), task_result=result)
     try:
@@ -58,6 +58,12 @@ def run(job: ClaimedJob) -> Any:
 def give_up(job: ClaimedJob) -> None:
     backend = results.task_of(job.json()).get_backend()
     task_finished.send(type(backend), task_result=backend.get_result(ids.encode(job.id)))
+
+
+def _workers(job: ClaimedJob) -> list[str]:
+    # One that is settled before it runs has no lease any more.
+    first = results.first_worker(job.held.token) if job.deliveries == 1 else []
+    return first or results.workers(job.id, job.deliveries)
 
 
 def _called(result: AnyResult) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import transaction
+from django.db import connections, transaction
 from django.dispatch import Signal
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from pulljobs import handlers, ids, operating, outcomes, pulling
@@ -29,7 +30,7 @@ from pulljobs.tasks_backend.interface import (
     task_started,
 )
 from pulljobs.testing import drain
-from tests.factories import USING, ChannelFactory, ConsumerFactory
+from tests.factories import USING, ChannelFactory, ConsumerFactory, claimed
 from tests.handling import registry_of_its_own
 from tests.sessions import query
 
@@ -208,6 +209,51 @@ def test_a_task_is_told_its_attempt(tasks: ModuleType) -> None:
     runs = drain(delayed=True)
     assert [run.job.state for run in runs] == [State.QUEUED, State.QUEUED, State.DELIVERED]
     assert tasks.attempts.get_result(result.id).return_value == [3, result.id]
+
+
+def test_attempts_begin_anew_with_a_redrive(tasks: ModuleType) -> None:
+    result = tasks.fail.enqueue("no luck")
+    told = []
+    for _round in range(2):
+        told.append(len(drain(delayed=True)))
+        told.append(tasks.fail.get_result(result.id).attempts)
+        operating.redrive([ids.decode(result.id)])
+    told.append(tasks.fail.get_result(result.id).attempts)
+    assert told == [3, 3, 3, 3, 0]
+
+
+def test_what_was_given_back_unharmed_is_no_attempt(tasks: ModuleType) -> None:
+    [consumer, _receipts] = handlers.sync_consumers()
+    result = tasks.attempts.enqueue(until=1)
+    [held] = claimed(consumer)
+    pulling.finish([outcomes.release(held)])
+    drain()
+    assert tasks.attempts.get_result(result.id).return_value == [1, result.id]
+    assert tasks.attempts.get_result(result.id).attempts == 1
+
+
+def test_a_first_run_looks_through_no_history(tasks: ModuleType) -> None:
+    result = tasks.attempts.enqueue(until=1)
+    with CaptureQueriesContext(connections[USING]) as asked:
+        drain()
+    assert not any("pulljobs_attempt" in one["sql"] for one in asked)
+    assert tasks.attempts.get_result(result.id).return_value == [1, result.id]
+
+
+@pytest.mark.parametrize("tasks", [{"ack_policy": "ack_first"}], indirect=True)
+def test_a_run_that_is_settled_before_it_begins_is_an_attempt(tasks: ModuleType) -> None:
+    told: list[int] = []
+
+    def hear(signal: Signal, task_result: Any, **kwargs: Any) -> None:
+        told.append(task_result.attempts)
+
+    task_started.connect(hear)
+    try:
+        tasks.add.enqueue(1, 1)
+        drain()
+    finally:
+        task_started.disconnect(hear)
+    assert told == [1]
 
 
 def test_others_may_listen_to_the_channel(tasks: ModuleType) -> None:
