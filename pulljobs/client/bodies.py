@@ -38,14 +38,17 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What `info` tells a client to respect; `clock_ahead`: by how much the server's clock is."""
+    """What `info` tells a client to respect; `clock_ahead`: by how much the server's clock is.
+
+    That one is measured: limits may be the same without it.
+    """
 
     max_batch: int = 100
     max_expires: float = 60.0
     max_in_flight: int | None = None
     max_payload_bytes: int | None = None
     lease_seconds: float = 30.0
-    clock_ahead: float | None = None
+    clock_ahead: float | None = field(default=None, compare=False)
 
     def local(self, moment: datetime) -> float | None:
         """A moment of the server's on our monotonic clock, if that can be told."""

@@ -94,14 +94,19 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
+def number(text: str) -> float:
+    """NaN for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def amount(of: str, least: float, most: float) -> Callable[[str], float]:
     """Of seconds, say, from the one to the other."""
 
     def read(text: str) -> float:
-        try:
-            found = float(text)
-        except ValueError:
-            found = math.nan
+        found = number(text)
         if not least <= found <= most:
             raise ArgumentTypeError(f"{text!r} is no number of {of} from {least:g} to {most:.9g}")
         return found

@@ -1,6 +1,5 @@
 """`manage.py runpullworker`: run the handlers of this project."""
 
-import math
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
-from pulljobs.management.parsing import LONGEST
+from pulljobs.management.parsing import LONGEST, number
 from pulljobs.storage import schema
 from pulljobs.worker import reloading, roster
 from pulljobs.worker.supervisor import Supervisor
@@ -145,10 +144,7 @@ def bytes_of(text: str) -> int:
 
 def seconds_of(text: str) -> float:
     """Of a number of them; not of one that is no span."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
+    seconds = number(text)
     if not abs(seconds) <= LONGEST.total_seconds():
         raise ArgumentTypeError(f"{text!r} is no number of seconds")
     return seconds
