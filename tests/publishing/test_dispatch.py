@@ -59,7 +59,7 @@ def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
         run(other, "lock_bounded_keys", lock | {"keys": "{B}"})
         dispatching = Thread(scheduling.dispatch)
         wait_until(lambda: blocked_by(other))
-        other.execute("SET lock_timeout = '10ms'")
+        other.execute("SET LOCAL lock_timeout = '10ms'")
         run(other, "lock_bounded_keys", lock | {"keys": "{a}"})
         run(other, "lock_bounded_keys", lock | {"keys": "{b}"})
         other.commit()
