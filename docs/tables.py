@@ -273,7 +273,10 @@ def error_tree() -> str:
 
 
 PYTHON: dict[str, tuple[str, str]] = {
-    "publishing": ("pulljobs.publishing", "publish publish_many apublish Draft Receipt"),
+    "publishing": (
+        "pulljobs.publishing",
+        "publish publish_many apublish apublish_many Draft Receipt",
+    ),
     "scheduling": ("pulljobs.scheduling", "schedule"),
     "jobs": ("pulljobs.jobs", "get wait JobView"),
     "operating": (

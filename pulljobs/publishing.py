@@ -33,6 +33,7 @@ __all__ = [
     "Payload",
     "Receipt",
     "apublish",
+    "apublish_many",
     "checked",
     "encoded",
     "publish",
@@ -152,6 +153,16 @@ async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
     `transaction.atomic` and call it through `sync_to_async`.
     """
     return await sync_to_async(publish)(channel, payload, **options)
+
+
+async def apublish_many(
+    channel: str, drafts: Iterable[Draft | Payload], **options: Any
+) -> list[Receipt]:
+    """`publish_many` for async code, with the same options; committed when it returns.
+
+    The iterable is read in a thread, while the event loop goes on: it may use the database.
+    """
+    return await sync_to_async(publish_many)(channel, drafts, **options)
 
 
 def _publish_batch(

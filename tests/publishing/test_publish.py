@@ -14,10 +14,18 @@ from pulljobs import publishing
 from pulljobs.drafts import NewMessage
 from pulljobs.errors import LONGEST_DELAY, InvalidMessage
 from pulljobs.models import Consumer, Job, Message, Producer
-from pulljobs.publishing import BATCH, Draft, Receipt, apublish, publish, publish_many
+from pulljobs.publishing import (
+    BATCH,
+    Draft,
+    Receipt,
+    apublish,
+    apublish_many,
+    publish,
+    publish_many,
+)
 from pulljobs.storage import messages
 from tests.factories import USING, ChannelFactory, ConsumerFactory
-from tests.sessions import TABLES, counts, query, session
+from tests.sessions import TABLES, contents, counts, query, session
 
 pytestmark = pytest.mark.django_db
 NOTHING = dict.fromkeys(TABLES, 0)
@@ -221,6 +229,18 @@ def test_async_code_publishes_in_a_transaction_of_its_own() -> None:
     receipt = async_to_sync(apublish)(consumer.channel.name, {"n": 1}, priority=4)
     assert Job.objects.get().pk == receipt.job_ids[0]
     assert Job.objects.get().priority == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_code_publishes_many_or_none() -> None:
+    name = ConsumerFactory.create().channel.name
+    receipts = async_to_sync(apublish_many)(name, (Draft(payload=n, key="a") for n in range(3)))
+    made = Job.objects.order_by("message_id").values_list("pk", flat=True)
+    assert [id for receipt in receipts for id in receipt.job_ids] == list(made)
+    before = contents()
+    with pytest.raises(InvalidMessage):
+        async_to_sync(apublish_many)(name, [b"x", Draft(payload=b"x", key="")])
+    assert contents() == before
 
 
 def test_many_in_order() -> None:
