@@ -115,7 +115,7 @@ def _run_settled(job: ClaimedJob) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        job.verdict = Result.FAILURE
+        job.verdict = _verdict(error)
         _tell(job, error)
 
 
@@ -124,7 +124,7 @@ async def _arun_settled(job: ClaimedJob) -> None:
         await _arun(job)
         job.verdict = Result.SUCCESS
     except BaseException as error:
-        job.verdict = Result.FAILURE
+        job.verdict = _verdict(error)
         _tell(job, error)
 
 
@@ -159,15 +159,20 @@ def _said(job: ClaimedJob, result: Any) -> Settlement:
 def _after(job: ClaimedJob, error: BaseException) -> Settlement:
     if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement
+    job.verdict = _verdict(error)
     if isinstance(error, Retry):
-        job.verdict = Result.FAILURE if error.backoff else Result.NEUTRAL
         return outcomes.retry(job.held, clean(str(error)), after=error.after)
     if isinstance(error, Discard):
-        job.verdict = Result.SUCCESS
         return outcomes.reject(job.held, clean(str(error)))
-    job.verdict = Result.FAILURE
     _tell(job, error)
     return _BY_POLICY[job.handler.ack_policy](job, clean(_traceback(error)))
+
+
+def _verdict(error: BaseException) -> Result:
+    """What a handler that raised tells of the next job."""
+    if isinstance(error, Retry):
+        return Result.FAILURE if error.backoff else Result.NEUTRAL
+    return Result.SUCCESS if isinstance(error, Discard) else Result.FAILURE
 
 
 def _was_rolled_back(settlement: Settlement, job: ClaimedJob) -> bool:

@@ -154,6 +154,26 @@ def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> No
     assert levels == [0, 0, 0, 1]
 
 
+@pytest.mark.parametrize("policy", AckPolicy)
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("error", [Discard("x"), Retry(backoff=False)])
+def test_who_gives_a_job_up_or_asks_for_no_back_off_has_not_failed(
+    error: Exception, policy: AckPolicy, is_async: bool
+) -> None:
+    def function(job: ClaimedJob) -> None:
+        raise error
+
+    async def awaited(job: ClaimedJob) -> None:
+        raise error
+
+    consumer = ConsumerFactory.create()
+    handler = handler_of(consumer, awaited if is_async else function)
+    breaker = Breaker(handler, limits(BACKOFF_AFTER=1))
+    [job] = claim_of(handler.function, consumer=consumer, breaker=breaker, ack_policy=policy)
+    Outbox().say(job, perform(job))
+    assert breaker.circuit.is_calm
+
+
 def test_async_handler_uses_the_database_and_renews() -> None:
     async def rename(job: ClaimedJob) -> str:
         assert await job.arenew()
