@@ -5,14 +5,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import iter_modules
 
+import psycopg
 import pyspark
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
+from example_project.settings import BASE_DIR
 from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.management import lake
+from pulljobs.management.subcommands import USAGE
 from pulljobs.spark import daemon, failures, java, session
 from pulljobs.spark.progress import text_of
 from pyspark_pulljobs import connecting
@@ -51,6 +56,43 @@ def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with pytest.raises(ConfigurationError, match=r"pip install 'pulljobs\[java\]'") as raised:
         java.use({"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": str(tmp_path)})
     assert "\n" not in str(raised.value)
+
+
+VERBS = {
+    "consume": ["--channel=c", "--consumer=c", "--handler=a:b"],
+    "export": [],
+    "publish": ["--channel=c", "x.parquet"],
+    "rebase": [],
+    "release": ["s"],
+    "replay": ["--where=true"],
+    "restore": ["--day=2026-01-01"],
+    "retain": ["--older-than=9"],
+    "rollup": [],
+    "verify": [],
+}
+
+
+def test_every_verb_is_here() -> None:
+    assert sorted(VERBS) == [found.name for found in iter_modules(lake.__path__)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_not_installed_is_one_clear_line(verb: str, tmp_path: Path) -> None:
+    for package in Path(psycopg.__file__).parents[1].iterdir():
+        if not package.name.startswith(("pyspark", "pyarrow", "pandas", "adbc")):
+            (tmp_path / package.name).symlink_to(package)
+    said = subprocess.run(
+        [sys.executable, "-S", "manage.py", "pulljobs", "lake", verb, *VERBS[verb]],
+        cwd=BASE_DIR,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "DATABASE_URL": "postgres://127.0.0.1:1/x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == USAGE, said.stderr
+    missing = "pyspark, pyarrow, pandas, adbc-driver-postgresql"
+    assert said.stderr.startswith(f"CommandError: Not installed: {missing}. python -m pip"), said
+    assert said.stderr.count("\n") == 1
 
 
 def test_the_wrong_spark_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

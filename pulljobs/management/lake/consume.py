@@ -7,6 +7,7 @@ explained in `pyspark_pulljobs.handling`. It runs in Spark's tasks, so it must b
 from argparse import ArgumentParser
 from typing import Any
 
+from pulljobs.management.parsing import LONGEST, amount
 from pulljobs.management.subcommands import Answer
 
 
@@ -36,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--max-lease", type=int, metavar="SECONDS", help="how long a batch may run (900)"
     )
     parser.add_argument(
-        "--every", type=float, metavar="SECONDS",
+        "--every", type=amount("seconds", 0, LONGEST.total_seconds()), metavar="SECONDS",
         help="go on, with a batch so often; by default what is there is taken, and no more",
     )  # fmt: skip
 

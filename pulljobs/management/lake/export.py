@@ -63,7 +63,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(**options: Any) -> Answer:
     from pulljobs.spark import session
 
-    session.require()
     with ExitStack() as stack:
         opened = partial(session.opened, "export", master=options["master"], conf=options["conf"])
         if options["watch"] is None:

@@ -34,10 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> Answer:
-    from pulljobs.spark import progress, publishing, session
-
-    session.require()
-    from pulljobs.spark import reading
+    from pulljobs.spark import progress, publishing, reading, session
 
     target = publishing.Target(
         channel=options["channel"],

@@ -7,9 +7,8 @@ from pulljobs.management.subcommands import Answer
 
 
 def handle(**options: Any) -> Answer:
-    from pulljobs.spark import rebasing, session, tables
+    from pulljobs.spark import rebasing, tables
 
-    session.require()
     fresh = rebasing.rebase(settings().DATABASE, tables.location())
     lines = [
         f"{table}: {rows:,} rows go to the lake with the next run" for table, rows in fresh.items()

@@ -15,8 +15,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> Answer:
-    from pulljobs.spark import consuming, session
+    from pulljobs.spark import consuming
 
-    session.require()
     released = consuming.release(options["stream"], options["checkpoint"])
     return Answer.of({"stream": options["stream"], **released})

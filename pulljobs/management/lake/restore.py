@@ -15,9 +15,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> Answer:
-    from pulljobs.spark import restoring, session, tables
+    from pulljobs.spark import restoring, tables
 
-    session.require()
     found = restoring.restore(settings().DATABASE, tables.location(), options["day"])
     lines = [
         *(f"{table}: {rows:,} rows restored" for table, rows in found.rows.items()),

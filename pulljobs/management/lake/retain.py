@@ -26,7 +26,6 @@ def handle(**options: Any) -> Answer:
     from pulljobs.spark import retaining, session, tables
 
     where, age = tables.location(), _age(options["older_than"])
-    session.require()
     opened = partial(session.opened, "retain", master=options["master"], conf=options["conf"])
     found = retaining.retain(settings().DATABASE, where, age, options["day"], opened)
     content = {

@@ -23,8 +23,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(**options: Any) -> Answer:
     from pulljobs.spark import session
-
-    session.require()
     from pulljobs.spark.rollups import running
 
     opened = partial(session.opened, "rollup", master=options["master"], conf=options["conf"])

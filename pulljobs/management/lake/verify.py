@@ -26,7 +26,6 @@ def handle(**options: Any) -> Answer:
     from pyspark_pulljobs.schemas import TABLES
 
     using, where = settings().DATABASE, tables.location()
-    session.require()
     of = verifying.snapshot(using, where)
     chosen = options["day"]
     days = dict.fromkeys(TABLES, chosen) if chosen else verifying.days_kept(using, where)

@@ -21,6 +21,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> Answer:
+    from pulljobs.spark import session
+
+    session.require()  # before the verb imports what may not be there
     answer: Answer = import_module(f"{lake.__name__}.{options['verb']}").handle(**options)
     return answer
 
