@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pulljobs import auditing
 from pulljobs.conf import settings
-from pulljobs.management.blocks import Column, Table
+from pulljobs.management.blocks import Block, Column, Table
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import AuditEntry
 from pulljobs.progress import Progress, shown
@@ -22,7 +22,8 @@ def handle(**options: Any) -> Answer:
         while auditing.proceed(SECONDS):
             _look(progress, list(before))
     after = AuditEntry.objects.using(settings().DATABASE).in_bulk(list(before)).values()
-    return _answer([entry for entry in after if entry.finished_at is not None])
+    finished = [entry for entry in after if entry.finished_at is not None]
+    return _answer(finished, [entry for entry in after if entry.finished_at is None])
 
 
 def _look(progress: Progress, entry_ids: list[int]) -> None:
@@ -30,15 +31,23 @@ def _look(progress: Progress, entry_ids: list[int]) -> None:
     progress.advance(sum(one.done for one in entries) - progress.done)
 
 
-def _answer(finished: list[AuditEntry]) -> Answer:
+def _answer(finished: list[AuditEntry], others: list[AuditEntry]) -> Answer:
+    """The others are those that another process is at."""
     numbers = [Column(name, is_number=True) for name in ("done", "left alone")]
     columns = [Column("entry"), Column("act"), *numbers, Column("upon", may_shrink=True)]
     rows = [
         [str(one), one.get_act_display().lower(), f"{one.done:,}", f"{one.refused:,}", one.upon]
         for one in finished
     ]
+    elsewhere = [str(entry) for entry in others]
     content = {
         "finished": [str(entry) for entry in finished],
+        "others": elsewhere,
         "jobs": sum(one.done for one in finished),
     }
-    return Answer(content, [Table(columns, rows, "Nothing was left to be done.")])
+    blocks: list[Block] = []
+    if finished or not others:
+        blocks.append(Table(columns, rows, "Nothing was left to be done."))
+    if others:
+        blocks.append(f"Another process is at {', '.join(elsewhere)}.")
+    return Answer(content, blocks)
