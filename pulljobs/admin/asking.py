@@ -64,11 +64,11 @@ def _words(asked: Asked) -> Iterator[str]:
             yield f"{name} {asked[name]}"
     using = settings().DATABASE
     if asked.get("channel"):
-        found = Channel.objects.using(using).filter(pk=_number(asked["channel"])).first()
+        found = Channel.objects.using(using).filter(pk=number(asked["channel"])).first()
         yield f"channel {found}"
     if asked.get("consumer"):
         rows = Consumer.objects.using(using).select_related("channel")
-        one = rows.filter(pk=_number(asked["consumer"])).first()
+        one = rows.filter(pk=number(asked["consumer"])).first()
         yield f"consumer {one.channel}/{one}" if one else "consumer None"
     if asked.get("age") in AGES:
         yield _("made: %s") % AGES[asked["age"]].title
@@ -108,14 +108,14 @@ def _consumers(asked: Asked) -> tuple[int, ...] | None:
         return None
     rows = Consumer.objects.using(settings().DATABASE)
     if asked.get("consumer"):
-        rows = rows.filter(pk=_number(asked["consumer"]))
+        rows = rows.filter(pk=number(asked["consumer"]))
     if asked.get("channel"):
-        rows = rows.filter(channel_id=_number(asked["channel"]))
+        rows = rows.filter(channel_id=number(asked["channel"]))
     return tuple(rows.values_list("pk", flat=True))
 
 
-def _number(text: str) -> int:
-    """Of what is no number, one that no row has."""
+def number(text: str) -> int:
+    """Of an id in the address; of what is no number, one that no row has."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
 
 

@@ -9,7 +9,7 @@ from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
-from pulljobs.admin import looks
+from pulljobs.admin import asking, looks
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.filters import ConsumerFilter
 from pulljobs.models import (
@@ -89,9 +89,7 @@ class NodeCosts(Part):
 class OfConsumer(ConsumerFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
-        if value is None:
-            return queryset
-        return queryset.filter(consumer=int(value)) if value.isdecimal() else queryset.none()
+        return queryset if value is None else queryset.filter(consumer=asking.number(value))
 
 
 @admin.register(Rollup)

@@ -43,6 +43,8 @@ def test_lists_name_consumers_also_those_that_are_gone(reader: Client, consumer:
     assert not any("sketch" in query["sql"] for query in taken)
     of_consumer = read(reader, listing("rollup"), consumer=consumer.pk)
     assert len(rows(of_consumer)) == 2
+    for nobody in "x", "-1", "9" * 20, "9" * 5_000:
+        assert rows(read(reader, listing("rollup"), consumer=nobody)) == []
 
 
 def test_the_page_of_one_shows_its_parts(reader: Client, consumer: Consumer) -> None:
