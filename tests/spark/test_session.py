@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
-from example_project.settings import BASE_DIR
+from example_project.state import BASE_DIR
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.management import lake
 from pulljobs.management.subcommands import USAGE
