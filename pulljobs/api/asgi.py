@@ -17,7 +17,8 @@ from django.urls import set_script_prefix
 from pulljobs.checks import sync_only_middleware
 from pulljobs.conf import settings
 
-PULLS: Final = re.compile(r"/channel/[^/]+/consumer/[^/]+/(pull|ack|renew)")
+PULLS: Final = re.compile(r"[^/]+/consumer/[^/]+/(pull|ack|renew)")
+"""What follows `/channel/` in their paths."""
 SHARED: Final = ThreadSensitiveContext()
 """What these requests have to do on a thread, they do on one for all of them."""
 
@@ -39,7 +40,7 @@ def with_pulls(application: Application) -> Application:
     pulls = _on_event_loop(application) if isinstance(application, ASGIHandler) else application
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or not PULLS.search(scope["path"]):
+        if not _is_pull(scope):
             await application(scope, receive, send)
             return
         token = SyncToAsync.thread_sensitive_context.set(SHARED)
@@ -49,6 +50,14 @@ def with_pulls(application: Application) -> Application:
             SyncToAsync.thread_sensitive_context.reset(token)
 
     return serve
+
+
+def _is_pull(scope: Any) -> bool:
+    """Only their views are made for the one thread: whatever hashes a password would hold it."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return False
+    _mounted, _slash, rest = scope["path"].partition("/channel/")  # Ids of messages have slashes.
+    return PULLS.fullmatch(rest) is not None
 
 
 def _limited(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import SyncToAsync, async_to_sync
 from django.core.management import call_command
 from django.core.signals import request_finished, request_started
 from django.db import OperationalError, connection
@@ -18,7 +18,7 @@ from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from pulljobs.api import request_ids
-from pulljobs.api.asgi import with_pulls
+from pulljobs.api.asgi import SHARED, with_pulls
 from pulljobs.api.lingering.line import Line
 from pulljobs.checks import check_middleware
 from pulljobs.conf import SETTING
@@ -109,9 +109,39 @@ def test_a_body_that_no_route_takes_is_not_kept() -> None:
         while (message := await receive())["type"] == "http.request":
             kept.append(message)
 
-    scope = {"type": "http", "path": "/channel/orders/consumer/census/ack"}
+    scope = {"type": "http", "method": "POST", "path": "/channel/orders/consumer/census/ack"}
     async_to_sync(with_pulls(application))(scope, receive, None)
     assert [message["more_body"] for message in kept] == [True] * 8 + [False]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_one"),
+    [
+        ("POST", "/pull/jobs/channel/a/consumer/b/renew", True),
+        ("POST", "/channel/consumer/consumer/message/pull", True),
+        ("GET", "/channel/a/consumer/b/pull", False),
+        ("POST", "/channel/a/consumer/b/pull-requests", False),
+        ("POST", "/channel/a/consumer/b/pull\n", False),
+        ("POST", "/channel/a/consumer/b/ack/all", False),
+        ("GET", "/channel/x/message/channel/a/consumer/b/pull", False),
+        ("POST", "/channel/x/message/channel/a/consumer/b/pull", False),
+    ],
+)
+def test_what_is_no_pull_neither_shares_their_thread_nor_has_its_body_cut(
+    method: str, path: str, is_one: bool
+) -> None:
+    seen = []
+
+    async def receive() -> Any:
+        raise AssertionError
+
+    async def application(scope: Any, receives: Any, send: Any) -> None:
+        shares = SyncToAsync.thread_sensitive_context.get(None) is SHARED
+        seen.append((shares, receives is not receive))
+
+    scope = {"type": "http", "method": method, "path": path}
+    async_to_sync(with_pulls(application))(scope, receive, None)
+    assert seen == [(is_one, is_one)]
 
 
 def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
