@@ -16,6 +16,10 @@ def body_too_large(limit: int) -> Refusal:
     return Refusal(413, f"The body is above {limit} bytes: send less at a time.", "body_too_large")
 
 
+def not_json() -> Refusal:
+    return Refusal(415, "Send JSON: Content-Type application/json.")
+
+
 def above_limit(field: str, limit: float) -> Refusal:
     return Refusal(409, f"{field} is above {limit:g}: ask for less.", f"exceeded_max_{field}")
 

@@ -1,5 +1,6 @@
 """Managing and reading need a user with the permission, or a setting that says otherwise."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.test import Client, modify_settings, override_settings
 from rest_framework.authtoken.models import Token
 
 from pulljobs.api.authentication import users
+from pulljobs.models import Consumer
 from tests.api.caller import Subscription, subscription
 
 FORM = "application/x-www-form-urlencoded"
@@ -113,6 +115,23 @@ def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
     client.cookies["csrftoken"] = token = "a" * 32
     answer = write(client, "POST", f"{CONSUMER}/pause", **{"X-CSRFToken": token})
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("type", ["text/plain", FORM, "multipart/form-data; boundary=x", ""])
+def test_a_page_of_another_site_can_t_pause_in_a_user_s_name(
+    type: str, orders: Subscription
+) -> None:
+    """Browsers send a Basic login along with such forms; JSON they do not send unasked."""
+    client = Client(headers={"Authorization": f"Basic {b64encode(b'root:secret').decode()}"})
+    get_user_model().objects.create_superuser("root", password="secret")
+    pause, origin = b'{"Until": "2999-12-31T00:00:00Z"}', {"Origin": "https://elsewhere.example"}
+    refused = client.generic("POST", f"{CONSUMER}/pause", pause, type, headers=origin)
+    assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_media_type")
+    assert Consumer.objects.get().paused_until is None
+    json = "Application/JSON; charset=utf-8"
+    for headers, sent in ((origin, json), ({}, type)):
+        answer = client.generic("POST", f"{CONSUMER}/pause", pause, sent, headers=headers)
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("scheme", ["Token nonsense", "Basic bm9ib2R5Om5vbmU=", "Basic ?", "Token"])

@@ -65,7 +65,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         part=PART_B,
         answer=pull_bodies.Paused,
         body={"application/json": pull_bodies.Pause},
-        refusals=(400, 404, 413),
+        refusals=(400, 404, 413, 415),
     ),
     ("queued-jobs", "DELETE"): Operation(
         summary="Purge what is queued: DEAD, for the reason purged",

@@ -32,7 +32,7 @@ REFUSED: Final = {
     410: "The consumer was deleted.",
     412: "The precondition failed.",
     413: "Too large.",
-    415: "Not a form.",
+    415: "Of another type than it takes.",
     429: "Too often, or too many at once: again after Retry-After seconds.",
     501: "prometheus-client is not installed.",
     503: "The database can't be reached: again after Retry-After seconds.",
