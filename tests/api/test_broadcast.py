@@ -165,6 +165,30 @@ def test_metadata_headers(announcer: Announcer) -> None:
     assert message.headers == {"x-TRACE": "t-1", "lang": "Größe", "Lang": "Größe"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "X-Broker-Channel-Token",
+        "X-Broker-Consumer-Token",
+        "X-Broker-Producer-Token",
+        "x_bro\u212aer_producer_to\u212aen",
+        "X-Broker-Lease-Token",
+        "X-Broker-Signature",
+        "AUTHORIZATION",
+        "Proxy-Authorization",
+        "Proxy-Verify",
+        "cookie",
+    ],
+)
+def test_secrets_are_no_metadata(name: str, announcer: Announcer) -> None:
+    """Neither of the producer nor of a proxy, however it spells them: others read the message."""
+    sent_as = name.replace("_", "-").replace("\u212a", "k")
+    announcer.headers = {sent_as: "secret", "X-Token": "t-1", **announcer.headers}
+    named = f"{name},X-Token,X-Broker-Producer-ID".encode().decode("latin-1")
+    message = sent(announcer.post(Metadata_Headers=named))
+    assert message.headers == {"X-Token": "t-1", "X-Broker-Producer-ID": "shop"}
+
+
 def test_headers_in_utf_8(announcer: Announcer) -> None:
     """Servers hand the bytes of a header over as Latin-1."""
     answer = announcer.post(Message_ID="größe".encode().decode("latin-1"))

@@ -28,6 +28,11 @@ KEY: Final = "X-Broker-Key"
 METADATA: Final = "X-Broker-Metadata-Headers"
 SCHEDULED_FOR: Final = "X-Broker-Scheduled-For"
 HIGHEST: Final = 32_767
+SECRETS: Final = re.compile(
+    r"x-broker-(channel-token|consumer-token|producer-token|lease-token|signature)"
+    r"|authorization|proxy-.*|cookie"
+)
+"""For us, or for a proxy before us: nobody who reads the message is to have them."""
 _INTEGER: Final = re.compile(r"[+-]?([0-9]{1,18})")
 
 
@@ -90,7 +95,12 @@ def _metadata(request: Request) -> dict[str, str]:
     """The headers that the producer names, spelt like that, as far as they are there."""
     headers = request.headers
     named = text(headers, METADATA).split(",")
-    return {name: text(headers, name) for name in named if name in headers}
+    return {name: text(headers, name) for name in named if name in headers and not _is_secret(name)}
+
+
+def _is_secret(name: str) -> bool:
+    # As Django looks headers up: in any case, and by underscores, too.
+    return SECRETS.fullmatch(name.replace("_", "-").lower()) is not None
 
 
 def _status_of(error: PublishError) -> int:
