@@ -2,9 +2,11 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,6 +18,8 @@ from pulljobs.api.views.protocol import ProblemsTold, ProtocolView
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidMessage, PayloadTooLarge, PublishError
 from pulljobs.publishing import Draft, Receipt, checked, publish_many
+
+FILLED: Final = re.compile(rb"\S[^\n]*")
 
 
 class Status(StrEnum):
@@ -52,10 +56,10 @@ class BroadcastBatch(ProblemsTold, ProtocolView):
 
 
 def _lines(body: bytes) -> Iterator[Line]:
-    """Empty lines count, and are left out."""
-    filled = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
-    if len(filled) > settings().MAX_BATCH:
-        raise problems.too_many_lines(settings().MAX_BATCH)
+    most = settings().MAX_BATCH
+    filled = list(islice(_filled(body), most + 1))
+    if len(filled) > most:
+        raise problems.too_many_lines(most)
     for number, line in filled:
         try:
             draft = _draft(serializers.json_object(line, InvalidMessage))
@@ -65,6 +69,15 @@ def _lines(body: bytes) -> Iterator[Line]:
             yield Line(number, None, Status.TOO_LARGE, str(error))
         except PublishError as error:
             yield Line(number, None, Status.INVALID, str(error))
+
+
+def _filled(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Empty lines count, and are left out; never a list of all, for a body may have millions."""
+    number, counted = 1, 0
+    for line in FILLED.finditer(body):
+        number += body.count(b"\n", counted, line.start())
+        counted = line.start()
+        yield number, line[0]
 
 
 def _draft(given: dict[str, Any]) -> Draft:

@@ -1,6 +1,8 @@
 """What stands around pulls: info, pause, purge, lookup, batches of messages, health."""
 
+import gzip
 import json
+import tracemalloc
 from datetime import timedelta
 from typing import Any
 
@@ -318,6 +320,22 @@ def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) 
     assert _batch({**tokens, "X-Broker-Channel-Token": "x"}, b"").status_code == 403
     assert _batch(tokens, b"").json() == {"Results": []}  # type: ignore[attr-defined]  # likewise
     assert not Message.objects.exists()
+
+
+def test_a_batch_of_empty_lines_takes_no_more_memory_than_its_body(
+    census: Subscription, tokens: dict[str, str]
+) -> None:
+    """A few kilobytes of gzip hold 8 MiB of them."""
+    body = gzip.compress(b"\n" * (8 * 1024 * 1024 - 16) + b'{"Payload": "x"}', 1)
+    tracemalloc.start()
+    try:
+        answer = _batch({**tokens, "Content-Encoding": "gzip"}, body)
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    [told] = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
+    assert told["Line"] == 8 * 1024 * 1024 - 15
+    assert peak < 32 * 1024 * 1024
 
 
 def test_health(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
