@@ -1,6 +1,7 @@
 """Bodies as they come: read before any parser touches them."""
 
 import zlib
+from io import SEEK_CUR, BytesIO
 
 from django.core.exceptions import TooManyFieldsSent
 from django.http import HttpRequest, QueryDict
@@ -12,7 +13,8 @@ FORM = "application/x-www-form-urlencoded"
 LARGEST_FORM = 16 * 1024
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
-"""Each copies what follows it."""
+PART = 16 * 1024
+"""A member copies what follows it in its last part."""
 
 
 def read(request: Request, largest: int, advice: str) -> bytes:
@@ -25,11 +27,23 @@ def read(request: Request, largest: int, advice: str) -> bytes:
 
 def decoded(request: HttpRequest, largest: int) -> bytes:
     """A body of part B, decompressed if it was sent so; 413 if it is larger, either way."""
+    return unpacked(request, sent(request, largest), largest)
+
+
+def sent(request: HttpRequest, largest: int) -> bytes:
+    """As it came."""
     body: bytes = request.read(largest + 1)
+    if len(body) > largest:
+        raise problems.body_too_large(largest)
+    return body
+
+
+def unpacked(request: HttpRequest, body: bytes, largest: int) -> bytes:
+    """What was sent, decompressed if it has to be: not for strangers, nor on the event loop."""
     coding = request.headers.get("Content-Encoding", "identity").lower()
     if coding not in ("gzip", "identity"):
         raise problems.bad_body("Content-Encoding must be gzip or left out")
-    if coding == "gzip" and len(body) <= largest:
+    if coding == "gzip":
         body = _gunzipped(body, largest)
     if len(body) > largest:
         raise problems.body_too_large(largest)
@@ -38,21 +52,25 @@ def decoded(request: HttpRequest, largest: int) -> bytes:
 
 def _gunzipped(body: bytes, largest: int) -> bytes:
     """All members; no more than a byte above the largest, however much it would be."""
-    unpacked = b""
+    packed, plain = BytesIO(body), bytearray()
     for _ in range(MOST_MEMBERS):
-        unpacking = zlib.decompressobj(GZIP)
+        _add_member(packed, plain, largest + 1)
+        if len(plain) > largest or packed.tell() == len(body):
+            return bytes(plain)
+    raise problems.bad_body(f"The body has more than {MOST_MEMBERS} members of gzip")
+
+
+def _add_member(packed: BytesIO, plain: bytearray, most: int) -> None:
+    unpacking = zlib.decompressobj(GZIP)
+    while not unpacking.eof and len(plain) < most:
+        part = packed.read(PART)
+        if not part:
+            raise problems.bad_body("The body is cut short")
         try:
-            unpacked += unpacking.decompress(body, largest + 1 - len(unpacked))
+            plain += unpacking.decompress(part, most - len(plain))
         except zlib.error as error:
             raise problems.bad_body("The body is not gzip") from error
-        if len(unpacked) > largest:
-            return unpacked
-        if not unpacking.eof:
-            raise problems.bad_body("The body is cut short")
-        body = unpacking.unused_data
-        if not body:
-            return unpacked
-    raise problems.bad_body(f"The body has more than {MOST_MEMBERS} members of gzip")
+    packed.seek(-len(unpacking.unused_data), SEEK_CUR)
 
 
 def form(request: Request) -> QueryDict:

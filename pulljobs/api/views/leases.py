@@ -45,9 +45,9 @@ class LeaseView(View, Generic[T]):
 
     async def post(self, request: HttpRequest, **names: str) -> HttpResponse:
         """For `View`, which looks at it to see that the view is asynchronous."""
-        body = bodies.decoded(request, self.largest_body)
+        sent = bodies.sent(request, self.largest_body)
         self.room = waiting_room()
-        consumer, begun = await self.room.run(partial(self._begin, request, names, body))
+        consumer, begun = await self.room.run(partial(self._begin, request, names, sent))
         return JsonResponse(await self.finish(consumer, begun))
 
     def begin(self, consumer: Consumer, body: bytes) -> T:
@@ -59,9 +59,11 @@ class LeaseView(View, Generic[T]):
         raise NotImplementedError
 
     def _begin(
-        self, request: HttpRequest, names: dict[str, str], body: bytes
+        self, request: HttpRequest, names: dict[str, str], sent: bytes
     ) -> tuple[Consumer, T]:
-        consumer = self._caller(request, names, body)
+        consumer = known(request.headers, names["channel"], names["consumer"])
+        body = bodies.unpacked(request, sent, self.largest_body)
+        self._check(request, consumer, body)
         self.room.reached_at(base_of(request))  # A stranger is not to say where others shall go.
         return consumer, self.begin(consumer, body)
 
@@ -69,15 +71,14 @@ class LeaseView(View, Generic[T]):
         """Jobs that are to be settled or renewed."""
         return []
 
-    def _caller(self, request: HttpRequest, names: dict[str, str], body: bytes) -> Consumer:
-        consumer = known(request.headers, names["channel"], names["consumer"])
+    def _check(self, request: HttpRequest, consumer: Consumer, body: bytes) -> None:
+        """Raise for what stands against this caller."""
         if consumer.type != Consumer.Type.PULL and not self._ends(consumer, body):
             raise exceptions.push_consumer()
         scope = request.resolver_match.url_name if request.resolver_match else None
         wait = throttling.seconds_to_wait(scope or "", consumer)
         if wait is not None:
             raise Throttled(wait)
-        return consumer
 
     def _ends(self, consumer: Consumer, body: bytes) -> bool:
         """Whether it is about what was pulled before the consumer was turned to push."""

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+from itertools import pairwise
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Message
 from tests.api.broadcasting import Announcer
 from tests.api.caller import Subscription, publish
-from tests.api.pull.serving import Puller, in_flight
+from tests.api.pull.serving import Puller, in_flight, said
 
 PULL = json.dumps({"Batch": 1}).encode()
 PACKED = gzip.compress(PULL)
@@ -35,6 +37,17 @@ def test_all_members_are_read(puller: Puller) -> None:
     publish()
     status, told = pulled(puller, gzip.compress(b'{"Batch"') + gzip.compress(b": 2}"))
     assert (status, len(told["Result"])) == (200, 2)
+
+
+def test_members_are_of_any_length(puller: Puller) -> None:
+    """Below and above what is unpacked at once, and ending with it."""
+    publish()
+    [job] = puller.taken()
+    body = json.dumps({"Results": [said(job, "DELIVERED")], "Other": token_hex(200_000)}).encode()
+    cuts = [0, 1, 30_000, 30_001, 200_000, len(body)]
+    packed = b"".join(gzip.compress(body[a:b]) for a, b in pairwise(cuts))
+    puller.tokens["Content-Encoding"] = "gzip"
+    assert puller.post("ack", packed).json()["Results"][0]["Status"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +84,14 @@ def test_what_can_t_be_unpacked_takes_nothing(
     publish()
     assert pulled(puller, body, coding)[0] == status
     assert in_flight() == 0
+
+
+@pytest.mark.parametrize("verb", ["pull", "ack", "renew"])
+def test_nothing_is_unpacked_for_strangers(puller: Puller, verb: str) -> None:
+    """What they sent is not even looked at; that it is too large is told without."""
+    puller.tokens |= {"Content-Encoding": "gzip", "X-Broker-Consumer-Token": "guessed"}
+    assert puller.post(verb, b"no gzip").status_code == 403
+    assert puller.post(verb, b"x" * 3_000_000).status_code == 413
 
 
 def test_a_batch_of_messages_may_be_compressed(census: Subscription) -> None:
