@@ -11,11 +11,12 @@ from typing import Any, Final, Generic, TypeVar
 from asgiref.sync import SyncToAsync
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.views import View
 from rest_framework.exceptions import Throttled
 
 from pulljobs.api import bodies, exceptions, problems, request_ids, throttling
+from pulljobs.api.answers import as_json
 from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import known
 from pulljobs.api.lingering.room import waiting_room
@@ -48,7 +49,7 @@ class LeaseView(View, Generic[T]):
         sent = bodies.sent(request, self.largest_body)
         self.room = waiting_room()
         consumer, begun = await self.room.run(partial(self._begin, request, names, sent))
-        return JsonResponse(await self.finish(consumer, begun))
+        return await as_json(await self.finish(consumer, begun))
 
     def begin(self, consumer: Consumer, body: bytes) -> T:
         """What takes the database, on one of its threads; a Refusal ends the request."""

@@ -1,5 +1,7 @@
 """E2: what a pull gets, and how long it waits for it."""
 
+import asyncio
+import json
 import time
 from datetime import timedelta
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 from django.db.models.functions import Now
 
 from pulljobs import ids, operating, pulling
+from pulljobs.api.answers import as_json
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
 from tests.api.caller import Subscription, publish, subscription
@@ -77,6 +80,29 @@ def test_payloads_that_are_no_text_come_in_base64(puller: Puller) -> None:
     publish(payload=b"\xff\x00")
     [job] = puller.taken()
     assert (job["Message"]["Payload"], job["Message"]["PayloadEncoding"]) == ("/wA=", "base64")
+
+
+def test_a_large_answer_is_as_a_small_one(puller: Puller) -> None:
+    payload = "\x01ü" * 300_000
+    for _ in range(3):
+        publish(payload=payload)
+    assert [job["Message"]["Payload"] for job in puller.taken(Batch=3)] == [payload] * 3
+
+
+@pytest.mark.parametrize(("jobs", "waits"), [(0, False), (100, False), (20_000, True)])
+def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, waits: bool) -> None:
+    answer = {"Result": [{"Message": {"Payload": "x" * 100}}] * jobs}
+
+    async def went_on() -> bool:
+        writing = asyncio.create_task(as_json(answer))
+        await asyncio.sleep(0)
+        went_on = not writing.done()
+        response = await writing
+        assert json.loads(response.content) == answer
+        assert response["Content-Type"] == "application/json"
+        return went_on
+
+    assert asyncio.run(went_on()) == waits
 
 
 def test_without_a_body_it_answers_at_once(puller: Puller) -> None:
