@@ -27,6 +27,7 @@ from pulljobs.conf import settings
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
 from pulljobs.outcomes import Held, Settlement
+from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, StoredMessage
 
 MODULE: Final = "pull_handlers"
@@ -93,6 +94,7 @@ class ClaimedJob:
         "settlement",
         "taken_away",
         "verdict",
+        "went_to",
     )
 
     def __init__(self, row: HeldJob, message: StoredMessage, held: Held, grant: Grant) -> None:
@@ -103,6 +105,8 @@ class ClaimedJob:
         self.taken_away = self.is_settled = False
         self.verdict: Result | None = None
         """What its run tells of the next one, where its outcome does not say."""
+        self.went_to: State | None = None
+        """QUEUED or DEAD, once a retry of it was committed together with what its handler wrote."""
 
     @property
     def id(self) -> int:

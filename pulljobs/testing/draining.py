@@ -113,18 +113,18 @@ def _run(
     job = ClaimedJob(row, message, Held(row.id, taken.token), grant)
     with _usable_transactions():
         settlement = executor.perform(job)
-    if settlement is not None:
-        _finish(job, settlement)
+    if (job.went_to if settlement is None else _finish(job, settlement)) is State.DEAD:
+        with _usable_transactions():
+            call_on_giving_up(job)
     return Ran(
         handler.channel, handler.consumer, message.payload, jobs.get(row.id), recorded.exception
     )
 
 
-def _finish(job: ClaimedJob, settlement: Settlement) -> None:
+def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
+    """Where it went, if it was to go back to the queue."""
     finished = pulling.finish([settlement], lambda: {job.id: job.handler.place})
-    if settlement.event in BACK and finished.states.get(job.id) is State.DEAD:
-        with _usable_transactions():
-            call_on_giving_up(job)
+    return finished.states.get(job.id) if settlement.event in BACK else None
 
 
 @contextmanager

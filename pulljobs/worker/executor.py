@@ -140,6 +140,8 @@ def _transactional(job: ClaimedJob) -> None:
         job.verdict = Result.FAILURE if word.event is Event.RETRY else Result.SUCCESS
         # Before the commit: a renewal right after it would find nothing, and call the lease lost.
         job.mark_settled()
+    if word.event is Event.RETRY:
+        job.went_to = finished.states[job.id]
 
 
 def _finished(job: ClaimedJob, word: Settlement) -> Finished:

@@ -81,11 +81,11 @@ class Flusher:
             job
             for job, word in batch
             # Nearly all are delivered, and an enum takes long to compare.
-            if word is not None and word.event is not DELIVER and word.event in BACK
+            if (job.went_to if word is None else word.event is not DELIVER and word.event in BACK)
         ]
         self._on_flushed(jobs, back)
         for job in back:
-            if finished.states.get(job.id) is State.DEAD:
+            if finished.states.get(job.id, job.went_to) is State.DEAD:
                 self._on_given_up(job)  # It was to be tried again.
         return len(batch)
 

@@ -80,6 +80,15 @@ class Handled:
         assert told == [b"x"]
         assert Job.objects.get(id=job).reason == Reason.RETRIES_EXHAUSTED
 
+    def test_giving_up_is_told_of_a_job_that_is_nacked_with_its_effects(self) -> None:
+        told: list[str] = []
+        self.handle(
+            ClaimedJob.nack, transactional=True, on_giving_up=lambda job: told.append(job.text)
+        )
+        self.publish("x")
+        assert [ran.job.state for ran in drain(delayed=True)] == ["QUEUED", "QUEUED", "DEAD"]
+        assert told == ["x"]
+
     def test_database_error_of_a_handler_leaves_the_transaction_usable(self) -> None:
         def twice_the_same(job: ClaimedJob) -> None:
             with connection.cursor() as cursor:

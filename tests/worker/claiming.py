@@ -114,12 +114,13 @@ class Desk:
         self.said = self.outbox.said
         self.holdings = Holdings(1000)
         self.holdings.add(jobs)
+        self.back: list[ClaimedJob] = []
         self.given_up: list[ClaimedJob] = []
         self.flusher = Flusher(
             self.outbox,
             limits(**changed),
             self.holdings,
-            on_flushed=lambda jobs, back: None,
+            on_flushed=lambda jobs, back: self.back.extend(back),
             on_given_up=self.given_up.append,
         )
 

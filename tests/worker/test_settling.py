@@ -13,6 +13,7 @@ from pulljobs.handlers import ClaimedJob
 from pulljobs.states import State
 from pulljobs.worker.executor import perform, word_for
 from pulljobs.worker.running import Ended
+from tests.factories import ConsumerFactory
 from tests.sessions import PATIENCE_SECONDS, Thread, query
 from tests.worker.claiming import Desk, claim_of
 
@@ -107,6 +108,17 @@ def test_error_at_the_commit_is_the_handlers() -> None:
         assert "IntegrityError" in (jobs.get(job.id).error or "")
     finally:
         query("DROP TABLE twice")
+
+
+@pytest.mark.parametrize("max_retries", [0, 1])
+def test_job_that_is_nacked_with_its_effects_is_told_of_as_any_other(max_retries: int) -> None:
+    """Who claims hears that it goes back, and `on_giving_up` is called where it is dead."""
+    consumer = ConsumerFactory.create(max_retries=max_retries)
+    [job] = claim_of(ClaimedJob.nack, consumer=consumer, transactional=True)
+    desk = Desk([job])
+    desk.write(job, perform(job))
+    assert desk.back == [job]
+    assert desk.given_up == ([] if max_retries else [job])
 
 
 def test_swallowed_database_error_is_a_failure_not_a_lost_lease() -> None:
