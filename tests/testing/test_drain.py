@@ -142,6 +142,31 @@ class Handled:
         with pytest.raises(AssertionError, match="still ready after 3 rounds"):
             drain(rounds=3)
 
+    def test_work_that_ends_with_the_last_round_is_none(self) -> None:
+        def longer(job: ClaimedJob) -> None:
+            if len(job.text) < 3:
+                publish(self.consumer.channel.name, job.text + "x")
+
+        self.handle(longer)
+        self.publish("x")
+        assert [ran.payload for ran in drain(rounds=2)] == [b"x", b"xx", b"xxx"]
+
+    def test_what_is_to_be_tried_again_is_ready_where_nothing_waits_for_its_time(self) -> None:
+        self.handle(lambda job: 1 / 0)
+        self.publish()
+        with pytest.raises(AssertionError, match="still ready after 1 rounds"):
+            drain(delayed=True, rounds=1)
+        job = Job.objects.get()
+        assert (job.state, job.retry_count, job.deliveries) == (State.QUEUED, 2, 2)
+        assert [ran.job.state for ran in drain(delayed=True, rounds=1)] == [State.DEAD]
+
+    def test_jobs_of_one_key_that_were_there_take_as_many_rounds_as_they_need(self) -> None:
+        self.consumer = ConsumerFactory.create(exclusive_keys=True)
+        self.handle(lambda job: None)
+        for text in "abc":
+            self.publish(text, key="k")
+        assert [ran.payload for ran in drain(rounds=1)] == [b"a", b"b", b"c"]
+
     def test_unknown_place_is_an_error(self) -> None:
         self.handle(lambda job: None)
         with pytest.raises(ConfigurationError, match="No handler serves channel 'nowhere'"):
