@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from django.db import transaction
+from django.db import connections, transaction
 from django.utils import timezone
 
 from pulljobs import binary, effects, handlers, outcomes
@@ -32,7 +32,7 @@ class Performed(NamedTuple):
     after: timedelta | None
     """Of a retry, when the handler named a delay."""
     exception: BaseException | None
-    """What the handler raised."""
+    """What the handler raised, or the settle in its transaction."""
 
 
 def perform(
@@ -54,7 +54,7 @@ def perform(
     transaction, rolled back where its worker would. With `lost`, somebody else has the job.
     """
     handler = _registration(function)
-    recorded = recording(handler)
+    recorded = recording(_asking(handler))
     body, content_type = encoded(payload)
     grant = Grant(
         handler=_without_rows(handler, recorded),
@@ -92,6 +92,21 @@ def _performed(said: Settlement | None, recorded: Recorded) -> Performed:
 def _registration(function: Callable[[ClaimedJob], Any]) -> Handler:
     registered = (one for one in handlers.registered() if one.function is function)
     return next(registered, Handler(channel="test", consumer="test", function=function))
+
+
+def _asking(handler: Handler) -> Handler:
+    """The same; what has spoilt its transaction is told after it, as the settle in it would."""
+    if not handler.transactional:
+        return handler
+
+    def function(job: ClaimedJob) -> Any:
+        result = handler.function(job)
+        for using in effects.databases():
+            with connections[using].cursor() as cursor:
+                cursor.execute("SELECT 1")
+        return result
+
+    return replace(handler, function=function)
 
 
 def _without_rows(handler: Handler, recorded: Recorded) -> Handler:

@@ -1,11 +1,14 @@
 """`perform` runs one handler by the rules of its registration, without a queue."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import IntegrityError
+from django.db.transaction import TransactionManagementError
 
 from pulljobs.errors import Discard, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, handler
@@ -120,6 +123,30 @@ def test_transactional_effects_stay_or_go_as_in_a_worker(payload: str, kept: boo
 
     perform(registered(work, transactional=True), payload)
     assert Group.objects.exists() is kept
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("policy", "event"),
+    [
+        (AckPolicy.NACK_ON_ERROR, Event.RETRY),
+        (AckPolicy.REJECT_ON_ERROR, Event.REJECT),
+        (AckPolicy.ACK, Event.DELIVER),
+    ],
+)
+def test_error_that_a_transactional_handler_swallows_fails_the_settle_as_in_a_worker(
+    policy: AckPolicy, event: Event
+) -> None:
+    """Its transaction can only be rolled back."""
+
+    def work(job: ClaimedJob) -> None:
+        Group.objects.create(name="effect")
+        with suppress(IntegrityError):
+            Group.objects.create(name="effect")
+
+    done = perform(registered(work, transactional=True, ack_policy=policy))
+    assert (done.event, type(done.exception)) == (event, TransactionManagementError)
+    assert not Group.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
