@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from django.db import connections, transaction
 from django.db.models.functions import Now
-from psycopg.pq import TransactionStatus
 
 from pulljobs import effects, handlers, jobs, pulling
 from pulljobs.conf import settings
@@ -155,15 +154,13 @@ def _usable_transactions() -> Iterator[None]:
 @contextmanager
 def _usable_transaction(using: str) -> Iterator[None]:
     """In a test's transaction, undo what a handler wrote when its error has spoilt all of it."""
-    connection = connections[using]
-    if not connection.in_atomic_block:
+    if not connections[using].in_atomic_block:
         yield
         return
     before = transaction.savepoint(using=using)
     yield
-    failed = connection.connection.info.transaction_status == TransactionStatus.INERROR
-    if failed or connection.needs_rollback:
-        connection.needs_rollback = False
+    if effects.is_spoilt(using):
+        transaction.set_rollback(False, using=using)
         transaction.savepoint_rollback(before, using=using)
     else:
         transaction.savepoint_commit(before, using=using)

@@ -132,6 +132,7 @@ def _transactional(job: ClaimedJob) -> None:
     """The handler's writes and the settle together: both, or neither."""
     with effects.together():
         word = _said(job, _run(job.handler.function, job))
+        effects.check()
         finished = _finished(job, word)
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")

@@ -3,14 +3,21 @@
 With PULLJOBS_TEST_SECOND=1, for else there is one; test_second.py runs it so.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import pytest
 from django.contrib.auth.models import Group
-from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, connections, transaction
 
-from pulljobs import effects
+from pulljobs import effects, jobs
+from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Channel
+from pulljobs.states import State
+from pulljobs.worker.executor import perform
 from tests import second
 from tests.factories import USING
+from tests.worker.claiming import Desk, claim_of
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -20,7 +27,16 @@ pytestmark = [
 
 def write() -> None:
     Channel.objects.create(name="in the one")
+    create()
+
+
+def create() -> None:
     Group.objects.create(name="in the other")
+
+
+def insert() -> None:
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute("INSERT INTO auth_group (name) VALUES ('in the other')")
 
 
 def test_an_error_undoes_what_was_written_in_both_databases() -> None:
@@ -32,6 +48,24 @@ def test_an_error_undoes_what_was_written_in_both_databases() -> None:
     with pytest.raises(ValueError, match="as it happens"):
         work()
     assert not Channel.objects.exists()
+    assert not Group.objects.exists()
+
+
+@pytest.mark.parametrize("spoil", [create, insert])
+def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
+    spoil: Callable[[], object],
+) -> None:
+    """That transaction can only be rolled back, and its commit does so without a word."""
+
+    def work(job: ClaimedJob) -> None:
+        create()
+        with suppress(IntegrityError):
+            spoil()
+
+    [job] = claim_of(work, transactional=True)
+    Desk([job]).write(job, perform(job))
+    assert jobs.get(job.id).state == State.QUEUED
+    assert "'default'" in (jobs.get(job.id).error or "")
     assert not Group.objects.exists()
 
 
