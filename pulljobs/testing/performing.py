@@ -51,7 +51,8 @@ def perform(
     """Run a handler with a job made up for it; no row is read or written but by the handler.
 
     It goes by its registration, or as one without options. A transactional handler gets its
-    transaction, rolled back where its worker would. With `lost`, somebody else has the job.
+    transaction, rolled back where its worker would. With `lost`, somebody else has the job:
+    you see what the handler says of it, and its worker would write nothing.
     """
     handler = _registration(function)
     recorded = recording(_asking(handler))
@@ -72,7 +73,7 @@ def perform(
     )
     with _transaction(handler):
         said = executor.perform(job)
-        if handler.transactional and not _keeps_effects(job, said, recorded):
+        if handler.transactional and (lost or not _keeps_effects(job, said, recorded)):
             for using in effects.databases():
                 transaction.set_rollback(True, using=using)
     if handler.ack_policy is AckPolicy.ACK_FIRST:

@@ -126,6 +126,19 @@ def test_transactional_effects_stay_or_go_as_in_a_worker(payload: str, kept: boo
 
 
 @pytest.mark.django_db(transaction=True)
+def test_transactional_effects_go_where_the_job_is_lost() -> None:
+    """What the handler says of it is told all the same."""
+
+    def work(job: ClaimedJob) -> bool:
+        Group.objects.create(name="effect")
+        return job.lost
+
+    done = perform(registered(work, transactional=True), lost=True)
+    assert (done.event, done.result) == (Event.DELIVER, True)
+    assert not Group.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("policy", "event"),
     [
