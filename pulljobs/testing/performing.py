@@ -42,6 +42,8 @@ def perform(
     key: str | None = None,
     headers: dict[str, str] | None = None,
     priority: int = 0,
+    message_id: str | None = None,
+    content_type: str | None = None,
     retry_count: int = 0,
     deliveries: int | None = None,
     published_at: datetime | None = None,
@@ -56,7 +58,7 @@ def perform(
     """
     handler = _registration(function)
     recorded = recording(_asking(handler))
-    body, content_type = encoded(payload)
+    body, usual_type = encoded(payload)
     grant = Grant(
         handler=_without_rows(handler, recorded),
         lease=timedelta(seconds=30),
@@ -67,7 +69,9 @@ def perform(
     published = (published_at or timezone.now()).astimezone()
     job = ClaimedJob(
         HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
-        StoredMessage(1, body, content_type, headers, binary.sent(published), None, key),
+        StoredMessage(
+            1, body, content_type or usual_type, headers, binary.sent(published), message_id, key
+        ),
         Held(1, uuid4()),
         grant,
     )

@@ -38,6 +38,15 @@ def test_handler_gets_the_job_it_was_told_of() -> None:
     ]  # fmt: skip
 
 
+def test_message_is_named_and_typed_as_it_would_be_published() -> None:
+    def look(job: ClaimedJob) -> Any:
+        return [job.client_message_id, job.content_type]
+
+    done = perform(look, b"<a/>", message_id="m", content_type="application/xml")
+    assert done.result == ["m", "application/xml"]
+    assert perform(look, b"<a/>").result == [None, "application/octet-stream"]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"])
 def test_json_in_any_encoding(encoding: str) -> None:
     done = perform(lambda job: job.json(), '{"a": "\u20ac"}'.encode(encoding))
