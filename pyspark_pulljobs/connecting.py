@@ -2,9 +2,11 @@
 
 Spark shows options in plans and logs and keeps them in checkpoints, so a DSN with a password is
 refused: libpq finds it in PGPASSWORD or in the file that PGPASSFILE names. `pulljobs.spark` puts
-PGPASSWORD where drivers and executors look; those who start Spark themselves set
-`spark.executorEnv.PGPASSWORD`, a name that Spark redacts. Other secrets, such as the passphrase of
-a client's key, are found in the file of services that PGSERVICEFILE names.
+PGPASSWORD where drivers and executors look. Those who start Spark themselves set
+`spark.executorEnv.PGPASSWORD`, in a file of properties: Spark redacts the name where it shows
+properties, but arguments, which PySpark makes of what a JVM is started with, are shown by `ps` to
+every user. Other secrets, such as the passphrase of a client's key, are found in the file of
+services that PGSERVICEFILE names.
 """
 
 from collections.abc import Mapping
@@ -50,7 +52,8 @@ def dsn_of(options: Mapping[str, str]) -> str:
     if "password" in parts:
         raise ConfigurationError(
             'Option "dsn" must hold no password, for Spark shows options: set PGPASSWORD or '
-            "PGPASSFILE instead, for executors as spark.executorEnv.PGPASSWORD."
+            "PGPASSFILE instead, for executors as spark.executorEnv.PGPASSWORD in a file of "
+            "properties."
         )
     if secrets := sorted(SECRETS & parts.keys()):
         raise ConfigurationError(

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.spark import failures, java
+from pulljobs.spark import failures, java, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +129,7 @@ def _started(name: str, given: Mapping[str, str]) -> "SparkSession":
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     share_password()
+    jvm.start(given)
     builder = SparkSession.builder.appName(f"pulljobs {name}")
     for key, value in given.items():
         builder = builder.config(key, value)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import psycopg
 import pyspark
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
@@ -21,6 +23,7 @@ from pulljobs.management.subcommands import USAGE
 from pulljobs.spark import daemon, failures, java, session
 from pulljobs.spark.progress import text_of
 from pyspark_pulljobs import connecting
+from tests.spark.lakes import environment
 
 
 def path_without_java(directory: Path) -> str:
@@ -221,6 +224,79 @@ def test_a_session_starts_where_the_jvm_of_the_one_before_has_died() -> None:
         [sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True, check=False
     )
     assert ran.stdout.split() == ["3", "told"] * 2, ran.stderr
+
+
+HUSHED = """
+import django, json, os
+from contextlib import closing, suppress
+from pathlib import Path
+django.setup()
+from django.test import override_settings
+from pulljobs.spark import session
+from pyspark_pulljobs import connecting
+
+of_spark = json.loads(os.environ.pop("OF_SPARK"))
+where = session.dsn()
+session.share_password = lambda: None  # executors elsewhere inherit nothing from here
+
+def connected(rows):
+    with closing(connecting.connect(where)) as connection:
+        return [connection.execute("SELECT %s", [os.environ["PGPASSWORD"]]).fetchone()[0]]
+
+def arguments():
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getsid(int(path.name)) == os.getsid(0):
+                yield (path / "cmdline").read_text()
+
+with override_settings(PULLJOBS={"SPARK": of_spark}), session.opened("hushed") as spark:
+    context = spark.sparkContext
+    told = {
+        "of tasks": context.parallelize([0], 1).mapPartitions(connected).collect(),
+        "property": spark.conf.get("spark.hushed.token"),
+        "option": context._jvm.java.lang.System.getProperty("hushed"),
+        "arguments": list(arguments()),
+    }
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+@pytest.mark.usefixtures("django_db_setup")
+def test_no_secret_is_among_the_arguments_of_a_process(tmp_path: Path) -> None:
+    """Every user reads those. Executors have it all the same, the JVM what it starts with."""
+    secret = "a token: \\u0041 = #ü"
+    given = {
+        "spark.master": "local-cluster[1,1,512]",
+        "spark.executor.memory": "512m",
+        "spark.driver.defaultJavaOptions": '"-Dhushed=a b\\\\c"',
+        "spark.hushed.token": secret,
+    }
+    place = {**os.environ, **environment("hush"), "OF_SPARK": json.dumps(given)}
+    place.pop("PGPASSWORD", None)
+    place["PYTHONPATH"] = str(BASE_DIR)
+    place["TMPDIR"] = str(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-"],
+        input=HUSHED,
+        env=place,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    password = connection.get_connection_params().get("password") or "hush"
+    assert (told["of tasks"], told["property"]) == ([password], secret)
+    assert told["option"] == "a b\\c"
+    for process in ("SparkSubmit", "ExecutorBackend"):
+        assert any(process in one for one in told["arguments"])
+    for one in told["arguments"]:
+        assert not re.search(r"a token|PGPASSWORD", one)
+    assert not list(tmp_path.glob("pulljobs-*.conf"))
 
 
 def test_a_property_without_a_value_is_refused() -> None:
