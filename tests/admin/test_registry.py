@@ -207,3 +207,28 @@ def test_a_signing_secret_is_told_once_and_the_one_before_it_signs_on(operator: 
     told(operator, url, filled(consumer, title="renamed"))
     consumer.refresh_from_db()
     assert consumer.signing_secrets() == [given[2], given[1]]
+
+
+@pytest.mark.parametrize("model", [*MODELS, "consumer"])
+@pytest.mark.parametrize("column", ["token_digest", "token_sealed", "signing_secrets_sealed"])
+@pytest.mark.parametrize("lookup", ["", "__startswith"])
+def test_no_secret_is_found_out_by_filtering(
+    model: str, column: str, lookup: str, reader: Client, consumer: Consumer
+) -> None:
+    """Nor that of a channel, by way of its consumers."""
+    for name in (column, f"channel__{column}", f"consumer__{column}"):
+        assert reader.get(listing(model), {f"{name}{lookup}": "1"}).status_code in (302, 400)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"type__exact": "pull"}, {"id__in": "{0.pk}"}, {"channel__id__exact": "{0.channel_id}"}],
+)
+def test_consumers_are_filtered_by_what_is_shown(
+    query: dict[str, str], reader: Client, consumer: Consumer
+) -> None:
+    ConsumerFactory.create(name="pushed", type="push", callback_url="https://x.example")
+    asked = {name: value.format(consumer) for name, value in query.items()}
+    text = read(reader, listing("consumer"), **asked)
+    assert "census" in text
+    assert "pushed" not in text.split("<tbody>")[1].split("</tbody>")[0]
