@@ -170,6 +170,8 @@ class JobAdmin(JobRowsAdmin):
         event = operations.BY_WORD.get(request.POST[BUTTON])
         if event not in operations.offered(request, None) or event is None:
             raise PermissionDenied
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         if event is Event.RESCHEDULE:
             return manyjobs.asking_when([job_id])
         operations.perform(request, event, [job_id])

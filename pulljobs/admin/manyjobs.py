@@ -72,7 +72,8 @@ def page(listed: "JobAdmin", request: HttpRequest, word: str) -> HttpResponse:
     event = operations.BY_WORD.get(word)
     if event is None:
         raise Http404
-    if not request.user.has_perm(OPERATIONS[event].permission):
+    may_act = request.user.has_perm(OPERATIONS[event].permission)
+    if not (may_act and listed.has_view_permission(request)):
         raise PermissionDenied
     when = WhenForm(request.POST or None)
     if request.method == "POST" and (event is not Event.RESCHEDULE or when.is_valid()):

@@ -112,6 +112,24 @@ def test_each_needs_its_own_permission(word: str, consumer: Consumer) -> None:
         assert answer.status_code == (200 if other == word else 403)
 
 
+@pytest.mark.parametrize("word", WORDS.values())
+def test_who_acts_must_be_allowed_to_look(word: str, consumer: Consumer) -> None:
+    """Or a preview, and what an act tells of each job, would show what no page does."""
+    user = User.objects.create_user("paul", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename=f"{word}_job"))
+    job = JobFactory.create(state=State.DEAD, consumer=consumer)
+    before = list(Job.objects.values())
+    browser = browser_of(user)
+    for_all = reverse("admin:pulljobs_job_all", args=[word])
+    assert browser.get(for_all).status_code == 403
+    assert browser.post(f"{for_all}?chosen={job.id}").status_code == 403
+    assert browser.post(page("job", job.id), {"_event": word}).status_code == 403
+    data = {"action": word, "_selected_action": [job.id], "index": 0}
+    assert browser.post(listing("job"), data).status_code == 403
+    assert list(Job.objects.values()) == before
+    assert not AuditEntry.objects.exists()
+
+
 def test_an_id_that_no_job_can_have_is_nobody_s(operator: Client) -> None:
     assert operator.post(page("job", 2**63), {"_event": "kill"}).status_code == 403
     act(operator, Event.KILL, [2**63])
