@@ -3,12 +3,13 @@
 What takes long is left to whatever process gets to it; the audit trail tells how far it came.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
+from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from pulljobs.admin.jobs import JobAdmin
 
 AT_ONCE_SECONDS: Final = 1.0
+TOLD_LASTS: Final = timedelta(days=1)
+NOT_TOLD: Final = _(
+    "Nothing was done: this page had told you something else, or a day ago. It tells what is meant "
+    "now: confirm that."
+)
 NOT_ASKED: Final = ("id__lt", "p", "e")
 """Parameters of a list that say nothing about which jobs are meant."""
 
@@ -89,19 +95,34 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
         entry = auditing.act(event, meant.among or (), by=by, at=at)
         operations.tell(request, entry)
         return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
-    upon, told = asking.words(_asked(request.GET)), _told(request)
+    told = _told(request, event)
+    if told is None:
+        messages.error(request, NOT_TOLD)
+        return HttpResponseRedirect(request.get_full_path())
+    upon = asking.words(_asked(request.GET))
     entry = auditing.begin(event, meant, by=by, upon=upon, at=at, expected=told)
     if auditing.proceed(AT_ONCE_SECONDS, entry.pk):
         messages.info(request, _("It goes on: by any worker, or `manage.py pulljobs operate`."))
     return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[entry.pk]))
 
 
-def _told(request: HttpRequest) -> Preview | None:
-    """What the page said that was confirmed."""
-    jobs = request.POST.get("expected", "")
-    if not jobs.isdecimal() or len(jobs) > 9:
+def _telling(request: HttpRequest, event: Event, preview: Preview) -> str:
+    """Signed, for the trail is to say what whoever confirmed it was told."""
+    return signing.dumps([preview.jobs, preview.is_more], salt=_salt(request, event))
+
+
+def _told(request: HttpRequest, event: Event) -> Preview | None:
+    """What is confirmed; None: this user was told no such thing of these jobs and this act."""
+    given, salt = request.POST.get("told", ""), _salt(request, event)
+    try:
+        jobs, is_more = signing.loads(given, salt=salt, max_age=TOLD_LASTS)
+    except signing.BadSignature:
         return None
-    return Preview(int(jobs), bool(request.POST.get("is_more")), [])
+    return Preview(jobs, is_more, [])
+
+
+def _salt(request: HttpRequest, event: Event) -> str:
+    return f"pulljobs {request.user.pk} {event} {_asked(request.GET).urlencode()}"
 
 
 def _shown(
@@ -121,6 +142,7 @@ def _shown(
             "media": listed.media,
             "operation": operation,
             "preview": preview,
+            "told": _telling(request, event, preview),
             "is_chosen": asking.CHOSEN in request.GET,
             "first": rows.select_related("consumer__channel").order_by("pk"),
             "form": when if event is Event.RESCHEDULE else None,

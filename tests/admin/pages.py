@@ -49,6 +49,12 @@ def act(client: Client, action: str, rows: list[int], query: str = "") -> list[s
     return told(client, listing("job") + query, data)
 
 
+def telling(client: Client, url: str) -> str:
+    """What the page before an act on all of a filter tells, as its form sends it back."""
+    [signed] = re.findall(r'name="told" value="([^"]+)"', read(client, url))
+    return str(signed)
+
+
 def trail() -> list[tuple[str, str, str]]:
     return list(AuditEntry.objects.order_by("pk").values_list("by", "act", "upon"))
 

@@ -1,9 +1,12 @@
 """Acting on all that a filter shows, the trail it leaves, and what the page of a job tells."""
 
 import json
+import time
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
+from django.core import signing
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -13,7 +16,8 @@ from pulljobs import auditing, ids
 from pulljobs.models import AuditEntry, Consumer, Job
 from pulljobs.states import Event, State
 from pulljobs.storage.selecting import Selection
-from tests.admin.pages import act, listing, page, read, rows
+from tests.admin.conftest import browser_of
+from tests.admin.pages import act, listing, page, read, rows, telling, told
 from tests.factories import ConsumerFactory, JobFactory, published
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
@@ -35,7 +39,7 @@ def test_all_of_a_filter_is_previewed_then_redriven_and_nothing_else(
     url = f"{for_all('redrive')}?state=DEAD&consumer={consumer.pk}"
     assert "3 jobs" in read(operator, url)
     assert Job.objects.filter(state=State.DEAD).count() == 4
-    operator.post(url, {"expected": "3"})
+    operator.post(url, {"told": telling(operator, url)})
     assert list(Job.objects.filter(state=State.DEAD).values_list("id", flat=True)) == [other]
     [entry] = AuditEntry.objects.all()
     assert (entry.by, entry.upon) == ("olga", "state DEAD, consumer files/census")
@@ -43,6 +47,34 @@ def test_all_of_a_filter_is_previewed_then_redriven_and_nothing_else(
     assert "finished" in rows(read(operator, listing("auditentry")))[0]
     text = read(operator, page("auditentry", entry.pk))
     assert all(ids.encode(id) in text for id in mine)
+
+
+def test_the_trail_tells_only_what_was_told_before(
+    operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To this user, of these jobs and this act, and not long ago."""
+    for _ in range(2):
+        JobFactory.create(consumer=consumer, state=State.DEAD)
+    url = f"{for_all('redrive')}?state=DEAD"
+    true = telling(operator, url)
+    other = browser_of(User.objects.create_superuser("otto"))
+    forged = [
+        *("", "2", true[:-1], signing.dumps([9, False])),
+        telling(other, url),
+        telling(operator, f"{url}&channel=0"),
+        telling(operator, f"{for_all('delete')}?state=DEAD"),
+    ]
+    before = list(Job.objects.values())
+    for given in forged:
+        assert told(operator, url, {"told": given})[0].startswith("Nothing was done")
+    with monkeypatch.context() as patch:
+        soon = time.time() + timedelta(days=1).total_seconds() + 60
+        patch.setattr("django.core.signing.time.time", lambda: soon)
+        assert told(operator, url, {"told": true})[0].startswith("Nothing was done")
+    assert list(Job.objects.values()) == before
+    assert not AuditEntry.objects.exists()
+    operator.post(url, {"told": true})
+    assert (AuditEntry.objects.get().expected, AuditEntry.objects.get().done) == (2, 2)
 
 
 def test_a_preview_stops_counting(
@@ -71,10 +103,11 @@ def test_what_is_none_of_the_choices_means_no_job(
     query: str, operator: Client, consumer: Consumer
 ) -> None:
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
-    operator.post(f"{for_all('redrive')}?{query}")
+    url = f"{for_all('redrive')}?{query}"
+    operator.post(url, {"told": telling(operator, url)})
     assert Job.objects.get().id == job.id
     assert Job.objects.get().state == State.DEAD
-    assert "0 jobs" in read(operator, f"{for_all('redrive')}?{query}")
+    assert "0 jobs" in read(operator, url)
 
 
 def test_a_key_that_nobody_can_have_finds_nothing(operator: Client, consumer: Consumer) -> None:
