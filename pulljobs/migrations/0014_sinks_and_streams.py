@@ -1,4 +1,3 @@
-import django.db.models.deletion
 from django.db import migrations, models
 
 
@@ -9,11 +8,6 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.AlterField(
-            model_name='replayedjob',
-            name='publish',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='replayed', to='pulljobs.bulkpublish'),
-        ),
         migrations.AddField(
             model_name='stream',
             name='acked',
