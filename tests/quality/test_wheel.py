@@ -6,7 +6,8 @@ from pathlib import Path
 
 from example_project.state import BASE_DIR
 
-INPUTS = ("pyproject.toml", "README.md", "LICENSE", "pulljobs", "pyspark_pulljobs")
+PACKAGES = ("pulljobs", "pyspark_pulljobs")
+INPUTS = ("pyproject.toml", "README.md", "LICENSE", *PACKAGES)
 NOT_SHIPPED = {".pyc"}
 
 
@@ -25,12 +26,13 @@ def test_wheel_has_every_file_of_the_packages(tmp_path: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {
         str(path.relative_to(source))
-        for package in ("pulljobs", "pyspark_pulljobs")
+        for package in PACKAGES
         for path in (source / package).rglob("*")
         if path.is_file() and path.suffix not in NOT_SHIPPED
     }
     assert packed == expected
     assert any(name.endswith(".sql") for name in packed)
+    assert {f"{package}/py.typed" for package in PACKAGES} <= packed, "type checkers see no types"
 
 
 def _copy(source: Path, target: Path) -> None:
