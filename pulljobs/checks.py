@@ -282,7 +282,7 @@ def check_deployment(
 def check_middleware(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    if not getattr(django_settings, "ASGI_APPLICATION", None):
+    if not _is_api_mounted():
         return []
     return [
         Warning(
@@ -318,11 +318,14 @@ def _is_api_mounted() -> bool:
 
 def sync_only_middleware() -> list[str]:
     """What Django has to run on a thread from the request to the response."""
-    return [
-        name
-        for name in django_settings.MIDDLEWARE
-        if not getattr(import_string(name), "async_capable", False)
-    ]
+    return [name for name in django_settings.MIDDLEWARE if _is_sync_only(name)]
+
+
+def _is_sync_only(name: str) -> bool:
+    try:
+        return not getattr(import_string(name), "async_capable", False)
+    except ImportError:  # told by Django, which does not serve then
+        return False
 
 
 def _no_authtoken(settings: Settings) -> Iterator[CheckMessage]:

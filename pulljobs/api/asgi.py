@@ -1,6 +1,7 @@
 """For asgi.py: `application = with_pulls(get_asgi_application())`."""
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -22,6 +23,8 @@ PULLS: Final = re.compile(r"[^/]+/consumer/[^/]+/(pull|ack|renew)")
 SHARED: Final = ThreadSensitiveContext()
 """What these requests have to do on a thread, they do on one for all of them."""
 
+logger = logging.getLogger("pulljobs.api")
+
 Application = Callable[..., Awaitable[None]]
 """As ASGI has it: of a scope, a function to receive and one to send."""
 
@@ -33,9 +36,12 @@ def with_pulls(application: Application) -> Application:
     only in part. Those of Django take no time, so for pulls, acks and renewals its signals are sent
     on the event loop and its middleware shares one thread, which makes them several times cheaper.
     Middleware that is synchronous as a whole would hold that thread until the answer: where there
-    is some (a check names it), all stays as it is.
+    is some (a check and the log name it), all stays as it is.
     """
-    if sync_only_middleware():
+    if named := sync_only_middleware():
+        logger.warning(
+            "Each pull that lingers holds a thread: %s is synchronous.", ", ".join(named)
+        )
         return application
     pulls = _on_event_loop(application) if isinstance(application, ASGIHandler) else application
 

@@ -56,6 +56,7 @@ def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
     settings: Settings, client: httpx.Client, census: Subscription, emptied: None
 ) -> None:
     """Each holds a thread; a client that goes away is still noticed."""
+    del settings.ASGI_APPLICATION  # What startproject writes has none.
     assert check_middleware() == []
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
     [warning] = check_middleware()
@@ -67,8 +68,27 @@ def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
         with puller.hung_up():
             pass
         wait_until(lambda: lingering() == 0)
-    settings.ASGI_APPLICATION = None
+    settings.ROOT_URLCONF = "django.contrib.auth.urls"
     assert check_middleware() == []
+
+
+def test_the_log_names_it_too(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """Servers check nothing when they start."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None: ...
+
+    assert with_pulls(application) is not application
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    assert with_pulls(application) is application
+    [record] = caplog.records
+    assert MIDDLEWARE in record.getMessage()
+
+
+def test_middleware_that_is_not_there_is_left_to_django(settings: Settings) -> None:
+    """Who checks before it has it to be told must not end in an error of ours."""
+    settings.MIDDLEWARE = ["nowhere.ours", MIDDLEWARE]
+    [warning] = check_middleware()
+    assert MIDDLEWARE in warning.msg
 
 
 def test_who_listens_to_the_signals_of_requests_has_a_thread(puller: Puller) -> None:
