@@ -181,6 +181,7 @@ def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
         yield Error(f"{SETTING}['GATEWAY_SECRETS'] must be text in base64.", id="pulljobs.E011")
     if list(settings.API_AUTHENTICATION) != list(OF_DRF):
         yield from _no_authtoken(settings)
+        yield from _no_authentication(settings)
     yield from _wrong_keys(settings)
 
 
@@ -336,6 +337,15 @@ def _no_authtoken(settings: Settings) -> Iterator[CheckMessage]:
             hint=f"Add {AUTHTOKEN!r} to INSTALLED_APPS and migrate.",
             id="pulljobs.W002",
         )
+
+
+def _no_authentication(settings: Settings) -> Iterator[CheckMessage]:
+    """Else every request that a user may make would fail for it."""
+    for name in settings.API_AUTHENTICATION if find_spec("rest_framework") else ():
+        try:
+            import_string(name)
+        except ImportError as error:
+            yield Error(f"{SETTING}['API_AUTHENTICATION']: {error}.", id="pulljobs.E023")
 
 
 def _wrong_keys(settings: Settings) -> Iterator[CheckMessage]:

@@ -23,8 +23,8 @@ SETTING = "PULLJOBS"
 OF_DRF = tuple(
     f"rest_framework.authentication.{kind}Authentication" for kind in ("Session", "Basic", "Token")
 )
-
-
+CHECKED_WITHIN = {"PUSH_PORTS", "TOKEN_KEYS", "GATEWAY_SECRETS"}
+"""Lists for whose elements there are checks, which have more to say and show no secret."""
 SCOPES = frozenset({
     "ack", "app-status", "broadcast", "broadcast-batch", "channel", "channels", "consumer",
     "consumers", "dlq", "dlq-status", "info", "job", "job-status", "lookup", "message", "messages",
@@ -224,17 +224,20 @@ def mistyped(given: Mapping[str, Any]) -> list[str]:
     return [
         f"{SETTING}[{key!r}] must be {_words(types[key])}, not {_shown(key, value)}."
         for key, value in given.items()
-        if not _fits(value, types[key])
+        if not _fits(value, types[key], within=key not in CHECKED_WITHIN)
     ]
 
 
-def _fits(value: object, expected: Any) -> bool:
-    """Containers from the outside only; a bool is no number, and text is no list."""
+def _fits(value: object, expected: Any, *, within: bool = False) -> bool:
+    """Whether, and what is within a list; a bool is no number, and text is no list."""
     if isinstance(expected, UnionType):
         return any(_fits(value, one) for one in get_args(expected))
     kind = get_origin(expected) or expected
     if kind is Sequence:
-        return isinstance(value, list | tuple)
+        if not isinstance(value, list | tuple):
+            return False
+        [element] = get_args(expected)
+        return not within or all(_fits(one, element) for one in value)
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 

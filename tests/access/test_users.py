@@ -186,6 +186,16 @@ def test_an_access_that_is_none_is_an_error() -> None:
         assert "pulljobs.E009" in [one.id for one in run_checks()]
 
 
+@pytest.mark.parametrize(
+    "name", ["rest_framework.authentication.SesionAuthentication", "nowhere.Ours", "Ours"]
+)
+def test_a_login_that_is_not_there_is_an_error(name: str) -> None:
+    """Every request of a user would fail for it."""
+    with override_settings(PULLJOBS={"API_AUTHENTICATION": [name]}):
+        [problem] = [one for one in run_checks() if one.id == "pulljobs.E023"]
+    assert "PULLJOBS['API_AUTHENTICATION']: " in problem.msg
+
+
 def test_without_the_app_of_tokens_the_other_logins_work(orders: Subscription) -> None:
     with modify_settings(INSTALLED_APPS={"remove": ["rest_framework.authtoken"]}):
         assert [type(one).__name__ for one in users()] == [

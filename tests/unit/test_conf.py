@@ -56,6 +56,9 @@ def test_a_setting_like_no_other_is_unknown_too() -> None:
         {"DATABASE": None},
         {"RETENTION": 5},
         {"REAP_INTERVAL": None},
+        {"ONLY": [None]},
+        {"GATEWAY_EXEMPT": ["/_status", 1]},
+        {"PUSH_ALLOWED_NETWORKS": [10]},
     ],
 )
 def test_a_value_of_the_wrong_type(given: dict[str, Any]) -> None:
