@@ -44,6 +44,7 @@ MAY_BE_ZERO = {
     "HEALTH_PORT",
 }
 AUTHTOKEN = "rest_framework.authtoken"
+HIGHEST_PORT = 65535
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 RATE = re.compile(r"[1-9][0-9]{0,8}/(s|sec|second|m|min|minute|h|hour|d|day)")
 ORDERED = (
@@ -101,6 +102,12 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
     ]
     if settings.FLUSH_INTERVAL > LONGEST_FLUSH_INTERVAL:
         problems.append(_late_flushes(settings))
+    if (settings.HEALTH_PORT or 0) > HIGHEST_PORT:
+        problems.append(
+            Error(
+                f"{SETTING}['HEALTH_PORT']: {settings.HEALTH_PORT} is no port.", id="pulljobs.E024"
+            )
+        )
     return problems
 
 
@@ -196,7 +203,7 @@ def _wrong_push(settings: Settings) -> Iterator[CheckMessage]:
                 id="pulljobs.E013",
             )
     for port in settings.PUSH_PORTS:
-        if type(port) is not int or not 0 < port < 65536:
+        if type(port) is not int or not 0 < port <= HIGHEST_PORT:
             yield Error(f"{SETTING}['PUSH_PORTS']: {port!r} is no port.", id="pulljobs.E014")
     if not HEADER.fullmatch(settings.PUSH_TOKEN_HEADER):
         name = settings.PUSH_TOKEN_HEADER

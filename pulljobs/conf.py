@@ -211,7 +211,7 @@ def unknown(given: Mapping[str, Any]) -> list[str]:
     known = [field.name for field in fields(Settings)]
     return [
         f"{SETTING}[{key!r}] is no setting; did you mean {nearest[0]!r}?"
-        if (nearest := get_close_matches(key.upper(), known, 1, 0.4))
+        if (nearest := get_close_matches(str(key).upper(), known, 1, 0.4))
         else f"{SETTING}[{key!r}] is no setting."
         for key in given
         if key not in known

@@ -42,8 +42,11 @@ def test_an_unknown_setting_names_the_nearest() -> None:
         load({"max_lease": timedelta(1)})
 
 
-def test_a_setting_like_no_other_is_unknown_too() -> None:
-    assert told(zzz=1) == ["pulljobs.E002 PULLJOBS['zzz'] is no setting."]
+@pytest.mark.parametrize("key", ["zzz", 1])
+def test_a_setting_like_no_other_is_unknown_too(key: Any) -> None:
+    with override_settings(PULLJOBS={key: 2}):
+        [problem] = run_checks()
+    assert (problem.id, problem.msg) == ("pulljobs.E002", f"PULLJOBS[{key!r}] is no setting.")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,8 @@ def test_a_setting_that_is_no_dict(given: Any) -> None:
         {"MAX_HEADERS": -1},
         {"HANDLER_TIMEOUT": timedelta.max},
         {"RETENTION": timedelta(days=36_501)},
+        {"HEALTH_PORT": 70_000},
+        {"HEALTH_PORT": -1},
     ],
 )
 def test_a_value_that_can_not_work(given: dict[str, Any]) -> None:
