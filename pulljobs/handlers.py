@@ -266,6 +266,7 @@ class Handler:
     def __post_init__(self) -> None:
         called = getattr(self.function, "__call__", None)  # noqa: B004  of an object, its method
         is_async = iscoroutinefunction(self.function) or iscoroutinefunction(called)
+        object.__setattr__(self, "ack_policy", _policy(self.function, self.ack_policy))
         object.__setattr__(self, "place", (self.channel, self.consumer))
         object.__setattr__(self, "is_async", is_async)
 
@@ -307,12 +308,12 @@ def handler(
     """
 
     def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
-        _add(
+        add(
             Handler(
                 channel=channel,
                 consumer=consumer,
                 function=function,
-                ack_policy=_policy(function, ack_policy),
+                ack_policy=ack_policy,
                 transactional=transactional,
                 timeout=timeout,
                 on_giving_up=on_giving_up,
@@ -378,7 +379,19 @@ def clean(text: str) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
-def _add(new: Handler) -> None:
+def add(new: Handler) -> None:
+    check(new)
+    known = _registered.get(new.place)
+    if known is not None and known.function is not new.function:
+        raise ConfigurationError(
+            f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
+            f"{_path(known.function)} and {_path(new.function)}. Give one another consumer."
+        )
+    _registered[new.place] = new
+
+
+def check(new: Handler) -> None:
+    """ConfigurationError for what can't work, whatever others are registered."""
     if new.transactional and new.ack_policy is AckPolicy.ACK_FIRST:
         raise ConfigurationError(
             f"{_path(new.function)} is transactional and ack_first: settle before the handler "
@@ -389,14 +402,7 @@ def _add(new: Handler) -> None:
             f"{_path(new.function)} is transactional and async, but a transaction belongs to one "
             "thread: make it a plain function, or leave out transactional."
         )
-    known = _registered.get(new.place)
-    if known is not None and known.function is not new.function:
-        raise ConfigurationError(
-            f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
-            f"{_path(known.function)} and {_path(new.function)}. Give one another consumer."
-        )
     _check_options(new)
-    _registered[new.place] = new
 
 
 def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from django.apps import apps
 from django.core.checks import CheckMessage, Error
 
 from pulljobs.tasks_backend.interface import AnyResult, AnyTask, BaseTaskBackend, task_enqueued
@@ -46,12 +47,24 @@ class PullJobsBackend(BaseTaskBackend):
         return results.read(self, result_id)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        if self.queues:
-            return list(super().check(**kwargs))
-        return [
-            Error(
-                f"TASKS[{self.alias!r}] names no QUEUES: nobody would know what to work on.",
-                hint="Name them, or leave QUEUES out to have the one that is called default.",
-                id="pulljobs.E030",
-            )
-        ]
+        if not self.queues:
+            return [self._no_queues()]
+        if not apps.is_installed("pulljobs"):
+            return [self._no_app()]
+        from pulljobs.tasks_backend import checking
+
+        return [*super().check(**kwargs), *checking.problems(self)]
+
+    def _no_queues(self) -> CheckMessage:
+        return Error(
+            f"TASKS[{self.alias!r}] names no QUEUES: nobody would know what to work on.",
+            hint="Name them, or leave QUEUES out to have the one that is called default.",
+            id="pulljobs.E030",
+        )
+
+    def _no_app(self) -> CheckMessage:
+        return Error(
+            f"TASKS[{self.alias!r}] needs pulljobs, which is not in INSTALLED_APPS.",
+            hint="Add 'pulljobs' and 'django.contrib.postgres' to it, and migrate.",
+            id="pulljobs.E033",
+        )

@@ -1,12 +1,12 @@
 """Running tasks: the handler of all queues of the backends."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from django.utils import timezone
 
-from pulljobs import ids
+from pulljobs import handlers, ids
 from pulljobs.errors import Discard, LeaseLost, Retry
-from pulljobs.handlers import AckPolicy, ClaimedJob, handler
+from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
 from pulljobs.tasks_backend import results
 from pulljobs.tasks_backend.backend import CONSUMER
 from pulljobs.tasks_backend.interface import (
@@ -22,10 +22,28 @@ if TYPE_CHECKING:
     from pulljobs.tasks_backend import PullJobsBackend
 
 
+KEYWORDS: Final = frozenset(handlers.handler.__kwdefaults__ or ())
+"""What OPTIONS may say of the handler; all else is of the consumer."""
+
+
 def register(backend: "PullJobsBackend") -> None:
     for queue in sorted(backend.queues):
-        channel = backend.channel_of(queue)
-        handler(channel=channel, consumer=CONSUMER, on_giving_up=give_up, **backend.options)(run)
+        handlers.add(handler_of(backend, queue))
+
+
+def handler_of(backend: "PullJobsBackend", queue: str) -> Handler:
+    """TypeError or ConfigurationError if OPTIONS don't allow one."""
+    own, defaults = dict[str, Any](), dict[str, Any]()
+    for name, value in {**backend.options}.items():
+        (own if name in KEYWORDS else defaults)[name] = value
+    return Handler(
+        channel=backend.channel_of(queue),
+        consumer=CONSUMER,
+        function=run,
+        on_giving_up=give_up,
+        defaults=defaults,
+        **own,
+    )
 
 
 def run(job: ClaimedJob) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 from django.dispatch import Signal
+from django.test import modify_settings, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -33,6 +34,7 @@ from pulljobs.testing import drain
 from tests.factories import USING, ChannelFactory, ConsumerFactory, claimed
 from tests.handling import registry_of_its_own
 from tests.sessions import query
+from tests.tasks_backend.conftest import read_again
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -404,3 +406,46 @@ def test_queues_have_to_be_named() -> None:
     [error] = PullJobsBackend("default", {"QUEUES": []}).check()
     assert error.id == "pulljobs.E030"
     assert PullJobsBackend("default", {}).check() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"OPTIONS": {"max_retry": 3}}, "did you mean 'max_retries'?"),
+        ({"OPTIONS": {"ack_policy": "never"}}, "'never' is no ack_policy"),
+        ({"OPTIONS": {"on_giving_up": print}}, "'on_giving_up'"),
+        ({"OPTIONS": {"transactional": True, "ack_policy": "ack_first"}}, "not both"),
+        ({"OPTIONS": ["max_retries"]}, "'list' object is not a mapping"),
+        ({"QUEUES": ["default", "a/b"]}, "'tasks-default-a/b': The id must have"),
+    ],
+)
+def test_what_no_worker_could_serve_is_told_by_a_check(given: dict[str, Any], reason: str) -> None:
+    """Once, however many queues there are, and without a handler that stays."""
+    backend = PullJobsBackend("default", {"QUEUES": ["default", "receipts"], **given})
+    with registry_of_its_own():
+        [error] = backend.check()
+        assert list(handlers.registered()) == []
+    assert (error.id, reason in error.msg) == ("pulljobs.E031", True), error.msg
+
+
+def test_backends_of_one_channel_are_told_by_a_check() -> None:
+    """Those of both would go by what the one says that is registered last."""
+    ours = {"BACKEND": "pulljobs.tasks_backend.PullJobsBackend"}
+    backends = {
+        "default": ours,
+        "a": {**ours, "QUEUES": ["b-c", "d"]},
+        "a-b": {**ours, "QUEUES": ["c", "d"]},
+    }
+    with override_settings(TASKS=backends):
+        read_again()
+        told = [one for backend in task_backends.all() for one in backend.check()]
+    read_again()
+    [error] = told
+    assert error.id == "pulljobs.E032"
+    assert "TASKS['a'] and TASKS['a-b'] have one channel, 'tasks-a-b-c'" in error.msg
+
+
+@modify_settings(INSTALLED_APPS={"remove": ["pulljobs"]})
+def test_without_the_app_there_are_no_tasks() -> None:
+    [error] = PullJobsBackend("default", {}).check()
+    assert error.id == "pulljobs.E033"
