@@ -1,7 +1,9 @@
 """The checks that read the code, so that the test command is the whole truth."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,13 @@ def test_tool_has_nothing_to_say(command: str) -> None:
 @pytest.mark.django_db
 def test_migrations_are_complete() -> None:
     call_command("makemigrations", check_changes=True, dry_run=True)
+
+
+def test_the_package_names_what_it_is_tested_with() -> None:
+    project = tomllib.loads((BASE_DIR / "pyproject.toml").read_text("utf-8"))["project"]
+    tox = (BASE_DIR / "tox.ini").read_text("utf-8")
+    djangos = set(re.findall(r"Django~=(\d+\.\d+)", tox))
+    pythons = {f"3.{minor}" for minor in re.findall(r"py3(\d+)-", tox)}
+    told = {tuple(one.rsplit(" :: ", 1)) for one in project["classifiers"]}
+    assert {one for kind, one in told if kind == "Framework :: Django"} == djangos
+    assert {one for kind, one in told if kind == "Programming Language :: Python"} == pythons
