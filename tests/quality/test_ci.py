@@ -42,3 +42,12 @@ def test_only_tests_that_failed_run_again(tmp_path: Path, code: int, ends_with: 
     )
     assert done.returncode == ends_with, done.stdout + done.stderr
     assert ("1 passed" in done.stdout) == (code == 1)
+
+
+def test_no_command_is_no_pass(tmp_path: Path) -> None:
+    script = (BASE_DIR / ".ci" / "run").read_text("utf-8")
+    tested = script.partition("rm -rf .pytest_cache\n")[2]
+    (tmp_path / "README.md").write_text("Run the tests as you like.\n")
+    done = subprocess.run(["bash", "-c", tested], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "README.md has no command" in done.stderr
