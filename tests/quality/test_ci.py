@@ -33,10 +33,11 @@ def test_only_tests_that_failed_run_again(tmp_path: Path, code: int, ends_with: 
     (tmp_path / "python").write_text(RUN)
     (tmp_path / "python").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    ours = {name: value for name, value in os.environ.items() if "DJANGO" not in name}
     done = subprocess.run(
         ["bash", "-c", shell],
         cwd=tmp_path,
-        env={**os.environ, "PATH": path, "PYTHON": sys.executable, "CODE": str(code)},
+        env={**ours, "PATH": path, "PYTHON": sys.executable, "CODE": str(code)},
         capture_output=True,
         text=True,
     )
