@@ -115,7 +115,8 @@ READ: Final = (
         "queued_job_count",
         Type.GAUGE,
         PLACE,
-        "Jobs that are QUEUED; where there are too many to be counted, the planner's estimate.",
+        "Jobs that are QUEUED; where there are too many to be counted, the planner's estimate, but "
+        "of the first 200 such consumers only.",
     ),
     Family(
         "dead_job_count",

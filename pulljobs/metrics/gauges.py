@@ -2,12 +2,13 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, timedelta
 from functools import partial
 from typing import Final
 
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, connections
 from django.db.models import Sum
 from django.db.models.functions import Now
 from prometheus_client import Metric
@@ -24,7 +25,11 @@ from pulljobs.storage.reading import impatient
 FRESH: Final = 5.0
 """Seconds for which what was read is told again, whoever asks."""
 PATIENCE: Final = timedelta(seconds=1)
-"""For one statement: counters must not wait for long for gauges."""
+"""For one statement."""
+WAIT: Final = 3.0
+"""Seconds for all of them: counters must not wait for long for gauges."""
+ESTIMATED: Final = 200
+"""Consumers whose queue is estimated where it can't be counted, as each takes a query."""
 
 KINDS: Final = ("ready", "delayed", "parked", "in_flight")
 """Of live jobs."""
@@ -38,8 +43,7 @@ class Gauges:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._samples: Sequence[Sample] = ()
-        self._read_at = float("-inf")
+        self._reading: Reading | None = None
 
     def collect(self) -> Iterator[Metric]:
         families = {
@@ -51,30 +55,65 @@ class Gauges:
 
     def forget(self) -> None:
         """Read anew when asked next."""
-        self._read_at = float("-inf")
+        self._reading = None
 
     def _current(self) -> Sequence[Sample]:
         with self._lock:
-            if time.monotonic() - self._read_at > FRESH:
-                self._samples = read()
-                self._read_at = time.monotonic()
-            return self._samples
+            if self._reading is None or self._reading.is_old():
+                self._reading = Reading()
+                self._reading.start()
+            reading = self._reading
+        reading.join(WAIT)
+        return reading.samples()
 
 
-def read() -> list[Sample]:
-    """All parts; of those that could not be read, that they could not."""
-    began, using = time.monotonic(), settings().DATABASE
-    samples: list[Sample] = []
-    missed: set[str] = set(PARTS)
+class Reading(threading.Thread):
+    """One look at the database, aside, for it may take as long as a host that is gone lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="gauges", daemon=True)
+        self._parts: dict[str, list[Sample]] = {}
+        self._began = time.monotonic()
+        self._ended: float | None = None
+
+    def run(self) -> None:
+        try:
+            self.read()
+        finally:
+            connections.close_all()
+
+    def read(self) -> None:
+        try:
+            for name, samples in _parts():
+                self._parts[name] = samples
+        finally:
+            self._ended = time.monotonic()
+
+    def is_old(self) -> bool:
+        if self.is_alive():
+            return False
+        return self._ended is None or time.monotonic() - self._ended > FRESH
+
+    def samples(self) -> list[Sample]:
+        """Of the parts that were read by now; of the others, that they were not."""
+        parts = dict(self._parts)  # While it goes on.
+        told = [one for samples in parts.values() for one in samples]
+        told += [("pulljobs_read_ok", (name,), name in parts) for name in PARTS]
+        seconds = (self._ended or time.monotonic()) - self._began
+        return [*told, ("pulljobs_read_seconds", (), seconds)]
+
+
+def _parts() -> Iterator[tuple[str, list[Sample]]]:
+    """Those that can be read, each in time."""
+    using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:
             for name in PARTS:
-                samples += reading.part(name, partial(_part, name, using), [])
-            missed = set(reading.missed)
+                samples = reading.part(name, partial(_part, name, using), None)
+                if samples is not None:
+                    yield name, samples
     except (DatabaseError, InterfaceError):
-        samples = []
-    samples += [("pulljobs_read_ok", (name,), name not in missed) for name in PARTS]
-    return [*samples, ("pulljobs_read_seconds", (), time.monotonic() - began)]
+        return
 
 
 def _part(name: str, using: str) -> list[Sample]:
@@ -83,13 +122,15 @@ def _part(name: str, using: str) -> list[Sample]:
 
 def _consumers(using: str) -> Iterator[Sample]:
     rows = {row.pk: row for row in counts.consumers(using)}
-    now = nodes.clock(using)
+    now, estimates = nodes.clock(using), ESTIMATED
     for found in _backlogs(using, list(rows)):
         row = rows[found.consumer_id]
         place = (row.channel.name, row.name)
         ready_at = found.oldest_ready_at or now
         pauses = [one for one in (row.paused_until, row.channel.paused_until) if one]
-        yield "queued_job_count", place, backlog.estimate(using, found) or found.queued
+        estimate = backlog.estimate(using, found) if estimates else None
+        estimates -= estimate is not None
+        yield "queued_job_count", place, found.queued if estimate is None else estimate
         for kind in KINDS:
             yield "pulljobs_jobs", (*place, kind), getattr(found, kind)
         yield "pulljobs_oldest_ready_seconds", place, max(0.0, (now - ready_at).total_seconds())
@@ -117,15 +158,23 @@ def _workers(using: str) -> Iterator[Sample]:
     for kind in Node.Kind.values:
         for state, some in (("alive", alive), ("silent", silent)):
             yield "pulljobs_nodes", (kind, state), sum(one.kind == kind for one in some)
-    waiting = _waiting(using)
+    said = Counter(place for one in alive for place in one.report.get("serves", ()))
+    levels, waiting = _levels(alive), _waiting(using)
     for row in counts.consumers(using):
         place = f"{row.channel.name}/{row.name}"
         labels = (row.channel.name, row.name)
-        said = [one for one in alive if place in one.report.get("serves", ())]
-        yield "pulljobs_serving", labels, len(said) + waiting.get(row.pk, 0)
-        held_back = serving.circuits(alive, place).values()
-        level = max((circuit["level"] for circuit in held_back), default=0)
-        yield "pulljobs_circuit_level", labels, level
+        serves = said[place] + waiting.get(row.pk, 0)
+        yield "pulljobs_serving", labels, serves
+        yield "pulljobs_circuit_level", labels, levels.get(place, 0)
+
+
+def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
+    """The highest of each circuit, by the place."""
+    levels: dict[str, int] = {}
+    for one in alive:
+        for place, circuit in one.report.get("circuits", {}).items():
+            levels[place] = max(circuit["level"], levels.get(place, 0))
+    return levels
 
 
 def _waiting(using: str) -> Mapping[int, int]:

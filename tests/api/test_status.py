@@ -104,6 +104,7 @@ def test_the_app(every: Subscription, manager: Manager) -> None:
     }
 
 
+@pytest.mark.django_db(transaction=True)  # which is read aside
 def test_metrics(every: Subscription, manager: Manager) -> None:
     answer = manager.get("/metrics")
     assert answer["Content-Type"].startswith("text/plain")

@@ -40,7 +40,7 @@ SHOWN = re.compile(r"{{ *\$?(?:labels\.)?(\w+) *}}")
 
 
 @pytest.fixture
-def exported(db: None) -> Samples:
+def exported(transactional_db: None) -> Samples:
     """All that a process answers once everything has happened."""
     ConsumerFactory.create(channel__name="orders", name="billing")
     for event in EVERY:

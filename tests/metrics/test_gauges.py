@@ -1,6 +1,9 @@
 """Gauges are what the tables say, at a cost that no backlog raises."""
 
 import re
+import socket
+import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from importlib.resources import files
 from typing import Any
@@ -14,14 +17,14 @@ from prometheus_client import Metric
 
 from pulljobs import operating
 from pulljobs.metrics import gauges
-from pulljobs.metrics.gauges import Gauges, read
-from pulljobs.models import Job, Node
+from pulljobs.metrics.gauges import Gauges, Reading
+from pulljobs.models import Channel, Job, Node
 from pulljobs.publishing import publish_many
 from pulljobs.states import State
 from pulljobs.storage import backlog, nodes
 from tests.api.caller import Subscription, job_in, subscription
 from tests.factories import USING, ConsumerFactory
-from tests.sessions import query, session
+from tests.sessions import PATIENCE_SECONDS, query, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PLACE = ("orders", "billing")
@@ -34,7 +37,8 @@ def billing(transactional_db: None) -> Subscription:
 
 
 def told() -> dict[tuple[str, tuple[str, ...]], float]:
-    return {(name, labels): value for name, labels, value in read()}
+    (reading := Reading()).read()
+    return {(name, labels): value for name, labels, value in reading.samples()}
 
 
 @pytest.mark.owner  # of partitions that are made
@@ -106,6 +110,21 @@ def test_a_long_backlog_costs_no_more_than_its_cap(
     assert 50 <= reads[1] <= reads[0] + 50
 
 
+def test_the_planner_is_asked_of_so_many_consumers_at_the_most(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a query; of the others what was counted is told."""
+    monkeypatch.setattr(backlog, "CAPS", (5,))
+    monkeypatch.setattr(gauges, "ESTIMATED", 2)
+    monkeypatch.setattr(backlog, "estimated", lambda _using, _consumer_id: 1000)
+    for _ in range(4):
+        ConsumerFactory.create()
+    for channel in Channel.objects.all():
+        publish_many(channel.name, [b""] * 10)
+    queued = [value for (name, _place), value in told().items() if name == "queued_job_count"]
+    assert sorted(queued) == [5, 5, 1000, 1000]
+
+
 def _rows_read() -> int:
     """By this transaction of the job table, by whatever way."""
     [(read,)] = query(
@@ -161,6 +180,54 @@ def test_without_the_database_they_say_so(
         connection.close()
     assert not any(now["pulljobs_read_ok", (part,)] for part in gauges.PARTS)
     assert {name for name, _labels in now} == {"pulljobs_read_ok", "pulljobs_read_seconds"}
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """In the place of the database: what listens, and never says a word."""
+    connection = connections[USING]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        there = {**connection.get_connection_params(), "host": host, "port": port}
+        monkeypatch.setattr(type(connection), "get_connection_params", lambda _connection: there)
+        yield listener
+
+
+def test_a_database_that_says_nothing_keeps_nobody_waiting_and_one_thread_at_the_most(
+    billing: Subscription, silent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "WAIT", 0.1)
+    collector = Gauges()
+    for _ in range(3):
+        families = {one.name: one.samples for one in collector.collect()}
+        assert {one.value for one in families["pulljobs_read_ok"]} == {0}
+        assert not families["queued_job_count"]
+    [reading] = [one for one in threading.enumerate() if one.name == "gauges"]
+    silent.accept()[0].close()
+    reading.join(PATIENCE_SECONDS)
+    assert not reading.is_alive()
+
+
+def test_what_was_read_before_it_fell_silent_is_told(
+    billing: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "WAIT", 0.0)
+    going_on = threading.Event()
+
+    def last(_using: str) -> Iterator[gauges.Sample]:
+        assert going_on.wait(PATIENCE_SECONDS)
+        yield "pulljobs_lake_lag_seconds", (), 1.0
+
+    monkeypatch.setattr(gauges, "PARTS", {"consumers": gauges.PARTS["consumers"], "lake": last})
+    collector = Gauges()
+    wait_until(lambda: _read_ok(collector) == {"consumers": 1, "lake": 0})
+    going_on.set()
+    wait_until(lambda: _read_ok(collector) == {"consumers": 1, "lake": 1})
+
+
+def _read_ok(collector: Gauges) -> dict[str, float]:
+    found: Metric = next(one for one in collector.collect() if one.name == "pulljobs_read_ok")
+    return {one.labels["part"]: one.value for one in found.samples}
 
 
 def test_they_are_read_again_only_when_they_are_some_seconds_old(
