@@ -142,7 +142,8 @@ READ: Final = (
         "pulljobs_serving",
         Type.GAUGE,
         PLACE,
-        "Worker processes that say they claim for it, and pulls over HTTP that wait for it.",
+        "Worker processes that say they claim for it, and pulls over HTTP that wait for it; one "
+        "more while others than workers (over HTTP, Spark) hold jobs of it.",
     ),
     Family(
         "pulljobs_circuit_level",

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, timedelta
 from functools import partial
 from typing import Final
@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.metrics.families import READ
-from pulljobs.models import Node, PullWaiter
+from pulljobs.models import Lease, Node, PullWaiter
 from pulljobs.storage import backlog, blockers, counts, dead, health, lake, nodes, partitions
 from pulljobs.storage.backlog import Backlog
 from pulljobs.storage.reading import impatient
@@ -159,11 +159,11 @@ def _workers(using: str) -> Iterator[Sample]:
         for state, some in (("alive", alive), ("silent", silent)):
             yield "pulljobs_nodes", (kind, state), sum(one.kind == kind for one in some)
     said = Counter(place for one in alive for place in one.report.get("serves", ()))
-    levels, waiting = _levels(alive), _waiting(using)
+    levels, waiting, holding = _levels(alive), _waiting(using), _holding(using)
     for row in counts.consumers(using):
         place = f"{row.channel.name}/{row.name}"
         labels = (row.channel.name, row.name)
-        serves = said[place] + waiting.get(row.pk, 0)
+        serves = said[place] + waiting.get(row.pk, 0) + (row.pk in holding)
         yield "pulljobs_serving", labels, serves
         yield "pulljobs_circuit_level", labels, levels.get(place, 0)
 
@@ -182,6 +182,16 @@ def _waiting(using: str) -> Mapping[int, int]:
     apis = Node.objects.using(using).filter(kind=Node.Kind.API).values("id")
     rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now(), node_id__in=apis)
     return dict(rows.values_list("consumer_id").annotate(Sum("waiting")).order_by())
+
+
+def _holding(using: str) -> Collection[int]:
+    """Consumers of which somebody holds jobs who need not say that it serves them.
+
+    What a worker holds it may hold after its death, and while it lives it says so.
+    """
+    rows = Lease.objects.using(using).filter(leased_until__gt=Now())
+    others = rows.exclude(door__in=(Lease.Door.WORKER, Lease.Door.PUSH))
+    return set(others.values_list("consumer_id", flat=True).distinct())
 
 
 def _snapshots(using: str) -> Iterator[Sample]:

@@ -15,17 +15,18 @@ from django.db.models.functions import Now
 from django.test import override_settings
 from prometheus_client import Metric
 
-from pulljobs import operating
+from pulljobs import operating, pulling
 from pulljobs.metrics import gauges
 from pulljobs.metrics.gauges import Gauges, Reading
-from pulljobs.models import Channel, Job, Node
+from pulljobs.models import Channel, Job, Lease, Node
 from pulljobs.publishing import publish_many
 from pulljobs.states import State
 from pulljobs.storage import backlog, nodes
 from tests.api.caller import Subscription, job_in, subscription
 from tests.factories import USING, ConsumerFactory
-from tests.sessions import PATIENCE_SECONDS, query, session, wait_until
+from tests.sessions import PATIENCE_SECONDS, pass_time, query, session, wait_until
 
+Door = Lease.Door
 pytestmark = pytest.mark.django_db(transaction=True)
 PLACE = ("orders", "billing")
 
@@ -77,6 +78,22 @@ def test_pauses_workers_and_circuits(billing: Subscription) -> None:
     assert now["pulljobs_circuit_level", PLACE] == 3
     assert now["pulljobs_nodes", ("worker", "alive")] == 2
     assert now["pulljobs_nodes", ("worker", "silent")] == 1
+
+
+@pytest.mark.parametrize(
+    ("door", "serving"), [(Door.PULL, 1), (Door.POST, 1), (Door.SPARK, 1), (Door.WORKER, 0)]
+)
+def test_who_holds_jobs_serves_but_for_a_worker_that_no_longer_says_so(
+    billing: Subscription, door: Door, serving: int
+) -> None:
+    """A pull that never lingers waits nowhere, and a stream reports nothing."""
+    publish_many("orders", [b""] * 2)
+    assert told()["pulljobs_serving", PLACE] == 0
+    for _ in range(2):
+        assert pulling.Puller(USING, billing.consumer, door).claim(1).taken
+    assert told()["pulljobs_serving", PLACE] == serving
+    pass_time()
+    assert told()["pulljobs_serving", PLACE] == 0
 
 
 def _node(report: dict[str, Any], silent: timedelta) -> None:
