@@ -24,6 +24,8 @@ OLDEST, SERVING, PAUSED, FAILED, RUN = (
     }.items()
 )
 OF_PLACE = {"channel": "orders", "consumer": "billing"}
+REJECTED = FINISHED + 'event="reject", state="DEAD"}'
+EXPIRED = FINISHED + 'event="expire", state="QUEUED"}'
 FIRES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "PulljobsJobsWaitTooLong": ({OLDEST: "400x90", PAUSED: "0x90"}, OF_PLACE),
     "PulljobsNobodyServes": ({READY: "1x90", SERVING: "0x90"}, OF_PLACE),
@@ -38,7 +40,7 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
         OF_PLACE,
     ),
-    "PulljobsLeasesExpire": ({FINISHED + 'event="expire", state="QUEUED"}': "0+1x90"}, OF_PLACE),
+    "PulljobsLeasesExpire": ({EXPIRED: "0+1x90"}, OF_PLACE),
     "PulljobsWorkerSilent": (
         {'pulljobs_nodes{kind="worker", state="silent"}': "1x90"},
         {"kind": "worker"},
@@ -59,6 +61,12 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"part": "lake"},
     ),
 }
+ALSO: list[tuple[str, dict[str, str]]] = [
+    # Begun above 0, as where the first job of its kind ends between two scrapes.
+    ("PulljobsJobsDie", {REJECTED: "_x70 3x20"}),
+    ("PulljobsLeasesExpire", {EXPIRED: "_x70 1x20"}),
+]
+"""Other series with which they fire."""
 WELL = {
     OLDEST: "400x90",
     READY: "1x90",
@@ -67,6 +75,7 @@ WELL = {
     FAILED: "0+1x90",
     RUN: "0+100x90",
     FINISHED + 'event="deliver", state="DELIVERED"}': "0+100x90",
+    REJECTED: "3x63 stale _x3 3x23",
     f"dead_job_count{{{PLACE}}}": "10x90",
     f"pulljobs_circuit_level{{{PLACE}}}": "1x90",
     f'pulljobs_push_answers_total{{{PLACE}, answer="2xx"}}': "0+10x90",
@@ -78,7 +87,8 @@ WELL = {
     "pulljobs_lake_lag_seconds": "600x90",
     'pulljobs_read_ok{part="lake", instance="w:1"}': "1x90",
 }
-"""All that there is; what waits waits for the end of a pause."""
+"""All that there is; what waits waits for the end of a pause, and a quarter of an hour ago there
+were scrapes that failed."""
 
 
 def promtool(*words: str) -> None:
@@ -98,9 +108,10 @@ def test_each_fires_when_it_should_and_none_when_all_is_well(tmp_path: Path) -> 
         del rule["annotations"]  # Of which promtool would have every word said again.
         severity[rule["alert"]] = rule["labels"]["severity"]
     assert FIRES.keys() == severity.keys()
+    firing = [*((name, series) for name, (series, _labels) in FIRES.items()), *ALSO]
     cases = [
-        _case(series, {name: labels | {"severity": severity[name]}})
-        for name, (series, labels) in FIRES.items()
+        _case(series, {name: FIRES[name][1] | {"severity": severity[name]}})
+        for name, series in firing
     ]
     tests = {"rule_files": ["rules.yml"], "tests": [*cases, _case(WELL, dict.fromkeys(FIRES))]}
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
