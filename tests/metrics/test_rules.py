@@ -23,6 +23,7 @@ OLDEST, SERVING, PAUSED, FAILED, RUN = (
         "run_seconds_count": "",
     }.items()
 )
+LOOP = 'pulljobs_loop_failures_total{loop="fetcher", job="w", instance="w:1"}'
 OF_PLACE = {"channel": "orders", "consumer": "billing"}
 REJECTED = FINISHED + 'event="reject", state="DEAD"}'
 EXPIRED = FINISHED + 'event="expire", state="QUEUED"}'
@@ -46,7 +47,7 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"kind": "worker"},
     ),
     "PulljobsLoopsFail": (
-        {'pulljobs_loop_failures_total{loop="fetcher", job="w", instance="w:1"}': "0+30x90"},
+        {LOOP: "0+30x90"},
         {"loop": "fetcher", "job": "w", "instance": "w:1"},
     ),
     "PulljobsOldSnapshot": ({"pulljobs_oldest_snapshot_seconds": "900x90"}, {}),
@@ -65,6 +66,8 @@ ALSO: list[tuple[str, dict[str, str]]] = [
     # Begun above 0, as where the first job of its kind ends between two scrapes.
     ("PulljobsJobsDie", {REJECTED: "_x70 3x20"}),
     ("PulljobsLeasesExpire", {EXPIRED: "_x70 1x20"}),
+    # Of a loop that waits for 30 s before it fails, or of a post that pauses for as long.
+    ("PulljobsLoopsFail", {LOOP: "0+2x90"}),
 ]
 """Other series with which they fire."""
 WELL = {
@@ -75,6 +78,7 @@ WELL = {
     FAILED: "0+1x90",
     RUN: "0+100x90",
     FINISHED + 'event="deliver", state="DELIVERED"}': "0+100x90",
+    LOOP: "0x68 60+60x3 240x20",
     REJECTED: "3x63 stale _x3 3x23",
     f"dead_job_count{{{PLACE}}}": "10x90",
     f"pulljobs_circuit_level{{{PLACE}}}": "1x90",
@@ -87,8 +91,8 @@ WELL = {
     "pulljobs_lake_lag_seconds": "600x90",
     'pulljobs_read_ok{part="lake", instance="w:1"}': "1x90",
 }
-"""All that there is; what waits waits for the end of a pause, and a quarter of an hour ago there
-were scrapes that failed."""
+"""All that there is; what waits waits for the end of a pause, and a quarter of an hour ago first
+scrapes failed, then for four minutes the database."""
 
 
 def promtool(*words: str) -> None:
