@@ -17,12 +17,13 @@ from django.conf import settings
 from django.core.management import call_command
 from django.test import override_settings
 
+from pulljobs import outcomes, pulling
 from pulljobs.metrics import recorder
 from pulljobs.metrics.exposition import GAUGES, answer
 from pulljobs.metrics.families import FAMILIES, Type
 from pulljobs.storage import blockers, partitions
 from tests.days import no_days
-from tests.factories import USING, ConsumerFactory, published
+from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.metrics.events import EVERY
 from tests.metrics.promql import labels_of, selectors
 from tests.metrics.scraping import Samples, parsed
@@ -123,13 +124,30 @@ def test_rules_are_as_prometheus_wants_them() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", ["PulljobsPartitionsEnd", "PulljobsRowsInDefaultPartition"])
 def test_the_command_that_an_alert_names_helps(name: str) -> None:
-    [said] = (alert["annotations"]["description"] for alert in ALERTS if alert["alert"] == name)
-    [command] = re.findall(r"`manage\.py ([a-z ]+)`", said)
     with no_days():
         published(ConsumerFactory.create())
-        call_command(*command.split(), stdout=StringIO())
+        call_command(*command_of(name), stdout=StringIO())
         assert blockers.in_default(USING) == {}
         assert partitions.existing(USING, "pulljobs_message")
+
+
+@pytest.mark.django_db
+def test_the_command_that_an_alert_names_tells_the_error_of_a_job_that_is_tried_again() -> None:
+    consumer = ConsumerFactory.create()
+    [id] = published(consumer)
+    [held] = claimed(consumer)
+    pulling.finish([outcomes.retry(held, "ValueError: no such order")])
+    *words, job = command_of("PulljobsHandlersFail")
+    assert job == "JOB"
+    call_command(*words, str(id), stdout=(told := StringIO()))
+    assert "ValueError: no such order" in told.getvalue()
+
+
+def command_of(name: str) -> list[str]:
+    """That an alert names."""
+    [said] = (alert["annotations"]["description"] for alert in ALERTS if alert["alert"] == name)
+    [command] = re.findall(r"`manage\.py ([A-Za-z ]+)`", said)
+    return str(command).split()
 
 
 def test_the_dashboard_is_as_grafana_wants_it() -> None:
