@@ -244,7 +244,7 @@ def _told(finished: Finished | None) -> int | None:
     if finished is None:
         return None
     if finished.states:
-        telling.expired(settings().DATABASE, finished)
+        telling.given_back(settings().DATABASE, finished)
         listen.wake_on_commit(settings().DATABASE, finished.roomier)
         _wake_for({id for id, state in finished.states.items() if state is State.QUEUED})
     return len(finished.states)

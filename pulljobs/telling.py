@@ -11,6 +11,7 @@ from django.db import connections
 from pulljobs import ids, tracing
 from pulljobs.models import Consumer, Job
 from pulljobs.outcomes import Settlement
+from pulljobs.states import Event
 from pulljobs.storage.rows import Finished, HeldJob, StoredMessage
 from pulljobs.telemetry import (
     JobRefused,
@@ -78,15 +79,22 @@ def finished(using: str, settlements: Sequence[Settlement], done: Finished, plac
         tell(using, JobRefused(id, *known.get(id, NOT_KNOWN), error))
 
 
-def expired(using: str, done: Finished) -> None:
+def given_back(using: str, done: Finished) -> None:
+    """What nobody settled who held it: it expired, but for what was `released`."""
     rows = Job.objects.using(using).filter(id__in=done.states)
-    known = {id: place for id, *place in rows.values_list("id", *_PLACE)}
-    by_place: defaultdict[Place, Counter[str]] = defaultdict(Counter)
+    known = {id: (channel, consumer) for id, channel, consumer in rows.values_list("id", *_PLACE)}
+    expired: defaultdict[Place, Counter[str]] = defaultdict(Counter)
+    released: defaultdict[Place, Counter[tuple[str, str]]] = defaultdict(Counter)
     for id, state in done.states.items():
-        channel, consumer = known.get(id, NOT_KNOWN)
-        by_place[channel, consumer][state] += 1
-    for (channel, consumer), states in by_place.items():
-        tell(using, JobsExpired(channel, consumer, states))
+        place = known.get(id, NOT_KNOWN)
+        if id in done.released:
+            released[place][Event.RELEASE, state] += 1
+        else:
+            expired[place][state] += 1
+    for place, states in expired.items():
+        tell(using, JobsExpired(*place, states))
+    for place, ends in released.items():
+        tell(using, JobsFinished(ends, *place))
 
 
 _PLACE: Final = ("consumer__channel__name", "consumer__name")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from django.test import override_settings
@@ -18,8 +19,14 @@ from pulljobs.metrics import exposition, recorder
 from pulljobs.metrics.families import COUNTED, Family
 from pulljobs.outcomes import Held
 from pulljobs.publishing import publish_many
-from pulljobs.telemetry import HandlersRan, JobsClaimed, JobsFinished, JobsPublished
-from tests.factories import USING, ConsumerFactory
+from pulljobs.telemetry import (
+    HandlersRan,
+    JobsClaimed,
+    JobsExpired,
+    JobsFinished,
+    JobsPublished,
+)
+from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.metrics.events import EVERY
 from tests.metrics.scraping import by, parsed
 
@@ -115,6 +122,24 @@ def test_an_outcome_that_is_repeated_is_not_counted_again(events: list[object]) 
     said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.token))]
     assert pulling.finish(said).states == pulling.finish(said).states != {}
     assert sum(isinstance(one, JobsFinished) for one in events) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_node_had_not_started_is_told_as_released_and_the_rest_as_expired(
+    events: list[object],
+) -> None:
+    consumer = ConsumerFactory.create()
+    place = (consumer.channel.name, consumer.name)
+    published(consumer, 5)
+    dead, alive = uuid4(), uuid4()
+    started, *_others = claimed(consumer, 3, node_id=dead)
+    claimed(consumer, 2, node_id=alive)
+    del events[:]
+    assert pulling.abandon(dead, frozenset([started.job_id])) == 3
+    expired, released = JobsExpired(*place, {"QUEUED": 1}), ("release", "QUEUED")
+    assert events == [expired, JobsFinished({released: 2}, *place)]
+    pulling.give_back(alive, but=frozenset())
+    assert events[2:] == [JobsFinished({released: 2}, *place)]
 
 
 @pytest.mark.django_db(transaction=True)
