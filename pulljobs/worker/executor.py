@@ -154,7 +154,8 @@ def _said(job: ClaimedJob, result: Any) -> Settlement:
     if job.settlement is not None:
         return job.settlement
     if job.handler.ack_policy is MANUAL:
-        emit(HandlerSilent(job.id, *job.handler.place))
+        if not job.taken_away:
+            emit(HandlerSilent(job.id, *job.handler.place))
         raise Retry(reason="the handler called neither ack, nack nor reject")
     return outcomes.deliver(job.held, None if result is None else encoded(result))
 
@@ -192,8 +193,12 @@ _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {
 
 
 def _tell(job: ClaimedJob, error: BaseException) -> None:
-    """The kind of error only: its text may quote a payload, and this goes to a log."""
-    emit(JobFailed(job.id, *job.handler.place, type(error).__name__))
+    """The kind of error only: its text may quote a payload, and this goes to a log.
+
+    Nothing of a run that was ended: who ended it has told of that.
+    """
+    if not job.taken_away:
+        emit(JobFailed(job.id, *job.handler.place, type(error).__name__))
 
 
 def _traceback(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """What becomes of a job: every ack policy against everything a handler may do."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,9 +16,11 @@ from pulljobs.errors import Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Channel
 from pulljobs.storage.rows import JobView
+from pulljobs.telemetry import HandlerSilent, JobFailed, record_with
 from pulljobs.worker.breaker import Breaker
 from pulljobs.worker.executor import perform
 from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.running import Ended, Runs
 from tests.factories import ChannelFactory, ConsumerFactory
 from tests.worker.claiming import Desk, claim_of, handler_of, limits
 
@@ -115,6 +118,35 @@ def test_transactional_outcome_is_the_same(
     if acked and policy is AckPolicy.REJECT_ON_ERROR:
         state = "DEAD"
     assert outcome(function, ack_policy=policy, transactional=True).state == state
+
+
+@pytest.mark.parametrize("policy", AckPolicy)
+@pytest.mark.parametrize("error", [ValueError("x"), None])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_that_was_ended_fails_no_second_time(
+    policy: AckPolicy, error: Exception | None, is_async: bool
+) -> None:
+    """Who ended it has told of that; a handler that heeds `job.lost` may well raise."""
+
+    def heed(job: ClaimedJob) -> None:
+        [run] = runs.now()
+        assert run.cancel(Ended.TIMED_OUT)
+        assert job.lost
+        if error is not None:
+            raise error
+
+    async def aheed(job: ClaimedJob) -> None:
+        heed(job)
+
+    [job] = claim_of(aheed if is_async else heed, ack_policy=policy)
+    runs, told = Runs(), list[object]()
+    runs.begin(job, runs.slot(0, lambda run: None), time.monotonic())
+    end = record_with(told.append)
+    try:
+        perform(job)
+    finally:
+        end()
+    assert not [one for one in told if isinstance(one, JobFailed | HandlerSilent)]
 
 
 @pytest.mark.parametrize(("function", "policy", "state"), CASES)
