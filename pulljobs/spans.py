@@ -9,6 +9,7 @@ The context travels as `traceparent` and `tracestate` (W3C) in the headers of a 
 that bears one already keeps it. Errors are told by their kind: their texts may quote a payload.
 """
 
+from asyncio import CancelledError, current_task
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -77,20 +78,25 @@ def traced(
     name, said = f"{operation} {channel}", _attributes(operation, "process", channel, consumer)
 
     @contextmanager
-    def around(job: Any) -> Iterator[None]:
+    def around(job: Any) -> Iterator[Span]:
         known = list(filter(None, [_context_in(job.headers)]))
         attributes = {**said, "messaging.message.id": _public(job.message_id)}
         attributes["pulljobs.job.id"] = _public(job.id)
-        with _span(name, kind, attributes, _parent(known), _links(known)):
-            yield
+        with _span(name, kind, attributes, _parent(known), _links(known)) as span:
+            yield span
 
     def run(job: Any) -> Any:
         with around(job):
             return handler(job)
 
     async def arun(job: Any) -> Any:
-        with around(job):
-            return await handler(job)
+        with around(job) as span:
+            try:
+                return await handler(job)
+            except CancelledError as error:
+                if not _is_stopped(job):
+                    _fail(span, error)
+                raise
 
     return wraps(handler)(arun if is_async else run)
 
@@ -139,9 +145,19 @@ def _span(
             span.set_attribute("pulljobs.signal", type(signal).__name__.lower())
             raise
         except Exception as error:
-            span.set_attribute("error.type", type(error).__qualname__)
-            span.set_status(StatusCode.ERROR)
+            _fail(span, error)
             raise
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    span.set_attribute("error.type", type(error).__qualname__)
+    span.set_status(StatusCode.ERROR)
+
+
+def _is_stopped(job: Any) -> bool:
+    """Whether its task is cancelled because the process stops; the client does so only then."""
+    task = current_task()
+    return task is not None and task.cancelling() > 0 and getattr(job, "stopping", True)
 
 
 def _public(id: int | str) -> str:

@@ -1,20 +1,24 @@
 """A trace follows a message: through publish, claim and handler, over HTTP, and into a POST."""
 
+import asyncio
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind, StatusCode
 
-from pulljobs import handlers, ids, scheduling
+from pulljobs import handlers, ids, scheduling, tracing
 from pulljobs.client import Producer, PullConsumer
 from pulljobs.client.handling import Handling
+from pulljobs.client.messages import Received
 from pulljobs.conf import settings
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, handler
@@ -33,6 +37,7 @@ from tests.metrics.tracing import Trace, id_of, links_of, parent_of, traced
 from tests.webhooks.conftest import Opened, endpoint
 from tests.webhooks.endpoint import answering
 from tests.webhooks.sending import LIMITS, consumer_at, job_of
+from tests.worker.claiming import unclaimed
 
 __all__ = ["endpoint"]
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -135,6 +140,53 @@ def test_errors_are_told_by_their_kind_alone(orders: None, trace: Trace) -> None
     assert not [one for one in trace.spans if "secret" in one.to_json()]
 
 
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_a_handler_that_is_ended_has_failed_unless_its_worker_stops(
+    trace: Trace, is_stopping: bool
+) -> None:
+    """It was over its time, blocked the loop, or lost its job."""
+    job = unclaimed()
+    grant: Any = job._grant
+    grant.stopping = lambda: is_stopping
+    status = _of_cancelled(job, trace)
+    assert status is (StatusCode.UNSET if is_stopping else StatusCode.ERROR)
+
+
+def test_a_handler_of_the_client_is_cancelled_by_its_stop_alone(trace: Trace) -> None:
+    assert _of_cancelled(_fetched(), trace) is StatusCode.UNSET
+
+
+def test_a_handler_that_cancels_what_it_waits_for_has_failed(trace: Trace) -> None:
+    async def give_up(job: ClaimedJob) -> None:
+        task = asyncio.create_task(asyncio.sleep(600))
+        task.cancel()
+        await task
+
+    function = tracing.handler(give_up, ("orders", "billing"), is_async=True)
+    with suppress(asyncio.CancelledError):
+        asyncio.run(function(unclaimed()))
+    assert trace.of("process orders").status.status_code is StatusCode.ERROR
+
+
+def _of_cancelled(job: Any, trace: Trace) -> StatusCode:
+    async def cancelled() -> None:
+        begun = asyncio.Event()
+
+        async def wait(job: object) -> None:
+            begun.set()
+            await asyncio.sleep(600)
+
+        function = tracing.handler(wait, ("orders", "billing"), is_async=True)
+        task = asyncio.create_task(function(job))
+        await begun.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    return trace.of("process orders").status.status_code
+
+
 def test_a_publish_over_http_is_part_of_the_caller_s_trace(orders: None, trace: Trace) -> None:
     """By its `traceparent` as a request, or by the one it gave the message, which stays."""
     announcer = Announcer(*_channel())
@@ -155,17 +207,22 @@ def _channel() -> tuple[Channel, str]:
 
 def test_a_client_s_trace_goes_on_in_its_handlers(trace: Trace) -> None:
     """Without Django: what the producer sends bears its context, and a message's handler has it."""
+    message = _fetched()
+    assert message.headers.keys() == {"Lang", "traceparent"}
+    Handling(print, 6, None, None).traced("orders", "census").run(message)
+    done = trace.of("process orders")
+    assert parent_of(done) == id_of(trace.of("publish orders"))
+    assert (done.attributes or {})["pulljobs.job.id"] == message.id
+
+
+def _fetched() -> Received[None, float]:
     world = Mocked()
     connection = world.connection(is_async=False)
     with Producer(world.base_url, "orders", "shop", **SHOP, connection=connection) as producer:
         producer.publish(b"1", headers={"Lang": "de"})
     with PullConsumer(world.base_url, SUBSCRIPTION, connection=connection) as consumer:
         [message] = consumer.fetch(1, timeout=5)
-    assert message.headers.keys() == {"Lang", "traceparent"}
-    Handling(print, 6, None, None).traced("orders", "census").run(message)
-    done = trace.of("process orders")
-    assert parent_of(done) == id_of(trace.of("publish orders"))
-    assert (done.attributes or {})["pulljobs.job.id"] == message.id
+    return message
 
 
 def test_a_push_bears_its_own_context_to_the_receiver(
@@ -203,6 +260,7 @@ sys.modules["opentelemetry"] = None
 from pulljobs import tracing
 from pulljobs.client import tracing as client
 from pulljobs.client.handling import Handling
+from pulljobs.client.messages import Received
 assert not tracing.is_installed()
 with tracing.publishing("orders", [{}]), client.publishing("orders", [carried := {}]):
     pass
