@@ -62,7 +62,9 @@ COUNTED: Final = (
         Type.HISTOGRAM,
         PLACE,
         "From a publish to the first claim, by the database's clock. A delay that was asked for is "
-        "in it; a job that was released untouched is claimed first again.",
+        "in it; a job that was released untouched is claimed first again. So is one that was "
+        "redriven, with all the time since its publish: a redrive of old jobs shows in its "
+        "percentiles.",
     ),
     Family(
         "pulljobs_run_seconds",
