@@ -55,6 +55,7 @@ RUN: Final = {
     (f"{G}/lake.md", "sh"): "tests/spark/test_rollup_walk.py",
     (f"{G}/lake.md", "sql"): "tests/spark/test_rollup_walk.py",
     (f"{G}/metrics.md", "python"): "tests/metrics/test_guide.py",
+    (f"{G}/metrics.md", "sh"): "tests/metrics/test_rules.py",
     (f"{G}/metrics.md", "text"): "tests/metrics/test_guide.py",
     (f"{G}/metrics.md", "yaml"): "tests/metrics/test_guide.py",
     (f"{G}/operating.md", "sh"): f"{D}/test_commands.py",

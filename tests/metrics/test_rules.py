@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from promql_parser import AggregateExpr, BinaryExpr, parse
 
+from tests.guides import texts
+from tests.metrics.promql import every
 from tests.requirements import require
 
 RULES = files("pulljobs.metrics") / "alerts.yml"
@@ -121,6 +124,21 @@ def test_each_fires_when_it_should_and_none_when_all_is_well(tmp_path: Path) -> 
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
     (tmp_path / "tests.yml").write_text(yaml.safe_dump(tests))
     promtool("test", "rules", str(tmp_path / "tests.yml"))
+
+
+def test_two_databases_are_told_apart_as_the_guide_says(tmp_path: Path) -> None:
+    [command] = texts("docs/guides/metrics.md", "sh")
+    (tmp_path / "pulljobs.yml").write_text(RULES.read_text("utf-8"))
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path, timeout=60)
+    made = tmp_path / command.split()[-1]
+    promtool("check", "rules", str(made))
+    for rule in yaml.safe_load(made.read_text("utf-8"))["groups"][0]["rules"]:
+        for one in every(parse(rule["expr"])):
+            if isinstance(one, AggregateExpr):
+                assert one.modifier, rule["alert"]
+                assert "database" in one.modifier.labels, rule["alert"]
+            if isinstance(one, BinaryExpr) and one.modifier and one.modifier.matching:
+                assert "database" in one.modifier.matching.labels, rule["alert"]
 
 
 def _case(series: dict[str, str], fires: dict[str, Any]) -> dict[str, Any]:
