@@ -6,7 +6,7 @@ process of the project starts the server, a watcher stops it when the last of th
 Who lives is told by file locks only, which the kernel gives back however a process dies:
 
 - `users.lock`: shared, every process that ever connected.
-- `server.lock`: exclusive, inherited by the server and all its children.
+- `server.lock`: exclusive, inherited by the server and all its children; it lies with the data.
 - `watcher.lock`: exclusive, the watcher.
 - `start.lock`: exclusive, whoever looks at the above to start something.
 """

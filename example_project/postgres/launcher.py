@@ -68,7 +68,7 @@ def _hold(users: Path) -> None:
 
 
 def _start(place: Place, version: int) -> None:
-    lock = open_lock(place.state / "server.lock")
+    lock = open_lock(place.server_lock)
     try:
         if not wait_exclusive(lock, ORPHAN_SECONDS):
             raise EmbeddedPostgresError(
@@ -85,8 +85,9 @@ def _start(place: Place, version: int) -> None:
 
 def _watch(place: Place) -> None:
     """Returns when a watcher is there, a new one or the old."""
+    files = (place.state, place.server_lock, place.pid_file)
     subprocess.run(
-        [sys.executable, "-I", "-S", watcher.__file__, place.state, place.pid_file],
+        [sys.executable, "-I", "-S", watcher.__file__, *files],
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -18,7 +18,7 @@ SAFE_PATH = re.compile(r"[\w./+~ -]+")
 @dataclass(frozen=True)
 class Place:
     state: Path
-    """The locks, and pointers to the rest when it is elsewhere."""
+    """The locks of its users, and pointers to the rest when it is elsewhere."""
     home: Path
     """The data and, when the installed ones are closed to the server, its programs."""
     run: Path
@@ -28,6 +28,11 @@ class Place:
     @property
     def data(self) -> Path:
         return self.home / "data"
+
+    @property
+    def server_lock(self) -> Path:
+        """With the data: whoever comes by another pointer meets the same lock."""
+        return self.home / "server.lock"
 
     @property
     def log(self) -> Path:
@@ -60,7 +65,17 @@ def _recorded(pointer: Path) -> Path | None:
         return None
     directory = Path(pointer.read_text())
     ours = directory.is_dir() and directory.lstat().st_uid == os.geteuid()
-    return directory if ours else None
+    return directory if ours and _takes(pointer, directory) else None
+
+
+def _takes(pointer: Path, directory: Path) -> bool:
+    """A pointer that was moved takes its directory along, a copy leaves it to the original."""
+    record = directory / "pointer"
+    holder = Path(record.read_text()) if record.exists() else None
+    if holder and holder.is_file() and holder.read_text() == str(directory):
+        return holder.samefile(pointer)
+    record.write_text(str(pointer))
+    return True
 
 
 def _elsewhere(pointer: Path) -> Path:
@@ -68,5 +83,6 @@ def _elsewhere(pointer: Path) -> Path:
     parent = "/var/tmp" if os.path.isdir("/var/tmp") else tempfile.gettempdir()
     directory = Path(tempfile.mkdtemp(prefix="pulljobs-", dir=parent))
     directory.chmod(0o711)
+    (directory / "pointer").write_text(str(pointer))
     pointer.write_text(str(directory))
     return directory

@@ -96,10 +96,15 @@ class Project:
         self.users.append(User(self, **how))  # type: ignore[arg-type]
         return self.users[-1]
 
+    @property
+    def home(self) -> Path:
+        pointer = self.cluster / "home"
+        return Path(pointer.read_text()) if pointer.is_file() else self.cluster
+
     def stopped(self) -> bool:
-        if not self.cluster.exists():
+        if not self.home.exists():
             return True
-        lock = open_lock(self.cluster / "server.lock")
+        lock = open_lock(self.home / "server.lock")
         try:
             return try_exclusive(lock)
         finally:

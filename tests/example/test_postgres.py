@@ -1,6 +1,7 @@
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,6 +156,26 @@ def test_other_version_has_its_own_server() -> None:
 def test_any_path_will_do(name: str) -> None:
     with project(state=name) as odd:
         postmaster(odd.user().connect())
+
+
+def test_copy_has_a_socket_of_its_own() -> None:
+    """The path of the state is too long for one, so a pointer says where it is."""
+    with project(state="x" * 120) as original, project(state="y" * 120) as copy:
+        original.user().connect()
+        original.end_users()
+        subprocess.run(["cp", "-a", original.cluster.parent, copy.cluster.parent], check=True)
+        servers = {postmaster(user.connect()) for user in (original.user(), copy.user())}
+        assert len(servers) == 2
+        assert servers == {postmaster(user.connect()) for user in original.users + copy.users}
+
+
+def test_socket_goes_along_when_the_state_is_moved() -> None:
+    with project(state="x" * 120) as before, project(state="y" * 120) as after:
+        run = before.user().connect()
+        before.end_users()
+        before.cluster.parent.rename(after.cluster.parent)
+        assert after.user().connect() == run
+        postmaster(run)
 
 
 def _watchers(project: Project) -> list[int]:

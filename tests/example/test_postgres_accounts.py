@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from example_project.postgres.binaries import TREES, installed
 from example_project.state import BASE_DIR
-from tests.example.processes import Project, User, kill_server, open_directory, postmaster
+from tests.example.processes import USER, Project, User, kill_server, open_directory, postmaster
 from tests.requirements import not_run
 
 pytestmark = pytest.mark.processes
@@ -90,6 +91,53 @@ def test_root_with_a_closed_home(checkout: Project) -> None:
     assert checkout.code.stat().st_mode & 0o777 == 0o700
     kill_server(run)
     assert first.connect() == run
+
+
+@root_only
+def test_copy_of_a_closed_project_has_a_server_of_its_own(checkout: Project) -> None:
+    """The data is elsewhere and the copy's pointer names it, too."""
+    checkout.code.chmod(0o700)
+    original = checkout.user()
+    run = original.connect()
+    server = postmaster(run)
+    with closing(_copied_state(checkout)) as copy:
+        user = copy.user()
+        other = user.connect()
+        assert other != run
+        assert postmaster(other) != server == postmaster(original.connect())
+        assert user.connect() == other
+
+
+@root_only
+def test_moved_project_keeps_its_data(checkout: Project) -> None:
+    checkout.code.chmod(0o700)
+    run = checkout.user().connect()
+    checkout.end_users()
+    with closing(Project(checkout.code, checkout.code / "moved")) as moved:
+        checkout.cluster.parent.rename(moved.cluster.parent)
+        assert moved.user().connect() == run
+
+
+@root_only
+def test_no_second_server_starts_over_the_data_of_a_live_one(checkout: Project) -> None:
+    """Not even from a copy whose original, with the locks of its users, was removed."""
+    checkout.code.chmod(0o700)
+    run = checkout.user().connect()
+    server = postmaster(run)
+    with closing(_copied_state(checkout)) as copy, closing(checkout):
+        shutil.rmtree(checkout.cluster)
+        socket = run / ".s.PGSQL.5432"
+        socket.rename(socket.with_suffix(".away"))
+        impatient = "from example_project.postgres import launcher; launcher.ORPHAN_SECONDS = 0\n"
+        assert "some of its processes live on" in _complaint(copy, program=impatient + USER)
+        socket.with_suffix(".away").rename(socket)
+        assert postmaster(run) == server
+
+
+def _copied_state(checkout: Project) -> Project:
+    copy = Project(checkout.code, checkout.code / "copy")
+    shutil.copytree(checkout.cluster, copy.cluster)
+    return copy
 
 
 @root_only
