@@ -52,9 +52,10 @@ def _started(state: Path, version: int) -> Place:
     with exclusive(state / "start.lock"):
         _hold(state / "users.lock")
         place = place_in(state)
+        # First, for we may be killed while the server starts.
+        _watch(place)
         if not cluster.is_up(place):
             _start(place, version)
-        _watch(place)
     return place
 
 

@@ -157,6 +157,21 @@ def kill_server(run: Path) -> None:
 
 
 @contextmanager
+def slow_recovery(cluster: Project) -> Iterator[None]:
+    """The server is down; as long as the context lasts, its next start does not come to an end."""
+    release, data = cluster.home / "release", cluster.home / "data"
+    release.unlink(missing_ok=True)
+    with (data / "postgresql.auto.conf").open("a") as settings:
+        wait = f"until test -e {release}; do sleep 0.01; done; false"
+        settings.write(f"restore_command = '{wait}'\n")
+    (data / "recovery.signal").touch()
+    try:
+        yield
+    finally:
+        release.touch()
+
+
+@contextmanager
 def sleeping(uid: int) -> Iterator[int]:
     """The id of an unrelated process of an account."""
     process = subprocess.Popen(["sleep", "1000"], user=uid if os.geteuid() == 0 else None)

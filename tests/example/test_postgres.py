@@ -8,7 +8,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.example.processes import Project, kill_server, postmaster, project, sleeping, wait_until
+from tests.example.processes import (
+    Project,
+    kill_server,
+    postmaster,
+    project,
+    sleeping,
+    slow_recovery,
+    wait_until,
+)
 
 DJANGO = """
 import sys
@@ -106,6 +114,18 @@ def test_killed_server_is_started_again(shared: Project) -> None:
     wait_until(shared.stopped)
 
 
+def test_user_who_is_killed_while_the_server_starts_leaves_none(shared: Project) -> None:
+    shared.user().connect()
+    shared.end_users()
+    with slow_recovery(shared):
+        user = shared.user()
+        user.ask()
+        wait_until(lambda: not shared.stopped() and _says(shared, "starting"))
+        user.kill()
+        wait_until(shared.stopped)
+    postmaster(shared.user().connect())
+
+
 def test_killed_watcher_is_replaced_by_the_next_user(shared: Project) -> None:
     user = shared.user()
     user.connect()
@@ -176,6 +196,12 @@ def test_socket_goes_along_when_the_state_is_moved() -> None:
         before.cluster.parent.rename(after.cluster.parent)
         assert after.user().connect() == run
         postmaster(run)
+
+
+def _says(project: Project, status: str) -> bool:
+    """Of itself, in the last line of its pid file."""
+    file = project.home / "data" / "postmaster.pid"
+    return file.exists() and file.read_text().split()[-1:] == [status]
 
 
 def _watchers(project: Project) -> list[int]:
