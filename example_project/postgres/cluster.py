@@ -6,11 +6,9 @@ import shutil
 import socket
 from pathlib import Path
 
-from example_project.postgres.errors import EmbeddedPostgresError
 from example_project.postgres.place import PORT, Place
 
 NAME = "pulljobs"
-START_SECONDS = 60
 LOG_BYTES = 8_000_000
 # Written to the cluster's postgresql.conf once: edit them there.
 SETTINGS = {
@@ -60,22 +58,16 @@ def create(place: Place, programs: Path, version: int) -> None:
 
 
 def start(place: Place, programs: Path, server_lock: int) -> None:
-    """Start the server; it and its children inherit `server_lock`, so no other one is alive."""
+    """Begin to; the server and its children inherit `server_lock`, so no other one is alive."""
     for left_over in (place.pid_file, place.socket, place.run / f"{place.socket.name}.lock"):
         left_over.unlink(missing_ok=True)
     if place.log.exists() and place.log.stat().st_size > LOG_BYTES:
         place.log.replace(place.log.with_suffix(".log.old"))
-    try:
-        place.account.run(
-            programs / "pg_ctl", "start", "--silent", "--wait", "--timeout", str(START_SECONDS),
-            "-D", place.data, "-l", place.log, "-o", shlex.join(_options(place)),
-            fds=(server_lock,),
-        )  # fmt: skip
-    except EmbeddedPostgresError as error:
-        raise EmbeddedPostgresError(
-            f"The embedded PostgreSQL did not start, its log is {place.log}; to begin with an "
-            f"empty database remove {place.data}. ({error})"
-        ) from None
+    place.account.run(
+        programs / "pg_ctl", "start", "--silent", "--no-wait",
+        "-D", place.data, "-l", place.log, "-o", shlex.join(_options(place)),
+        fds=(server_lock,),
+    )  # fmt: skip
 
 
 def _options(place: Place) -> list[str]:

@@ -1,19 +1,35 @@
 """Have the server up, whoever else is starting, stopping or killing it at this moment."""
 
 import fcntl
+import logging
+import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from example_project.postgres import cluster, watcher
 from example_project.postgres.binaries import TREES, programs
 from example_project.postgres.errors import EmbeddedPostgresError
-from example_project.postgres.locks import exclusive, open_lock, wait_exclusive
+from example_project.postgres.locks import (
+    POLL_SECONDS,
+    exclusive,
+    open_lock,
+    try_exclusive,
+    wait_exclusive,
+)
 from example_project.postgres.place import Place, place_in
 from example_project.state import state_directory
 
 ORPHAN_SECONDS = 30
+SLOW_SECONDS = 10
+SLOW = (
+    "The embedded PostgreSQL is still starting: after a crash it recovers first, which may take "
+    "minutes. Its log is %s."
+)
+
+logger = logging.getLogger(__name__)
 
 _places: dict[Path, Place] = {}
 _held: dict[Path, int] = {}
@@ -82,6 +98,33 @@ def _start(place: Place, version: int) -> None:
         cluster.start(place, binaries, lock)
     finally:
         os.close(lock)
+    _wait(place)
+
+
+def _wait(place: Place) -> None:
+    """However long: a server that is stopped while it recovers begins anew the next time."""
+    if not _comes_up(place, SLOW_SECONDS):
+        logger.warning(SLOW, place.log)
+        _comes_up(place, math.inf)
+
+
+def _comes_up(place: Place, seconds: float) -> bool:
+    """False when the time is over; raises when the server has ended."""
+    lock = open_lock(place.server_lock)
+    deadline = time.monotonic() + seconds
+    try:
+        while not cluster.is_up(place):
+            if try_exclusive(lock):
+                raise EmbeddedPostgresError(
+                    f"The embedded PostgreSQL did not start, its log is {place.log}; to begin with "
+                    f"an empty database remove {place.data}."
+                )
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+    finally:
+        os.close(lock)
+    return True
 
 
 def _watch(place: Place) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.example.processes import (
+    USER,
     Project,
     kill_server,
     postmaster,
@@ -33,6 +34,11 @@ for line in sys.stdin:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
     print(connection.get_connection_params()["host"], flush=True)
+"""
+
+HURRIED = """
+from example_project.postgres import launcher
+launcher.SLOW_SECONDS = 0.1
 """
 
 pytestmark = pytest.mark.processes
@@ -123,6 +129,34 @@ def test_user_who_is_killed_while_the_server_starts_leaves_none(shared: Project)
         wait_until(lambda: not shared.stopped() and _says(shared, "starting"))
         user.kill()
         wait_until(shared.stopped)
+    postmaster(shared.user().connect())
+
+
+def test_recovery_may_take_its_time(shared: Project) -> None:
+    """It is told, and the advice to remove the data is not given."""
+    shared.user().connect()
+    shared.end_users()
+    with slow_recovery(shared):
+        user = shared.user(program=HURRIED + USER)
+        user.ask()
+        assert user.process.stderr
+        told = user.process.stderr.readline()
+    assert "still starting: after a crash it recovers first" in told
+    assert f"{shared.cluster}/run/server.log" in told
+    postmaster(user.answer())
+
+
+def test_server_that_does_not_start(shared: Project) -> None:
+    user = shared.user()
+    user.connect()
+    kill_server(shared.cluster / "run")
+    settings = shared.home / "data" / "postgresql.conf"
+    before = settings.read_text()
+    settings.write_text("no_setting = 1")
+    user.ask()
+    assert user.process.stderr
+    assert f"remove {settings.parent}." in user.process.stderr.read()
+    settings.write_text(before)
     postmaster(shared.user().connect())
 
 
