@@ -13,6 +13,7 @@ from django.core.management.base import CommandError
 from example_project.census.pull_handlers import CHANNEL
 from example_project.state import BASE_DIR
 
+MANAGE: Final = BASE_DIR / "manage.py"
 STOP_SECONDS: Final = 20.0
 """Above the worker's own graceful timeout and its last flush."""
 
@@ -62,8 +63,8 @@ class Worker:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "manage.py", "runpullworker", "--only", CHANNEL, *self._flags],
-            cwd=BASE_DIR,
+            # In our directory: what is relative in the environment means the same to both.
+            [sys.executable, MANAGE, "runpullworker", "--only", CHANNEL, *self._flags],
             # Each failed run is a warning, and the summary tells of them.
             env={**os.environ, "LOG_LEVEL": "ERROR"},
             stdin=subprocess.DEVNULL,

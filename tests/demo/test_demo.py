@@ -3,6 +3,8 @@
 import ast
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from example_project.census.files import python_files
+from example_project.state import BASE_DIR
 from tests.demo.running import Demo, Project
+from tests.example import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -56,6 +60,20 @@ def test_the_summary_adds_up_and_the_check_agrees(project: Project) -> None:
         " LEFT JOIN pulljobs_node AS node ON node.id = archived.node_id"
     )
     assert name.rpartition(":")[2] not in ("", str(demo.process.pid))
+
+
+def test_a_relative_directory_is_the_workers_too() -> None:
+    with processes.project() as own:
+        state = own.cluster.parent
+        done = subprocess.run(
+            [sys.executable, BASE_DIR / "manage.py", "demo", "--limit=3", "--json"],
+            cwd=state.parent,
+            env={**own.environment, "PULLJOBS_STATE_DIR": state.name},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["jobs"] == 6
 
 
 def test_a_port_that_is_none_is_refused_before_anything_runs() -> None:
