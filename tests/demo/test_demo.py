@@ -76,9 +76,17 @@ def test_a_relative_directory_is_the_workers_too() -> None:
         assert json.loads(done.stdout)["jobs"] == 6
 
 
-def test_a_port_that_is_none_is_refused_before_anything_runs() -> None:
-    with pytest.raises(CommandError, match="'70000' is no whole number from 0 to 65535"):
-        call_command("demo", "--serve", "--port=70000")
+@pytest.mark.parametrize(
+    ("flag", "complaint"),
+    [
+        ("--port=70000", "'70000' is no whole number from 0 to 65535"),
+        ("--limit=-1", "'-1' is no whole number from 0 on"),
+        ("--concurrency=0", "'0' is no whole number from 1 on"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_before_anything_runs(flag: str, complaint: str) -> None:
+    with pytest.raises(CommandError, match=complaint):
+        call_command("demo", "--serve", flag)
 
 
 def test_the_check_sees_what_differs(project: Project) -> None:

@@ -32,7 +32,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--limit", type=int, help="so many files at the most; else all")
+        parser.add_argument("--limit", type=whole(0), help="so many files at the most; else all")
         parser.add_argument("--resume", action="store_true", help="go on with the last run")
         parser.add_argument("--json", action="store_true", help="the summary as one JSON line")
         parser.add_argument(
@@ -44,7 +44,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--port", type=whole(0, 65_535), default=8000, help="of --serve, if it is free"
         )
-        parser.add_argument("--concurrency", type=int, default=8, help="threads of the worker")
+        parser.add_argument("--concurrency", type=whole(1), default=8, help="threads of the worker")
 
     def handle(self, *args: Any, **options: Any) -> None:
         with _ended_by_signals():
