@@ -104,7 +104,7 @@ class Server:
     def _is_down(self) -> bool:
         if cluster.is_up(self.place):
             return False
-        lock = open_lock(self.place.server_lock)
+        lock = open_lock(self.place.home / "server.lock")
         try:
             return try_exclusive(lock)
         finally:

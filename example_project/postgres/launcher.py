@@ -66,8 +66,8 @@ def _started(state: Path, version: int) -> Place:
         state.mkdir(exist_ok=True)
         state.chmod(0o711)
     with exclusive(state / "start.lock"):
-        _hold(state / "users.lock")
         place = place_in(state)
+        _hold(place.home / "users.lock")
         # First, for we may be killed while the server starts.
         _watch(place)
         if not cluster.is_up(place):
@@ -85,7 +85,7 @@ def _hold(users: Path) -> None:
 
 
 def _start(place: Place, version: int) -> None:
-    lock = open_lock(place.server_lock)
+    lock = open_lock(place.home / "server.lock")
     try:
         if not wait_exclusive(lock, ORPHAN_SECONDS):
             raise EmbeddedPostgresError(
@@ -110,7 +110,7 @@ def _wait(place: Place) -> None:
 
 def _comes_up(place: Place, seconds: float) -> bool:
     """False when the time is over; raises when the server has ended."""
-    lock = open_lock(place.server_lock)
+    lock = open_lock(place.home / "server.lock")
     deadline = time.monotonic() + seconds
     try:
         while not cluster.is_up(place):
@@ -129,9 +129,8 @@ def _comes_up(place: Place, seconds: float) -> bool:
 
 def _watch(place: Place) -> None:
     """Returns when a watcher is there, a new one or the old."""
-    files = (place.state, place.server_lock, place.pid_file)
     subprocess.run(
-        [sys.executable, "-I", "-S", watcher.__file__, *files],
+        [sys.executable, "-I", "-S", watcher.__file__, place.home, place.pid_file],
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

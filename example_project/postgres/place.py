@@ -17,10 +17,8 @@ SAFE_PATH = re.compile(r"[\w./+~ -]+")
 
 @dataclass(frozen=True)
 class Place:
-    state: Path
-    """The locks of its users, and pointers to the rest when it is elsewhere."""
     home: Path
-    """The data and, when the installed ones are closed to the server, its programs."""
+    """The data, its locks and, when the installed ones are closed to the server, its programs."""
     run: Path
     """The socket and the log."""
     account: Account
@@ -28,11 +26,6 @@ class Place:
     @property
     def data(self) -> Path:
         return self.home / "data"
-
-    @property
-    def server_lock(self) -> Path:
-        """With the data: whoever comes by another pointer meets the same lock."""
-        return self.home / "server.lock"
 
     @property
     def log(self) -> Path:
@@ -48,6 +41,7 @@ class Place:
 
 
 def place_in(state: Path) -> Place:
+    """All is in `state` where it can be, else there are pointers to it."""
     home = _recorded(state / "home") or state
     account = server_account(home / "data")
     if not (SAFE_PATH.fullmatch(str(home)) and account.reaches(home)):
@@ -56,7 +50,7 @@ def place_in(state: Path) -> Place:
     if len(os.fsencode(run)) > SOCKET_DIRECTORY_LIMIT:
         run = _elsewhere(state / "run") / "run"
     account.own(run)
-    return Place(state, home, run, account)
+    return Place(home, run, account)
 
 
 def _recorded(pointer: Path) -> Path | None:

@@ -12,15 +12,15 @@ POLL_SECONDS = 0.02
 FAST_SECONDS = 60
 
 
-def main(state: Path, server_lock: Path, pid_file: Path) -> None:
-    watching = _open(state / "watcher.lock")
+def main(home: Path, pid_file: Path) -> None:
+    watching = _open(home / "watcher.lock")
     if not _free(watching) or os.fork():
         # Somebody watches: another watcher, or our child, which has the lock too.
         return
-    users = _open(state / "users.lock")
+    users = _open(home / "users.lock")
     fcntl.flock(users, fcntl.LOCK_EX)
     # From here on a new user waits for us, then starts a new server and finds no watcher.
-    _stop(_open(server_lock), pid_file)
+    _stop(_open(home / "server.lock"), pid_file)
     os.close(watching)
     os.close(users)
 
@@ -53,4 +53,4 @@ def _free(lock: int) -> bool:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
