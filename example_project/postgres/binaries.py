@@ -7,6 +7,7 @@ from pathlib import Path
 
 from example_project.postgres.account import Account
 from example_project.postgres.errors import EmbeddedPostgresError
+from example_project.postgres.place import SAFE_PATH
 
 TREES = {18: "pginstall18", 16: "pginstall"}
 NOT_INSTALLED = (
@@ -24,9 +25,11 @@ def installed() -> Path:
 
 
 def programs(version: int, account: Account, home: Path) -> Path:
-    """The directory of `postgres`, `initdb`, `pg_ctl`; a copy in `home` when theirs is closed."""
+    """Of `postgres`, `initdb`, `pg_ctl`; a copy in `home` when theirs is closed or oddly named."""
     bin_directory = installed() / TREES[version] / "bin"
-    if account.reaches(bin_directory / "postgres"):
+    # They call each other by their real path, in a shell.
+    is_safe = SAFE_PATH.fullmatch(str((bin_directory / "postgres").resolve()))
+    if is_safe and account.reaches(bin_directory / "postgres"):
         return bin_directory
     copy = home / "binaries"
     if not _same_file(bin_directory / "postgres", _copied(copy, version) / "postgres"):

@@ -23,14 +23,24 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anoth
 
 @pytest.fixture
 def checkout() -> Iterator[Project]:
-    """A copy of the launcher and of its wheel, with its own home."""
     with open_directory() as directory:
-        copy = Project(directory, directory / ".pulljobs")
-        copy.environment["HOME"] = str(directory)
-        del copy.environment["PULLJOBS_STATE_DIR"]
-        _copy_code(directory)
+        yield from _checked_out(directory)
+
+
+@pytest.fixture
+def odd_checkout() -> Iterator[Project]:
+    with open_directory() as directory:
+        yield from _checked_out(directory / 'one, two $HOME `x` "it\'s"')
+
+
+def _checked_out(directory: Path) -> Iterator[Project]:
+    """A copy of the launcher and of its wheel, with its own home."""
+    copy = Project(directory, directory / ".pulljobs")
+    copy.environment["HOME"] = str(directory)
+    del copy.environment["PULLJOBS_STATE_DIR"]
+    _copy_code(directory)
+    with closing(copy):
         yield copy
-        copy.close()
 
 
 def _copy_code(directory: Path) -> None:
@@ -59,6 +69,10 @@ def test_ordinary_user(checkout: Project) -> None:
     postmaster(run)
     assert run.stat().st_uid == uid
     assert run.is_relative_to(checkout.cluster)
+
+
+def test_wheel_may_be_under_any_path(odd_checkout: Project) -> None:
+    postmaster(odd_checkout.user().connect())
 
 
 def _python_for(uid: int) -> str:
