@@ -13,6 +13,9 @@ PORT = 5432
 SOCKET_DIRECTORY_LIMIT = 103 - len(f"/.s.PGSQL.{PORT}")
 # pg_ctl puts paths in a shell command, libpq takes a comma for a list of hosts.
 SAFE_PATH = re.compile(r"[\w./+~ -]+")
+LASTING = ("/var/lib", "~/.local/state")
+# What is a month old may be cleaned away here, file by file.
+AGED = ("/var/tmp",)
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,25 @@ def place_in(state: Path) -> Place:
     """All is in `state` where it can be, else there are pointers to it."""
     home = _recorded(state / "home") or state
     account = server_account(home / "data")
-    if not (SAFE_PATH.fullmatch(str(home)) and account.reaches(home)):
-        home = _elsewhere(state / "home")
+    if not _is_open(home, account):
+        home = _elsewhere(state / "home", _parent(LASTING + AGED, account))
     run = (_recorded(state / "run") or home) / "run"
     if len(os.fsencode(run)) > SOCKET_DIRECTORY_LIMIT:
-        run = _elsewhere(state / "run") / "run"
+        run = _elsewhere(state / "run", _parent(AGED, account)) / "run"
     account.own(run)
     return Place(home, run, account)
+
+
+def _is_open(directory: Path, account: Account) -> bool:
+    return bool(SAFE_PATH.fullmatch(str(directory))) and account.reaches(directory)
+
+
+def _parent(candidates: tuple[str, ...], account: Account) -> Path:
+    """The first that we can write to, and the server can be in."""
+    for parent in map(Path, map(os.path.expanduser, candidates)):
+        if os.access(parent, os.W_OK) and _is_open(parent, account):
+            return parent
+    return Path(tempfile.gettempdir())
 
 
 def _recorded(pointer: Path) -> Path | None:
@@ -72,9 +87,8 @@ def _takes(pointer: Path, directory: Path) -> bool:
     return True
 
 
-def _elsewhere(pointer: Path) -> Path:
+def _elsewhere(pointer: Path, parent: Path) -> Path:
     """A new directory that every account can pass through and only ours can write to."""
-    parent = "/var/tmp" if os.path.isdir("/var/tmp") else tempfile.gettempdir()
     directory = Path(tempfile.mkdtemp(prefix="pulljobs-", dir=parent))
     directory.chmod(0o711)
     (directory / "pointer").write_text(str(pointer))

@@ -59,16 +59,30 @@ def _copy_code(directory: Path) -> None:
 
 
 def test_ordinary_user(checkout: Project) -> None:
-    if os.geteuid() != 0:
-        postmaster(checkout.user().connect())
-        return
-    uid = pwd.getpwnam("nobody").pw_uid
-    python = _python_for(uid)
-    os.chown(checkout.code, uid, -1)
-    run = checkout.user(uid=uid, python=python).connect()
+    user = _ordinary_user(checkout)
+    run = user.connect()
     postmaster(run)
-    assert run.stat().st_uid == uid
+    assert run.stat().st_uid == checkout.code.stat().st_uid
     assert run.is_relative_to(checkout.cluster)
+
+
+def test_ordinary_user_who_keeps_state_at_home(odd_checkout: Project) -> None:
+    """The project's own path will not do, and what lies in the system's is cleaned away by age."""
+    home = odd_checkout.code.parent
+    state = home / ".local" / "state"
+    state.mkdir(parents=True)
+    odd_checkout.environment["HOME"] = str(home)
+    postmaster(_ordinary_user(odd_checkout, state).connect())
+    assert odd_checkout.home.is_relative_to(state)
+
+
+def _ordinary_user(checkout: Project, *owned: Path) -> User:
+    if os.geteuid() != 0:
+        return checkout.user()
+    uid = pwd.getpwnam("nobody").pw_uid
+    for directory in (checkout.code, *owned):
+        os.chown(directory, uid, -1)
+    return checkout.user(uid=uid, python=_python_for(uid))
 
 
 def test_wheel_may_be_under_any_path(odd_checkout: Project) -> None:
@@ -101,6 +115,7 @@ def test_root_with_a_closed_home(checkout: Project) -> None:
     first = checkout.user()
     run = first.connect()
     assert not run.is_relative_to(checkout.code)
+    assert run.is_relative_to("/var/lib" if os.access("/var/lib", os.W_OK) else "/var/tmp")
     assert checkout.user().connect() == run
     assert checkout.code.stat().st_mode & 0o777 == 0o700
     kill_server(run)
