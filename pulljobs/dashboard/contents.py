@@ -70,6 +70,8 @@ class Contents:
     links: Links
     missed: Sequence[Part]
     """Parts that were not read in time."""
+    error: str
+    """Why the database refused one of them; empty: it did not."""
 
     @property
     def moment(self) -> datetime:
@@ -190,6 +192,7 @@ def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
             consumer=of,
             links=links,
             missed=[Part(one) for one in reading.missed],
+            error=reading.error,
         )
 
 

@@ -3,12 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Final, TypeVar
 
-import psycopg
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError, ProgrammingError, connections, transaction
+from psycopg import errors
+
+from pulljobs.storage import schema
 
 T = TypeVar("T")
+
+LATE: Final = (errors.QueryCanceled, errors.LockNotAvailable)
+REFUSED: Final = (errors.UndefinedTable, errors.UndefinedColumn, errors.InsufficientPrivilege)
+"""Of one table: a migration or a grant lacks, as while a new release begins."""
 
 
 class Reading:
@@ -17,16 +23,25 @@ class Reading:
     def __init__(self, using: str) -> None:
         self._using = using
         self.missed: list[str] = []
+        self.error = ""
+        """Why the first of them was refused; empty: no part was."""
 
     def part(self, part: str, read: Callable[[], T], otherwise: T) -> T:
         try:
             with transaction.atomic(using=self._using):
                 return read()
-        except OperationalError as error:
-            if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+        except (OperationalError, ProgrammingError) as error:
+            if isinstance(error.__cause__, REFUSED):
+                self.error = self.error or told(error)
+            elif not isinstance(error.__cause__, LATE):
                 raise
             self.missed.append(part)
             return otherwise
+
+
+def told(error: Exception) -> str:
+    """In a line: what to do about it, or what it says."""
+    return schema.advice(error) or str(error).partition("\n")[0]
 
 
 @contextmanager

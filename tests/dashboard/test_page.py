@@ -20,7 +20,7 @@ from pulljobs.states import State
 from pulljobs.storage import nodes
 from tests.admin.conftest import browser_of
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, published
-from tests.sessions import backend, query, session
+from tests.sessions import backend, lock_timeout, query, session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -180,6 +180,31 @@ def test_what_the_database_does_not_tell_in_time_is_left_out(
     assert "nobody serves it" not in page
     assert tile(page, "Ready").startswith("3 ")
     assert tile(page, "In flight") == "0 workers not told in time"
+
+
+def test_a_role_s_lock_timeout_costs_a_part_alone(operator: Client, consumer: Consumer) -> None:
+    published(consumer, 3)
+    with session() as other, lock_timeout("50ms"):
+        other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")
+        page = read(operator)
+    assert "The database did not tell in time: workers" in words(page)
+    assert tile(page, "Ready").startswith("3 ")
+
+
+def test_a_table_that_lacks_a_migration_costs_its_part_alone(
+    operator: Client, consumer: Consumer
+) -> None:
+    """As of a release that begins before it is migrated."""
+    published(consumer, 3)
+    query("CREATE TEMP TABLE pulljobs_node (id uuid)")  # comes before the other
+    try:
+        page = read(operator)
+    finally:
+        query("DROP TABLE pg_temp.pulljobs_node")
+    told = words(page)
+    assert "The database did not tell in time: workers." in told
+    assert "run manage.py migrate" in told
+    assert tile(page, "Ready").startswith("3 ")
 
 
 def test_who_may_not_see_it_does_not(db: None) -> None:

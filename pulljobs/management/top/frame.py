@@ -15,8 +15,8 @@ from pulljobs.dashboard.history import History
 from pulljobs.dashboard.reading import PATIENCE, Part
 from pulljobs.dashboard.workers import Worker
 from pulljobs.models import Consumer
-from pulljobs.storage import nodes, schema
-from pulljobs.storage.reading import Reading, impatient
+from pulljobs.storage import nodes
+from pulljobs.storage.reading import Reading, impatient, told
 from pulljobs.storage.recent import Slice
 
 STEP: Final = timedelta(seconds=5)
@@ -61,8 +61,8 @@ def read(among: Among | None = None) -> Frame:
             return _read(reading, nodes.clock(using), among)
     except (DatabaseError, InterfaceError) as error:
         connections[using].close()
-        told = schema.advice(error) or str(error).partition("\n")[0]
-        return Frame(at=datetime.now(UTC), lately=_empty(datetime.now(UTC)), error=told)
+        now = datetime.now(UTC)
+        return Frame(at=now, lately=_empty(now), error=told(error))
 
 
 def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
@@ -82,6 +82,7 @@ def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
         ),
         findings=_findings(reading, at, standings, known or []),
         missed=[Part(one) for one in reading.missed],
+        error=reading.error,
     )
 
 
