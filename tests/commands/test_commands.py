@@ -13,9 +13,9 @@ from django.db import connections
 from pulljobs.models import Consumer
 from tests.commands.names import CASES, EVERY, MISTAKES, RUNS
 from tests.commands.terminal import ESCAPE
-from tests.diagnosis.commands import answer
+from tests.diagnosis.commands import answer, text
 from tests.factories import USING
-from tests.sessions import contents
+from tests.sessions import contents, lock_timeout, session
 from tests.spark.lakes import lake_at
 
 
@@ -98,7 +98,12 @@ def test_what_steers_a_terminal_is_spelled_out(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [["doctor"], ["syncconsumers"], ["publish", "orders", "x"], ["verify"], ["reap"]]
+    "given",
+    [
+        *(["doctor"], ["syncconsumers"], ["publish", "orders", "x"], ["verify"], ["reap"]),
+        *(["inspect", "consumer"], ["inspect", "node"], ["inspect", "channel"]),
+    ],
+    ids=" ".join,
 )
 def test_database_that_was_never_migrated_is_told_in_one_line(
     given: list[str], capsys: pytest.CaptureFixture[str], unmigrated: None
@@ -114,6 +119,44 @@ def test_database_that_was_never_migrated_is_told_in_one_line(
 def test_frame_of_a_database_that_fails_has_an_exit_code_of_its_own(unmigrated: None) -> None:
     frame, code = answer("top", "--once")
     assert (code, "run manage.py migrate" in frame["error"]) == (1, True)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "node"])
+def test_database_that_is_away_is_told_where_a_frame_is_listed(
+    kind: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connections[USING]
+    connection.close()
+    with monkeypatch.context() as patched:
+        patched.setitem(connection.settings_dict, "NAME", "nowhere")
+        with pytest.raises(CommandError, match="The database fails") as raised:
+            call_command("pulljobs", "inspect", kind)
+    assert raised.value.returncode == 1
+
+
+INSPECTED: dict[str, tuple[list[str], str]] = {
+    "a consumer": (["consumer", "orders/invoicing"], "served by        not known"),
+    "consumers": (["consumer"], "It is not known."),
+    "a channel": (["channel", "orders"], "It is not known."),
+    "nodes": (["node"], "It is not known."),
+}
+
+
+@pytest.mark.parametrize("whom", INSPECTED)
+def test_what_the_database_does_not_tell_in_time_is_not_known(
+    whom: str, consumer: Consumer
+) -> None:
+    """Nor is it nobody; and what the answer is not made of is not missed."""
+    given, expected = INSPECTED[whom]
+    with session() as other, lock_timeout("50ms"):
+        other.execute("LOCK TABLE pulljobs_node, pulljobs_pull_waiter")
+        told, code = answer("inspect", *given)
+        shown = text("inspect", *given)
+    parts = ["workers"] if whom == "nodes" else ["workers", "consumers"]
+    assert (code, told["missed"]) == (1, parts)
+    assert expected in shown
+    assert "The database did not tell in time: workers" in shown
+    assert answer("inspect", *given)[0]["missed"] == []
 
 
 @pytest.fixture

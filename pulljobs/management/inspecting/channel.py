@@ -7,9 +7,9 @@ from django.db.models import Count, Q
 from pulljobs.conf import settings
 from pulljobs.management import finding
 from pulljobs.management.blocks import Column, Facts, Table, title
-from pulljobs.management.inspecting import consumer, wording
+from pulljobs.management.inspecting import consumer, standing, wording
 from pulljobs.management.subcommands import Answer
-from pulljobs.management.top import content, frame, shown
+from pulljobs.management.top import content, shown
 from pulljobs.management.top.shown import Room
 from pulljobs.models import Channel
 
@@ -19,12 +19,13 @@ STANDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_u
 def inspect(name: str) -> Answer:
     one = finding.channel(name)
     consumers = finding.consumers([name])
-    now, found = frame.read(lambda: consumers), consumer.failures(consumers)
+    now = standing.read(standing.OF_CONSUMERS, lambda: consumers)
+    found = consumer.failures(consumers)
     told = {
         "kind": "channel",
         "name": one.name,
         **wording.fields(one, *STANDS),
-        "consumers": [content.consumer(now, standing) for standing in now.standings],
+        "consumers": [content.consumer(now, one) for one in now.standings],
         "failures": wording.failures_content(found),
     }
     lines = [
@@ -34,7 +35,7 @@ def inspect(name: str) -> Answer:
         *shown.consumers(now, "name", Room()),
         *wording.failures(found),
     ]
-    return Answer(told, lines)
+    return standing.answer(now, told, lines)
 
 
 def listed() -> Answer:

@@ -1,13 +1,14 @@
 """A consumer: its settings, how it stands, who serves it, and what died."""
 
-from typing import Any, Final
+from typing import Final
 
 from pulljobs.conf import settings
 from pulljobs.management import finding
 from pulljobs.management.blocks import Block, Facts, Words, title
-from pulljobs.management.inspecting import wording
+from pulljobs.management.inspecting import standing, wording
 from pulljobs.management.subcommands import Answer
-from pulljobs.management.top import content, frame, shown
+from pulljobs.management.top import content, shown
+from pulljobs.management.top.frame import Frame
 from pulljobs.management.top.shown import Room
 from pulljobs.models import Consumer
 from pulljobs.storage import dead
@@ -22,26 +23,26 @@ STANDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_a
 
 def inspect(place: str) -> Answer:
     one = finding.consumer(place)
-    now = frame.read(lambda: [one])
-    found = failures([one])
+    now = standing.read(standing.OF_CONSUMERS, lambda: [one])
+    died = failures([one])
     told = {
         "kind": "consumer",
         "name": place_of(one),
         **wording.fields(one, *STANDS),
         "settings": wording.fields(one, *SETTINGS),
-        "now": next((content.consumer(now, standing) for standing in now.standings), None),
-        "failures": wording.failures_content(found),
+        "now": next((content.consumer(now, found) for found in now.standings), None),
+        "failures": wording.failures_content(died),
     }
-    return Answer(told, _lines(one, now, found))
+    return standing.answer(now, told, _lines(one, now, died))
 
 
 def listed() -> Answer:
-    now = frame.read()
-    told = [content.consumer(now, one) for one in now.standings]
-    return Answer(
-        {"consumers": told, "in_all": len(now.standings)},
-        list(shown.consumers(now, "name", Room())),
-    )
+    now = standing.read(standing.OF_CONSUMERS)
+    told = {
+        "consumers": [content.consumer(now, one) for one in now.standings],
+        "in_all": len(now.standings),
+    }
+    return standing.answer(now, told, list(shown.consumers(now, "name", Room())))
 
 
 def place_of(one: Consumer) -> str:
@@ -56,17 +57,22 @@ def failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
     return [(places[job.consumer_id], job) for job in newest]
 
 
-def _lines(one: Consumer, now: frame.Frame, found: list[tuple[str, dead.Dead]]) -> list[Block]:
-    served: list[Any] = [standing.workers or () for standing in now.standings]
-    by = ", ".join(worker.node.name for workers in served for worker in workers) or "nobody"
-    waiting = sum(standing.waiting for standing in now.standings)
-    stands = [("served by", Words(by)), ("pulls that wait", Words(str(waiting)))]
+def _lines(one: Consumer, now: Frame, found: list[tuple[str, dead.Dead]]) -> list[Block]:
     return [
         title(f"Consumer {place_of(one)}"),
-        Facts([*wording.facts(wording.fields(one, *STANDS)), *stands]),
+        Facts([*wording.facts(wording.fields(one, *STANDS)), *_serving(now)]),
         title("Now"),
         *shown.consumers(now, "name", Room()),
         title("Settings"),
         Facts(wording.facts(wording.fields(one, *SETTINGS))),
         *wording.failures(found),
     ]
+
+
+def _serving(now: Frame) -> list[tuple[str, Words]]:
+    by = waiting = standing.NOT_KNOWN
+    for one in now.standings:
+        waiting = str(one.waiting)
+        if one.workers is not None:
+            by = ", ".join(worker.node.name for worker in one.workers) or "nobody"
+    return [("served by", Words(by)), ("pulls that wait", Words(waiting))]

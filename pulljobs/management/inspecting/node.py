@@ -8,9 +8,9 @@ from pulljobs.conf import settings
 from pulljobs.dashboard.workers import Worker
 from pulljobs.management import finding
 from pulljobs.management.blocks import Block, Column, Facts, Table, Words, names, title
-from pulljobs.management.inspecting import wording
+from pulljobs.management.inspecting import standing, wording
 from pulljobs.management.subcommands import Answer
-from pulljobs.management.top import content, frame, shown
+from pulljobs.management.top import content, shown
 from pulljobs.management.top.shown import Room
 from pulljobs.models import Lease
 from pulljobs.storage import nodes
@@ -34,9 +34,10 @@ def inspect(text: str) -> Answer:
 
 
 def listed() -> Answer:
-    now = frame.read()
+    now = standing.read(standing.OF_NODES)
     lines = list(shown.nodes(now, Room()))
-    return Answer({"nodes": [content.node(one) for one in now.workers]}, lines[1:])
+    told = {"nodes": [content.node(one) for one in now.workers]}
+    return standing.answer(now, told, lines[1:])
 
 
 def _facts(one: Worker, told: dict[str, Any]) -> list[tuple[str, Words]]:

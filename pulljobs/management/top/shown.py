@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pulljobs.dashboard import figures
 from pulljobs.dashboard.consumers import Standing
+from pulljobs.dashboard.reading import Part
 from pulljobs.dashboard.sums import total
 from pulljobs.dashboard.workers import Worker
 from pulljobs.management.blocks import Block, Cell, Column, Table, Tone, Words
@@ -73,7 +74,11 @@ def consumers(frame: Frame, sort: str, room: Room) -> Iterator[Block]:
     columns.append(Column("state", may_shrink=True))
     ordered = sorted(frame.standings, key=lambda one: SORTS[sort](frame, one))
     shown = ordered[: room.consumers]
-    yield Table(columns, [_consumer(frame, one, room) for one in shown], "There is no consumer.")
+    yield Table(
+        columns,
+        [_consumer(frame, one, room) for one in shown],
+        _nothing(frame, Part.CONSUMERS, "There is no consumer."),
+    )
     if more := len(ordered) - len(shown):
         yield Words(f"and {more:,} more", Tone.FAINT)
 
@@ -148,7 +153,9 @@ def nodes(frame: Frame, room: Room) -> Iterator[Block]:
     ]
     shown = frame.workers[: room.nodes]
     yield Words("")
-    yield Table(columns, [_node(one) for one in shown], "No node is at work.")
+    yield Table(
+        columns, [_node(one) for one in shown], _nothing(frame, Part.WORKERS, "No node is at work.")
+    )
     if more := len(frame.workers) - len(shown):
         yield Words(f"and {more:,} more", Tone.FAINT)
 
@@ -177,10 +184,19 @@ def does(one: Worker) -> Words:
     return Words("; ".join(told), Tone.GOOD)
 
 
-def problems(frame: Frame, room: Room) -> Iterator[Block]:
+def _nothing(frame: Frame, part: Part, otherwise: str) -> str:
+    """What an empty table says."""
+    return "It is not known." if part in frame.missed else otherwise
+
+
+def missed(frame: Frame) -> Iterator[Block]:
     if frame.missed:
         names = ", ".join(str(part.label) for part in frame.missed)
         yield Words(f"The database did not tell in time: {names}.", Tone.WARN)
+
+
+def problems(frame: Frame, room: Room) -> Iterator[Block]:
+    yield from missed(frame)
     yield Words("")
     if not frame.findings:
         yield Words("Nothing needs attention.", Tone.GOOD)

@@ -1,0 +1,30 @@
+"""How consumers and nodes stand at the moment, and what of it the database did not tell."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from pulljobs.dashboard.reading import Part
+from pulljobs.errors import PulljobsError
+from pulljobs.management.blocks import Block
+from pulljobs.management.subcommands import FINE, FOUND, Answer
+from pulljobs.management.top import frame, shown
+from pulljobs.management.top.frame import Among, Frame
+
+OF_CONSUMERS: Final = (Part.CONSUMERS, Part.WORKERS, Part.THROUGHPUT)
+OF_NODES: Final = (Part.WORKERS,)
+NOT_KNOWN: Final = "not known"
+
+
+def read(parts: Collection[Part], among: Among | None = None) -> Frame:
+    """`missed` is of these parts alone; PulljobsError where the database can't be asked."""
+    now = frame.read(among)
+    if now.error:
+        raise PulljobsError(f"The database fails: {now.error}")
+    return replace(now, missed=[part for part in now.missed if part in parts])
+
+
+def answer(now: Frame, content: dict[str, Any], lines: Sequence[Block]) -> Answer:
+    """Who knows only a part of it must be able to tell."""
+    told = {**content, "missed": [part.value for part in now.missed]}
+    return Answer(told, [*lines, *shown.missed(now)], FOUND if now.missed else FINE)
