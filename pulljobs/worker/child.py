@@ -139,10 +139,10 @@ class Child:
 
     def _report(self, running: Sequence[Run] | None = None) -> Report:
         return report(
-            self._runners(),
+            [runner for runner in self._runners() if not runner.is_stopping],
             self._outbox.runs.now() if running is None else running,
             self._breakers.report(),
-            self._claims.places(),
+            () if self._stopping.is_set() else self._claims.places(),
             held=len(self._holdings),
             unwritten=len(self._outbox.said),
             done=self._done(),
@@ -161,7 +161,6 @@ class Child:
         deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
         # No new claims; one already sent may return, and what it brings is released below.
         self._fetcher.stop()
-        self._reaper.stop()
         self._give_back()
         self._fetcher.join(deadline - time.monotonic())
         self._give_back()
@@ -175,6 +174,7 @@ class Child:
         self._writes.leave()
         self._flush_last(deadline)
         self._farewells.end(deadline + LAST_FLUSH)
+        self._reaper.stop()  # Its heartbeats say until now that this process is not gone.
         if running:
             emit(LeftBehind(running))
 

@@ -50,6 +50,11 @@ class Runner:
         self._stopping.set()
         self._wakened.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Or it has ended as it was asked to."""
+        return self._stopping.is_set()
+
     def join(self, timeout: float) -> bool:
         """Whether it has ended within so many seconds."""
         if self._thread.ident is not None:

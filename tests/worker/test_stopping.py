@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from pulljobs import jobs, pulling
-from pulljobs.models import ArchivedJob, Job, Lease
+from pulljobs.models import ArchivedJob, Job, Lease, Node
 from tests.sessions import SLACK, wait_until
 from tests.worker.processes import Stage, in_flight
 
@@ -42,6 +42,26 @@ def test_what_runs_ends_and_the_rest_is_given_back(stage: Stage, how: str) -> No
     assert Job.objects.count() == 10
     assert list(Job.objects.values(*UNHARMED).distinct()) == [UNHARMED]
     assert not Lease.objects.exists()
+
+
+def test_worker_that_drains_goes_on_saying_that_it_is_well(stage: Stage) -> None:
+    """For however long its handlers have; and that it serves nobody any more."""
+    stage.consumer()
+    [job] = stage.until_gate()
+    worker = stage.worker("--graceful-timeout", "600", "--heartbeat-interval", "0.1")
+    stage.wait_for("started")
+    wait_until(lambda: bool(Node.objects.get().report.get("serves")))
+    worker.signal()
+    wait_until(lambda: Node.objects.get().report["serves"] == [])
+    before = Node.objects.get().heartbeat_at
+    wait_until(lambda: Node.objects.get().heartbeat_at > before)
+    node = Node.objects.get()
+    assert "fetcher" not in node.report["loops"]
+    assert all(loop["alive"] for loop in node.report["loops"].values())
+    assert [row["job"] for row in node.report["running"]] == [str(job)]
+    stage.open_gate()
+    assert worker.ended() == 0
+    assert Node.objects.get().stopped_at is not None
 
 
 def test_handler_that_heeds_is_settled_at_once(stage: Stage) -> None:
