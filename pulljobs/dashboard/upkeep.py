@@ -1,5 +1,6 @@
 """PostgreSQL's part: dead rows, partitions, and what keeps dead rows from being cleaned away."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -145,9 +146,9 @@ def tables(now: datetime) -> list[Table]:
 
 
 def snapshots() -> list[Snapshot]:
-    """The oldest first: it decides what can be cleaned away."""
+    """The oldest first: it decides what can be cleaned away. What has no age may be older yet."""
     pins = blockers.pins(settings().DATABASE, timedelta(0))
-    pins.sort(key=lambda one: -1.0 if one.seconds is None else -one.seconds)
+    pins.sort(key=lambda one: -math.inf if one.seconds is None else -one.seconds)
     return [Snapshot(pin) for pin in pins[:SHOWN_PINS]]
 
 

@@ -17,7 +17,8 @@ from pulljobs import operating
 from pulljobs.dashboard.page import DashboardAdmin
 from pulljobs.models import Consumer, Dashboard, Node
 from pulljobs.states import State
-from pulljobs.storage import nodes
+from pulljobs.storage import blockers, nodes
+from pulljobs.storage.blockers import Pin
 from tests.admin.conftest import browser_of
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, published
 from tests.sessions import backend, lock_timeout, query, session
@@ -153,6 +154,18 @@ def test_the_oldest_snapshot_is_named_with_its_pid(operator: Client, consumer: C
         other.execute("SELECT 'mine' FROM pulljobs_job")
         told = words(read(operator))
         assert f"pid {backend(other)} pins the horizon session · idle in transaction" in told
+
+
+def test_a_slot_is_not_hidden_by_everyday_transactions(
+    operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no age, and keeps dead rows however young they all are."""
+    pins = [Pin("session", str(number), 2.0 + number, "active") for number in range(9)]
+    pins.append(Pin("replication slot", "standby_2", None, "inactive"))
+    monkeypatch.setattr(blockers, "pins", lambda using, age: pins)
+    told = words(read(operator))
+    assert "The replication slot standby_2 keeps dead rows from being cleaned" in told
+    assert "standby_2 pins the horizon" in told
 
 
 def test_rows_without_a_partition_are_bad_news(operator: Client) -> None:
