@@ -12,7 +12,7 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
-from pulljobs.storage import blockers, grants, nodes, partitions
+from pulljobs.storage import backlog, blockers, grants, nodes, partitions
 from pulljobs.storage.grants import Profile
 from pulljobs.storage.jobs import stats
 
@@ -137,11 +137,10 @@ def unserved_consumers() -> Iterator[Finding]:
     using, living = settings().DATABASE, serving.living()
     paused = [consumer.pk for consumer in serving.paused()]
     rows = Consumer.objects.using(using).filter(deleted_at=None).exclude(pk__in=paused)
-    for consumer in rows.select_related("channel"):
-        ready = Job.objects.using(using).filter(
-            consumer=consumer, available_at__lte=Now(), state=State.QUEUED
-        )
-        if ready.exists() and not serving.is_served(consumer, living):
+    consumers = list(rows.select_related("channel"))
+    ready = backlog.ready(using, [consumer.pk for consumer in consumers])
+    for consumer in consumers:
+        if consumer.pk in ready and not serving.is_served(consumer, living):
             yield Finding(
                 "no_worker",
                 True,

@@ -51,6 +51,12 @@ def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
     return [Backlog._make([*row, cap]) for row in run(using, "backlog", params)]
 
 
+def ready(using: str, consumer_ids: Sequence[int]) -> set[int]:
+    """Those of them that have something to do now, however much waits for its time."""
+    params = {"consumer_ids": list(consumer_ids), "cap": 1}
+    return {consumer_id for consumer_id, count, *_rest in run(using, "backlog", params) if count}
+
+
 def estimate(using: str, found: Backlog) -> int | None:
     """Of what is queued; only where a count was cut off, and never less than what was counted."""
     if max(found.ready, found.delayed) < found.cap:

@@ -5,16 +5,18 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 from django.test import override_settings
 from psycopg.errors import QueryCanceled
 
 from pulljobs import operating
+from pulljobs.diagnosis import doctor
 from pulljobs.models import Consumer, Node
 from pulljobs.storage import nodes
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import Thread, pass_time, query, session, wait_until
+from tests.sessions import FORGET, Thread, pass_time, query, session, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 HOUR = timedelta(hours=1)
@@ -154,6 +156,35 @@ def test_consumer_that_nobody_serves_is_an_error_while_it_has_jobs() -> None:
     assert "no_worker" in findings()
     register(report={"serves": [place]})
     assert "no_worker" not in findings()
+
+
+def test_what_is_due_later_needs_nobody_and_costs_nothing() -> None:
+    """However much of it there is."""
+    query(FORGET.replace("%", "%%"))
+    consumer = ConsumerFactory.create()
+    query(DUE_LATER, [consumer.pk])
+    query("ANALYZE pulljobs_job")
+    with transaction.atomic(using=USING):
+        before = blocks_read()
+        assert list(doctor.unserved_consumers()) == []
+        assert blocks_read() - before < 100
+
+
+DUE_LATER = """
+INSERT INTO pulljobs_job
+    (id, consumer_id, message_id, available_at, retry_count, deliveries, priority, state)
+SELECT n, %s, n, now() + interval '1 day', 0, 0, n %% 3, 'QUEUED'
+FROM generate_series(1, 30000) AS n
+"""
+
+
+def blocks_read() -> int:
+    """By this transaction, of the job table and its indexes."""
+    [(read,)] = query(
+        "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::int FROM pg_class"
+        " WHERE relname ~ '^pulljobs_job(_|$)'"
+    )
+    return int(read)
 
 
 def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
