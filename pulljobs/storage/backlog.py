@@ -6,13 +6,15 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connections
 
+from pulljobs.states import State
 from pulljobs.storage.statements import run
 
 CAPS: Final = (10_000, 5_000, 2_000, 1_000, 500, 200)
 ROWS: Final = 10_000
 """What a page may have to read of one sort of jobs, of all consumers together."""
 
-COUNTS: Final = ("ready", "delayed", "parked", "in_flight", "dead")
+QUEUED: Final = ("ready", "delayed", "parked")
+COUNTS: Final = (*QUEUED, "in_flight", "dead")
 
 
 class Backlog(NamedTuple):
@@ -59,18 +61,17 @@ def ready(using: str, consumer_ids: Sequence[int]) -> set[int]:
 
 def estimate(using: str, found: Backlog) -> int | None:
     """Of what is queued; only where a count was cut off, and never less than what was counted."""
-    if max(found.ready, found.delayed) < found.cap:
+    if not any(map(found.is_least, QUEUED)):
         return None
     return max(found.queued, estimated(using, found.consumer_id))
 
 
 def estimated(using: str, consumer_id: int) -> int:
-    """How many jobs a consumer has that are not dead, as the planner guesses: nothing is read."""
+    """How many jobs of a consumer are QUEUED, as the planner guesses: nothing is read."""
     with connections[using].cursor() as cursor:
         cursor.execute(
-            "EXPLAIN (FORMAT JSON) SELECT FROM pulljobs_job"
-            " WHERE consumer_id = %s AND available_at <= 'infinity'",
-            [consumer_id],
+            "EXPLAIN (FORMAT JSON) SELECT FROM pulljobs_job WHERE consumer_id = %s AND state = %s",
+            [consumer_id, State.QUEUED],
         )
         [(plan,)] = cursor.fetchall()
     return _rows(plan)

@@ -62,6 +62,17 @@ def test_it_is_counted_up_to_the_cap(consumer: Consumer, dead: int) -> None:
     assert found.is_least("parked")
 
 
+def test_where_it_is_too_much_it_is_estimated_without_what_is_in_flight(
+    consumer: Consumer,
+) -> None:
+    killed(consumer, CAP)
+    park(consumer, 3 * CAP)
+    published(consumer, 4 * CAP)
+    claim(consumer, 4 * CAP)
+    query("ANALYZE pulljobs_job")
+    assert backlog.estimate(USING, counted(consumer)) == pytest.approx(3 * CAP, rel=0.1)
+
+
 def test_few_dead_jobs_leave_it_exact_whatever_is_ready(consumer: Consumer) -> None:
     killed(consumer, CAP - 1)
     park(consumer, 4)
