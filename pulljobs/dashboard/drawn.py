@@ -35,11 +35,11 @@ def settled(history: History, chosen: Range) -> Drawn:
     around = Frame(
         label=_("Settled jobs by %s, delivered and dead") % chosen.step_title,
         times=_times(history, chosen),
-        tips=[_counts_tip(point) for point in history.points],
+        tips=[_counts_tip(point, chosen) for point in history.points],
         scale=linear(max((stack.total for stack in stacks), default=0)),
         unit=figures.compact,
     )
-    return _with_counts(bars.draw(around, stacks), history)
+    return _with_counts(bars.draw(around, stacks), history, chosen)
 
 
 def failures(history: History, chosen: Range) -> Drawn:
@@ -50,11 +50,11 @@ def failures(history: History, chosen: Range) -> Drawn:
     around = Frame(
         label=_("Dead jobs and retries by %s") % chosen.step_title,
         times=_times(history, chosen),
-        tips=[_counts_tip(point) for point in history.points],
+        tips=[_counts_tip(point, chosen) for point in history.points],
         scale=linear(max((stack.total for stack in stacks), default=0)),
         unit=figures.compact,
     )
-    return _with_counts(bars.draw(around, stacks), history)
+    return _with_counts(bars.draw(around, stacks), history, chosen)
 
 
 def times(history: History, chosen: Range, measure: str, title: str) -> Drawn:
@@ -65,7 +65,10 @@ def times(history: History, chosen: Range, measure: str, title: str) -> Drawn:
         label=_("%(title)s by %(step)s: p50, p95 and p99")
         % {"title": title, "step": chosen.step_title},
         times=_times(history, chosen),
-        tips=[_times_tip(point, one) for point, one in zip(history.points, found, strict=True)],
+        tips=[
+            _times_tip(chosen.name_step(point.start), one)
+            for point, one in zip(history.points, found, strict=True)
+        ],
         scale=durations(known),
         unit=figures.duration,
     )
@@ -77,17 +80,17 @@ def times(history: History, chosen: Range, measure: str, title: str) -> Drawn:
         lines.draw(around, drawn),
         [_("From"), *QUANTILES],
         [
-            [figures.minute(point.start), *map(figures.duration, one)]
+            [chosen.name_step(point.start), *map(figures.duration, one)]
             for point, one in reversed([*zip(history.points, found, strict=True)])
             if one
         ],
     )
 
 
-def _with_counts(svg: SafeString, history: History) -> Drawn:
+def _with_counts(svg: SafeString, history: History, chosen: Range) -> Drawn:
     head = [_("From"), _("Delivered"), _("Dead"), _("Retries")]
     points = [point for point in reversed(history.points) if point.settled]
-    return Drawn(svg, head, [[figures.minute(one.start), *_counts(one)] for one in points])
+    return Drawn(svg, head, [[chosen.name_step(one.start), *_counts(one)] for one in points])
 
 
 def _times(history: History, chosen: Range) -> list[str]:
@@ -100,18 +103,18 @@ def _counts(point: Point) -> list[str]:
     return [f"{about}{figures.number(round(count))}" for count in counts]
 
 
-def _counts_tip(point: Point) -> str:
+def _counts_tip(point: Point, chosen: Range) -> str:
     delivered, dead, retried = _counts(point)
     return _("%(when)s: %(delivered)s delivered, %(dead)s dead, %(retries)s retries") % {
-        "when": figures.minute(point.start),
+        "when": chosen.name_step(point.start),
         "delivered": delivered,
         "dead": dead,
         "retries": retried,
     }
 
 
-def _times_tip(point: Point, found: Quantiles | None) -> str:
+def _times_tip(step: str, found: Quantiles | None) -> str:
     if found is None:
-        return _("%s: nothing to tell") % figures.minute(point.start)
+        return _("%s: nothing to tell") % step
     told = zip(QUANTILES, map(figures.duration, found), strict=True)
-    return f"{figures.minute(point.start)}: " + ", ".join(f"{name} {time}" for name, time in told)
+    return f"{step}: " + ", ".join(f"{name} {time}" for name, time in told)

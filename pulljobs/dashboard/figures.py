@@ -1,6 +1,6 @@
 """Figures as people read them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from django.utils.formats import date_format
@@ -88,8 +88,18 @@ def day(moment: datetime) -> str:
     return date_format(localtime(moment), "j M")
 
 
+def utc_day(moment: datetime) -> str:
+    """Of a step that is one, whatever day it began on elsewhere."""
+    return date_format(moment.astimezone(UTC), "j M")
+
+
+def utc_date(moment: datetime) -> str:
+    return date_format(moment.astimezone(UTC), "Y-m-d")
+
+
 def moment(at: datetime) -> str:
-    return date_format(localtime(at), "Y-m-d H:i:s")
+    """With its zone: pages have people's, commands UTC."""
+    return date_format(localtime(at), "Y-m-d H:i:s T")
 
 
 def minute(at: datetime) -> str:

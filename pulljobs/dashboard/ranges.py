@@ -26,6 +26,9 @@ class Range:
     period: Period | None
     """Of the rollups that tell it; None: the archive does."""
     label: Callable[[datetime], str]
+    """Of a step, on the axis."""
+    name_step: Callable[[datetime], str] = figures.minute
+    """In tips and tables."""
 
     def slices(self, now: datetime) -> list[Slice]:
         """Whole steps of UTC, the last one until now."""
@@ -44,7 +47,10 @@ RANGES: Final = {
         Range("hour", _("1 hour"), 60, MINUTE, _("minute"), None, figures.clock),
         Range("day", _("24 hours"), 24, HOUR, _("hour"), Period.HOUR, figures.clock),
         Range("week", _("7 days"), 7 * 24, HOUR, _("hour"), Period.HOUR, figures.day),
-        Range("month", _("30 days"), 30, DAY, _("day"), Period.DAY, figures.day),
+        Range(
+            *("month", _("30 days"), 30, DAY, _("day (UTC)"), Period.DAY),
+            *(figures.utc_day, figures.utc_date),
+        ),
     )
 }
 DEFAULT: Final = RANGES["hour"]

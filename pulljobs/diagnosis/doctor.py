@@ -9,7 +9,7 @@ from django.db.models import Count, Min
 from django.db.models.functions import Now
 
 from pulljobs.conf import settings
-from pulljobs.diagnosis import serving
+from pulljobs.diagnosis import serving, times
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage import backlog, blockers, grants, nodes, partitions
@@ -50,7 +50,7 @@ def paused_consumers() -> Iterator[Finding]:
         until = max(
             moment for moment in (consumer.paused_until, consumer.channel.paused_until) if moment
         )
-        text = f"{_place(consumer)} is paused until {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC."
+        text = f"{_place(consumer)} is paused until {times.told(until)}."
         yield Finding("paused", False, text)
 
 
@@ -183,7 +183,7 @@ def leases_not_reaped() -> Iterator[Finding]:
         yield Finding(
             "not_reaped",
             True,
-            f"{found['count']} leases are over since {found['oldest']:%Y-%m-%d %H:%M:%S} or later, "
+            f"{found['count']} leases are over since {times.told(found['oldest'])} or later, "
             "and nobody gives their jobs back: start a worker, or run `pulljobs reap`.",
         )
 
@@ -194,8 +194,8 @@ def nodes_gone() -> Iterator[Finding]:
         yield Finding(
             "node_gone",
             bool(held),
-            f"Node {node.name} has not been heard of since {node.heartbeat_at:%Y-%m-%d %H:%M:%S} "
-            f"and holds {held} leases, which come back when they are over.",
+            f"Node {node.name} has not been heard of since {times.told(node.heartbeat_at)} and "
+            f"holds {held} leases, which come back when they are over.",
         )
 
 

@@ -1,13 +1,12 @@
 """Why one job is not being claimed."""
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.diagnosis import serving
+from pulljobs.diagnosis import serving, times
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Node
 from pulljobs.states import State
@@ -84,7 +83,7 @@ def _in_flight(job: Job) -> Reason:
     end = "which is over: the reaper gives it back" if over else "and may renew it"
     return Reason(
         "in_flight",
-        f"It is held by {holder} under a lease until {_time(lease.leased_until)}, {end}.",
+        f"It is held by {holder} under a lease until {times.told(lease.leased_until)}, {end}.",
     )
 
 
@@ -97,7 +96,7 @@ def _due_later(job: Job, consumer: Consumer) -> Iterator[Reason]:
     if job.available_at is None or job.available_at <= nodes.clock(settings().DATABASE):
         return
     why = f"retry {job.retry_count} is due" if job.retry_count else "it is due"
-    yield Reason("not_due", f"It waits for its time: {why} at {_time(job.available_at)}.")
+    yield Reason("not_due", f"It waits for its time: {why} at {times.told(job.available_at)}.")
 
 
 def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[Reason]:
@@ -105,7 +104,7 @@ def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[Reason]:
         yield Reason("deleted", f"Consumer {consumer.name} is deleted: restore it.")
     for who, row in (("consumer", consumer), ("channel", consumer.channel)):
         if row.paused_until and row.paused_until > nodes.clock(settings().DATABASE):
-            yield Reason("paused", f"Its {who} is paused until {_time(row.paused_until)}.")
+            yield Reason("paused", f"Its {who} is paused until {times.told(row.paused_until)}.")
 
 
 def _no_room(job: Job, consumer: Consumer) -> Iterator[Reason]:
@@ -150,7 +149,3 @@ CHECKS: Final[tuple[Callable[[Job, Consumer], Iterator[Reason]], ...]] = (
 
 def _rows(model: type[Any]) -> Any:
     return model.objects.using(settings().DATABASE)
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

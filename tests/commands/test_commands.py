@@ -1,20 +1,24 @@
 """Every subcommand: one line of JSON, plain text without escape sequences, mistakes in one line."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command, execute_from_command_line
 from django.db import connections
+from django.test import override_settings
 
-from pulljobs.models import Consumer
+from pulljobs.models import Consumer, Lease, Node
+from pulljobs.storage import nodes
 from tests.commands.names import CASES, EVERY, MISTAKES, RUNS
 from tests.commands.terminal import ESCAPE
 from tests.diagnosis.commands import answer, text
-from tests.factories import USING
+from tests.factories import USING, JobFactory
 from tests.sessions import contents, lock_timeout, session
 from tests.spark.lakes import lake_at
 
@@ -157,6 +161,28 @@ def test_what_the_database_does_not_tell_in_time_is_not_known(
     assert expected in shown
     assert "The database did not tell in time: workers" in shown
     assert answer("inspect", *given)[0]["missed"] == []
+
+
+TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{3})?( [A-Z]+)?")
+
+
+@pytest.mark.parametrize("given", [["doctor"], ["top", "--once"], ["inspect", "job"]], ids=" ".join)
+@override_settings(TIME_ZONE="America/New_York")
+def test_times_are_those_of_utc_and_say_so(given: list[str], consumer: Consumer) -> None:
+    """Of whatever zone the pages are."""
+    soon = nodes.clock(USING) + timedelta(minutes=10)
+    held = JobFactory.create(consumer=consumer, state="INFLIGHT")
+    Lease.objects.update(renewals=1, leased_until=soon - timedelta(minutes=20))
+    Node.objects.update(heartbeat_at=soon - timedelta(minutes=20))
+    Consumer.objects.update(paused_until=soon)
+    shown = text(*given, *([str(held.id)] if given[0] == "inspect" else []))
+    found = TIME.findall(shown)
+    assert len(found) >= 2
+    assert {zone for _time, zone in found} == {" UTC"}
+    told = [datetime.fromisoformat(time).replace(tzinfo=UTC) for time, _zone in found]
+    assert max(abs(one - soon) for one in told) < timedelta(hours=2)
+    if given[0] == "inspect":
+        assert f"at last until {soon - timedelta(minutes=20):%H:%M:%S}" in shown
 
 
 @pytest.fixture

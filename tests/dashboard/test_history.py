@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
-from django.test import Client
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from pulljobs import ids, operating, outcomes
@@ -186,6 +186,21 @@ def test_rollups_tell_what_the_archive_need_not_keep(
     assert "Choose a consumer to see its own." in told
 
 
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_a_day_of_rollups_bears_its_own_date(
+    operator: Client, consumer: Consumer, now: datetime, zone: str
+) -> None:
+    """It is one of UTC, wherever whoever looks at it is."""
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    rolled_up(consumer, today, delivered=7, dead=0, retries=0, waits=(0.1, 0.2, 0.3), period="day")
+    chosen = ranges.RANGES["month"]
+    with override_settings(TIME_ZONE=zone):
+        assert chosen.label(today) == f"{today.day} {today:%b}"
+        page = read(operator, range="month")
+    assert f"<title>{today:%Y-%m-%d}: 7 delivered, 0 dead" in page
+    assert f'<th scope="row">{today:%Y-%m-%d}</th><td>7</td>' in page
+
+
 def test_without_rollups_the_page_says_how_to_get_them(operator: Client) -> None:
     operating.maintain()
     assert "pulljobs lake rollup writes them" in words(read(operator, range="week"))
@@ -199,10 +214,11 @@ def rolled_up(
     dead: int,
     retries: int,
     waits: tuple[float, float, float],
+    period: str = "hour",
 ) -> None:
     low, middle, high = waits
     Rollup.objects.create(
-        period="hour",
+        period=period,
         starts_at=hour,
         channel=consumer.channel,
         consumer=consumer,

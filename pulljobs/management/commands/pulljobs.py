@@ -5,6 +5,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import UTC
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -13,6 +14,7 @@ from typing import Any, Final
 import psycopg
 from django.core.management.base import BaseCommand, CommandError, no_translations
 from django.db import InterfaceError, OperationalError, ProgrammingError
+from django.utils import timezone
 
 from pulljobs.errors import (
     ConfigurationError,
@@ -68,7 +70,8 @@ class Command(BaseCommand):
         stream: Any = self.stdout._out
         output = Output(stream, as_json=options["json"], coloured=coloured)
         try:
-            code = _done(output, options)
+            with timezone.override(UTC):  # of logs and nodes, not that of people's pages
+                code = _done(output, options)
         except KeyboardInterrupt:
             self.stderr.write("Interrupted.")
             code = INTERRUPTED

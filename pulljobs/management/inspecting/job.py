@@ -5,7 +5,7 @@ from typing import Any
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.dashboard import figures
-from pulljobs.diagnosis import explain, timeline
+from pulljobs.diagnosis import explain, timeline, times
 from pulljobs.diagnosis.timeline import Moment
 from pulljobs.errors import PulljobsError
 from pulljobs.management.blocks import Block, Cell, Facts, Table, Tone, Words, names, title
@@ -109,4 +109,4 @@ def _history(moments: list[Moment]) -> Table:
 def _moment(one: Moment) -> list[Cell]:
     told = one.detail if not one.error else f"{one.detail} {wording.first_line(one.error)}".strip()
     tone = Tone.BAD if one.error else Tone.PLAIN
-    return [one.clock, Words(str(one.what), tone), told or figures.NOTHING]
+    return [times.exact(one.at), Words(str(one.what), tone), told or figures.NOTHING]

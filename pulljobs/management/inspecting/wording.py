@@ -1,12 +1,13 @@
 """Values as this command words them."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db.models import Model
 
 from pulljobs import ids
 from pulljobs.dashboard import figures
+from pulljobs.diagnosis import times
 from pulljobs.management.blocks import Block, Table, Tone, Words, names, title
 from pulljobs.storage.dead import Dead
 
@@ -17,7 +18,7 @@ SHOWN_CHARS: Final = 120
 
 
 def moment(at: datetime | None) -> str:
-    return figures.NOTHING if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return figures.NOTHING if at is None else times.told(at)
 
 
 def value(said: Any) -> str:

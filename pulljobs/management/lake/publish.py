@@ -62,7 +62,7 @@ def answer(done: "BulkPublish", before: bool) -> Answer:
         return Answer(
             content,
             [
-                f"Published before, as {done.publish_id}, at {done.settled_at:%Y-%m-%d %H:%M}: "
+                f"Published before, as {done.publish_id}, at {done.settled_at:%Y-%m-%d %H:%M %Z}: "
                 f"{done.messages:,} messages. To publish it again give another --publish-id."
             ],
         )

@@ -82,7 +82,7 @@ def _line(one: "BulkPublish", before: bool) -> str:
     if before:
         return (
             f"{one.only_consumer}: nothing now; {one.messages:,} were replayed as "
-            f"{one.publish_id} at {one.settled_at:%Y-%m-%d %H:%M}. For more give another "
+            f"{one.publish_id} at {one.settled_at:%Y-%m-%d %H:%M %Z}. For more give another "
             "--publish-id."
         )
     return f"{one.only_consumer}: {one.messages:,} replayed" + _left(one)

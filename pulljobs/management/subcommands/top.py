@@ -8,10 +8,10 @@ import itertools
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
-from datetime import UTC
 from functools import partial
 from typing import Any, Final
 
+from pulljobs.diagnosis import times
 from pulljobs.management import finding
 from pulljobs.management.blocks import Block, title
 from pulljobs.management.output import Output
@@ -76,7 +76,7 @@ def _frames(
 def _blocks(now: Frame, sort: str, *, is_first: bool) -> Iterator[Block]:
     if not is_first:
         yield ""
-    yield title(f"pulljobs top, {now.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
+    yield title(f"pulljobs top, {times.told(now.at)}")
     if not now.error:
         yield f"{shown.headline(now)}; {shown.throughput(now)}"
         yield ""
