@@ -27,8 +27,11 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda one: not one.is_bad)
 
 
-def headline(findings: Sequence[Finding]) -> str:
+def headline(findings: Sequence[Finding], *, is_whole: bool) -> str:
+    """Of nothing it may speak only where all was read."""
     if not findings:
+        if not is_whole:
+            return _("The database did not tell all in time.")
         return _("Nothing needs attention.")
     worst = sum(one.is_bad for one in findings)
     told = {"all": len(findings), "worst": worst}

@@ -109,7 +109,7 @@ class Contents:
     @property
     def headline(self) -> str:
         """What is read out when it changes, so it has no figures that change all the time."""
-        return attention.headline(self.findings)
+        return attention.headline(self.findings, is_whole=not self.missed)
 
     @property
     def tiles(self) -> list[Tile]:

@@ -18,7 +18,7 @@ from pulljobs.storage import nodes
 from tests.commands.terminal import CURSOR_SHOWN, ESCAPE, PATIENCE, SCREEN_LEFT, Terminal, piped
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, claimed, published
-from tests.sessions import query, wait_until
+from tests.sessions import lock_timeout, query, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OFTEN = "--interval=0.3"
@@ -187,6 +187,19 @@ def test_frame_says_what_nodes_do_and_what_is_wrong() -> None:
     shown = text("top", "--once")
     assert "not served" in shown
     assert "host:1 has not been heard of" in shown
+
+
+def test_of_what_was_not_read_nothing_is_said() -> None:
+    """Neither that all is well nor that nothing waits."""
+    ConsumerFactory.create(channel__name="orders", name="invoicing")
+    with session() as other, lock_timeout("50ms"):
+        other.execute("LOCK TABLE pulljobs_pull_waiter, pulljobs_archived_job")
+        shown = text("top", "--once")
+    assert "The database did not tell in time: consumers, throughput" in shown
+    assert "jobs: not known; – settled/s" in shown
+    assert "Nothing needs attention." not in shown
+    assert "There is no consumer." not in shown
+    assert "Nothing needs attention." in text("top", "--once")
 
 
 def test_how_long_jobs_run_is_as_of_the_heartbeat() -> None:

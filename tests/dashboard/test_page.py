@@ -204,6 +204,15 @@ def test_a_role_s_lock_timeout_costs_a_part_alone(operator: Client, consumer: Co
     assert tile(page, "Ready").startswith("3 ")
 
 
+def test_of_what_was_not_read_nothing_good_is_said(operator: Client, consumer: Consumer) -> None:
+    """Nor to those who hear the page."""
+    with session() as other, lock_timeout("50ms"):
+        other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")
+        told = words(read(operator))
+    assert "The database did not tell all in time." in told
+    assert "Nothing needs attention." not in told
+
+
 def test_a_table_that_lacks_a_migration_costs_its_part_alone(
     operator: Client, consumer: Consumer
 ) -> None:

@@ -51,6 +51,8 @@ def of(frame: Frame, sort: str, room: Room) -> Iterator[Block]:
 
 def headline(frame: Frame) -> str:
     """The sums; of what is seldom only where there is some."""
+    if Part.CONSUMERS in frame.missed:
+        return "jobs: not known"
     parts = [_sum(frame, "ready", "ready"), _sum(frame, "in_flight", "in flight")]
     parts += [_sum(frame, "delayed", "later"), _sum(frame, "parked", "behind keys")]
     parts.append(_sum(frame, "dead", "dead"))
@@ -62,6 +64,8 @@ def _sum(frame: Frame, name: str, word: str) -> str:
 
 
 def throughput(frame: Frame) -> str:
+    if Part.THROUGHPUT in frame.missed:
+        return f"{figures.NOTHING} settled/s"
     about = "≈ " if frame.lately.is_estimate else ""
     trend = spark([point.settled for point in frame.lately.points])
     return f"{about}{rate(frame.rate())} settled/s {trend}".rstrip()
@@ -198,9 +202,8 @@ def missed(frame: Frame) -> Iterator[Block]:
 def problems(frame: Frame, room: Room) -> Iterator[Block]:
     yield from missed(frame)
     yield Words("")
-    if not frame.findings:
+    if not (frame.findings or frame.missed):
         yield Words("Nothing needs attention.", Tone.GOOD)
-        return
     shown = frame.findings[: room.problems]
     for one in shown:
         mark, tone = ("!!", Tone.BAD) if one.is_bad else (" !", Tone.WARN)
