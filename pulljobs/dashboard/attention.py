@@ -83,8 +83,8 @@ def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
 
 
 def of_partitions(partitions: Partitions) -> Iterator[Finding]:
-    for table, count in partitions.in_default.items():
-        told = {"table": table, "count": f"{count:,}"}
+    for table, count in partitions.crowded.items():
+        told = {"table": table, "count": count}
         text = _("%(table)s_default holds %(count)s rows: their day had no partition.") % told
         yield Finding(True, text, "partitions")
     for table, days in partitions.missing.items():

@@ -17,14 +17,18 @@ def told(history: History, chosen: Range) -> list[str]:
 
 
 def _of_archive(history: History, chosen: Range) -> Iterator[str]:
+    seconds = chosen.step.seconds // recent.SPANS
     if not history.is_estimate:
         yield _("From the archive: every settlement of the hour is counted.")
-        return
-    yield _(
-        "From the archive, of which so many rows are read and no more: %(cap)s of every "
-        "%(seconds)s seconds. Where there were more, counts are estimated and marked ≈, and "
-        "percentiles are those of what was read."
-    ) % {"cap": recent.CAP, "seconds": chosen.step.seconds // recent.SPANS}
+    else:
+        yield _(
+            "From the archive, of which so many rows are read and no more: %(cap)s of every "
+            "%(seconds)s seconds. Where there were more, counts are estimated and marked ≈."
+        ) % {"cap": recent.CAP, "seconds": seconds}
+    yield _("Percentiles are those of the first %(timed)s of every %(seconds)s seconds.") % {
+        "timed": recent.TIMED,
+        "seconds": seconds,
+    }
 
 
 def _of_rollups(history: History, chosen: Range) -> Iterator[str]:

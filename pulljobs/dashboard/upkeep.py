@@ -101,6 +101,14 @@ class Partitions:
     in_default: dict[str, int]
 
     @property
+    def crowded(self) -> dict[str, str]:
+        """How many rows default partitions hold, by table."""
+        return {
+            table: figures.counted(count, is_least=count >= blockers.COUNT_CAP)
+            for table, count in self.in_default.items()
+        }
+
+    @property
     def missing(self) -> dict[str, list[date]]:
         """Of today and the days for which they are made in advance."""
         ahead = [one for one in self.days if one.day >= self.today]

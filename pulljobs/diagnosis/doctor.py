@@ -89,8 +89,8 @@ def default_partitions() -> Iterator[Finding]:
         yield Finding(
             "default_partition",
             True,
-            f"{table}_default holds {count} rows: their day had no partition. Run `pulljobs "
-            "maintain` as the owner of the tables; it moves them.",
+            f"{table}_default holds {blockers.counted(count)}: their day had no partition. Run "
+            "`pulljobs maintain` as the owner of the tables; it moves them.",
         )
 
 

@@ -82,6 +82,11 @@ def in_default(using: str) -> dict[str, int]:
     return {table: count for table, [(count,)] in counted.items() if count}
 
 
+def counted(rows: int) -> str:
+    """Of `in_default`, in words."""
+    return f"{rows:,} rows{' or more' if rows >= COUNT_CAP else ''}"
+
+
 def _rows(using: str, text: str, params: Any = None) -> list[tuple[Any, ...]]:
     with connections[using].cursor() as cursor:
         cursor.execute(text, params)

@@ -17,8 +17,9 @@ from pulljobs.models import Consumer, Lease, Node
 from pulljobs.storage import nodes
 from tests.commands.names import CASES, EVERY, MISTAKES, RUNS
 from tests.commands.terminal import ESCAPE
+from tests.days import no_days
 from tests.diagnosis.commands import answer, text
-from tests.factories import USING, JobFactory
+from tests.factories import USING, ChannelFactory, JobFactory, published
 from tests.sessions import contents, lock_timeout, session
 from tests.spark.lakes import lake_at
 
@@ -161,6 +162,27 @@ def test_what_the_database_does_not_tell_in_time_is_not_known(
     assert expected in shown
     assert "The database did not tell in time: workers" in shown
     assert answer("inspect", *given)[0]["missed"] == []
+
+
+def test_channels_that_are_not_listed_are_told(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulljobs.management.inspecting.wording.LISTED", 2)
+    ChannelFactory.create_batch(3)
+    told, _code = answer("inspect", "channel")
+    assert (len(told["channels"]), told["in_all"]) == (2, 4)
+    assert text("inspect", "channel").endswith("and 2 more\n")
+
+
+@pytest.mark.parametrize("given", ["doctor", "partitions"])
+def test_rows_of_a_default_partition_are_told_as_the_least_where_they_are_many(
+    given: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulljobs.storage.blockers.COUNT_CAP", 2)
+    with no_days():
+        for count, expected in ((1, "holds 1 rows:"), (3, "holds 2 rows or more:")):
+            published(consumer, count)
+            assert f"pulljobs_message_default {expected}" in text(given)
 
 
 TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{3})?( [A-Z]+)?")

@@ -90,6 +90,16 @@ def test_a_busy_minute_is_an_estimate_and_near(consumer: Consumer, now: datetime
     assert point.dead == pytest.approx(500, rel=0.05)
 
 
+@pytest.mark.parametrize("count", [40, 5_000])
+def test_the_page_says_of_how_many_its_percentiles_are(
+    operator: Client, consumer: Consumer, now: datetime, count: int
+) -> None:
+    settle(consumer, ranges.DEFAULT.slices(now)[-3].start, count, every_ms=12)
+    told = words(read(operator))
+    assert ("every settlement of the hour is counted" in told) == (count == 40)
+    assert "Percentiles are those of the first 30 of every 10 seconds." in told
+
+
 def test_a_consumer_behind_those_that_are_timed_is_counted(
     consumer: Consumer, now: datetime
 ) -> None:

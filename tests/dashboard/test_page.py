@@ -20,6 +20,7 @@ from pulljobs.states import State
 from pulljobs.storage import blockers, nodes
 from pulljobs.storage.blockers import Pin
 from tests.admin.conftest import browser_of
+from tests.days import no_days
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, published
 from tests.sessions import backend, lock_timeout, query, session
 
@@ -177,6 +178,18 @@ def test_rows_without_a_partition_are_bad_news(operator: Client) -> None:
     assert "pulljobs_message_default holds 1 rows: their day had no partition." in told
     assert "pulljobs_archived_job has no partition for" in told
     operating.maintain()
+
+
+@pytest.mark.owner
+def test_rows_without_a_partition_are_at_least_so_many(
+    operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blockers, "COUNT_CAP", 2)
+    with no_days():
+        published(consumer, 3)
+        told = words(read(operator))
+    assert "pulljobs_message_default holds 2+ rows: their day had no partition." in told
+    assert "In default partitions pulljobs_message: 2+" in told
 
 
 def test_what_the_database_does_not_tell_in_time_is_left_out(

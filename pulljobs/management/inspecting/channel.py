@@ -6,7 +6,7 @@ from django.db.models import Count, Q
 
 from pulljobs.conf import settings
 from pulljobs.management import finding
-from pulljobs.management.blocks import Column, Facts, Table, title
+from pulljobs.management.blocks import Column, Facts, Table, Tone, Words, title
 from pulljobs.management.inspecting import consumer, standing, wording
 from pulljobs.management.subcommands import Answer
 from pulljobs.management.top import content, shown
@@ -42,15 +42,16 @@ def listed() -> Answer:
     rows = Channel.objects.using(settings().DATABASE).annotate(
         subscribed=Count("consumers", Q(consumers__deleted_at=None))
     )
-    found = list(rows.order_by("name")[: wording.LISTED])
+    in_all, found = rows.count(), list(rows.order_by("name")[: wording.LISTED])
     columns = [Column("channel"), Column("consumers", is_number=True), Column("paused until")]
     told = [
         {"channel": one.name, "consumers": one.subscribed, "paused_until": one.paused_until}
         for one in found
     ]
-    lines = Table(
+    table = Table(
         columns,
         [[one.name, f"{one.subscribed:,}", wording.moment(one.paused_until)] for one in found],
         "There is no channel.",
     )
-    return Answer({"channels": told}, [lines])
+    more = [Words(f"and {in_all - len(found):,} more", Tone.FAINT)] if in_all > len(found) else []
+    return Answer({"channels": told, "in_all": in_all}, [table, *more])

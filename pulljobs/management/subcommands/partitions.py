@@ -21,6 +21,7 @@ def handle(**options: Any) -> Answer:
     content = {
         "partitions": {table: [_content(one) for one in sizes] for table, sizes in found.items()},
         "in_default": crowded,
+        "in_default_cap": blockers.COUNT_CAP,
         "not_owned": not_owned,
     }
     return Answer(content, [*_lines(found, crowded), *_told(not_owned)])
@@ -50,7 +51,8 @@ def _lines(found: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> It
         ]
         yield Table(columns, rows, "It has none: run `pulljobs maintain`.")
         if count := crowded.get(table):
-            yield Words(f"{table}_default holds {count:,} rows: run `pulljobs maintain`.", Tone.BAD)
+            rows_there = blockers.counted(count)
+            yield Words(f"{table}_default holds {rows_there}: run `pulljobs maintain`.", Tone.BAD)
 
 
 def _told(not_owned: list[str]) -> Iterator[Block]:
