@@ -83,7 +83,8 @@ class Row:
     standing: Standing
     tally: Tally
     trend: Sequence[float]
-    span: timedelta
+    known: timedelta
+    """For how long it was counted."""
     links: Links
 
     @property
@@ -125,10 +126,10 @@ class Row:
 
     @property
     def drained_in(self) -> str:
-        """Of what is queued, as fast as it went in the range."""
+        """Of what is queued, as fast as it went in what is known of the range."""
         if not self.standing.queued or not self.tally.settled:
             return figures.NOTHING
-        seconds = self.standing.queued * self.span.total_seconds() / self.tally.settled
+        seconds = self.standing.queued * self.known.total_seconds() / self.tally.settled
         return figures.duration(seconds)
 
     @property
@@ -193,16 +194,14 @@ def standings(
     ]
 
 
-def rows(
-    standing: Sequence[Standing], history: History, span: timedelta, links: Links
-) -> list[Row]:
+def rows(standing: Sequence[Standing], history: History, links: Links) -> list[Row]:
     blank = [0.0] * len(history.points)
     return [
         Row(
             one,
             history.consumers.get(one.consumer.pk, Tally()),
             history.trends.get(one.consumer.pk, blank),
-            span,
+            history.known,
             links,
         )
         for one in standing

@@ -156,9 +156,8 @@ class Contents:
 
     @property
     def rows(self) -> list[Row]:
-        span = self.range.steps * self.range.step
         shown = self.now.standings[: consumers.SHOWN]
-        return consumers.rows(shown, self.history, span, self.links)
+        return consumers.rows(shown, self.history, self.links)
 
     @property
     def cards(self) -> list[Card]:
@@ -178,6 +177,7 @@ def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
         now = _now(reading, links)
         of = next((one.consumer for one in now.standings if str(one.consumer.pk) == consumer), None)
         pk = None if of is None else of.pk
+        shown = [one.consumer.pk for one in now.standings[: consumers.SHOWN]]
         minutes = ranges.DEFAULT.slices(now.at)[-1 - RATE_MINUTES : -1]
         step = ranges.DEFAULT.step
         lately = history.empty(minutes, step)
@@ -187,7 +187,9 @@ def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
             lately=reading.part(
                 Part.THROUGHPUT, lambda: history.of_archive(minutes, step, pk), lately
             ),
-            history=reading.part(Part.HISTORY, lambda: history.read(chosen, now.at, pk), past),
+            history=reading.part(
+                Part.HISTORY, lambda: history.read(chosen, now.at, pk, shown), past
+            ),
             range=chosen,
             consumer=of,
             links=links,

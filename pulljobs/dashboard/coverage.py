@@ -37,7 +37,7 @@ def _of_rollups(history: History, chosen: Range) -> Iterator[str]:
         return
     at = figures.moment(history.known_until)
     yield _("From the rollups of the lake, which know of settlements until %s.") % at
-    if history.is_worst and len(history.consumers) > 1:
+    if history.is_worst:
         yield (
             _(
                 "Percentiles of several consumers can't be merged: the highest of each %s is "

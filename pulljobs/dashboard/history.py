@@ -1,12 +1,12 @@
 """What was settled, over time: of the last hour from the archive, beyond it from the rollups."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Count, Max, Min, QuerySet, Sum
 
 from pulljobs.conf import settings
 from pulljobs.dashboard.ranges import Range
@@ -14,7 +14,8 @@ from pulljobs.models import Rollup, RollupRun
 from pulljobs.storage import recent
 from pulljobs.storage.recent import Quantiles, Settled, Slice
 
-MEASURES: Final = ("wait", "run")
+COUNTS: Final = ("delivered", "dead", "retries")
+TIMES: Final = [f"{measure}_p{one}" for measure in ("wait", "run") for one in (50, 95, 99)]
 
 
 @dataclass
@@ -55,6 +56,8 @@ class Point(Tally):
 @dataclass
 class History:
     points: list[Point]
+    known: timedelta
+    """How much of the time of these it tells of."""
     total: Tally
     consumers: dict[int, Tally]
     trends: dict[int, list[float]]
@@ -69,11 +72,14 @@ class History:
         return any(point.is_estimate for point in self.points)
 
 
-def read(chosen: Range, now: datetime, consumer_id: int | None) -> History:
+def read(
+    chosen: Range, now: datetime, consumer_id: int | None, shown: Collection[int] = ()
+) -> History:
+    """Of all, or of that consumer; beyond the hour each one's own of those shown only."""
     slices = chosen.slices(now)
     if chosen.period is None:
         return of_archive(slices, chosen.step, consumer_id)
-    return of_rollups(chosen.period, slices, chosen.step, consumer_id)
+    return of_rollups(chosen.period, slices, chosen.step, consumer_id, shown)
 
 
 def of_archive(slices: Sequence[Slice], step: timedelta, consumer_id: int | None = None) -> History:
@@ -89,31 +95,33 @@ def of_archive(slices: Sequence[Slice], step: timedelta, consumer_id: int | None
 
 
 def of_rollups(
-    period: str, slices: Sequence[Slice], step: timedelta, consumer_id: int | None = None
+    period: str,
+    slices: Sequence[Slice],
+    step: timedelta,
+    consumer_id: int | None = None,
+    shown: Collection[int] = (),
 ) -> History:
     history = empty(slices, step)
-    history.is_worst = consumer_id is None
     history.known_until = _known_until()
+    history.known = _known(period, slices, history.known_until)
     places = {one.start: place for place, one in enumerate(slices)}
-    for row in _rollups(period, slices):
-        place = places.get(row.starts_at)
-        if place is None:
-            continue
-        counts = (row.delivered, row.dead, row.retries)
-        history.consumers[row.consumer_id].count(*counts)
-        history.trends[row.consumer_id][place] += row.delivered + row.dead
-        _worsen(history.consumers[row.consumer_id], row)
-        if consumer_id in (None, row.consumer_id):
-            for tally in (history.total, history.points[place]):
-                tally.count(*counts)
-                _worsen(tally, row)
+    rows = _rollups(period, slices)
+    for row in _sums(rows if consumer_id is None else rows.filter(consumer_id=consumer_id)):
+        history.is_worst |= row.who > 1
+        for tally in (history.total, history.points[places[row.start]]):
+            _add(tally, row)
+    for row in _each(rows.filter(consumer_id__in=shown)):
+        history.trends[row.who][places[row.start]] += row.delivered + row.dead
+        _add(history.consumers[row.who], row)
     _end_at(history, step)
     return history
 
 
 def empty(slices: Sequence[Slice], step: timedelta) -> History:
     points = [Point(start=one.start, is_whole=one.end - one.start == step) for one in slices]
-    return History(points, Tally(), defaultdict(Tally), defaultdict(lambda: [0.0] * len(slices)))
+    known = slices[-1].end - slices[0].start
+    trends: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(slices))
+    return History(points, known, Tally(), defaultdict(Tally), trends)
 
 
 def _take(tally: Tally, row: Settled) -> None:
@@ -121,22 +129,53 @@ def _take(tally: Tally, row: Settled) -> None:
     tally.waits, tally.runs, tally.is_estimate = row.waits, row.runs, row.is_estimate
 
 
+class Counted(NamedTuple):
+    """Of a step."""
+
+    start: datetime
+    who: int
+    """The consumer; of a sum, how many there are in it."""
+    delivered: int
+    dead: int
+    retries: int
+    waits: Quantiles | None
+    runs: Quantiles | None
+
+
 def _rollups(period: str, slices: Sequence[Slice]) -> QuerySet[Rollup]:
-    rows = Rollup.objects.using(settings().DATABASE).filter(
-        period=period, starts_at__gte=slices[0].start, starts_at__lt=slices[-1].end
+    return Rollup.objects.using(settings().DATABASE).filter(
+        period=period, starts_at__in=[one.start for one in slices]
     )
-    times = [f"{measure}_p{one}" for measure in MEASURES for one in (50, 95, 99)]
-    return rows.only("starts_at", "consumer_id", "delivered", "dead", "retries", *times)
 
 
-def _worsen(tally: Tally, row: Rollup) -> None:
-    tally.waits = _worst(tally.waits, _quantiles(row, "wait"))
-    tally.runs = _worst(tally.runs, _quantiles(row, "run"))
+def _sums(rows: QuerySet[Rollup]) -> Iterator[Counted]:
+    """Of all consumers together, by the database: there may be thousands."""
+    found = (
+        rows.order_by()
+        .values_list("starts_at")
+        .annotate(Count("pk"), *map(Sum, COUNTS), *map(Max, TIMES))
+    )
+    return map(_counted, found)
 
 
-def _quantiles(row: Rollup, measure: str) -> Quantiles | None:
-    low, middle, high = (getattr(row, f"{measure}_p{one}") for one in (50, 95, 99))
+def _each(rows: QuerySet[Rollup]) -> Iterator[Counted]:
+    return map(_counted, rows.values_list("starts_at", "consumer_id", *COUNTS, *TIMES))
+
+
+def _counted(row: tuple[Any, ...]) -> Counted:
+    start, who, delivered, dead, retries, *times = row
+    waits, runs = _quantiles(times[:3]), _quantiles(times[3:])
+    return Counted(start, who, delivered, dead, retries, waits, runs)
+
+
+def _quantiles(times: Sequence[float | None]) -> Quantiles | None:
+    low, middle, high = times
     return None if low is None or middle is None or high is None else (low, middle, high)
+
+
+def _add(tally: Tally, row: Counted) -> None:
+    tally.count(row.delivered, row.dead, row.retries)
+    tally.waits, tally.runs = _worst(tally.waits, row.waits), _worst(tally.runs, row.runs)
 
 
 def _worst(known: Quantiles | None, other: Quantiles | None) -> Quantiles | None:
@@ -149,6 +188,16 @@ def _worst(known: Quantiles | None, other: Quantiles | None) -> Quantiles | None
 def _known_until() -> datetime | None:
     last = RollupRun.objects.using(settings().DATABASE).order_by("-id").first()
     return last.known_until if last else None
+
+
+def _known(period: str, slices: Sequence[Slice], until: datetime | None) -> timedelta:
+    """How much of that time rollups tell of; they begin with the first there is."""
+    rows = Rollup.objects.using(settings().DATABASE).filter(period=period)
+    first: datetime | None = rows.aggregate(first=Min("starts_at"))["first"]
+    if first is None or until is None:
+        return timedelta(0)
+    end = min(until, slices[-1].end)
+    return max(timedelta(0), end - max(first, slices[0].start))
 
 
 def _end_at(history: History, step: timedelta) -> None:

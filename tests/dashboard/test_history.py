@@ -19,7 +19,7 @@ from pulljobs.states import State
 from pulljobs.storage import jobs, nodes, recent
 from tests.dashboard.test_page import read, words
 from tests.days import no_days
-from tests.factories import USING, ConsumerFactory, JobFactory, claimed
+from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import FORGET, query
 from tests.storage.test_page_plans import SMALL, _nodes, _scanned
 
@@ -194,6 +194,37 @@ def test_rollups_tell_what_the_archive_need_not_keep(
     told = words(read(operator, range="day"))
     assert "From the rollups of the lake" in told
     assert "Choose a consumer to see its own." in told
+
+
+def test_rollups_of_all_are_summed_and_only_those_shown_are_told_apart(
+    consumer: Consumer, now: datetime
+) -> None:
+    """There may be thousands of consumers, and an hour of each for a week."""
+    other = ConsumerFactory.create()
+    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    for back, waits in ((3, (0.1, 0.5, 0.6)), (2, (0.2, 0.3, 0.4))):
+        start = hour - timedelta(hours=back)
+        rolled_up(consumer, start, delivered=9, dead=1, retries=2, waits=waits)
+        rolled_up(other, start, delivered=5, dead=0, retries=0, waits=(0.1, 0.1, 0.1))
+    found = history.read(ranges.RANGES["week"], now, None, shown=[consumer.pk])
+    assert (found.total.settled, found.total.waits) == (30, (0.2, 0.5, 0.6))
+    assert (set(found.consumers), set(found.trends)) == ({consumer.pk}, {consumer.pk})
+    assert found.consumers[consumer.pk].settled == 20
+    assert found.trends[consumer.pk][-4:] == [10, 10, 0, 0]
+    assert found.is_worst
+    assert not history.read(ranges.RANGES["week"], now, consumer.pk).is_worst
+
+
+def test_what_is_queued_goes_as_fast_as_it_went_while_it_was_counted(
+    operator: Client, consumer: Consumer, now: datetime
+) -> None:
+    """Rollups that began this morning know nothing of six days of the week."""
+    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
+    published(consumer, 10)
+    for chosen in ("day", "week"):
+        assert history.read(ranges.RANGES[chosen], now, None).known == timedelta(hours=1)
+        assert "<td>6 min</td>" in read(operator, range=chosen)
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
