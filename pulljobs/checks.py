@@ -286,6 +286,26 @@ def check_deployment(
     ]
 
 
+@register(Tags.security, deploy=True)
+def check_address(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    try:
+        is_told = bool(settings().ADDRESS) or not _is_api_mounted()
+    except ConfigurationError:  # told by check_settings
+        return []
+    if is_told:
+        return []
+    return [
+        Warning(
+            f"{SETTING}['ADDRESS'] is empty: /lookup tells the clients of all channels the address "
+            "that some caller wrote as Host, and they send their tokens there.",
+            hint="Set it to the URL below which the API is mounted, https:// where it has TLS.",
+            id="pulljobs.W008",
+        )
+    ]
+
+
 @register
 def check_middleware(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any

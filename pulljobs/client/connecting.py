@@ -112,9 +112,17 @@ def base_of(url: str) -> str:
     """The URL below which a broker's API is mounted, told apart from what is none."""
     try:
         parts = httpx.URL(url)
-    except httpx.InvalidURL:
+    except (httpx.InvalidURL, UnicodeError):
         parts = httpx.URL()
-    has_place = parts.host and (parts.port or 0) <= LARGEST_PORT
+    has_place = _is_host(parts.raw_host.decode()) and 0 <= (parts.port or 0) <= LARGEST_PORT
     if parts.scheme not in ("http", "https") or not has_place:
         raise ConfigurationError(f"{url!r} is no URL of a broker: http://localhost:8000 is one.")
     return url.rstrip("/")
+
+
+def _is_host(name: str) -> bool:
+    """Whether it can be looked up: no part of it is empty or too long."""
+    try:
+        return bool(name.encode("idna"))
+    except UnicodeError:
+        return False

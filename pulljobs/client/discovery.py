@@ -2,14 +2,16 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pulljobs.client import log
 from pulljobs.client.calls import Call, checked
-from pulljobs.client.connecting import CHANNEL_TOKEN, Connection, Subscription, httpx
-from pulljobs.client.errors import Unreachable
+from pulljobs.client.connecting import CHANNEL_TOKEN, Connection, Subscription, base_of, httpx
+from pulljobs.client.errors import Refused, Unreachable
 from pulljobs.client.sending import AsyncSender
+from pulljobs.errors import ConfigurationError
 
 JITTER: Final = 0.3
 
@@ -41,13 +43,32 @@ class Discovery:
             await sender.close()
 
     async def _poll(self) -> list[str]:
+        """What any of them tells; it ends the run only where all of them refuse."""
         told = await asyncio.gather(*(self._ask(url) for url in self._senders))
-        return sorted({address.rstrip("/") for addresses in told for address in addresses})
+        refusals = [one for one in told if isinstance(one, Refused)]
+        if len(refusals) == len(told):
+            raise refusals[0]
+        return sorted(set().union(*(one for one in told if not isinstance(one, Refused))))
 
-    async def _ask(self, url: str) -> list[str]:
+    async def _ask(self, url: str) -> set[str] | Refused:
         try:
             answer = checked(await self._senders[url].send(Call("GET", self._path)))
-        except Unreachable as error:
+            told = answer.json().get("Addresses", [])
+        except (Unreachable, Refused) as error:
             log.lookup_failed(url, error)
-            return []
-        return list(answer.json().get("Addresses", []))
+            return error if isinstance(error, Refused) else set()
+        return set(_usable(url, told if isinstance(told, list) else [told]))
+
+
+def _usable(url: str, told: list[Any]) -> Iterator[str]:
+    """Base URLs; none that would have the tokens sent in clear where the lookup is by TLS."""
+    for address in told:
+        try:
+            base = base_of(str(address))
+        except ConfigurationError as error:
+            log.address_left_out(url, error)
+            continue
+        if urlsplit(url).scheme == "https" != urlsplit(base).scheme:
+            log.not_by_tls(url, base)
+        else:
+            yield base

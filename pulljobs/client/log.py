@@ -30,6 +30,19 @@ def lookup_failed(url: str, trouble: Exception) -> None:
     logger.warning("Nothing was looked up at %s: %s", url, trouble)
 
 
+def address_left_out(url: str, trouble: Exception) -> None:
+    logger.warning("An address that %s tells is left out: %s", url, trouble)
+
+
+def not_by_tls(url: str, address: str) -> None:
+    logger.warning(
+        "%s tells %r, which is left out: tokens would go there in clear. Set PULLJOBS['ADDRESS'] "
+        "of the broker to its https URL, or SECURE_PROXY_SSL_HEADER.",
+        url,
+        address,
+    )
+
+
 def failed(job: str, error: BaseException) -> None:
     logger.warning("Job %s failed: %s: %s", job, type(error).__name__, error)
 

@@ -230,6 +230,17 @@ def test_a_stranger_does_not_say_where_others_shall_go(
     assert found.json()["Addresses"] == ["http://good.example/"]
 
 
+def test_a_port_that_is_none_is_told_to_nobody(
+    headers: dict[str, str], census: Subscription
+) -> None:
+    """The framework takes any number for one, and the clients of all channels would go there."""
+    url = "/channel/orders/consumer/census/pull"
+    for host in ("testserver:99999", "testserver:0", "testserver:8000"):
+        assert send("POST", url, b"", headers | {"Host": host}).status_code == 200
+    wait_until(lambda: Node.objects.exclude(address="").exists())
+    assert [node.address for node in Node.objects.all()] == ["http://testserver:8000/"]
+
+
 def test_a_message_of_another_channel_is_not_found(headers: dict[str, str]) -> None:
     publish(message_id="mine")
     subscription("invoices", "census")

@@ -181,6 +181,22 @@ def test_open_doors_are_told_by_a_deploy_check(given: dict[str, Any], warned: in
     assert told.count("pulljobs.W003") == warned
 
 
+@pytest.mark.parametrize(
+    ("address", "urls", "warned"),
+    [
+        ("", "example_project.urls", 1),
+        ("https://broker.example.com/", "example_project.urls", 0),
+        ("", "django.contrib.auth.urls", 0),
+    ],
+)
+def test_that_callers_say_where_clients_go_is_told_by_a_deploy_check(
+    address: str, urls: str, warned: int
+) -> None:
+    with override_settings(PULLJOBS={"ADDRESS": address}, ROOT_URLCONF=urls):
+        told = [one.id for one in run_checks(include_deployment_checks=True)]
+    assert told.count("pulljobs.W008") == warned
+
+
 def test_an_access_that_is_none_is_an_error() -> None:
     with override_settings(PULLJOBS={"API_ACCESS": "readonly"}):
         assert "pulljobs.E009" in [one.id for one in run_checks()]

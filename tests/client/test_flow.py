@@ -19,6 +19,7 @@ from pulljobs.client import (
     Message,
     NotAllowed,
     NotPullable,
+    Refused,
     Retry,
     Subscription,
     session,
@@ -713,3 +714,64 @@ def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None
         brokers[0].addresses = ["http://b1", "http://b0"]
         wait_until(lambda: is_done(brokers[1]))
     assert transport.most_held <= 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ["http://b1:99999"],
+        ["ftp://b1", "b1", "", "http://b1..b"],
+        [None, 7, {}],
+        None,
+        7,
+    ],
+)
+def test_what_is_no_address_is_left_out(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever callers had a broker believe of itself: others are pulled from all the same."""
+    brokers = [FakeBroker(), filled(2)]
+    brokers[0].addresses = told
+    consumer, _ = consumer_of(
+        brokers, nothing, base_urls=(), lookup_urls=["http://b0"], lookup_interval=SOON
+    )
+    with running(consumer):
+        wait_for_lookups(brokers[0])
+        brokers[0].addresses = ["http://b1"]
+        wait_until(lambda: is_done(brokers[1]))
+    assert "An address that http://b0 tells is left out" in caplog.text
+
+
+def test_tokens_that_go_by_TLS_go_nowhere_without(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker behind a proxy may take itself for one that has none."""
+    brokers = [FakeBroker(), filled(1), filled(2)]
+    brokers[0].addresses = ["http://b1", "https://b2"]
+    consumer, _ = consumer_of(brokers, nothing, base_urls=(), lookup_urls=["https://b0"])
+    with running(consumer):
+        wait_until(lambda: is_done(brokers[2]))
+    assert brokers[1].requests == []
+    assert "'http://b1', which is left out: tokens would go there in clear" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        httpx.Response(404, json={"detail": "no such channel"}),
+        httpx.Response(403, json={"detail": "wrong token"}),
+        httpx.Response(200, text="<html>"),
+    ],
+)
+def test_a_lookup_that_refuses_ends_the_run_only_where_all_do(
+    refusal: httpx.Response, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is being replaced, say, or has become another's."""
+    brokers = [FakeBroker(), filled(2)]
+    brokers[0].addresses = ["http://b1"]
+    brokers[1].failing = lambda request: refusal if request.path == "/lookup" else None
+    lookups = ["http://b0", "http://b1"]
+    consumer, _ = consumer_of(brokers, nothing, base_urls=(), lookup_urls=lookups)
+    with running(consumer):
+        wait_until(lambda: is_done(brokers[1]))
+    assert "Nothing was looked up at http://b1" in caplog.text
+    consumer, _ = consumer_of(brokers, nothing, base_urls=(), lookup_urls=lookups)
+    brokers[0].failing = brokers[1].failing
+    with pytest.raises(Refused):
+        consumer.run()

@@ -23,6 +23,7 @@ from pulljobs.api.lingering.pull import Pull, Why
 from pulljobs.api.lingering.threads import DatabaseThreads
 from pulljobs.conf import settings
 from pulljobs.models import Consumer, Node
+from pulljobs.registering import is_absolute
 from pulljobs.storage import listen, nodes, statements
 from pulljobs.telemetry import LoopFailed, emit
 
@@ -60,8 +61,12 @@ class WaitingRoom:
         return sum(line.lingering for line in list(self._lines.values()))
 
     def reached_at(self, address: str) -> None:
-        """The base URL that a caller used whose tokens are right: others are sent there, too."""
-        self._address = self._address or address
+        """The base URL that a caller used whose tokens are right: others are sent there, too.
+
+        Its port is whatever the caller wrote: Django looks only at the name.
+        """
+        if not self._address and is_absolute(address):
+            self._address = address
 
     def join(self, pull: Pull) -> None:
         # In a context of its own: what the line does, it does for others, too.
