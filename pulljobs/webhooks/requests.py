@@ -21,9 +21,10 @@ CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 OURS: Final = re.compile(r"x-broker-.*|webhook-.*|x-request-id|content-type|user-agent|accept.*")
 OF_CONNECTIONS: Final = re.compile(
     r"host|content-length|transfer-encoding|content-encoding|connection|keep-alive|te|trailer"
-    r"|upgrade|expect|proxy-.*|authorization|cookie"
+    r"|upgrade|expect|proxy-.*|authorization|cookie|set-cookie|origin|via|forwarded|x-forwarded-.*"
+    r"|(x-real|x-client|true-client)-ip|x-original-.*|x-rewrite-.*|x-http-method.*|x-method-override"
 )
-"""A message must not speak for the connection, nor for whom it is sent in the name of."""
+"""A message must not speak for the connection or a proxy, nor in the name of who sends it."""
 TRACE: Final = frozenset({"traceparent", "tracestate"})
 """No secrets: endpoints tell them with their errors, to be found by."""
 
@@ -136,10 +137,15 @@ def _metadata(job: ClaimedJob, limits: Settings) -> dict[str, str]:
 
 def _sendable(headers: dict[str, str], token_header: str) -> Iterator[tuple[str, str]]:
     for name, value in headers.items():
-        lower = name.lower()
-        taken = OURS.fullmatch(lower) or OF_CONNECTIONS.fullmatch(lower)
-        if TOKEN.fullmatch(name) and not taken and lower != token_header.lower():
+        plain = _plain(name)
+        taken = OURS.fullmatch(plain) or OF_CONNECTIONS.fullmatch(plain)
+        if TOKEN.fullmatch(name) and not taken and plain != _plain(token_header):
             yield name, value
+
+
+def _plain(name: str) -> str:
+    """As CGI and WSGI tell names apart: a dash and an underscore are the same there."""
+    return name.lower().replace("_", "-")
 
 
 def _line(value: str) -> bytes:

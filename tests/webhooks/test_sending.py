@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from pulljobs.webhooks import delivery
 from pulljobs.webhooks.addresses import Guard
 from pulljobs.webhooks.delivery import Sender
 from pulljobs.webhooks.network import RESOLVERS, GuardedNetwork
-from pulljobs.webhooks.requests import NoEndpoint, endpoint_of
+from pulljobs.webhooks.requests import NoEndpoint, endpoint_of, headers_of
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.webhooks.conftest import Opened
 from tests.webhooks.endpoint import OK, Received, Writer, answering, slow
@@ -105,6 +106,37 @@ def test_a_message_speaks_neither_for_the_connection_nor_for_us(endpoint: Opened
     assert got.header("X-Broker-Metadata-Headers") == "X-Line,X-Word"
     assert "forged" not in str(got.headers)
     assert len(got.headers) == len({name.lower() for name, _value in got.headers})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Forwarded",
+        "X-Forwarded-For",
+        "X-Forwarded-Proto",
+        "x_forwarded_host",
+        "X-Real-IP",
+        "X-Client-IP",
+        "True-Client-IP",
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-HTTP-Method-Override",
+        "X-Method-Override",
+        "Via",
+        "Origin",
+        "Set-Cookie",
+        "Proxy_Authorization",
+        "X_Broker_Channel_ID",
+        "X_Secret",
+    ],
+)
+def test_a_message_speaks_neither_for_a_proxy_nor_for_another_request(name: str) -> None:
+    """Servers that read names as CGI does take underscores for dashes."""
+    limits = replace(LIMITS, PUSH_TOKEN_HEADER="X-Secret")
+    job = job_of(headers={name: "forged", "X-Own": "a"})
+    sent = dict(headers_of(job, endpoint_of(consumer_at("http://a/")), limits))
+    assert b"forged" not in sent.values()
+    assert sent[b"X-Broker-Metadata-Headers"] == b"X-Own"
 
 
 def test_what_can_t_be_signed_is_not_sent(endpoint: Opened) -> None:
