@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -26,6 +26,7 @@ LONGEST_URL: Final = 2_000
 KEPT: Final = {"id", "channel", "name", "created_at", "changed_at"}
 """Of a consumer that was deleted and is made again; history names it."""
 TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+MASK: Final = "***"
 
 
 class Change(StrEnum):
@@ -46,6 +47,10 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
         )
     if model is Consumer and not is_absolute(fields["callback_url"]):
         raise InvalidRegistration("callbackUrl must be an absolute http or https URL.")
+    if model is Consumer and _is_masked(fields["callback_url"]):
+        raise InvalidRegistration(
+            f"callbackUrl has {MASK}, as it is shown to who may not change it: write it out."
+        )
     if model is Consumer and fields["type"] not in Consumer.Type.values:
         raise InvalidRegistration("type must be pull or push: leave it out for push.")
     if len(fields.get("retry_strategy", "")) > LONGEST:
@@ -68,6 +73,21 @@ def is_absolute(url: str) -> bool:
     except ValueError:
         return False
     return known and len(url) <= LONGEST_URL and url.isprintable() and " " not in url
+
+
+def masked(url: str) -> str:
+    """For those who may not change it: a login and a query are secrets of whoever is called."""
+    if not is_absolute(url):
+        return url and MASK
+    parts = urlsplit(url)
+    _login, at, place = parts.netloc.rpartition("@")
+    netloc, query = f"{MASK}@{place}" if at else place, MASK if parts.query else ""
+    return urlunsplit(parts._replace(netloc=netloc, query=query))
+
+
+def _is_masked(url: str) -> bool:
+    parts = urlsplit(url)
+    return MASK in (parts.username, parts.query)
 
 
 class Registered(NamedTuple, Generic[P]):

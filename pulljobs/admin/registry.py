@@ -18,14 +18,13 @@ from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import auditing, operating, sealing
+from pulljobs import auditing, operating, registering, sealing
 from pulljobs.admin import figures, looks, parties
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer, Producer
 from pulljobs.storage import nodes
 
 TOKEN = RegexValidator(r"\A[\x21-\x7e]+\Z", _("Use ASCII letters, digits and signs, no spaces."))
-
 
 Names = tuple[str, ...]
 Titled = tuple[tuple[Any, Names], ...]
@@ -246,6 +245,20 @@ class ConsumerAdmin(PausableAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Its jobs are those of its channel's messages, so it stays there."""
         return ("channel",) if obj else ()
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        titled = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return titled
+        shown = {"callback_url": "masked_url"}
+        return [
+            (title, {"fields": [shown.get(name, name) for name in options["fields"]]})
+            for title, options in titled
+        ]
+
+    @admin.display(description=_("callback url"))
+    def masked_url(self, consumer: Consumer) -> str:
+        return registering.masked(consumer.callback_url)
 
     def renewed(self, party: Any, form: Any, change: bool) -> parties.Told:
         told = super().renewed(party, form, change)

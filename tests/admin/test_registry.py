@@ -232,3 +232,19 @@ def test_consumers_are_filtered_by_what_is_shown(
     text = read(reader, listing("consumer"), **asked)
     assert "census" in text
     assert "pushed" not in text.split("<tbody>")[1].split("</tbody>")[0]
+
+
+def test_secrets_of_a_callback_url_are_shown_to_who_may_change_it(
+    operator: Client, reader: Client, consumer: Consumer
+) -> None:
+    """And nobody finds them out by a filter."""
+    Consumer.objects.update(callback_url="https://us:er@example.com/hook?key=1")
+    url = page("consumer", consumer.pk)
+    assert "https://us:er@example.com/hook?key=1" in html.unescape(read(operator, url))
+    text = html.unescape(read(reader, url))
+    assert "https://***@example.com/hook?***" in text
+    assert "us:er" not in text
+    for lookup in ("callback_url__startswith", "token_digest__startswith", "callback_url"):
+        answer = reader.get(listing("consumer"), {lookup: "https://us"})
+        assert (answer.status_code, answer.headers.get("Location")) == (400, None)
+    assert reader.get(listing("consumer"), {"type": "pull"}).status_code == 200

@@ -70,6 +70,21 @@ def test_the_shape(orders: Subscription, manager: Manager) -> None:
     assert set(answer["Pages"]) == {"next", "previous"}
 
 
+def test_secrets_of_the_endpoint_are_shown_to_those_who_may_change_the_consumer(
+    orders: Subscription, consumer: Caller, manager: Manager
+) -> None:
+    """By the list, by the message and by the job."""
+    whole, masked = "http://us:er@example.com/c?key=1", "http://***@example.com/c?***"
+    Consumer.objects.update(callback_url=whole)
+    dead = ids.encode(job_in(State.DEAD, orders))
+    user("reader", "view")
+    for who, shown in ((Manager("reader"), masked), (manager, whole)):
+        [listed] = who.get(DLQ).json()["DeadJobs"]
+        [of_message] = who.get(listed["MessageURL"]).json()["Jobs"]
+        assert (listed["ListenerEndpoint"], of_message["ListenerEndpoint"]) == (shown, shown)
+    assert call(consumer, "GET", f"/job/{dead}").json()["ListenerEndpoint"] == masked
+
+
 def test_pages(orders: Subscription, manager: Manager) -> None:
     made = [job_in(State.DEAD, orders) for _ in range(30)]
     first = manager.get(DLQ).json()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 from django.db.models.functions import Now
+from django.test import override_settings
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
 
@@ -19,7 +20,7 @@ from pulljobs.states import State
 from pulljobs.storage import dead
 from tests.api.caller import job_in, kill, subscription
 from tests.api.management import Manager, user
-from tests.factories import USING
+from tests.factories import USING, ConsumerFactory
 from tests.sessions import at_once
 
 URL = "http://example.com/hook?a=1"
@@ -111,6 +112,40 @@ def test_of_makers_at_once_one_makes_it(manager: Manager) -> None:
         return Manager("boss").put("/producer/p", token=f"t-{number}").status_code
 
     assert sorted(at_once(6, put)) == [200] + [400] * 5
+
+
+@pytest.mark.parametrize(
+    ("callback", "shown"),
+    [
+        ("https://us%40er:pass@example.com:8443/hook", "https://***@example.com:8443/hook"),
+        ("https://key@[::1]/hook?token=a&b=c", "https://***@[::1]/hook?***"),
+        ("http://example.com/a%20b/;c", "http://example.com/a%20b/;c"),
+    ],
+)
+def test_secrets_of_a_callback_url_are_shown_to_those_who_may_change_it(
+    callback: str, shown: str, orders: Any, manager: Manager
+) -> None:
+    """What others are shown is not stored by who puts it back."""
+    url = "/channel/orders/consumer/k"
+    made = manager.put(url, callbackUrl=callback)
+    user("reader", "view", "add")
+    assert Manager("reader").get(url).json()["CallbackURL"] == shown
+    with override_settings(PULLJOBS={"API_ACCESS": "read-only"}):
+        assert Manager().get(url).json()["CallbackURL"] == shown
+    put_back = manager.put(url, made, callbackUrl=shown)
+    assert put_back.status_code == (200 if callback == shown else 400)
+    assert manager.get(url).json()["CallbackURL"] == callback
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://user:pass@h/", "http://user:pass", "http://u:p?a@b/", "u:p@h"]
+)
+def test_of_a_callback_url_that_can_t_be_read_nothing_is_shown(url: str, orders: Any) -> None:
+    """As code may have stored it."""
+    consumer = ConsumerFactory.create(callback_url=url)
+    user("reader", "view")
+    shown = Manager("reader").get(f"/channel/{consumer.channel.name}/consumer/{consumer.name}")
+    assert shown.json()["CallbackURL"] == "***"
 
 
 @pytest.mark.parametrize("url", ITEMS)

@@ -4,7 +4,7 @@ from rest_framework.request import Request
 
 from pulljobs import ids
 from pulljobs.api import links, times
-from pulljobs.api.resources.registry import name_of
+from pulljobs.api.resources.registry import callback_url, name_of
 from pulljobs.models import Consumer, Message
 from pulljobs.states import State
 from pulljobs.storage.published import Standing
@@ -14,7 +14,7 @@ def job(request: Request, standing: Standing, message: Message | None) -> dict[s
     """One job; its message may have been dropped with its day."""
     consumer, producer = standing.consumer, message.producer if message else None
     return {
-        **job_of_message(standing),
+        **job_of_message(request, standing),
         "MessageURL": _message_url(request, consumer, message),
         "ChannelURL": links.to_channel(request, "channel", consumer.channel),
         "ConsumerURL": links.to_consumer(request, "consumer", consumer),
@@ -25,15 +25,15 @@ def job(request: Request, standing: Standing, message: Message | None) -> dict[s
 
 def dead_job(request: Request, standing: Standing, message: Message | None) -> dict[str, Any]:
     return {
-        **job_of_message(standing),
+        **job_of_message(request, standing),
         "MessageURL": _message_url(request, standing.consumer, message),
         "JobRequeueURL": _requeue_url(request, standing),
     }
 
 
-def job_of_message(standing: Standing) -> dict[str, Any]:
+def job_of_message(request: Request, standing: Standing) -> dict[str, Any]:
     return {
-        "ListenerEndpoint": standing.consumer.callback_url,
+        "ListenerEndpoint": callback_url(request, standing.consumer),
         "ListenerName": name_of(standing.consumer),
         "Status": standing.state,
         "StatusChangedAt": times.rfc_3339(standing.since),

@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from rest_framework.request import Request
+
 from pulljobs import ids
 from pulljobs.api import times
 from pulljobs.api.resources.jobs import id_of, job_of_message
@@ -15,7 +17,7 @@ ACKNOWLEDGED: Final = 101
 """Of scheduled ones only, called SCHEDULED there."""
 
 
-def message(message: Message, standings: Sequence[Standing]) -> dict[str, Any]:
+def message(request: Request, message: Message, standings: Sequence[Standing]) -> dict[str, Any]:
     published_at = times.rfc_3339(message.published_at)
     return {
         "ID": id_of(message),
@@ -25,7 +27,7 @@ def message(message: Message, standings: Sequence[Standing]) -> dict[str, Any]:
         "ReceivedAt": published_at,
         "DispatchedAt": published_at,
         "Status": "DISPATCHED",
-        "Jobs": [job_of_message(one) for one in standings],
+        "Jobs": [job_of_message(request, one) for one in standings],
         "Headers": message.headers,
     }
 

@@ -2,7 +2,9 @@ from typing import Any
 
 from rest_framework.request import Request
 
+from pulljobs import registering
 from pulljobs.api import links, times
+from pulljobs.api.permissions import may
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import Party
 
@@ -26,10 +28,16 @@ def channel(request: Request, party: Channel, token: str | None) -> Shown:
 def consumer(request: Request, party: Consumer, token: str | None) -> Shown:
     return {
         **_party(party, token),
-        "CallbackURL": party.callback_url,
+        "CallbackURL": callback_url(request, party),
         "DeadLetterQueueURL": links.to_consumer(request, "dlq", party),
         "Type": party.type,
     }
+
+
+def callback_url(request: Request, party: Consumer) -> str:
+    """Whole for those who may change it."""
+    url = party.callback_url
+    return url if may(request, "pulljobs.change_consumer") else registering.masked(url)
 
 
 def name_of(party: Party) -> str:

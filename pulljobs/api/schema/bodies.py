@@ -14,6 +14,7 @@ Flag = serializers.BooleanField
 
 STATES = list(State)
 BEYOND = 2**31 - 1
+MASKED = "With `***` for login and query, to who may not change the consumer."
 
 
 class Body(Serializer[Any]):
@@ -52,7 +53,7 @@ class Channel(Party):
 
 
 class Consumer(Party):
-    CallbackURL = Text(allow_blank=True)
+    CallbackURL = Text(allow_blank=True, help_text=MASKED)
     DeadLetterQueueURL = Text(allow_blank=True)
     Type = serializers.ChoiceField(["pull", "push"])
 
@@ -82,7 +83,7 @@ class QueuedJobs(Body):
 
 
 class StandingJob(Body):
-    ListenerEndpoint = Text(allow_blank=True)
+    ListenerEndpoint = Text(allow_blank=True, help_text=MASKED)
     ListenerName = Text()
     Status = serializers.ChoiceField(STATES)
     StatusChangedAt = Time()

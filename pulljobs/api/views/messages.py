@@ -43,7 +43,7 @@ class MessageView(UserView):
         if message is None:
             raise exceptions.unknown_message()
         standings = published.standings(using, message.pk)
-        return Response(resources.message(message, standings))
+        return Response(resources.message(request, message, standings))
 
 
 class MessagesStatus(UserView):
