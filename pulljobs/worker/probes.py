@@ -4,7 +4,9 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -18,7 +20,9 @@ from pulljobs.errors import ConfigurationError
 logger = logging.getLogger("pulljobs.worker")
 
 PATIENCE: Final = 5
-"""Seconds for a request."""
+"""Seconds for all of a request to come, and for its answer to be taken."""
+MOST: Final = 16
+"""Connections at once: each has a thread, and for /metrics one to the database."""
 ASKED: Final = {"/livez": "is_live", "/readyz": "is_ready"}
 METRICS: Final = "/metrics"
 
@@ -63,6 +67,7 @@ class Probes:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = MOST  # Of what a shorter one drops TCP tries again after a second.
 
     def __init__(
         self, address: tuple[str, int], look: Callable[[], list[Health]], metrics: bool
@@ -71,6 +76,27 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
         self.look = look
         self.paths = [*ASKED, METRICS] if metrics else list(ASKED)
+        self._came: dict[socket.socket, float] = {}
+        """Connections that are open; when they came, on the monotonic clock."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._came) < MOST:
+            self._came[request] = time.monotonic()
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._came.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between requests: the timeout of a socket begins anew with each byte that drips in."""
+        oldest = time.monotonic() - PATIENCE
+        for request, came in self._came.copy().items():
+            if came < oldest:
+                with suppress(OSError):  # It has ended since.
+                    request.shutdown(socket.SHUT_RD)  # An answer that is under way goes on.
 
 
 class _Handler(BaseHTTPRequestHandler):
