@@ -29,6 +29,7 @@ from pulljobs.models import Channel, Consumer, options
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, StoredMessage
+from pulljobs.texts import clean, encoded
 
 MODULE: Final = "pull_handlers"
 FAILURE: Final = Result.FAILURE
@@ -358,25 +359,6 @@ def sync_consumers() -> list[Consumer]:
     What people changed in the admin stays as it is.
     """
     return [subscribed(one) for one in registered()]
-
-
-def encoded(result: Any) -> str | None:
-    """The result as JSON text; TypeError or ValueError for what is none, or too long."""
-    if result is None:
-        return None
-    text = json.dumps(result, allow_nan=False, ensure_ascii=False)
-    return outcomes.result_text(text, settings().MAX_RESULT_BYTES)
-
-
-def clean(text: str) -> str:
-    """An error text as PostgreSQL takes it, cut in the middle where it is too long."""
-    text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-    text = text.encode("utf-8", "backslashreplace").decode()
-    limit = settings().MAX_ERROR_CHARS
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
 def add(new: Handler) -> None:

@@ -15,9 +15,9 @@ from pulljobs.api.lingering.pull import Answer, Asked
 from pulljobs.api.serializers import LONGEST_TIMEOUT, json_object, payload_fields
 from pulljobs.api.times import rfc_3339
 from pulljobs.conf import settings
-from pulljobs.handlers import clean
 from pulljobs.outcomes import Held, Settlement
 from pulljobs.storage.rows import HeldJob, StoredMessage, Taken
+from pulljobs.texts import clean
 
 Fields = Mapping[str, Any]
 """A JSON object with its keys in lower case."""

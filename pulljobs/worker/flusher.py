@@ -10,11 +10,12 @@ from typing import Final
 
 from pulljobs import outcomes, pulling
 from pulljobs.conf import Settings
-from pulljobs.handlers import ClaimedJob, clean
+from pulljobs.handlers import ClaimedJob
 from pulljobs.outcomes import DELIVER, Held, Settlement
 from pulljobs.states import Event, State
 from pulljobs.storage.rows import Finished
 from pulljobs.telemetry import HandlersRan, LeasesLost, emit
+from pulljobs.texts import clean
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.outbox import Outbox, Said
 from pulljobs.worker.running import Ended

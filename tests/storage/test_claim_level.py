@@ -181,6 +181,13 @@ def test_it_tells_what_is_due_next(puller: Puller) -> None:
     assert timedelta(minutes=59) < due <= timedelta(hours=1)
 
 
+@pytest.fixture
+def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever three claims take, it is not so long that one looks behind them."""
+    monkeypatch.setattr(floors, "PATIENCE", timedelta(hours=1))
+
+
+@pytest.mark.usefixtures("_slow_machine")
 def test_what_large_full_claims_passed_is_found_once_one_is_not_full() -> None:
     puller, passed = _passing(full=3, left=0)
     assert ids(puller, LARGE) == []
@@ -198,6 +205,7 @@ def test_what_large_full_claims_passed_is_found_while_they_go_on() -> None:
     assert ids(puller, LARGE)[0] == passed
 
 
+@pytest.mark.usefixtures("_slow_machine")
 def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -199,9 +199,16 @@ def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize(("port", "host"), [(1, "203.0.113.1"), (70000, "::"), (70000, "")])
-def test_port_that_is_taken_or_is_none_is_a_clear_error(port: int, host: str) -> None:
-    with pytest.raises(CommandError, match="choose another --health-port"):
+@pytest.mark.parametrize(
+    ("port", "host", "told"),
+    [
+        (1, "203.0.113.1", "choose another --health-port"),
+        (70000, "::", "HEALTH_PORT.*: 70000 is no port"),
+        (70000, "", "HEALTH_PORT.*: 70000 is no port"),
+    ],
+)
+def test_port_that_is_taken_or_is_none_is_a_clear_error(port: int, host: str, told: str) -> None:
+    with pytest.raises(CommandError, match=told):
         call_command("runpullworker", health_port=port, health_host=host)
 
 
