@@ -99,8 +99,10 @@ def lock_timeout(after: str = "60s") -> Iterator[None]:
         yield
         return
     query("SELECT set_config('lock_timeout', %s, false)", [after])
-    yield
-    query("RESET lock_timeout")
+    try:
+        yield
+    finally:
+        query("RESET lock_timeout")
 
 
 def contents(*tables: str) -> dict[str, list[tuple[Any, ...]]]:

@@ -50,8 +50,8 @@ def drain(
 
     Each job is claimed, performed and settled as a worker does it. With `delayed`, jobs that are
     due later (published with a delay, or to be tried again) don't wait for it. AssertionError if
-    jobs are still ready after so many rounds; one that runs a job for the first time which was
-    there at the start is not counted.
+    jobs are still ready after so many rounds; a round in which a job that was there at the start
+    runs for the first time is not counted.
     """
     handlers.autodiscover()
     sources = _sources(channel, consumer)

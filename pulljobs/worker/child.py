@@ -175,6 +175,7 @@ class Child:
         self._flush_last(deadline)
         self._farewells.end(deadline + LAST_FLUSH)
         self._reaper.stop()  # Its heartbeats say until now that this process is not gone.
+        self._reaper.join(LAST_WORDS)
         if running:
             emit(LeftBehind(running))
 

@@ -13,8 +13,6 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from django.db import connections
-
 from pulljobs.errors import ConfigurationError
 
 logger = logging.getLogger("pulljobs.worker")
@@ -22,7 +20,9 @@ logger = logging.getLogger("pulljobs.worker")
 PATIENCE: Final = 5
 """Seconds for all of a request to come, and for its answer to be taken."""
 MOST: Final = 16
-"""Connections at once: each has a thread, and for /metrics one to the database."""
+"""Connections at once, each with a thread, that may take their time to ask."""
+LIMIT: Final = 4 * MOST
+"""With those that are being answered."""
 ASKED: Final = {"/livez": "is_live", "/readyz": "is_ready"}
 METRICS: Final = "/metrics"
 
@@ -67,7 +67,7 @@ class Probes:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = MOST  # Of what a shorter one drops TCP tries again after a second.
+    request_queue_size = MOST  # TCP tries again only after a second what a shorter one drops.
 
     def __init__(
         self, address: tuple[str, int], look: Callable[[], list[Health]], metrics: bool
@@ -80,11 +80,13 @@ class _Server(ThreadingHTTPServer):
         """Connections that are open; when they came, on the monotonic clock."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._came) < MOST:
-            self._came[request] = time.monotonic()
-            super().process_request(request, client_address)
-        else:
+        if len(self._came) >= MOST:
+            self._end_waits(before=time.monotonic())
+        if len(self._came) >= LIMIT:
             self.shutdown_request(request)
+            return
+        self._came[request] = time.monotonic()
+        super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         self._came.pop(request, None)
@@ -92,11 +94,14 @@ class _Server(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """Between requests: the timeout of a socket begins anew with each byte that drips in."""
-        oldest = time.monotonic() - PATIENCE
+        self._end_waits(before=time.monotonic() - PATIENCE)
+
+    def _end_waits(self, before: float) -> None:
+        """Of who came before; what was asked by now is answered."""
         for request, came in self._came.copy().items():
-            if came < oldest:
+            if came < before:
                 with suppress(OSError):  # It has ended since.
-                    request.shutdown(socket.SHUT_RD)  # An answer that is under way goes on.
+                    request.shutdown(socket.SHUT_RD)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -147,7 +152,4 @@ def _metrics(accept: str) -> tuple[bytes, str]:
     """With what handlers count by prometheus_client themselves."""
     from pulljobs.metrics import exposition
 
-    try:
-        return exposition.answer(accept, with_others=True)
-    finally:
-        connections.close_all()  # Each request has a thread of its own.
+    return exposition.answer(accept, with_others=True)
