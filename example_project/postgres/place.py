@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ def place_in(state: Path) -> Place:
         home = _elsewhere(state / "home", _parent(LASTING + AGED, account))
     run = (_recorded(state / "run") or home) / "run"
     if len(os.fsencode(run)) > SOCKET_DIRECTORY_LIMIT:
+        shutil.rmtree(state / "run", ignore_errors=True)  # what it had where its path was shorter
         run = _elsewhere(state / "run", _parent(AGED, account)) / "run"
     account.own(run)
     return Place(home, run, account)

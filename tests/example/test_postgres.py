@@ -223,6 +223,14 @@ def test_copy_has_a_socket_of_its_own() -> None:
         assert servers == {postmaster(user.connect()) for user in original.users + copy.users}
 
 
+def test_state_may_be_moved_to_where_its_path_is_too_long() -> None:
+    with project(state="x") as before, project(state="y" * 120) as after:
+        before.user().connect()
+        before.end_users()
+        before.cluster.parent.rename(after.cluster.parent)
+        postmaster(after.user().connect())
+
+
 def test_socket_goes_along_when_the_state_is_moved() -> None:
     with project(state="x" * 120) as before, project(state="y" * 120) as after:
         run = before.user().connect()
