@@ -19,6 +19,7 @@ from django.utils.module_loading import import_string
 from psycopg import IsolationLevel
 
 from pulljobs import sealing
+from pulljobs.addresses import is_absolute
 from pulljobs.conf import (
     OF_DRF,
     SCOPES,
@@ -73,6 +74,7 @@ def check_settings(
         *_wrong_engine(load(given)),
         *_wrong_access(load(given)),
         *_wrong_push(load(given)),
+        *_wrong_address(load(given)),
         *_missing_extra(load(given)),
         *_naive_times(),
     ]
@@ -212,6 +214,15 @@ def _wrong_push(settings: Settings) -> Iterator[CheckMessage]:
         )
 
 
+def _wrong_address(settings: Settings) -> Iterator[CheckMessage]:
+    if settings.ADDRESS and not is_absolute(settings.ADDRESS):
+        yield Error(
+            f"{SETTING}['ADDRESS']: {settings.ADDRESS!r} is no URL; no client would find us there.",
+            hint="Write it out, such as https://broker.example.com/.",
+            id="pulljobs.E025",
+        )
+
+
 def _missing_extra(settings: Settings) -> Iterator[CheckMessage]:
     needed = {"METRICS": "prometheus_client", "TRACING": "opentelemetry"}
     for name, package in needed.items():
@@ -316,7 +327,7 @@ def check_middleware(
         Warning(
             f"{name} in MIDDLEWARE is synchronous only: under ASGI every pull over HTTP that "
             "lingers holds a thread, and none of them is cheap.",
-            hint="Make it async_capable, or put up with as many threads as there are pulls.",
+            hint="Make it async_capable, or silence this where the API is served by WSGI only.",
             id="pulljobs.W005",
         )
         for name in sync_only_middleware()

@@ -229,7 +229,7 @@ def mistyped(given: Mapping[str, Any]) -> list[str]:
 
 
 def _fits(value: object, expected: Any, *, within: bool = False) -> bool:
-    """Whether, and what is within a list; a bool is no number, and text is no list."""
+    """Whether it is of it, `within`: also what a list has; a bool is no number, text no list."""
     if isinstance(expected, UnionType):
         return any(_fits(value, one) for one in get_args(expected))
     kind = get_origin(expected) or expected

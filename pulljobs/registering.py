@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
+from pulljobs.addresses import is_absolute
 from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
@@ -22,7 +23,6 @@ P = TypeVar("P", Channel, Producer, Consumer)
 NUL: Final = "\x00"
 BATCH: Final = 1000
 LONGEST: Final = 255
-LONGEST_URL: Final = 2_000
 KEPT: Final = {"id", "channel", "name", "created_at", "changed_at"}
 """Of a consumer that was deleted and is made again; history names it."""
 TOKEN: Final = re.compile(r"[\x21-\x7e]+")
@@ -64,15 +64,6 @@ def check_name(name: str) -> None:
         validate_name(name)
     except ValidationError as error:
         raise InvalidRegistration(error.message) from error
-
-
-def is_absolute(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return known and len(url) <= LONGEST_URL and url.isprintable() and " " not in url
 
 
 def masked(url: str) -> str:

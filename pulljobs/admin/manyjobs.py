@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 AT_ONCE_SECONDS: Final = 1.0
 TOLD_LASTS: Final = timedelta(days=1)
 NOT_TOLD: Final = _(
-    "Nothing was done: this page had told you something else, or a day ago. It tells what is meant "
-    "now: confirm that."
+    "Nothing was done: this page was opened more than a day ago, by another user, or for other "
+    "jobs. Look at it again, and confirm."
 )
 NOT_ASKED: Final = ("id__lt", "p", "e")
 """Parameters of a list that say nothing about which jobs are meant."""

@@ -40,7 +40,8 @@ def with_pulls(application: Application) -> Application:
     """
     if named := sync_only_middleware():
         logger.warning(
-            "Each pull that lingers holds a thread: %s is synchronous.", ", ".join(named)
+            "Each pull that lingers holds a thread, for middleware is synchronous: %s",
+            ", ".join(named),
         )
         return application
     pulls = _on_event_loop(application) if isinstance(application, ASGIHandler) else application

@@ -14,7 +14,7 @@ LARGEST_FORM = 16 * 1024
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
 PART = 16 * 1024
-"""A member copies what follows it in its last part."""
+"""Read at once: no more than that is copied after the end of a member."""
 
 
 def read(request: Request, largest: int, advice: str) -> bytes:

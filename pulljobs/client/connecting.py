@@ -114,10 +114,14 @@ def base_of(url: str) -> str:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError):
         parts = httpx.URL()
-    has_place = _is_host(parts.raw_host.decode()) and 0 <= (parts.port or 0) <= LARGEST_PORT
+    has_place = _is_host(parts.raw_host.decode()) and _is_port(parts.port)
     if parts.scheme not in ("http", "https") or not has_place:
         raise ConfigurationError(f"{url!r} is no URL of a broker: http://localhost:8000 is one.")
     return url.rstrip("/")
+
+
+def _is_port(port: int | None) -> bool:
+    return port is None or 0 < port <= LARGEST_PORT
 
 
 def _is_host(name: str) -> bool:

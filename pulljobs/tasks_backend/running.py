@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.utils import timezone
 
 from pulljobs import handlers, ids
-from pulljobs.errors import Discard, LeaseLost, Retry
+from pulljobs.errors import ConfigurationError, Discard, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
 from pulljobs.tasks_backend import results
 from pulljobs.tasks_backend.backend import CONSUMER
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from pulljobs.tasks_backend import PullJobsBackend
 
 
-KEYWORDS: Final = frozenset(handlers.handler.__kwdefaults__ or ())
+TAKEN: Final = "on_giving_up"
+"""It tells what becomes of the task."""
+KEYWORDS: Final = frozenset(handlers.handler.__kwdefaults__ or ()) - {TAKEN}
 """What OPTIONS may say of the handler; all else is of the consumer."""
 
 
@@ -33,6 +35,8 @@ def register(backend: "PullJobsBackend") -> None:
 
 def handler_of(backend: "PullJobsBackend", queue: str) -> Handler:
     """TypeError or ConfigurationError if OPTIONS don't allow one."""
+    if TAKEN in backend.options:
+        raise ConfigurationError(f"{TAKEN} is taken by the backend: leave it out.")
     own, defaults = dict[str, Any](), dict[str, Any]()
     for name, value in {**backend.options}.items():
         (own if name in KEYWORDS else defaults)[name] = value

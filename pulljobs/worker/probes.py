@@ -43,7 +43,7 @@ class Probes:
     ) -> None:
         try:
             self._server = _Server(address, look, metrics)
-        except (OSError, OverflowError) as error:  # The latter is of a number that is no port.
+        except OSError as error:
             raise ConfigurationError(
                 f"Can't listen on {_shown(address)} ({error}): "
                 "choose another --health-port or --health-host."

@@ -1,9 +1,12 @@
 """Django's tasks, with pulljobs behind them."""
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -413,7 +416,7 @@ def test_queues_have_to_be_named() -> None:
     [
         ({"OPTIONS": {"max_retry": 3}}, "did you mean 'max_retries'?"),
         ({"OPTIONS": {"ack_policy": "never"}}, "'never' is no ack_policy"),
-        ({"OPTIONS": {"on_giving_up": print}}, "'on_giving_up'"),
+        ({"OPTIONS": {"on_giving_up": print}}, "on_giving_up is taken by the backend"),
         ({"OPTIONS": {"transactional": True, "ack_policy": "ack_first"}}, "not both"),
         ({"OPTIONS": ["max_retries"]}, "'list' object is not a mapping"),
         ({"QUEUES": ["default", "a/b"]}, "'tasks-default-a/b': The id must have"),
@@ -426,6 +429,27 @@ def test_what_no_worker_could_serve_is_told_by_a_check(given: dict[str, Any], re
         [error] = backend.check()
         assert list(handlers.registered()) == []
     assert (error.id, reason in error.msg) == ("pulljobs.E031", True), error.msg
+
+
+BROKEN = """
+import django
+from django.conf import settings
+from django.core.checks import run_checks
+apps = ["django.contrib.contenttypes", "django.contrib.postgres", "pulljobs", *{apps}]
+ours = {{"BACKEND": "pulljobs.tasks_backend.PullJobsBackend", "OPTIONS": {{"max_retry": 3}}}}
+settings.configure(INSTALLED_APPS=apps, TASKS={{"default": ours}}, USE_TZ=True, SECRET_KEY="x")
+django.setup()
+print([one.id for one in run_checks()])
+"""
+
+
+def test_nobody_has_to_import_tasks_for_the_check() -> None:
+    """The package of before Django 6 is an app, which does it."""
+    apps = [] if find_spec("django.tasks") else ["django_tasks"]
+    said = subprocess.run(
+        [sys.executable, "-c", BROKEN.format(apps=apps)], capture_output=True, text=True, check=True
+    )
+    assert "pulljobs.E031" in said.stdout
 
 
 def test_backends_of_one_channel_are_told_by_a_check() -> None:

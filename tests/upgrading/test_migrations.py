@@ -131,7 +131,7 @@ def test_a_migration_that_takes_something_away_is_refused(operation: Operation) 
 @pytest.mark.owner
 @pytest.mark.django_db(transaction=True)
 def test_an_index_that_is_there_already_is_made_anew() -> None:
-    """By an interrupted run, which leaves one that no statement uses, or by 0014 as it once was."""
+    """By a run that was interrupted, or by 0014 as it once was."""
     loader = MigrationLoader(None)
     before = loader.project_state((LABEL, "0014_sinks_and_streams"))
     old = query(MADE, [OF_REPLAYS])

@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 import psycopg
 from django.db import DatabaseError, InterfaceError
 
+from pulljobs.addresses import is_absolute
 from pulljobs.api import exceptions, problems
 from pulljobs.api.lingering import stopping
 from pulljobs.api.lingering.line import Line, give_back_answered
@@ -23,7 +24,6 @@ from pulljobs.api.lingering.pull import Pull, Why
 from pulljobs.api.lingering.threads import DatabaseThreads
 from pulljobs.conf import settings
 from pulljobs.models import Consumer, Node
-from pulljobs.registering import is_absolute
 from pulljobs.storage import listen, nodes, statements
 from pulljobs.telemetry import LoopFailed, emit
 

@@ -40,7 +40,10 @@ PUBLISHING: Final = (
     header("X-Broker-Message-ID", "Your id: a second one inside the window is 409."),
     header("X-Broker-Message-Priority", "A whole number, its sign ignored; unreadable: 0."),
     header("X-Broker-Key", "Jobs of one key run one at a time, if the consumer says so."),
-    header("X-Broker-Metadata-Headers", "Names of headers to keep, with commas; never secrets."),
+    header(
+        "X-Broker-Metadata-Headers",
+        "Names of headers to keep, with commas; logins and tokens never.",
+    ),
     header("X-Broker-Scheduled-For", "RFC 3339, two minutes ahead or more."),
     answer_header("Location", "Where the message is.", [201]),
 )

@@ -105,6 +105,13 @@ def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, w
     assert asyncio.run(went_on()) == waits
 
 
+def test_a_large_answer_is_encoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once it would keep the interpreter from all other threads."""
+    answer = {"Result": [{"Message": {"Payload": "x" * 100}}] * 20_000}
+    monkeypatch.delattr(json.JSONEncoder, "encode")
+    assert json.loads(asyncio.run(as_json(answer)).content) == answer
+
+
 def test_without_a_body_it_answers_at_once(puller: Puller) -> None:
     """The broker's protocol would have it linger for ever."""
     for body in (b"", b"  ", b"{}"):

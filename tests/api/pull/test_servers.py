@@ -80,7 +80,7 @@ def test_the_log_names_it_too(settings: Settings, caplog: pytest.LogCaptureFixtu
     assert with_pulls(application) is not application
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
     assert with_pulls(application) is application
-    [record] = caplog.records
+    [record] = [one for one in caplog.records if one.name == "pulljobs.api"]
     assert MIDDLEWARE in record.getMessage()
 
 
