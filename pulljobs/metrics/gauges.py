@@ -28,6 +28,8 @@ PATIENCE: Final = timedelta(seconds=1)
 """For one statement."""
 WAIT: Final = 3.0
 """Seconds for all of them: counters must not wait for long for gauges."""
+KEPT: Final = 90.0
+"""Seconds for which what is not read by then is told as it was last: beyond Prometheus's minute."""
 ESTIMATED: Final = 200
 """Consumers whose queue is estimated where it can't be counted, as each takes a query."""
 
@@ -44,6 +46,7 @@ class Gauges:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reading: Reading | None = None
+        self._last: Reading | None = None
 
     def collect(self) -> Iterator[Metric]:
         families = {
@@ -60,11 +63,11 @@ class Gauges:
     def _current(self) -> Sequence[Sample]:
         with self._lock:
             if self._reading is None or self._reading.is_old():
-                self._reading = Reading()
+                self._last, self._reading = self._reading, Reading()
                 self._reading.start()
-            reading = self._reading
+            reading, last = self._reading, self._last
         reading.join(WAIT)
-        return reading.samples()
+        return reading.samples(last)
 
 
 class Reading(threading.Thread):
@@ -90,13 +93,21 @@ class Reading(threading.Thread):
             self._ended = time.monotonic()
 
     def is_old(self) -> bool:
-        if self.is_alive():
-            return False
-        return self._ended is None or time.monotonic() - self._ended > FRESH
+        return not self.is_alive() and not self.ended_within(FRESH)
 
-    def samples(self) -> list[Sample]:
-        """Of the parts that were read by now; of the others, that they were not."""
-        parts = dict(self._parts)  # While it goes on.
+    def ended_within(self, seconds: float) -> bool:
+        return self._ended is not None and time.monotonic() - self._ended <= seconds
+
+    def samples(self, last: "Reading | None" = None) -> list[Sample]:
+        """Of the parts that were read by now; of the others, that they were not.
+
+        While it goes on, the last one's parts stand for those that are still to come: else what
+        regularly comes too late for whoever asks would never be told.
+        """
+        goes_on = self._ended is None
+        parts = dict(self._parts)
+        if goes_on and last and last.ended_within(KEPT):
+            parts = last._parts | parts
         told = [one for samples in parts.values() for one in samples]
         told += [("pulljobs_read_ok", (name,), name in parts) for name in PARTS]
         seconds = (self._ended or time.monotonic()) - self._began

@@ -3,7 +3,7 @@
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib.resources import files
 from typing import Any
@@ -210,8 +210,23 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         yield listener
 
 
+@pytest.fixture
+def reading() -> Callable[[], threading.Thread]:
+    """The only one that this test began and that goes on; those of earlier tests may do so, too."""
+    before = set(threading.enumerate())
+
+    def only() -> threading.Thread:
+        [one] = [one for one in set(threading.enumerate()) - before if one.name == "gauges"]
+        return one
+
+    return only
+
+
 def test_a_database_that_says_nothing_keeps_nobody_waiting_and_one_thread_at_the_most(
-    billing: Subscription, silent: socket.socket, monkeypatch: pytest.MonkeyPatch
+    billing: Subscription,
+    silent: socket.socket,
+    reading: Callable[[], threading.Thread],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gauges, "WAIT", 0.1)
     collector = Gauges()
@@ -219,10 +234,10 @@ def test_a_database_that_says_nothing_keeps_nobody_waiting_and_one_thread_at_the
         families = {one.name: one.samples for one in collector.collect()}
         assert {one.value for one in families["pulljobs_read_ok"]} == {0}
         assert not families["queued_job_count"]
-    [reading] = [one for one in threading.enumerate() if one.name == "gauges"]
+    going_on = reading()
     silent.accept()[0].close()
-    reading.join(PATIENCE_SECONDS)
-    assert not reading.is_alive()
+    going_on.join(PATIENCE_SECONDS)
+    assert not going_on.is_alive()
 
 
 def test_what_was_read_before_it_fell_silent_is_told(
@@ -240,6 +255,36 @@ def test_what_was_read_before_it_fell_silent_is_told(
     wait_until(lambda: _read_ok(collector) == {"consumers": 1, "lake": 0})
     going_on.set()
     wait_until(lambda: _read_ok(collector) == {"consumers": 1, "lake": 1})
+
+
+def test_what_always_comes_too_late_is_told_as_it_was_last(
+    billing: Subscription,
+    reading: Callable[[], threading.Thread],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the next reading goes on, and not for ever; what that has read already is told anew."""
+    monkeypatch.setattr(gauges, "WAIT", 0.0)
+    monkeypatch.setattr(gauges, "FRESH", 0.0)
+    turns = threading.Semaphore(0)
+
+    def last(_using: str) -> Iterator[gauges.Sample]:
+        assert turns.acquire(timeout=PATIENCE_SECONDS)
+        yield "pulljobs_lake_lag_seconds", (), 1.0
+
+    monkeypatch.setattr(gauges, "PARTS", {"consumers": gauges.PARTS["consumers"], "lake": last})
+    collector = Gauges()
+    assert _read_ok(collector)["lake"] == 0
+    first = reading()
+    turns.release()
+    first.join(PATIENCE_SECONDS)
+    publish_many("orders", [b""])
+    wait_until(lambda: _value(collector) == 1)
+    assert _read_ok(collector) == {"consumers": 1, "lake": 1}
+    monkeypatch.setattr(gauges, "KEPT", 0.0)
+    assert _read_ok(collector) == {"consumers": 1, "lake": 0}
+    second = reading()
+    turns.release()
+    second.join(PATIENCE_SECONDS)
 
 
 def _read_ok(collector: Gauges) -> dict[str, float]:
