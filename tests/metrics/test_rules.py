@@ -69,6 +69,9 @@ ALSO: list[tuple[str, dict[str, str]]] = [
     # Begun above 0, as where the first job of its kind ends between two scrapes.
     ("PulljobsJobsDie", {REJECTED: "_x70 3x20"}),
     ("PulljobsLeasesExpire", {EXPIRED: "_x70 1x20"}),
+    # Begun anew above 0 some half an hour after a restart, for its target keeps its name.
+    ("PulljobsJobsDie", {REJECTED: "5x40 stale _x35 1x20"}),
+    ("PulljobsLeasesExpire", {EXPIRED: "5x40 stale _x35 1x20"}),
     # Of a loop that waits for 30 s before it fails, or of a post that pauses for as long.
     ("PulljobsLoopsFail", {LOOP: "0+2x90"}),
 ]
