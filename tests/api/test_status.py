@@ -15,6 +15,7 @@ from pulljobs.storage import counts
 from tests.api.caller import Subscription, job_in, publish, subscription
 from tests.api.management import Manager, user
 from tests.factories import USING
+from tests.sessions import PATIENCE_SECONDS
 
 PAGES = ["/_status", "/job-status", "/dlq-status", "/metrics"]
 
@@ -23,6 +24,7 @@ PAGES = ["/_status", "/job-status", "/dlq-status", "/metrics"]
 def as_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as in the test before, and however busy the machine is."""
     monkeypatch.setattr(gauges, "PATIENCE", timedelta(minutes=1))
+    monkeypatch.setattr(gauges, "WAIT", PATIENCE_SECONDS)
     GAUGES.forget()
 
 

@@ -3,6 +3,7 @@ from datetime import timedelta
 import pytest
 
 from pulljobs.metrics import gauges
+from tests.sessions import PATIENCE_SECONDS
 from tests.worker.conftest import stage
 
 __all__ = ["stage"]
@@ -12,3 +13,4 @@ __all__ = ["stage"]
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a busy machine leaves gauges out."""
     monkeypatch.setattr(gauges, "PATIENCE", timedelta(minutes=1))
+    monkeypatch.setattr(gauges, "WAIT", PATIENCE_SECONDS)
