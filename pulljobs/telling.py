@@ -80,7 +80,7 @@ def finished(using: str, settlements: Sequence[Settlement], done: Finished, plac
 
 
 def given_back(using: str, done: Finished) -> None:
-    """What nobody settled who held it: it expired, but for what was `released`."""
+    """Jobs that went back without their holder's word: as released, else as expired."""
     rows = Job.objects.using(using).filter(id__in=done.states)
     known = {id: (channel, consumer) for id, channel, consumer in rows.values_list("id", *_PLACE)}
     expired: defaultdict[Place, Counter[str]] = defaultdict(Counter)
