@@ -23,8 +23,13 @@ class Reading:
     def __init__(self, using: str) -> None:
         self._using = using
         self.missed: list[str] = []
-        self.error = ""
+        self.refused: dict[str, str] = {}
+        """Why, of those that were not only late."""
+
+    @property
+    def error(self) -> str:
         """Why the first of them was refused; empty: no part was."""
+        return next(iter(self.refused.values()), "")
 
     def part(self, part: str, read: Callable[[], T], otherwise: T) -> T:
         try:
@@ -32,7 +37,7 @@ class Reading:
                 return read()
         except (OperationalError, ProgrammingError) as error:
             if isinstance(error.__cause__, REFUSED):
-                self.error = self.error or told(error)
+                self.refused[part] = told(error)
             elif not isinstance(error.__cause__, LATE):
                 raise
             self.missed.append(part)

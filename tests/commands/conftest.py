@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -8,6 +9,7 @@ from pulljobs.models import Consumer
 from pulljobs.storage import nodes
 from tests.diagnosis.commands import answer
 from tests.factories import USING, ConsumerFactory
+from tests.sessions import query
 
 HERE = Path(__file__).parent
 BROKER = """
@@ -38,6 +40,16 @@ def consumer(transactional_db: None) -> Consumer:
     nodes.register(USING, uuid4(), "host:1")
     made: Consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
     return made
+
+
+@pytest.fixture
+def no_archive(consumer: Consumer) -> Iterator[None]:
+    """This session's role may read all tables but that one."""
+    role = f"pulljobs_reader_of_test_{uuid4().hex[:8]}"
+    query(f"CREATE ROLE {role}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+    query(f"REVOKE ALL ON pulljobs_archived_job FROM {role}; SET ROLE {role}")
+    yield
+    query(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 @pytest.fixture

@@ -164,6 +164,14 @@ def test_what_the_database_does_not_tell_in_time_is_not_known(
     assert answer("inspect", *given)[0]["missed"] == []
 
 
+def test_a_grant_that_lacks_costs_only_what_is_made_of_that_table(no_archive: None) -> None:
+    told, code = answer("inspect", "node")
+    assert (code, len(told["nodes"]), told["missed"]) == (0, 1, [])
+    assert "The database" not in text("inspect", "node")
+    with pytest.raises(CommandError, match="The database fails: permission denied for table"):
+        call_command("pulljobs", "inspect", "consumer")
+
+
 def test_channels_that_are_not_listed_are_told(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,6 +202,30 @@ def test_of_what_was_not_read_nothing_is_said() -> None:
     assert "Nothing needs attention." in text("top", "--once")
 
 
+def test_a_part_that_is_refused_is_told_beside_those_that_were_read(no_archive: None) -> None:
+    frame, code = answer("top", "--once")
+    assert (code, frame["missed"]) == (1, ["throughput"])
+    assert "permission denied for table pulljobs_archived_job" in frame["error"]
+    shown = text("top", "--once")
+    assert "The database did not tell: throughput.\npermission denied for table" in shown
+    assert "0 ready, 0 in flight; – settled/s" in shown
+    assert "orders/invoicing" in shown
+
+
+@pytest.mark.processes
+def test_screen_has_room_for_what_was_refused() -> None:
+    consumer, *_others = ConsumerFactory.create_batch(40)
+    published(consumer)
+    nodes.register(USING, uuid4(), "host:1")
+    query("ALTER TABLE pulljobs_archived_job RENAME TO pulljobs_hidden")
+    try:
+        with Terminal(["top", OFTEN], 120, 24) as terminal:
+            terminal.shows("run manage.py migrate")
+            terminal.shows("wait and nobody serves it.")
+    finally:
+        query("ALTER TABLE pulljobs_hidden RENAME TO pulljobs_archived_job")
+
+
 def test_how_long_jobs_run_is_as_of_the_heartbeat() -> None:
     """They may have ended since."""
     [job] = published(ConsumerFactory.create(channel__name="orders", name="invoicing"))

@@ -17,11 +17,13 @@ NOT_KNOWN: Final = "not known"
 
 
 def read(parts: Collection[Part], among: Among | None = None) -> Frame:
-    """`missed` is of these parts alone; PulljobsError where the database can't be asked."""
+    """Tells of these parts alone; PulljobsError where the database can't be asked for them."""
     now = frame.read(among)
+    refused = {part: reason for part, reason in now.refused.items() if part in parts}
+    now = replace(now, missed=[part for part in now.missed if part in parts], refused=refused)
     if now.error:
         raise PulljobsError(f"The database fails: {now.error}")
-    return replace(now, missed=[part for part in now.missed if part in parts])
+    return now
 
 
 def answer(now: Frame, content: dict[str, Any], lines: Sequence[Block]) -> Answer:

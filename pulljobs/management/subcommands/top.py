@@ -77,7 +77,7 @@ def _blocks(now: Frame, sort: str, *, is_first: bool) -> Iterator[Block]:
     if not is_first:
         yield ""
     yield title(f"pulljobs top, {times.told(now.at)}")
-    if not now.error:
+    if not now.failure:
         yield f"{shown.headline(now)}; {shown.throughput(now)}"
         yield ""
     yield from shown.of(now, sort, Room())

@@ -1,7 +1,7 @@
 """How all stands at one moment: bounded reads, each of which may fail alone."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -37,9 +37,16 @@ class Frame:
     standings: Sequence[Standing] = ()
     findings: Sequence[Finding] = ()
     missed: Sequence[Part] = ()
-    """What the database did not tell in time."""
-    error: str = ""
-    """The database can't be asked, for this reason."""
+    """What the database did not tell."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why, of those that were not only late."""
+    failure: str = ""
+    """The database can't be asked, for this reason: nothing is known."""
+
+    @property
+    def error(self) -> str:
+        """Why the database can't be asked, or refused the first part; empty: neither."""
+        return self.failure or next(iter(self.refused.values()), "")
 
     def rate(self, consumer: Consumer | None = None) -> float:
         """Settled by a second, of late; None: of all."""
@@ -62,7 +69,7 @@ def read(among: Among | None = None) -> Frame:
     except (DatabaseError, InterfaceError) as error:
         connections[using].close()
         now = datetime.now(UTC)
-        return Frame(at=now, lately=_empty(now), error=told(error))
+        return Frame(at=now, lately=_empty(now), failure=told(error))
 
 
 def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
@@ -82,7 +89,7 @@ def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
         ),
         findings=_findings(reading, at, standings, known or []),
         missed=[Part(one) for one in reading.missed],
-        error=reading.error,
+        refused=reading.refused,
     )
 
 

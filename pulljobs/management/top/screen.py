@@ -120,7 +120,7 @@ class Screen:
     def _room(self) -> Room:
         """Problems and nodes get a few rows, consumers all the others."""
         width, height = self._console.size
-        rows = max(4, height - AROUND)
+        rows = max(4, height - AROUND - len(list(shown.missed(self._frame))))
         problems = _fitting(len(self._frame.findings), max(1, rows // 4))
         nodes = _fitting(len(self._frame.workers), max(1, rows // 4))
         left = rows - sum(lines for _rows, lines in (problems, nodes))
@@ -137,7 +137,7 @@ class Screen:
         )
         left = Text.assemble(("pulljobs top", "bold cyan"), f"  {at}  ", held, f"  by {self._sort}")
         head.add_row(left, Text("q quit  s order  ? help", "bright_black"))
-        if not self._frame.error:
+        if not self._frame.failure:
             head.add_row(shown.headline(self._frame), Text(shown.throughput(self._frame), "green"))
         return head
 

@@ -41,8 +41,8 @@ class Room:
 
 
 def of(frame: Frame, sort: str, room: Room) -> Iterator[Block]:
-    if frame.error:
-        yield Words(f"The database fails: {frame.error}", Tone.BAD)
+    if frame.failure:
+        yield Words(f"The database fails: {frame.failure}", Tone.BAD)
         return
     yield from consumers(frame, sort, room)
     yield from nodes(frame, room)
@@ -196,7 +196,10 @@ def _nothing(frame: Frame, part: Part, otherwise: str) -> str:
 def missed(frame: Frame) -> Iterator[Block]:
     if frame.missed:
         names = ", ".join(str(part.label) for part in frame.missed)
-        yield Words(f"The database did not tell in time: {names}.", Tone.WARN)
+        late = "" if frame.error else " in time"
+        yield Words(f"The database did not tell{late}: {names}.", Tone.WARN)
+    if frame.error:
+        yield Words(frame.error, Tone.BAD)
 
 
 def problems(frame: Frame, room: Room) -> Iterator[Block]:
