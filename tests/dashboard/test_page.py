@@ -237,7 +237,7 @@ def test_a_table_that_lacks_a_migration_costs_its_part_alone(
     finally:
         query("DROP TABLE pg_temp.pulljobs_node")
     told = words(page)
-    assert "The database did not tell in time: workers." in told
+    assert "The database did not tell: workers. The database lacks a migration" in told
     assert "run manage.py migrate" in told
     assert tile(page, "Ready").startswith("3 ")
 
