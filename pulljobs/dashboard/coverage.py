@@ -25,10 +25,10 @@ def _of_archive(history: History, chosen: Range) -> Iterator[str]:
             "From the archive, of which so many rows are read and no more: %(cap)s of every "
             "%(seconds)s seconds. Where there were more, counts are estimated and marked ≈."
         ) % {"cap": recent.CAP, "seconds": seconds}
-    yield _("Percentiles are those of the first %(timed)s of every %(seconds)s seconds.") % {
-        "timed": recent.TIMED,
-        "seconds": seconds,
-    }
+    yield _(
+        "Percentiles are those of the first %(timed)s settlements, of all consumers together, in "
+        "every %(seconds)s seconds."
+    ) % {"timed": recent.TIMED, "seconds": seconds}
 
 
 def _of_rollups(history: History, chosen: Range) -> Iterator[str]:

@@ -95,9 +95,10 @@ def test_the_page_says_of_how_many_its_percentiles_are(
     operator: Client, consumer: Consumer, now: datetime, count: int
 ) -> None:
     settle(consumer, ranges.DEFAULT.slices(now)[-3].start, count, every_ms=12)
-    told = words(read(operator))
-    assert ("every settlement of the hour is counted" in told) == (count == 40)
-    assert "Percentiles are those of the first 30 of every 10 seconds." in told
+    for chosen in ({}, {"consumer": consumer.pk}):
+        told = words(read(operator, **chosen))
+        assert ("every settlement of the hour is counted" in told) == (count == 40)
+        assert "the first 30 settlements, of all consumers together, in every 10 seconds." in told
 
 
 def test_a_consumer_behind_those_that_are_timed_is_counted(
