@@ -127,7 +127,7 @@ class Row:
     @property
     def drained_in(self) -> str:
         """Of what is queued, as fast as it went in what is known of the range."""
-        if not self.standing.queued or not self.tally.settled:
+        if not (self.standing.queued and self.tally.settled and self.known):
             return figures.NOTHING
         seconds = self.standing.queued * self.known.total_seconds() / self.tally.settled
         return figures.duration(seconds)

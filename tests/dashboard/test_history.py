@@ -1,6 +1,7 @@
 """Figures of the past are exact where few were settled, told as estimates where many were, and come
 from the rollups beyond the hour, if there are any."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -226,6 +227,17 @@ def test_what_is_queued_goes_as_fast_as_it_went_while_it_was_counted(
     for chosen in ("day", "week"):
         assert history.read(ranges.RANGES[chosen], now, None).known == timedelta(hours=1)
         assert "<td>6 min</td>" in read(operator, range=chosen)
+
+
+def test_how_fast_it_went_in_an_unknown_time_is_not_known(
+    operator: Client, consumer: Consumer, now: datetime
+) -> None:
+    """No run says until when its rollups know of settlements."""
+    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
+    RollupRun.objects.all().delete()
+    published(consumer, 10)
+    assert re.search(r"</svg></td>\s*<td>–</td>", read(operator, range="day"))
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
