@@ -48,8 +48,14 @@ RANGES: Final = {
         Range("day", _("24 hours"), 24, HOUR, _("hour"), Period.HOUR, figures.clock),
         Range("week", _("7 days"), 7 * 24, HOUR, _("hour"), Period.HOUR, figures.day),
         Range(
-            *("month", _("30 days"), 30, DAY, _("day (UTC)"), Period.DAY),
-            *(figures.utc_day, figures.utc_date),
+            "month",
+            _("30 days"),
+            30,
+            DAY,
+            _("day (UTC)"),
+            Period.DAY,
+            label=figures.utc_day,
+            name_step=figures.utc_date,
         ),
     )
 }
