@@ -1,3 +1,4 @@
+import faulthandler
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,6 +28,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if second.IS_ON:
         second.open_to(items)
+
+
+HARD_LIMIT_SECONDS = 780
+"""A test that even its time limit (`timeout` in pyproject.toml) does not end ends its process."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    faulthandler.dump_traceback_later(HARD_LIMIT_SECONDS, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from pulljobs.binary import integer_array
 from pulljobs.models import PullWaiter
 from pulljobs.sql import DATABASE_CHANNEL
-from pulljobs.storage.statements import Params, behind_pooler, run
+from pulljobs.storage.statements import run
 
 LOST_CHANNEL: Final = "pulljobs_lost"
 NEW: Final = timedelta(seconds=0.05)
@@ -37,20 +37,8 @@ def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:
 
 
 def wake(using: str, consumer_ids: Sequence[int]) -> None:
-    run(using, *waking(consumer_ids), always_prepare=True)
-
-
-def waking(consumer_ids: Sequence[int]) -> tuple[str, Params]:
-    """The statement that wakes who waits for them."""
     params = {"consumer_ids": integer_array(consumer_ids), "database_channel": DATABASE_CHANNEL}
-    return "notify", params
-
-
-def may_follow(using: str) -> bool:
-    """Whether the next write is committed at once, and a wake-up may go with it."""
-    connection = connections[using]
-    in_transaction = connection.in_atomic_block or not connection.get_autocommit()
-    return not in_transaction and not behind_pooler(using)
+    run(using, "notify", params, always_prepare=True)
 
 
 def tell_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:

@@ -8,14 +8,12 @@ from typing import Final
 
 from pulljobs.binary import integer_array
 from pulljobs.drafts import NewMessage, Published, parameters
-from pulljobs.storage import bounds, listen
+from pulljobs.storage import bounds
 from pulljobs.storage.rows import StoredMessage
-from pulljobs.storage.statements import Params, Row, column, run, run_then
+from pulljobs.storage.statements import Params, Row, column, run
 from pulljobs.tuples import maker
 
 _stored: Final = maker(StoredMessage)
-_awaiting: Final[dict[tuple[str, str], Sequence[int]]] = {}
-"""Consumers that were waited for when this process last published on a channel of a database."""
 
 
 def publish(
@@ -57,20 +55,13 @@ def publish(
 def _publish_plain(
     using: str, channel: str, message: NewMessage, producer_id: int | None
 ) -> list[Published] | None:
-    """In a transaction of its own whoever waited the last time is woken in the same round trip."""
     params = {**message.plain_parameters(), "channel": channel, "producer_id": producer_id}
-    waking = _awaiting.get((using, channel))
-    if waking and listen.may_follow(using):
-        rows = run_then(using, "publish_plain", params, listen.waking(waking))
-    else:
-        rows, waking = run(using, "publish_plain", params, always_prepare=True), ()
+    rows = run(using, "publish_plain", params, always_prepare=True)
     if not rows:
         return None
     jobs = sorted((row for row in rows if row[1] is not None), key=itemgetter(2))
-    awaiting = [row[2] for row in jobs if row[3]]
-    _awaiting[using, channel] = awaiting
-    is_to_be_told = not set(awaiting).issubset(waking)
-    return [Published(rows[0][0], column(jobs, 1), column(jobs, 2), awaited=is_to_be_told)]
+    awaited = any(row[3] for row in jobs)
+    return [Published(rows[0][0], column(jobs, 1), column(jobs, 2), awaited=awaited)]
 
 
 def _publish_batch(

@@ -12,7 +12,7 @@ prepared at all.
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -21,8 +21,10 @@ from weakref import WeakSet
 import psycopg
 from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import generators
 
 from pulljobs.sql import bound, statement
+from pulljobs.storage.deadlines import Deadline
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -44,6 +46,8 @@ END_SILENT: Final = (
     " WHERE current_setting(name)::interval NOT BETWEEN '1 ms' AND '{milliseconds} ms'"
 )
 ATTEMPTS: Final = 5
+LONGEST_SECONDS: Final = 60.0
+"""Bound of the statements that publish and deliver; no lock that they wait for is held so long."""
 
 _thread = threading.local()
 _dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()
@@ -91,18 +95,22 @@ def run(
     always_prepare: bool = False,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Row]:
-    """The rows of a statement, bound on the server, in the transaction the caller is in.
+    """Run a statement in the caller's transaction and return its rows.
 
-    `meanwhile` is called while the server works; it must not use the connection.
+    `always_prepare` is for statements that publish: they keep their plans on every connection, and
+    they are cancelled after a minute (OperationalError). `meanwhile` is called while the server
+    works; it must not use the connection.
     """
     ready = _ready(using, always_prepare)
-    with ready.errors, _Preparing(ready):
+    limit = Deadline(ready.raw, LONGEST_SECONDS) if always_prepare else nullcontext()
+    with ready.errors, limit, _Preparing(ready):
         cursor = _kept(ready)
         if meanwhile is None:
             cursor.execute(*bound(statement(name), params), binary=True)
         else:
             with ready.raw.pipeline():
                 cursor.execute(*bound(statement(name), params), binary=True)
+                _send(ready.raw)
                 meanwhile()
         return _rows(cursor)
 
@@ -114,33 +122,21 @@ def run_together(using: str, name: str, every: Sequence[Params]) -> list[list[Ro
     text, ready = statement(name), _ready(using, always_prepare=False)
     with ready.errors:
         cursors = [psycopg.RawCursor(ready.raw) for _ in every]
-        with _Preparing(ready), ready.raw.pipeline():
+        limit = Deadline(ready.raw, LONGEST_SECONDS)
+        with limit, _Preparing(ready), ready.raw.pipeline():
             for cursor, params in zip(cursors, every, strict=True):
                 cursor.execute(*bound(text, params), binary=True)
         return [_rows(cursor) for cursor in cursors]
 
 
-def run_then(using: str, name: str, params: Params, then: tuple[str, Params]) -> list[Row]:
-    """The rows of a statement; another one follows its commit in the same round trip.
+def _send(raw: "psycopg.Connection[Any]") -> None:
+    """Send everything that a pipeline has queued, so that the server can work on it.
 
-    If that fails it is logged, for what was committed stays so. Outside of transactions only.
+    psycopg flushes once after each command of a pipeline. What the socket's buffer did not take
+    is sent at the end of the pipeline only, and never before `Pipeline.sync()` waits for answers:
+    client and server would wait for each other. So no statement here calls `sync()`.
     """
-    text, (next_name, next_params) = statement(name), then
-    ready = _ready(using, always_prepare=True)
-    with ready.errors:
-        cursor = _kept(ready)
-        before = cursor.pgresult  # on a connection that is closed it stays
-        try:
-            with _Preparing(ready), ready.raw.pipeline() as pipeline:
-                cursor.execute(*bound(text, params), binary=True)
-                pipeline.sync()
-                follower = psycopg.RawCursor(ready.raw)
-                follower.execute(*bound(statement(next_name), next_params), binary=True)
-        except psycopg.Error:
-            if cursor.pgresult is None or cursor.pgresult is before:
-                raise
-            logger.exception("What follows %s failed; that one is committed.", name)
-        return _rows(cursor)
+    raw.wait(generators.send(raw.pgconn))
 
 
 class _Ready(NamedTuple):

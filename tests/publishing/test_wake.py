@@ -44,7 +44,6 @@ def test_a_waiter_is_woken(listener: Listener) -> None:
 
 
 def test_a_waiter_is_woken_by_each_publish(listener: Listener) -> None:
-    """Where one was seen the last time, in the round trip of the publish."""
     consumer = waiting()
     for _publish in range(3):
         publish(consumer.channel.name, b"x")
@@ -52,7 +51,7 @@ def test_a_waiter_is_woken_by_each_publish(listener: Listener) -> None:
     assert listener.heard(SHORT) == set()
 
 
-def test_what_is_woken_in_the_same_round_trip_finds_the_job(listener: Listener) -> None:
+def test_a_woken_waiter_finds_the_job(listener: Listener) -> None:
     consumer = waiting()
     publish(consumer.channel.name, b"x")
     assert listener.heard(LONG) == {consumer.pk}
@@ -77,25 +76,7 @@ def test_a_new_consumer_is_woken_with_the_one_before(listener: Listener) -> None
         heard |= more
 
 
-def test_a_wake_that_fails_in_the_round_trip_is_no_failed_publish(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    consumer = waiting()
-    publish(consumer.channel.name, b"x")
-    assert listener.heard(LONG) == {consumer.pk}
-    bad = {"consumer_ids": "{none}", "database_channel": "pulljobs"}
-    monkeypatch.setattr(listen, "waking", lambda _consumer_ids: ("notify", bad))
-    receipt = publish(consumer.channel.name, b"y")
-    [failure] = caplog.records
-    assert "committed" in failure.getMessage()
-    assert query("SELECT max(id) FROM pulljobs_message") == [(receipt.message_id,)]
-    with transaction.atomic(USING):  # The connection is fit for use.
-        publish(consumer.channel.name, b"z")
-        monkeypatch.undo()
-    assert counts()["pulljobs_job"] == 3
-
-
-def test_a_publish_that_fails_before_its_wake_is_told(listener: Listener) -> None:
+def test_a_failed_publish_raises_although_a_consumer_waits(listener: Listener) -> None:
     consumer = waiting()
     publish(consumer.channel.name, b"x")
     assert listener.heard(LONG) == {consumer.pk}
@@ -111,7 +92,7 @@ def test_a_publish_that_fails_before_its_wake_is_told(listener: Listener) -> Non
 
 
 @pytest.mark.usefixtures("listener")
-def test_a_publish_on_a_closed_connection_before_its_wake_is_told() -> None:
+def test_a_publish_on_a_closed_connection_raises_although_a_consumer_waits() -> None:
     """As it is between the moment that the server is lost and the end of the request."""
     consumer = waiting()
     for _publish in range(2):

@@ -1,0 +1,102 @@
+"""Upper bounds for the duration of statements.
+
+A caller that waits inside of libpq for a server that neither reads nor answers cannot be woken from
+where it waits. So one thread a process watches the statements that have a bound. When one is
+overdue, the thread asks the server to cancel it. When that changes nothing either, the thread
+shuts down the socket, and the caller gets an OperationalError.
+"""
+
+import os
+import socket
+import threading
+import time
+from typing import Any, Final
+
+import psycopg
+
+GRACE_SECONDS: Final = 5.0
+"""Time that a cancelled statement has to end before its connection is cut."""
+PASS_SECONDS: Final = 0.5
+IDLE_PASSES: Final = 60
+"""Passes without a statement to watch, after which the thread ends."""
+
+_watched: set["Deadline"] = set()
+_starting = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+class Deadline:
+    """Context manager that bounds the time of the statements run in it on one connection."""
+
+    __slots__ = ("_is_cancelled", "_lock", "_raw", "_seconds", "due")
+
+    def __init__(self, raw: "psycopg.Connection[Any]", seconds: float) -> None:
+        self._raw, self._seconds = raw, seconds
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+        self.due = 0.0
+
+    def __enter__(self) -> None:
+        self.due = time.monotonic() + self._seconds
+        _watched.add(self)
+        if _thread is None:
+            _start()
+
+    def __exit__(self, *_error: object) -> None:
+        # The lock: a cancellation on its way must not reach the next statement.
+        with self._lock:
+            _watched.discard(self)
+
+    def enforce(self) -> None:
+        """Cancel the statement; when that was done already, cut the connection."""
+        with self._lock:
+            if self not in _watched:
+                return
+            if self._is_cancelled:
+                _shut_down(self._raw)
+                return
+            self._is_cancelled = True
+            self.due = time.monotonic() + GRACE_SECONDS
+            try:
+                self._raw.cancel_safe(timeout=GRACE_SECONDS)
+            except psycopg.Error:
+                self.due = 0.0  # The server can't be asked: cut the connection in the next pass.
+
+
+def _shut_down(raw: "psycopg.Connection[Any]") -> None:
+    """End the waits on a connection; the thread that uses it closes it."""
+    with socket.socket(fileno=os.dup(raw.pgconn.socket)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
+
+
+def _start() -> None:
+    global _thread
+    with _starting:
+        if _thread is None:
+            _thread = threading.Thread(target=_watch, name="pulljobs-deadlines", daemon=True)
+            _thread.start()
+
+
+def _watch() -> None:
+    global _thread
+    idle = 0
+    while idle < IDLE_PASSES:
+        time.sleep(PASS_SECONDS)
+        now = time.monotonic()
+        for deadline in [watched for watched in _watched.copy() if watched.due < now]:
+            deadline.enforce()
+        idle = 0 if _watched else idle + 1
+    with _starting:
+        _thread = None
+    if _watched:  # A statement began when this thread had looked for the last time.
+        _start()
+
+
+def _forget() -> None:
+    """A forked process has neither the thread nor the statements of its parent."""
+    global _thread, _starting
+    _thread, _starting = None, threading.Lock()
+    _watched.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

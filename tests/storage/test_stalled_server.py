@@ -1,0 +1,134 @@
+"""A server that stops reading for a while delays a statement; it never makes it wait for ever."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import OperationalError, connections
+
+from pulljobs.models import Message
+from pulljobs.publishing import publish, publish_many
+from pulljobs.storage import deadlines, listen, statements
+from pulljobs.storage.listen import Listener
+from tests.factories import USING, ConsumerFactory
+from tests.sessions import query, session, wait_until
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.own_session,
+    pytest.mark.timeout(120),
+]
+LARGE = 900_000
+"""Bytes that no socket takes at once."""
+
+
+@pytest.fixture
+def backend() -> Iterator[int]:
+    """The process of the server behind this connection, which a test may stop."""
+    [(pid,)] = query("SELECT pg_backend_pid()")
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        pytest.skip("the server runs elsewhere")
+    yield pid
+    with suppress(ProcessLookupError):  # its client may have cut it off
+        os.kill(pid, signal.SIGCONT)
+    connections[USING].close()
+
+
+def stopped_for_a_moment(pid: int, work: Callable[[], object]) -> None:
+    """Do the work while the server process reads nothing for half a second."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _state(pid) == "T")
+    continuing = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
+    continuing.start()
+    work()
+    continuing.join()
+
+
+def _state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+def payloads() -> list[bytes]:
+    return [os.urandom(LARGE) for _ in range(2)]
+
+
+def stored() -> list[bytes]:
+    return [bytes(payload) for payload in Message.objects.values_list("payload", flat=True)]
+
+
+def test_large_messages_published_together_arrive(backend: int) -> None:
+    consumer = ConsumerFactory.create()
+    sent = payloads()
+    stopped_for_a_moment(backend, lambda: publish_many(consumer.channel.name, sent))
+    assert sorted(stored()) == sorted(sent)
+
+
+def test_a_large_message_arrives_and_wakes_its_waiter(backend: int) -> None:
+    consumer = ConsumerFactory.create()
+    listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=5))
+    publish(consumer.channel.name, b"the first one finds the waiter")
+    [sent, _other] = payloads()
+    with closing(Listener(USING)) as listener:
+        stopped_for_a_moment(backend, lambda: publish(consumer.channel.name, sent))
+        assert listener.heard(timedelta(seconds=60)) == {consumer.pk}
+    assert sent in stored()
+
+
+def test_statements_that_run_together_arrive(backend: int) -> None:
+    """`deliver` of many large claims: most of its ids are unknown, so that it only reads them."""
+    unknown = "{" + ",".join(["9000000000000000000"] * (LARGE // 20)) + "}"
+    claims = [{"token": uuid4(), "job_ids": unknown} for _ in range(3)]
+
+    def deliver() -> None:
+        answers = statements.run_together(USING, "deliver", claims)
+        assert len(answers) == len(claims)
+
+    stopped_for_a_moment(backend, deliver)
+
+
+@pytest.fixture
+def _short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(deadlines, "PASS_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("_short_limits")
+@pytest.mark.parametrize("size", [10, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("messages", [1, 2])
+def test_a_server_that_stays_away_costs_the_connection_and_not_the_caller(
+    backend: int, size: int, messages: int
+) -> None:
+    """Whether it reads nothing, or reads and does not answer: the cancellation is not heard."""
+    consumer = ConsumerFactory.create()
+    os.kill(backend, signal.SIGSTOP)
+    continuing = threading.Timer(60, os.kill, (backend, signal.SIGCONT))
+    continuing.start()
+    with pytest.raises(OperationalError):
+        publish_many(consumer.channel.name, [bytes(size)] * messages)
+    assert not continuing.finished.is_set(), "the deadline ended it, and not the server"
+    continuing.cancel()
+    os.kill(backend, signal.SIGCONT)
+    connections[USING].close()
+    publish_many(consumer.channel.name, [b"a new connection works"])
+    assert b"a new connection works" in stored()
+
+
+@pytest.mark.usefixtures("_short_limits")
+def test_a_publish_that_waits_for_a_lock_is_cancelled_and_changes_nothing() -> None:
+    consumer = ConsumerFactory.create()
+    with session() as other:
+        other.execute("LOCK TABLE pulljobs_message IN EXCLUSIVE MODE")
+        with pytest.raises(OperationalError, match="cancel"):
+            publish(consumer.channel.name, b"x", message_id="1")
+    assert stored() == []
+    publish(consumer.channel.name, b"x", message_id="1")
+    assert stored() == [b"x"], "the connection is fit for use"
