@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from benchmarks.database import EMPTIED, consumer, own_database, query
 from benchmarks.report import Table, tell
-from pulljobs import outcomes, pulling
+from pulljobs import pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held
 from pulljobs.publishing import Draft, publish_many
 from pulljobs.pulling import Puller
 from pulljobs.storage.statements import dedicate

@@ -12,9 +12,10 @@ from django.db import connection
 
 from benchmarks.database import EMPTIED, consumer, own_database, query
 from benchmarks.report import Table, percentiles, tell
-from pulljobs import listing, outcomes, pulling
+from pulljobs import listing, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
 from pulljobs.storage import messages
 

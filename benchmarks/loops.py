@@ -12,10 +12,10 @@ import psycopg
 
 from benchmarks.database import EMPTIED, bare_connection, consumer, query
 from pulljobs import pulling
-from pulljobs.binary import integer_array
 from pulljobs.conf import settings
-from pulljobs.outcomes import Held, deliver
-from pulljobs.sql import statement
+from pulljobs.engine.binary import integer_array
+from pulljobs.engine.outcomes import Held, deliver
+from pulljobs.engine.sql import statement
 from pulljobs.storage import statements
 
 RAW: Final = Path(__file__).parent / "raw"

@@ -16,9 +16,10 @@ from types import ModuleType
 import django
 import yaml
 
-from pulljobs import conf, errors, telemetry
+from pulljobs import conf, errors
 from pulljobs.api.schema.page import page as http
 from pulljobs.client import errors as client_errors
+from pulljobs.engine import telemetry
 from pulljobs.metrics.families import COUNTED, READ, Family
 from pulljobs.states import TRANSITIONS, State
 from pulljobs.storage.promises import PASSING, PROMISES

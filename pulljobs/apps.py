@@ -5,8 +5,6 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import adapters  # noqa: F401  registers them, before a connection is opened
-
 
 class PulljobsConfig(AppConfig):
     name = "pulljobs"

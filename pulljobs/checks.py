@@ -18,8 +18,7 @@ from django.urls import get_resolver
 from django.utils.module_loading import import_string
 from psycopg import IsolationLevel
 
-from pulljobs import sealing
-from pulljobs.addresses import is_absolute
+from pulljobs import encryption
 from pulljobs.conf import (
     OF_DRF,
     SCOPES,
@@ -31,6 +30,7 @@ from pulljobs.conf import (
     settings,
     unknown,
 )
+from pulljobs.engine.addresses import is_absolute
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 
 REQUEST_IDS = "pulljobs.api.middleware.request_id"
@@ -387,7 +387,7 @@ def _no_authentication(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def _wrong_keys(settings: Settings) -> Iterator[CheckMessage]:
-    if not sealing.is_available():
+    if not encryption.is_available():
         if settings.TOKEN_KEYS or apps.is_installed("rest_framework"):
             yield Warning(
                 "The package cryptography is missing: tokens are neither shown again nor sent to "
@@ -397,7 +397,7 @@ def _wrong_keys(settings: Settings) -> Iterator[CheckMessage]:
             )
         return
     try:
-        sealing.keys()
+        encryption.keys()
     except (ValueError, TypeError, AttributeError):
         yield Error(
             f"{SETTING}['TOKEN_KEYS'] must be Fernet keys.",

@@ -21,12 +21,12 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.utils.module_loading import autodiscover_modules
 
-from pulljobs import outcomes, tracing
-from pulljobs.circuit import Circuit, Result
 from pulljobs.conf import settings
+from pulljobs.engine import outcomes, tracing
+from pulljobs.engine.circuit import Circuit, Result
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.texts import clean, encoded

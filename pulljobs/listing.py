@@ -14,9 +14,9 @@ from typing import Final
 
 from django.db import connections
 
-from pulljobs.clocks import Watch
 from pulljobs.conf import settings
-from pulljobs.floors import Entry, Floors, Position
+from pulljobs.engine.clocks import Watch
+from pulljobs.engine.low_water_marks import Entry, Floors, Position
 from pulljobs.storage import protocol
 from pulljobs.storage.protocol import Listed, Place, QueuedJob
 

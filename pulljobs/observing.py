@@ -1,7 +1,8 @@
 """Who watches this process: the recorders that settings ask for."""
 
-from pulljobs import metrics, tracing
+from pulljobs import metrics
 from pulljobs.conf import settings
+from pulljobs.engine import tracing
 from pulljobs.errors import ConfigurationError
 
 

@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 
-from pulljobs import ids, outcomes
+from pulljobs import ids
 from pulljobs.conf import settings
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.errors import LONGEST_DELAY
 from pulljobs.models import Channel, Consumer, Job
-from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
 from pulljobs.storage import (
     archive,

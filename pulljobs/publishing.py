@@ -10,9 +10,11 @@ from asgiref.sync import sync_to_async
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connections, transaction
 
-from pulljobs import drafts, telling, tracing
+from pulljobs import telling
 from pulljobs.conf import Settings, settings
-from pulljobs.drafts import (
+from pulljobs.engine import tracing, validation
+from pulljobs.engine.telemetry import JobsPublished, is_counting
+from pulljobs.engine.validation import (
     BYTES,
     JSON,
     TEXT,
@@ -25,7 +27,6 @@ from pulljobs.drafts import (
 from pulljobs.errors import DuplicateMessage, InvalidMessage, KeyFull, UnknownChannel
 from pulljobs.models import Channel, Producer, Publication
 from pulljobs.storage import listen, messages
-from pulljobs.telemetry import JobsPublished, is_counting
 
 __all__ = [
     "JSON",
@@ -87,7 +88,7 @@ def publish(
     using = using or settings().DATABASE
     more = (key, message_id, headers, content_type, delay, available_at)
     if more == _NOTHING and priority is _NORMAL:  # False is neither that nor any other
-        message = drafts.bare(*encoded(payload), settings())
+        message = validation.bare(*encoded(payload), settings())
     else:
         draft = Draft(
             payload=payload,
@@ -130,13 +131,13 @@ def publish_many(
     receipts, not raised.
     """
     using = using or settings().DATABASE
-    if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
+    if isinstance(validation, str | bytes | bytearray | memoryview | Mapping):
         raise InvalidMessage(
-            f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
+            f"publish_many takes an iterable of payloads, and a {type(validation).__name__} is one "
             "payload: put it in a list, or call publish."
         )
     with transaction.atomic(using=using):
-        batches = _Batches(drafts, settings())
+        batches = _Batches(validation, settings())
         return list(
             chain.from_iterable(
                 _publish_batch(channel, batch, producer, using, batches.prepare)
@@ -162,7 +163,7 @@ async def apublish_many(
 
     The iterable is read in a thread, while the event loop goes on: it may use the database.
     """
-    return await sync_to_async(publish_many)(channel, drafts, **options)
+    return await sync_to_async(publish_many)(channel, validation, **options)
 
 
 def _publish_batch(
@@ -255,12 +256,12 @@ def _receipt(published: Published, client_id: str | None, first: dict[str, int])
 def _ready(one: Draft | Payload, limits: Settings) -> NewMessage:
     if isinstance(one, Draft):
         return checked(one, limits)
-    return drafts.bare(*encoded(one), limits)
+    return validation.bare(*encoded(one), limits)
 
 
 def checked(draft: Draft, limits: Settings) -> NewMessage:
     """The message to store; raise for whatever is out of its bounds."""
-    return drafts.checked(draft, *encoded(draft.payload), limits)
+    return validation.checked(draft, *encoded(draft.payload), limits)
 
 
 def encoded(payload: Payload) -> tuple[bytes, str]:
@@ -281,7 +282,7 @@ class _Batches:
     """Drafts in batches, as messages: those of the next can be made while one is written."""
 
     def __init__(self, drafts: Iterable[Draft | Payload], limits: Settings) -> None:
-        self._drafts, self._limits = iter(drafts), limits
+        self._drafts, self._limits = iter(validation), limits
         self._taken: list[Draft | Payload] = []
         self._ready: list[list[NewMessage]] = []
 

@@ -11,13 +11,14 @@ from uuid import UUID
 
 from django.db import connections
 
-from pulljobs import telling, tracing
-from pulljobs.claiming.claimer import Claimer
-from pulljobs.claiming.rows import Terms
+from pulljobs import telling
 from pulljobs.conf import settings
-from pulljobs.floors import Entry, Floors
+from pulljobs.engine import tracing
+from pulljobs.engine.claiming.claimer import Claimer
+from pulljobs.engine.claiming.rows import Terms
+from pulljobs.engine.low_water_marks import Entry, Floors
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer, Lease
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken

@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
-from pulljobs.addresses import is_absolute
 from pulljobs.conf import settings
+from pulljobs.engine.addresses import is_absolute
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import validate_name

@@ -9,9 +9,11 @@ from uuid import uuid4
 
 from django.db import DataError, IntegrityError, transaction
 
-from pulljobs import telling, tracing
+from pulljobs import telling
 from pulljobs.conf import settings
-from pulljobs.drafts import NewMessage
+from pulljobs.engine import tracing
+from pulljobs.engine.telemetry import MessageHeldBack
+from pulljobs.engine.validation import NewMessage
 from pulljobs.errors import (
     DuplicateMessage,
     DuplicateSchedule,
@@ -23,7 +25,6 @@ from pulljobs.models import Channel, Producer, ScheduledMessage
 from pulljobs.publishing import Draft, checked, publish_checked
 from pulljobs.storage import bounds, scheduled
 from pulljobs.storage.statements import brief, retrying
-from pulljobs.telemetry import MessageHeldBack
 
 BATCH: Final = 100
 HELD_BACK: Final = timedelta(minutes=1)

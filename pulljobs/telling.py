@@ -8,12 +8,10 @@ from typing import Final
 
 from django.db import connections
 
-from pulljobs import ids, tracing
-from pulljobs.models import Consumer, Job
-from pulljobs.outcomes import Settlement
-from pulljobs.states import Event
-from pulljobs.storage.rows import Finished, HeldJob, StoredMessage
-from pulljobs.telemetry import (
+from pulljobs import ids
+from pulljobs.engine import tracing
+from pulljobs.engine.outcomes import Settlement
+from pulljobs.engine.telemetry import (
     JobRefused,
     JobsClaimed,
     JobsExpired,
@@ -22,6 +20,9 @@ from pulljobs.telemetry import (
     emit,
     is_counting,
 )
+from pulljobs.models import Consumer, Job
+from pulljobs.states import Event
+from pulljobs.storage.rows import Finished, HeldJob, StoredMessage
 
 Place = tuple[str, str]
 """Channel and consumer."""

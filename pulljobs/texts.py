@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from pulljobs import outcomes
 from pulljobs.conf import settings
+from pulljobs.engine import outcomes
 
 
 def encoded(result: Any) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pulljobs import sealing
+from pulljobs import encryption
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import Party
@@ -40,7 +40,7 @@ def rotate() -> Rotation:
             without_copy += 1
         elif copy.text is None:
             unreadable.append(_words(copy.party))
-        elif sealing.is_newest(copy.sealed):
+        elif encryption.is_newest(copy.sealed):
             kept += 1
         else:
             resealed += _reseal(copy, copy.text)
@@ -52,7 +52,7 @@ def _copies() -> Iterator[Copy]:
     for party in _parties():
         yield Copy(party, "token_sealed", party.shown_token())
         if isinstance(party, Consumer) and (secrets := party.signing_secrets_sealed):
-            yield Copy(party, "signing_secrets_sealed", sealing.unseal(secrets))
+            yield Copy(party, "signing_secrets_sealed", encryption.unseal(secrets))
 
 
 def _parties() -> Iterator[Party]:
@@ -67,7 +67,7 @@ def _reseal(copy: Copy, text: str) -> int:
     """Only what was read, and nothing else of the row, not even when it changed."""
     rows = type(copy.party)._default_manager.using(settings().DATABASE)
     same = rows.filter(pk=copy.party.pk, **{copy.column: copy.sealed})
-    return same.update(**{copy.column: sealing.seal(text)})
+    return same.update(**{copy.column: encryption.seal(text)})
 
 
 def _words(party: Party) -> str:

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
-from pulljobs.sql import statement
 from pyspark_pulljobs import selecting
 from pyspark_pulljobs.streams import Wanted
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from pulljobs.binary import HEAD, MICROSECOND, framed, sent
+from pulljobs.engine.binary import HEAD, MICROSECOND, framed, sent
 
 BEGINNING: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END: Final = b"\xff\xff"

@@ -26,9 +26,9 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError, Discard, LakeError, Retry
-from pulljobs.outcomes import Held, Settlement
 from pyspark_pulljobs import settling
 
 PANDAS: Final = "pandas"

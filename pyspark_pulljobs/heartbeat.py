@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import psycopg
 
+from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.errors import ConfigurationError
-from pulljobs.telemetry import LoopFailed, emit
 from pyspark_pulljobs.ownership import BEAT, PATIENCE, Owned
 from pyspark_pulljobs.session import Session, opened
 

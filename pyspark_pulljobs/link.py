@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.errors import ConfigurationError, LakeError
-from pulljobs.telemetry import LoopFailed, emit
 from pyspark_pulljobs import heartbeat, ownership
 from pyspark_pulljobs.connecting import connect
 from pyspark_pulljobs.heartbeat import Heartbeat

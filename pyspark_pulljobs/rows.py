@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulljobs import ids
-from pulljobs.drafts import (
+from pulljobs.engine.validation import (
     BYTES,
     MAX_KEY_CHARS,
     PRIORITIES,

@@ -1,4 +1,4 @@
-"""Statements of `pulljobs.sql` on a plain connection, for what runs where there is no Django."""
+"""Statements of `pulljobs.engine.sql` on a plain connection, without Django."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -6,14 +6,14 @@ from typing import Any
 
 import psycopg
 
-from pulljobs.sql import bound, statement
+from pulljobs.engine.sql import bound, statement
 from pyspark_pulljobs.connecting import connect
 
 Row = tuple[Any, ...]
 
 
 class Session:
-    """What the claims of `pulljobs.claiming` and the bounds of keys are run on here."""
+    """What the claims of `pulljobs.engine.claiming` and the bounds of keys are run on here."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection

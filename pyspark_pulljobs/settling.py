@@ -17,14 +17,14 @@ from uuid import UUID
 
 import psycopg
 
-from pulljobs import outcomes
-from pulljobs.adapters import TOO_MUCH
-from pulljobs.arrays import array
-from pulljobs.claiming import freeing
-from pulljobs.outcomes import Held, Settlement
-from pulljobs.sql import DATABASE_CHANNEL
+from pulljobs.engine import outcomes
+from pulljobs.engine.adapters import TOO_MUCH
+from pulljobs.engine.arrays import array
+from pulljobs.engine.claiming import freeing
+from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.engine.sql import DATABASE_CHANNEL
+from pulljobs.engine.telemetry import JobsFinished, emit
 from pulljobs.states import Event, State
-from pulljobs.telemetry import JobsFinished, emit
 from pyspark_pulljobs.session import Row, Session, opened
 
 MAX_ERROR_CHARS: Final = 8_000

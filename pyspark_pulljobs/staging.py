@@ -16,10 +16,10 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
-from pulljobs.arrays import array
-from pulljobs.binary import Blobs, byte_array
+from pulljobs.engine.arrays import array
+from pulljobs.engine.binary import Blobs, byte_array
+from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
-from pulljobs.sql import statement
 from pyspark_pulljobs import binary, drivers, ledger
 from pyspark_pulljobs.rows import Chunk, Reject
 from pyspark_pulljobs.session import Session

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
-from pulljobs import key_bounds
-from pulljobs.claiming import freeing
-from pulljobs.drafts import FullKey, Published, parameters
+from pulljobs.engine import key_bounds
+from pulljobs.engine.claiming import freeing
+from pulljobs.engine.key_bounds import Key
+from pulljobs.engine.sql import DATABASE_CHANNEL, statement
+from pulljobs.engine.validation import FullKey, Published, parameters
 from pulljobs.errors import KeyFull, UnknownChannel
-from pulljobs.key_bounds import Key
-from pulljobs.sql import DATABASE_CHANNEL, statement
 from pyspark_pulljobs import staging
 from pyspark_pulljobs.ledger import Tally
 from pyspark_pulljobs.requests import Address, Request

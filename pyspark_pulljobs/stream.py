@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pulljobs import ids
-from pulljobs.claiming.claimer import Claimer
-from pulljobs.claiming.rows import Claimed, Refusal, Terms
-from pulljobs.floors import Entry
+from pulljobs.engine.claiming.claimer import Claimer
+from pulljobs.engine.claiming.rows import Claimed, Refusal, Terms
+from pulljobs.engine.low_water_marks import Entry
+from pulljobs.engine.telemetry import JobsClaimed, LeasesLost, emit
 from pulljobs.states import Event
-from pulljobs.telemetry import JobsClaimed, LeasesLost, emit
 from pyspark_pulljobs import batches, ownership, settling, taking
 from pyspark_pulljobs.aside import Aside
 from pyspark_pulljobs.batches import BatchSlice

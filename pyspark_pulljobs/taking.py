@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from pulljobs.arrays import array
-from pulljobs.claiming import guarded
-from pulljobs.claiming.claimer import Claimer
-from pulljobs.claiming.rows import Claimed, Terms
+from pulljobs.engine.arrays import array
+from pulljobs.engine.claiming import guarded
+from pulljobs.engine.claiming.claimer import Claimer
+from pulljobs.engine.claiming.rows import Claimed, Terms
+from pulljobs.engine.low_water_marks import Entry
 from pulljobs.errors import StreamTaken
-from pulljobs.floors import Entry
 from pulljobs.states import Event
 from pyspark_pulljobs import ownership, settling
 from pyspark_pulljobs.ownership import Owned

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import psycopg
 
-from pulljobs.sql import DATABASE_CHANNEL
+from pulljobs.engine.sql import DATABASE_CHANNEL
 from pyspark_pulljobs.connecting import connect
 from pyspark_pulljobs.ownership import Owned
 from pyspark_pulljobs.session import Session

@@ -9,11 +9,11 @@ from factory.base import Factory
 from factory.declarations import Sequence, SubFactory
 from factory.django import DjangoModelFactory
 
-from pulljobs import outcomes
 from pulljobs.conf import settings
-from pulljobs.floors import Floors
+from pulljobs.engine import outcomes
+from pulljobs.engine.low_water_marks import Floors
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Channel, Consumer, Lease
-from pulljobs.outcomes import Held
 from pulljobs.publishing import publish, publish_many
 from pulljobs.states import State
 from pulljobs.storage import jobs

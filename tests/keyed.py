@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from pulljobs import outcomes, pulling
+from pulljobs import pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer, ExclusiveKey
-from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
 from pulljobs.storage.rows import Refusal, Taken
 from tests.factories import USING, ConsumerFactory, published

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 from django.db import connection, connections
 
-from pulljobs.sql import statement
+from pulljobs.engine.sql import statement
 from tests.second import as_owner, parameters
 
 PATIENCE_SECONDS: Final = 60

@@ -18,7 +18,7 @@ from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import auditing, operating, registering, sealing
+from pulljobs import auditing, encryption, operating, registering
 from pulljobs.admin import figures, looks, parties
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer, Producer
@@ -208,7 +208,7 @@ class ConsumerForm(PartyForm):
 
     def clean_sign(self) -> bool:
         wanted = bool(self.cleaned_data["sign"])
-        if wanted and not sealing.is_available():
+        if wanted and not encryption.is_available():
             raise ValidationError(_("Install the package cryptography first."))
         return wanted
 

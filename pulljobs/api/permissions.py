@@ -14,8 +14,8 @@ from pulljobs.api import exceptions
 from pulljobs.api.authentication import caller
 from pulljobs.api.headers import LEASE_TOKEN
 from pulljobs.conf import Access, settings
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held
 from pulljobs.storage import protocol
 
 VIEWING: Final = re.compile(r"pulljobs\.view_")

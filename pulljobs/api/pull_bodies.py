@@ -9,13 +9,14 @@ from uuid import UUID
 
 from rest_framework.exceptions import APIException
 
-from pulljobs import ids, outcomes
+from pulljobs import ids
 from pulljobs.api import problems
 from pulljobs.api.lingering.pull import Answer, Asked
 from pulljobs.api.serializers import LONGEST_TIMEOUT, json_object, payload_fields
 from pulljobs.api.times import rfc_3339
 from pulljobs.conf import settings
-from pulljobs.outcomes import Held, Settlement
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.storage.rows import HeldJob, StoredMessage, Taken
 from pulljobs.texts import clean
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from pulljobs.circuit import State
 from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Job, Outcome, Pulled, Status, Word, now
 from pulljobs.client.calls import Answer, Call
@@ -20,6 +19,7 @@ from pulljobs.client.link import Link, Request
 from pulljobs.client.messages import Received
 from pulljobs.client.room import Room, Share
 from pulljobs.client.strategies import Delay
+from pulljobs.engine.circuit import State
 
 Held = Received[Any, Any]
 

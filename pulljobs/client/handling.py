@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pulljobs.circuit import Result
 from pulljobs.client import bodies, log, tracing
 from pulljobs.client.bodies import Outcome
 from pulljobs.client.messages import Received
 from pulljobs.client.strategies import Delay
+from pulljobs.engine.circuit import Result
 from pulljobs.errors import Discard, LeaseLost, Retry
 
 Handler = Callable[[Any], Any]

@@ -6,9 +6,9 @@ from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from pulljobs.circuit import Result
 from pulljobs.client import bodies
 from pulljobs.client.bodies import Job, Outcome, Word
+from pulljobs.engine.circuit import Result
 
 Done = TypeVar("Done")
 Left = TypeVar("Left")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulljobs.circuit import Circuit, Result, State
+from pulljobs.engine.circuit import Circuit, Result, State
 
 TURN: Final = 1.0
 """Seconds until the next turn of an idle broker; it keeps it as long if all are idle."""

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pulljobs.circuit import Circuit
 from pulljobs.client import log
 from pulljobs.client.bodies import Outcome, Word
 from pulljobs.client.broker import Broker
@@ -20,6 +19,7 @@ from pulljobs.client.pools import Pool, TaskPool, ThreadPool
 from pulljobs.client.room import Room
 from pulljobs.client.sending import AsyncSender
 from pulljobs.client.strategies import RECONNECT, Backoff, Delay, guarded
+from pulljobs.engine.circuit import Circuit
 
 LOOK_SECONDS: Final = 0.5
 FLUSH_SECONDS: Final = 10.0

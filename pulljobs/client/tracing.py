@@ -14,7 +14,7 @@ def publishing(
     """Around the publish of messages with these headers, which may be given more."""
     if not IS_INSTALLED:
         return nullcontext()
-    from pulljobs import spans
+    from pulljobs.engine import spans
 
     return spans.publishing(channel, headers)
 
@@ -25,6 +25,6 @@ def handler(
     """With a span around each call."""
     if not IS_INSTALLED:
         return function
-    from pulljobs import spans
+    from pulljobs.engine import spans
 
     return spans.traced(function, channel, consumer, is_async=is_async)

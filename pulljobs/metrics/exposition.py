@@ -10,8 +10,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.samples import Sample
 
-from pulljobs import telemetry
 from pulljobs.conf import settings
+from pulljobs.engine import telemetry
 from pulljobs.metrics import recorder
 from pulljobs.metrics.families import COUNTED
 from pulljobs.metrics.gauges import Gauges

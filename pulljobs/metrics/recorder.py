@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from prometheus_client import Counter, Histogram
 
-from pulljobs import telemetry
+from pulljobs.engine import telemetry
 from pulljobs.metrics.families import COUNTED, SECONDS, Type
 from pulljobs.states import Event, State
 

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs import backoff, sealing, signing
+from pulljobs import backoff, encryption, signing
 from pulljobs.conf import settings
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError
 from pulljobs.models.fields import ChangedAtField
@@ -75,12 +75,12 @@ class Party(models.Model):
         """Give it this token, or a random one, without saving; the token, to be shown once."""
         token = token or secrets.token_urlsafe(_TOKEN_BYTES)
         self.token_digest = digest(token)
-        self.token_sealed = sealing.seal(token)
+        self.token_sealed = encryption.seal(token)
         return token
 
     def shown_token(self) -> str | None:
         """The token itself; None if there is no sealed copy of it, or none that we can open."""
-        token = sealing.unseal(self.token_sealed)
+        token = encryption.unseal(self.token_sealed)
         return token if token is not None and self.has_token(token) else None
 
     def has_token(self, token: str) -> bool:
@@ -277,7 +277,7 @@ class Consumer(Party):
 
     def signing_secrets(self) -> list[str]:
         """By which deliveries are signed, the newest first; none: they are not signed."""
-        return (sealing.unseal(self.signing_secrets_sealed) or "").split()
+        return (encryption.unseal(self.signing_secrets_sealed) or "").split()
 
     def set_signing_secret(self) -> str:
         """Sign by a new one, too, without saving; the secret, to be shown once.
@@ -285,13 +285,13 @@ class Consumer(Party):
         The one before it goes on signing until the next is set, so that receivers can move on.
         ConfigurationError where nothing can be sealed.
         """
-        if not sealing.is_available():
+        if not encryption.is_available():
             raise ConfigurationError(
                 "To sign needs the package cryptography: python -m pip install 'pulljobs[push]'"
             )
         secret = signing.new_secret()
         kept = [secret, *self.signing_secrets()[:1]]
-        self.signing_secrets_sealed = sealing.seal(" ".join(kept))
+        self.signing_secrets_sealed = encryption.seal(" ".join(kept))
         return secret
 
     @property

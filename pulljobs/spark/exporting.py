@@ -18,8 +18,8 @@ from adbc_driver_postgresql import dbapi
 from deltalake.exceptions import DeltaError
 from django.db import connections
 
-from pulljobs import telemetry
 from pulljobs.conf import settings
+from pulljobs.engine import telemetry
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.models import Channel, Consumer, LakeRun
 from pulljobs.spark import files, progress, session, slices, tables

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pulljobs import telemetry
 from pulljobs.conf import Settings, settings
+from pulljobs.engine import telemetry
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import BulkPublish
 from pulljobs.spark import session

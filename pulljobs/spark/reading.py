@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from pulljobs.drafts import JSON
+from pulljobs.engine.validation import JSON
 from pulljobs.errors import ConfigurationError, InvalidMessage
 from pyspark_pulljobs.columns import CORRUPT
 

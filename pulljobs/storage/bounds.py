@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db import transaction
 
-from pulljobs import key_bounds
-from pulljobs.drafts import Published
+from pulljobs.engine import key_bounds
+from pulljobs.engine.validation import Published
 from pulljobs.storage import keys
 from pulljobs.storage.statements import run
 

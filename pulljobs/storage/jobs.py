@@ -16,14 +16,14 @@ from django.db import (
     transaction,
 )
 
-from pulljobs.adapters import TOO_MUCH
-from pulljobs.arrays import array
-from pulljobs.binary import integer_array
-from pulljobs.claiming import plain
-from pulljobs.claiming.rows import Terms
-from pulljobs.floors import Entry
+from pulljobs.engine.adapters import TOO_MUCH
+from pulljobs.engine.arrays import array
+from pulljobs.engine.binary import integer_array
+from pulljobs.engine.claiming import plain
+from pulljobs.engine.claiming.rows import Terms
+from pulljobs.engine.low_water_marks import Entry
+from pulljobs.engine.outcomes import Held, Settlement, parameters, plain_deliveries
 from pulljobs.models import Job, Lease
-from pulljobs.outcomes import Held, Settlement, parameters, plain_deliveries
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
 from pulljobs.storage.rows import (

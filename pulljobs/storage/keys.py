@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 from django.db import DatabaseError, connections
 
-from pulljobs.claiming import freeing
-from pulljobs.claiming.freeing import Key
+from pulljobs.engine.claiming import freeing
+from pulljobs.engine.claiming.freeing import Key
 from pulljobs.storage import listen
 from pulljobs.storage.statements import AliasSession, Row, brief, column, retrying, run
 

@@ -15,9 +15,9 @@ from django.db.models.functions import Now
 from psycopg import ClientCursor
 
 from pulljobs import ids
+from pulljobs.engine.sql import statement
 from pulljobs.errors import LakeError
 from pulljobs.models import LakeDay, LakeRun
-from pulljobs.sql import statement
 from pulljobs.storage import nodes, partitions
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from django.db import transaction
 
-from pulljobs.claiming import guarded
+from pulljobs.engine.claiming import guarded
 from pulljobs.storage import keys, messages
 from pulljobs.storage.rows import Claimed, HeldJob, Refusal, Taken
 from pulljobs.storage.statements import AliasSession, brief

@@ -12,9 +12,9 @@ from uuid import UUID
 import psycopg
 from django.db import connections, transaction
 
-from pulljobs.binary import integer_array
+from pulljobs.engine.binary import integer_array
+from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
-from pulljobs.sql import DATABASE_CHANNEL
 from pulljobs.storage.statements import run
 
 LOST_CHANNEL: Final = "pulljobs_lost"

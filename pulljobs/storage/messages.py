@@ -6,12 +6,12 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final
 
-from pulljobs.binary import integer_array
-from pulljobs.drafts import NewMessage, Published, parameters
+from pulljobs.engine.binary import integer_array
+from pulljobs.engine.tuples import maker
+from pulljobs.engine.validation import NewMessage, Published, parameters
 from pulljobs.storage import bounds
 from pulljobs.storage.rows import StoredMessage
 from pulljobs.storage.statements import Params, Row, column, run
-from pulljobs.tuples import maker
 
 _stored: Final = maker(StoredMessage)
 

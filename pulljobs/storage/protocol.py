@@ -7,9 +7,9 @@ from uuid import UUID
 
 from django.db.models import OuterRef, Subquery
 
-from pulljobs.floors import Entry, Position, Snapshot
+from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Channel, Consumer, Job, Lease
-from pulljobs.outcomes import Held
 from pulljobs.states import State
 from pulljobs.storage.statements import run
 

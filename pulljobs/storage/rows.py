@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pulljobs import binary
-from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken
+from pulljobs.engine import binary
+from pulljobs.engine.claiming.rows import Claimed, HeldJob, Refusal, Taken
 from pulljobs.states import State
 
 __all__ = [

@@ -23,7 +23,7 @@ from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators
 
-from pulljobs.sql import bound, statement
+from pulljobs.engine.sql import bound, statement
 from pulljobs.storage.deadlines import Deadline
 
 logger = logging.getLogger("pulljobs.storage")

@@ -11,10 +11,10 @@ from django.db.models.functions import Now
 
 from pulljobs import effects, handlers, jobs, pulling
 from pulljobs.conf import settings
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer, Job
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, JobView, StoredMessage, Taken

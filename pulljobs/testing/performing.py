@@ -12,9 +12,10 @@ from uuid import uuid4
 from django.db import connections, transaction
 from django.utils import timezone
 
-from pulljobs import binary, effects, handlers, outcomes
+from pulljobs import effects, handlers
+from pulljobs.engine import binary, outcomes
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import Payload, encoded
 from pulljobs.states import Event
 from pulljobs.storage.rows import HeldJob, StoredMessage

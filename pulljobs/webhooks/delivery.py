@@ -9,9 +9,9 @@ from typing import Final
 import httpcore
 
 from pulljobs.conf import Settings
+from pulljobs.engine.telemetry import PushAnswered, emit
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob
-from pulljobs.telemetry import PushAnswered, emit
 from pulljobs.webhooks.addresses import Guard
 from pulljobs.webhooks.answers import Answer, judge, safe
 from pulljobs.webhooks.network import GuardedNetwork, Refused

@@ -9,8 +9,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from django.utils.encoding import iri_to_uri, punycode
 
-from pulljobs import ids, signing, tracing
+from pulljobs import ids, signing
 from pulljobs.conf import Settings
+from pulljobs.engine import tracing
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Consumer
 

@@ -12,8 +12,8 @@ from typing import Any
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections
 
+from pulljobs.engine.outcomes import Settlement
 from pulljobs.handlers import ClaimedJob
-from pulljobs.outcomes import Settlement
 from pulljobs.worker.board import IDLE, Slots
 from pulljobs.worker.eventloop import EventLoop, Tasks
 from pulljobs.worker.executor import aperform

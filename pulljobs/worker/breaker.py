@@ -4,10 +4,10 @@ import threading
 import time
 from typing import Any
 
-from pulljobs.circuit import Circuit, Result
 from pulljobs.conf import Settings
+from pulljobs.engine.circuit import Circuit, Result
+from pulljobs.engine.telemetry import CircuitChanged, emit
 from pulljobs.handlers import Handler
-from pulljobs.telemetry import CircuitChanged, emit
 
 
 class Breaker:

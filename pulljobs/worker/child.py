@@ -19,9 +19,9 @@ from uuid import UUID
 from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs.conf import Settings
+from pulljobs.engine.telemetry import LeftBehind, emit
 from pulljobs.handlers import ClaimedJob
 from pulljobs.storage import nodes, statements
-from pulljobs.telemetry import LeftBehind, emit
 from pulljobs.worker import boot
 from pulljobs.worker.asyncpool import AsyncPool
 from pulljobs.worker.board import Board

@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, Final, TypeVar
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Settlement
+from pulljobs.engine.telemetry import LoopBlocked, emit
 from pulljobs.handlers import ClaimedJob
-from pulljobs.outcomes import Settlement
-from pulljobs.telemetry import LoopBlocked, emit
 from pulljobs.worker.executor import word_for
 from pulljobs.worker.outbox import Outbox
 from pulljobs.worker.running import NOWHERE, Ended, Run

@@ -6,14 +6,15 @@ from typing import Any, Final
 
 from asgiref.sync import async_to_sync, sync_to_async
 
-from pulljobs import effects, outcomes, pulling
-from pulljobs.circuit import Result
+from pulljobs import effects, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.circuit import Result
+from pulljobs.engine.outcomes import Settlement
+from pulljobs.engine.telemetry import HandlerSilent, JobFailed, emit
 from pulljobs.errors import Discard, LeaseLost, PulljobsError, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
-from pulljobs.outcomes import Settlement
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished
-from pulljobs.telemetry import HandlerSilent, JobFailed, emit
 from pulljobs.texts import clean, encoded
 from pulljobs.worker import copies
 from pulljobs.worker.running import Ended, Run

@@ -7,8 +7,8 @@ from queue import SimpleQueue
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.db import connections
 
+from pulljobs.engine.telemetry import GivingUpFailed, emit
 from pulljobs.handlers import ClaimedJob
-from pulljobs.telemetry import GivingUpFailed, emit
 
 
 class Farewells:

@@ -12,9 +12,10 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from pulljobs import outcomes, pulling
-from pulljobs.circuit import Result
+from pulljobs import pulling
 from pulljobs.conf import Settings, settings
+from pulljobs.engine import outcomes
+from pulljobs.engine.circuit import Result
 from pulljobs.handlers import ClaimedJob, Grant
 from pulljobs.pulling import Claim
 from pulljobs.storage import listen, statements

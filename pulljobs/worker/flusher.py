@@ -8,13 +8,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from pulljobs import outcomes, pulling
+from pulljobs import pulling
 from pulljobs.conf import Settings
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import DELIVER, Held, Settlement
+from pulljobs.engine.telemetry import HandlersRan, LeasesLost, emit
 from pulljobs.handlers import ClaimedJob
-from pulljobs.outcomes import DELIVER, Held, Settlement
 from pulljobs.states import Event, State
 from pulljobs.storage.rows import Finished
-from pulljobs.telemetry import HandlersRan, LeasesLost, emit
 from pulljobs.texts import clean
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.outbox import Outbox, Said

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 from django.db import connections
 
 from pulljobs.conf import settings
+from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.storage import statements
-from pulljobs.telemetry import LoopFailed, emit
 
 JITTER: Final = 0.3
 FIRST_PAUSE: Final = 0.1

@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from pulljobs import outcomes
-from pulljobs.circuit import Result
+from pulljobs.engine import outcomes
+from pulljobs.engine.circuit import Result
+from pulljobs.engine.outcomes import DELIVER, Settlement
 from pulljobs.handlers import ClaimedJob
-from pulljobs.outcomes import DELIVER, Settlement
 from pulljobs.states import Event
 from pulljobs.worker.running import Runs
 

@@ -8,7 +8,7 @@ from multiprocessing.context import SpawnContext
 from typing import Final
 
 from pulljobs.conf import Settings
-from pulljobs.telemetry import LoopFailed, emit
+from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.worker import boot
 from pulljobs.worker.childprocess import ChildProcess, patience
 from pulljobs.worker.debts import Debt

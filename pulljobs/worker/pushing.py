@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from pulljobs import tracing
 from pulljobs.conf import Settings
+from pulljobs.engine import tracing
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from pulljobs.engine.outcomes import Held
+from pulljobs.engine.telemetry import is_counting
 from pulljobs.handlers import ClaimedJob
-from pulljobs.outcomes import Held
-from pulljobs.telemetry import is_counting
 
 NOWHERE: Final = sys.maxsize
 """The slot of a push delivery: it runs no code of others, so no crash is blamed on it."""

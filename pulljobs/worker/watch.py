@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from pulljobs.conf import Settings
-from pulljobs.telemetry import JobTimedOut, emit
+from pulljobs.engine.telemetry import JobTimedOut, emit
 from pulljobs.worker.board import Board
 from pulljobs.worker.running import Ended, Run, Runs
 from pulljobs.worker.steady import Steady

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from pulljobs import sealing, tokens
+from pulljobs import encryption, tokens
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import Party
 from tests.access.keys import new_key, sealed_by
@@ -80,7 +80,7 @@ def test_a_token_set_meanwhile_is_not_overwritten(monkeypatch: pytest.MonkeyPatc
     old, new = new_key(), new_key()
     with sealed_by(old):
         Channel.objects.create(name="orders")
-    seal = sealing.seal
+    seal = encryption.seal
 
     def overtaken(token: str) -> str:
         monkeypatch.undo()
@@ -90,12 +90,12 @@ def test_a_token_set_meanwhile_is_not_overwritten(monkeypatch: pytest.MonkeyPatc
         return seal(token)
 
     with sealed_by(new, old):
-        monkeypatch.setattr(sealing, "seal", overtaken)
+        monkeypatch.setattr(encryption, "seal", overtaken)
         assert tokens.rotate().resealed == 0
         assert Channel.objects.get().shown_token() == "the new one"
 
 
 def test_without_cryptography_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "find_spec", lambda name: None)
+    monkeypatch.setattr(encryption, "find_spec", lambda name: None)
     with pytest.raises(CommandError, match="pip install cryptography"):
         call_command("pulljobs", "rotatetokens")

@@ -4,7 +4,7 @@ import pytest
 from django.core.checks import run_checks
 from django.test import override_settings
 
-from pulljobs import sealing
+from pulljobs import encryption
 from pulljobs.models import Channel
 from tests.access.keys import new_key, sealed_by
 
@@ -49,7 +49,7 @@ def test_a_copy_that_no_key_opens_shows_nothing_and_breaks_nothing(copy: str) ->
 
 def test_the_copy_of_another_is_not_shown() -> None:
     """Whoever can write to the table can't have somebody's token shown to somebody else."""
-    channel = stored("mine", token_sealed=sealing.seal("of another"))
+    channel = stored("mine", token_sealed=encryption.seal("of another"))
     assert (channel.shown_token(), channel.has_token("of another")) == (None, False)
 
 
@@ -59,8 +59,8 @@ def test_the_first_key_seals_and_all_open() -> None:
         channel = stored("secret")
     with sealed_by(new, old):
         assert channel.shown_token() == "secret"
-        assert not sealing.is_newest(channel.token_sealed)
-        assert sealing.is_newest(sealing.seal("another"))
+        assert not encryption.is_newest(channel.token_sealed)
+        assert encryption.is_newest(encryption.seal("another"))
     with sealed_by(new):
         assert channel.shown_token() is None
 
@@ -84,7 +84,7 @@ def test_without_cryptography_nothing_is_sealed_and_a_check_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = stored("secret")
-    monkeypatch.setattr(sealing, "find_spec", lambda name: None)
+    monkeypatch.setattr(encryption, "find_spec", lambda name: None)
     after = Channel(name="files")
     after.set_token("another")
     assert (after.token_sealed, after.has_token("another")) == ("", True)

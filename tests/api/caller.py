@@ -9,9 +9,10 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils.http import urlencode
 
-from pulljobs import ids, operating, outcomes, publishing, pulling
+from pulljobs import ids, operating, publishing, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Channel, Consumer
-from pulljobs.outcomes import Held
 from pulljobs.states import State
 from pulljobs.storage.rows import Taken
 from tests.factories import USING

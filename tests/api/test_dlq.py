@@ -8,7 +8,8 @@ import pytest
 from django.utils.dateparse import parse_datetime
 from django.utils.http import urlencode
 
-from pulljobs import ids, outcomes, pulling
+from pulljobs import ids, pulling
+from pulljobs.engine import outcomes
 from pulljobs.models import ArchivedJob, Consumer, Job
 from pulljobs.publishing import publish_many
 from pulljobs.states import State

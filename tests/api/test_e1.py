@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from pulljobs import ids, outcomes, pulling
+from pulljobs import ids, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
-from pulljobs.outcomes import Held
 from pulljobs.publishing import publish_many
 from pulljobs.states import State
 from tests.api.caller import Caller, Subscription, job_in, publish, subscription, taken_by_post

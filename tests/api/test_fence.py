@@ -11,9 +11,10 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.http import HttpResponse
 
-from pulljobs import operating, outcomes, pulling
+from pulljobs import operating, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Job, Lease
-from pulljobs.outcomes import Held
 from pulljobs.states import State
 from tests.api.caller import (
     Caller,

@@ -9,13 +9,14 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from pulljobs import listing, outcomes, pulling
-from pulljobs.floors import MARK_SPACING, PATIENCE, Entry
+from pulljobs import listing, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.low_water_marks import MARK_SPACING, PATIENCE, Entry
+from pulljobs.engine.outcomes import Held
+from pulljobs.engine.sql import statement
 from pulljobs.listing import Queue
 from pulljobs.models import Consumer, Job
-from pulljobs.outcomes import Held
 from pulljobs.publishing import Draft, publish, publish_many
-from pulljobs.sql import statement
 from pulljobs.storage import protocol
 from pulljobs.storage.protocol import Listed, Place
 from tests.factories import USING, ConsumerFactory

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
-from pulljobs.sql import statement
 from tests.api.caller import subscription
 from tests.sessions import FORGET
 

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from django.test import override_settings
 
-from pulljobs import ids, operating, outcomes
+from pulljobs import ids, operating
+from pulljobs.engine import outcomes
 from pulljobs.models import Attempt
 from pulljobs.states import State
 from pulljobs.storage import jobs

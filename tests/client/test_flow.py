@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from pulljobs.circuit import Circuit, Result
 from pulljobs.client import (
     Backoff,
     BadRequest,
@@ -25,6 +24,7 @@ from pulljobs.client import (
     session,
 )
 from pulljobs.client.room import Room
+from pulljobs.engine.circuit import Circuit, Result
 from pulljobs.errors import ConfigurationError
 from tests.client.broker import FakeBroker, Request, gaps
 from tests.client.names import SUBSCRIPTION

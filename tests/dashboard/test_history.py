@@ -12,10 +12,11 @@ from django.db.models.functions import Now
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
-from pulljobs import ids, operating, outcomes
+from pulljobs import ids, operating
 from pulljobs.dashboard import history, ranges
+from pulljobs.engine import outcomes
+from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer, Rollup, RollupRun
-from pulljobs.sql import statement
 from pulljobs.states import State
 from pulljobs.storage import jobs, nodes, recent
 from tests.dashboard.test_page import read, words

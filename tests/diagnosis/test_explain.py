@@ -8,7 +8,8 @@ import pytest
 from django.core.management import CommandError
 from django.db.models.functions import Now
 
-from pulljobs import ids, operating, outcomes, pulling
+from pulljobs import ids, operating, pulling
+from pulljobs.engine import outcomes
 from pulljobs.models import Consumer, Node
 from pulljobs.pulling import Puller
 from pulljobs.states import State

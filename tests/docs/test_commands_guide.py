@@ -15,9 +15,10 @@ from django.core.management import call_command
 from django.db.models.functions import Now
 from django.test import override_settings
 
-from pulljobs import handlers, ids, operating, outcomes
+from pulljobs import handlers, ids, operating
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer, Node, Producer
-from pulljobs.outcomes import Held
 from pulljobs.storage import jobs, nodes, partitions
 from pulljobs.storage.partitions import Partition
 from tests.days import no_days

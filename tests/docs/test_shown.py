@@ -17,7 +17,8 @@ from django.core.checks import run_checks
 from django.test import Client, override_settings
 from django.urls import clear_url_caches
 
-from pulljobs import handlers, telemetry
+from pulljobs import handlers
+from pulljobs.engine import telemetry
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.publishing import publish
 from pulljobs.states import State

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pulljobs import telemetry as told
+from pulljobs.engine import telemetry as told
 from pulljobs.states import Event, State
 
 PLACE: Final = ("orders", "billing")

@@ -17,7 +17,8 @@ from django.conf import settings
 from django.core.management import call_command
 from django.test import override_settings
 
-from pulljobs import outcomes, pulling
+from pulljobs import pulling
+from pulljobs.engine import outcomes
 from pulljobs.metrics import recorder
 from pulljobs.metrics.exposition import GAUGES, answer
 from pulljobs.metrics.families import FAMILIES, Type

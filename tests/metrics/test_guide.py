@@ -12,7 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from example_project.state import BASE_DIR
-from pulljobs import checks, handlers, tracing
+from pulljobs import checks, handlers
+from pulljobs.engine import tracing
 from pulljobs.metrics.families import SECONDS
 from pulljobs.testing import drain
 from tests.guides import forget, modules_of, texts

@@ -14,18 +14,19 @@ import pytest
 from django.test import override_settings
 from prometheus_client import REGISTRY, values
 
-from pulljobs import checks, outcomes, pulling, telemetry
-from pulljobs.metrics import exposition, recorder
-from pulljobs.metrics.families import COUNTED, Family
-from pulljobs.outcomes import Held
-from pulljobs.publishing import publish_many
-from pulljobs.telemetry import (
+from pulljobs import checks, pulling
+from pulljobs.engine import outcomes, telemetry
+from pulljobs.engine.outcomes import Held
+from pulljobs.engine.telemetry import (
     HandlersRan,
     JobsClaimed,
     JobsExpired,
     JobsFinished,
     JobsPublished,
 )
+from pulljobs.metrics import exposition, recorder
+from pulljobs.metrics.families import COUNTED, Family
+from pulljobs.publishing import publish_many
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.metrics.events import EVERY
 from tests.metrics.scraping import by, parsed

@@ -15,11 +15,12 @@ import pytest
 from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind, StatusCode
 
-from pulljobs import handlers, ids, scheduling, tracing
+from pulljobs import handlers, ids, scheduling
 from pulljobs.client import Producer, PullConsumer
 from pulljobs.client.handling import Handling
 from pulljobs.client.messages import Received
 from pulljobs.conf import settings
+from pulljobs.engine import tracing
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Channel, Message, ScheduledMessage
@@ -266,6 +267,6 @@ with tracing.publishing("orders", [{}]), client.publishing("orders", [carried :=
     pass
 assert carried == tracing.carried() == {}
 assert Handling(print, 6, None, None).traced("orders", "census").handler is print
-assert "pulljobs.spans" not in sys.modules and "django" not in sys.modules
+assert "pulljobs.engine.spans" not in sys.modules and "django" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pulljobs import tracing
+from pulljobs.engine import tracing
 
 NUMBER = re.compile(r"[\d.]+ ms")
 

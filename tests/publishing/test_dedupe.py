@@ -6,7 +6,8 @@ import pytest
 from django.db import transaction
 from django.test import override_settings
 
-from pulljobs import operating, outcomes
+from pulljobs import operating
+from pulljobs.engine import outcomes
 from pulljobs.errors import DuplicateMessage
 from pulljobs.models import Consumer, Job, Message, Publication
 from pulljobs.publishing import Draft, Receipt, publish, publish_many

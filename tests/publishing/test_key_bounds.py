@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from pulljobs import operating, outcomes, pulling
+from pulljobs import operating, pulling
+from pulljobs.engine import outcomes
 from pulljobs.errors import DuplicateMessage, KeyFull
 from pulljobs.models import ArchivedJob, BoundedKey, Consumer, Job, Message
 from pulljobs.publishing import Draft, Receipt, publish, publish_many

@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from pulljobs import publishing
-from pulljobs.drafts import NewMessage
+from pulljobs.engine.validation import NewMessage
 from pulljobs.errors import LONGEST_DELAY, InvalidMessage
 from pulljobs.models import Consumer, Job, Message, Producer
 from pulljobs.publishing import (

@@ -9,13 +9,14 @@ from uuid import uuid4
 import pytest
 from django.db import DatabaseError, IntegrityError, connections, transaction
 
-from pulljobs import operating, telemetry
+from pulljobs import operating
+from pulljobs.engine import telemetry
+from pulljobs.engine.telemetry import JobsPublished
 from pulljobs.models import Consumer
 from pulljobs.publishing import Draft, publish, publish_many
 from pulljobs.storage import listen
 from pulljobs.storage.listen import Listener
 from pulljobs.storage.statements import behind_pooler
-from pulljobs.telemetry import JobsPublished
 from tests.factories import USING, ConsumerFactory, JobFactory
 from tests.sessions import PATIENCE_SECONDS, counts, query
 

@@ -19,7 +19,7 @@ from django.db import connection, connections
 from django.test import override_settings
 
 from example_project.state import BASE_DIR
-from pulljobs.sql import statement
+from pulljobs.engine.sql import statement
 from tests.sessions import others_ended, query
 
 EVERYTHING: Final = {"low_id": 0, "high_id": 2**63 - 1, "high_xid": 2**62}

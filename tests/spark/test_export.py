@@ -20,11 +20,12 @@ from django.test import override_settings
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
-from pulljobs import operating, outcomes, telemetry
+from pulljobs import operating
+from pulljobs.engine import outcomes, telemetry
+from pulljobs.engine.outcomes import Held
 from pulljobs.errors import LakeError
 from pulljobs.management.lake import export as watching
 from pulljobs.models import Consumer, LakeRun
-from pulljobs.outcomes import Held
 from pulljobs.publishing import publish, publish_many
 from pulljobs.spark import exporting, session, slices, tables
 from pulljobs.spark import files as runs

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from example_project.state import BASE_DIR
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
 from pulljobs.models import LakeRun
 from pulljobs.spark import java
 from pulljobs.storage import jobs

@@ -10,9 +10,10 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
-from pulljobs import operating, outcomes
+from pulljobs import operating
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Consumer, Job, Message, RejectedRow, ReplayedJob
-from pulljobs.outcomes import Held
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, JobFactory, published, taken
 from tests.sessions import query

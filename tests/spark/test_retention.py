@@ -15,7 +15,8 @@ from django.test import override_settings
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from pulljobs import operating, outcomes
+from pulljobs import operating
+from pulljobs.engine import outcomes
 from pulljobs.models import Consumer, LakeDay
 from pulljobs.spark import restoring, verifying
 from pulljobs.storage import grants, jobs, lake, partitions

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 from psycopg import OperationalError
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.errors import ConfigurationError, LakeError, StreamTaken
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
-from pulljobs.outcomes import Held
 from pulljobs.states import Reason, State
 from pulljobs.storage import jobs, nodes
 from pyspark_pulljobs import batches, link, ownership, settling, streaming, waiting

@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from pulljobs.sql import statement
+from pulljobs.engine.sql import statement
 from tests.sessions import Session
 
 BATCH = 100

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from django.db import connections
 
-from pulljobs import binary
+from pulljobs.engine import binary
 from tests.factories import USING
 
 pytestmark = pytest.mark.django_db

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from django.utils.timezone import now
 
-from pulljobs import floors, outcomes
+from pulljobs.engine import low_water_marks, outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.ids import first_of
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held
 from pulljobs.publishing import Draft, publish_many
 from pulljobs.pulling import FEW, Puller
 from pulljobs.storage import jobs, messages, statements
@@ -184,7 +184,7 @@ def test_it_tells_what_is_due_next(puller: Puller) -> None:
 @pytest.fixture
 def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever three claims take, it is not so long that one looks behind them."""
-    monkeypatch.setattr(floors, "PATIENCE", timedelta(hours=1))
+    monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta(hours=1))
 
 
 @pytest.mark.usefixtures("_slow_machine")
@@ -216,7 +216,7 @@ def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_i
         assert ids(puller, LARGE) == []
         assert puller._claimer.floors.below is not None
         wait_until(lambda: not puller.claim(LARGE).more)
-    monkeypatch.setattr(floors, "PATIENCE", timedelta())
+    monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
     wait_until(lambda: ids(puller, LARGE) == [passed])
 
 
@@ -227,7 +227,7 @@ def _passing(*, full: int, left: int) -> tuple[Puller, int]:
     """
     puller = Puller(USING, ConsumerFactory.create())
     made = published(puller.consumer, 500 + full * LARGE + left)
-    while floor_of(puller) == floors._BEGINNING:
+    while floor_of(puller) == low_water_marks._BEGINNING:
         assert ids(puller, 5) == made[:5]
         made = made[5:]
         query("SELECT pg_sleep(0.02)")

@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from pulljobs.floors import Entry, Floors
+from pulljobs.engine.low_water_marks import Entry, Floors
+from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
-from pulljobs.sql import statement
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
 from tests.factories import ConsumerFactory
 from tests.sessions import FORGET, Session, session

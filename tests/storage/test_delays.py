@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulljobs import outcomes
 from pulljobs.backoff import expand
+from pulljobs.engine import outcomes
 from pulljobs.errors import LONGEST_DELAY
 from pulljobs.models import Consumer, Job
 from pulljobs.storage import jobs

@@ -10,9 +10,9 @@ import pytest
 from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published

@@ -9,12 +9,12 @@ import pytest
 from django.db import connection
 from django.utils.timezone import now
 
-from pulljobs import floors, outcomes
-from pulljobs.claiming import keyed
+from pulljobs.engine import low_water_marks, outcomes
+from pulljobs.engine.claiming import keyed
+from pulljobs.engine.outcomes import Held
+from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
-from pulljobs.sql import statement
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import Session, lock_timeout, query, run, session, wait_until
@@ -63,7 +63,7 @@ def poll(puller: Puller) -> list[int]:
 
 def floor_of(puller: Puller) -> datetime:
     known = puller._claimer.floors.floors.get(0)
-    return known.available_at if known else floors._BEGINNING
+    return known.available_at if known else low_water_marks._BEGINNING
 
 
 def publish_in(other: Session, consumer: Consumer) -> int:
@@ -103,7 +103,7 @@ def test_a_job_that_commits_late_is_found(
     puller: Puller, consumer: Consumer, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its transaction is open shortly: the floor waits for it."""
-    monkeypatch.setattr(floors, "PATIENCE", timedelta(minutes=10))
+    monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta(minutes=10))
     late = publish_in(other, consumer)
     for _round in range(5):
         published(consumer, 3)
@@ -117,7 +117,7 @@ def test_a_job_that_commits_long_after_is_found_below_the_floor(
 ) -> None:
     work_on(puller)
     late = publish_in(other, consumer)
-    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    work_on(puller, low_water_marks.PATIENCE.total_seconds() * 1.5)
     [(published_at,)] = other.execute(
         "SELECT available_at FROM pulljobs_job WHERE id = %s", [late]
     ).fetchall()
@@ -134,7 +134,7 @@ def test_all_that_commits_long_after_is_found_behind_many_jobs_of_few_keys(
     puller = Puller(USING, ConsumerFactory.create(exclusive_keys=True))
     work_on(puller)
     *_first, last = publish_many_in(other, puller.consumer, ["a"] * 100 + ["b"])
-    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    work_on(puller, low_water_marks.PATIENCE.total_seconds() * 1.5)
     other.commit()
     claim_until(puller, last)
 
@@ -143,7 +143,7 @@ def test_a_transaction_older_than_the_process_is_waited_for(
     puller: Puller, consumer: Consumer, other: Session
 ) -> None:
     late = publish_in(other, consumer)
-    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    work_on(puller, low_water_marks.PATIENCE.total_seconds() * 1.5)
     other.commit()
     claim_until(puller, late)
 
@@ -158,7 +158,7 @@ def test_several_that_commit_late_are_found_each_after_its_commit(
             opened = stack.enter_context(session())
             late.append((opened, publish_in(opened, consumer)))
             work_on(puller)
-        work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+        work_on(puller, low_water_marks.PATIENCE.total_seconds() * 1.5)
         for opened, job_id in reversed(late):
             opened.commit()
             claim_until(puller, job_id)
@@ -171,7 +171,7 @@ def test_a_look_below_the_floor_takes_nothing_before_its_time(
     [delayed] = published(consumer, delay=timedelta(minutes=10))
     work_on(puller)
     late = publish_in(other, consumer)
-    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    work_on(puller, low_water_marks.PATIENCE.total_seconds() * 1.5)
     other.commit()
     puller._claimer.floors.slice = timedelta(hours=1)
     claim_until(puller, late)
@@ -258,7 +258,7 @@ def test_a_locked_job_in_a_long_queue_is_found_when_it_is_let_go(
     left = published(consumer, 1_000)
     if priorities == "several":
         published(consumer, priority=-1)
-    while floor_of(puller) == floors._BEGINNING:
+    while floor_of(puller) == low_water_marks._BEGINNING:
         assert ids(puller, 5) == left[:5]
         left = left[5:]
         query("SELECT pg_sleep(0.02)")
@@ -314,7 +314,7 @@ def test_a_locked_job_below_the_floor_is_found_when_it_is_let_go(
     """Found late and locked just then: the look below comes back to it."""
     work_on(puller)
     late = publish_in(other, consumer)
-    work_on(puller, floors.PATIENCE.total_seconds() * 1.5)
+    work_on(puller, low_water_marks.PATIENCE.total_seconds() * 1.5)
     with session() as locker:
         other.commit()
         lock(locker, late)
@@ -357,7 +357,7 @@ def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consume
 
 
 def test_statements_that_make_jobs_available_have_their_transaction_before_the_clock() -> None:
-    """The order the floors rely on: see `pulljobs.floors`."""
+    """The order the floors rely on: see `pulljobs.engine.low_water_marks`."""
     publishing = ("publish", "publish_batch", "publish_one", "publish_staged")
     for name in (*publishing, "finish", "free_keys", "replace"):
         assert "pg_current_xact_id()" in statement(name), name

@@ -8,10 +8,11 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from pulljobs import floors, operating, outcomes, pulling
-from pulljobs.claiming import keyed
+from pulljobs import operating, pulling
+from pulljobs.engine import low_water_marks, outcomes
+from pulljobs.engine.claiming import keyed
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer, ExclusiveKey, Lease
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.storage import listen
@@ -138,8 +139,8 @@ class TestClaim:
     ) -> None:
         """And those are claimed once they are let go."""
         monkeypatch.setattr(keyed, "LEAST_SEEN", seen)
-        monkeypatch.setattr(floors, "PATIENCE", timedelta())
-        monkeypatch.setattr(floors, "MARK_SPACING", timedelta())
+        monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
+        monkeypatch.setattr(low_water_marks, "MARK_SPACING", timedelta())
         consumer = exclusive()
         made = queued(consumer, "abcdefg")
         puller = Puller(USING, consumer)
@@ -162,8 +163,8 @@ class TestClaim:
     @committed
     def test_one_puller_finds_what_it_had_to_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its floor stays before it, however long it was locked."""
-        monkeypatch.setattr(floors, "PATIENCE", timedelta())
-        monkeypatch.setattr(floors, "MARK_SPACING", timedelta())
+        monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
+        monkeypatch.setattr(low_water_marks, "MARK_SPACING", timedelta())
         consumer = exclusive()
         first, passed = queued(consumer, "ya")
         puller = Puller(USING, consumer)

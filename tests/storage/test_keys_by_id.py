@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulljobs import outcomes, pulling
+from pulljobs import pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import ExclusiveKey, Job
-from pulljobs.outcomes import Held
 from pulljobs.states import Reason
 from pulljobs.storage import jobs, keys
 from pulljobs.storage.rows import Refusal

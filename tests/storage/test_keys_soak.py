@@ -13,9 +13,10 @@ from functools import partial
 import pytest
 from django.db import transaction
 
-from pulljobs import operating, outcomes, pulling
+from pulljobs import operating, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
-from pulljobs.outcomes import Held
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller
 from pulljobs.states import State

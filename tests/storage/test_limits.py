@@ -9,10 +9,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.utils import timezone
 
-from pulljobs import operating, outcomes, pulling
-from pulljobs.floors import Floors
+from pulljobs import operating, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.low_water_marks import Floors
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer, Job, Lease
-from pulljobs.outcomes import Held
 from pulljobs.publishing import publish
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from pulljobs import ids, jobs, operating, outcomes
+from pulljobs import ids, jobs, operating
+from pulljobs.engine import outcomes
 from pulljobs.errors import PulljobsError, UnknownJob
 from pulljobs.publishing import Draft, publish_many
 from pulljobs.states import State

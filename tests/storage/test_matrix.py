@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Lease
-from pulljobs.outcomes import Held
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import jobs
 from tests.factories import LEASE, MAX_LEASE, USING, ConsumerFactory, JobFactory, MadeJob, claimed

@@ -9,7 +9,8 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 from django.test import override_settings
 
-from pulljobs import ids, operating, outcomes
+from pulljobs import ids, operating
+from pulljobs.engine import outcomes
 from pulljobs.models import Job, Message
 from pulljobs.publishing import publish
 from pulljobs.pulling import Puller

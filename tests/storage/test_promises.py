@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.publishing import publish
 from pulljobs.states import State

@@ -12,9 +12,9 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Job, Lease
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.pulling import Puller
 from pulljobs.states import Event, State
 from pulljobs.storage import jobs

@@ -6,9 +6,10 @@ from uuid import uuid4
 
 import pytest
 
-from pulljobs import outcomes, pulling
+from pulljobs import pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Job, Lease
-from pulljobs.outcomes import Held
 from pulljobs.states import State
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published

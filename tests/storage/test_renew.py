@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Lease
-from pulljobs.outcomes import Held
 from pulljobs.states import Reason
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published

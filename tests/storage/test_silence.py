@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connections, transaction
 
-from pulljobs import outcomes, pulling
+from pulljobs import pulling
+from pulljobs.engine import outcomes
 from pulljobs.pulling import Puller
 from pulljobs.states import State
 from pulljobs.storage import jobs, keys, partitions, statements

@@ -18,10 +18,11 @@ from django.test import modify_settings, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from pulljobs import handlers, ids, operating, outcomes, pulling
+from pulljobs import handlers, ids, operating, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError, Discard, PulljobsError
 from pulljobs.models import Channel, Consumer, Job, Message
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.publishing import publish
 from pulljobs.states import State
 from pulljobs.tasks_backend import PullJobsBackend

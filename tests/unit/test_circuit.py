@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulljobs.circuit import Circuit, Result, State
+from pulljobs.engine.circuit import Circuit, Result, State
 
 
 def claimed(circuit: Circuit) -> int:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulljobs.clocks import Watch
+from pulljobs.engine.clocks import Watch
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
 
-from pulljobs.floors import MANY_PRIORITIES, PATIENCE, Entry, Floors, Position, Snapshot
+from pulljobs.engine.low_water_marks import (
+    MANY_PRIORITIES,
+    PATIENCE,
+    Entry,
+    Floors,
+    Position,
+    Snapshot,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MILLISECONDS = st.sampled_from([0, 1, 3, 11, 40, 300, 1_100, 2_500])

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pulljobs.telemetry import JobFailed, JobsClaimed, emit, record_with
+from pulljobs.engine.telemetry import JobFailed, JobsClaimed, emit, record_with
 
 
 def test_a_recorder_that_fails_is_logged_and_the_others_are_told(

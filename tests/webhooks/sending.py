@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from pulljobs import binary
 from pulljobs.conf import Settings
+from pulljobs.engine import binary
+from pulljobs.engine.outcomes import Held
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Grant, Handler
 from pulljobs.models import Channel, Consumer
-from pulljobs.outcomes import Held
 from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.webhooks.delivery import Sender
 from pulljobs.webhooks.requests import Endpoint, endpoint_of

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from pulljobs.conf import Settings, settings
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.pulling import Puller
 from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.worker.breaker import Breaker

@@ -12,7 +12,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections
 
-from pulljobs import outcomes
+from pulljobs.engine import outcomes
 from pulljobs.errors import ConfigurationError, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler, handler
 from pulljobs.states import Event

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from pulljobs import jobs, pulling
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, Job, Lease
-from pulljobs.outcomes import Held
 from pulljobs.pulling import Puller
 from pulljobs.storage import jobs as storage
 from tests.factories import USING

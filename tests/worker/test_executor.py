@@ -12,11 +12,11 @@ from django.db import connection
 from django.test import override_settings
 
 from pulljobs import jobs
+from pulljobs.engine.telemetry import HandlerSilent, JobFailed, record_with
 from pulljobs.errors import Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Channel
 from pulljobs.storage.rows import JobView
-from pulljobs.telemetry import HandlerSilent, JobFailed, record_with
 from pulljobs.worker.breaker import Breaker
 from pulljobs.worker.executor import perform
 from pulljobs.worker.outbox import Outbox

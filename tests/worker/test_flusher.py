@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connections, transaction
 
-from pulljobs import jobs, operating, outcomes, pulling
+from pulljobs import jobs, operating, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
+from pulljobs.engine.telemetry import LeasesLost, record_with
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Consumer, Job, Lease
-from pulljobs.outcomes import Held
 from pulljobs.states import State
-from pulljobs.telemetry import LeasesLost, record_with
 from pulljobs.worker.executor import perform
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import pass_time, query, session

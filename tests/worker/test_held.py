@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from pulljobs.engine.outcomes import Held
 from pulljobs.handlers import Grant
-from pulljobs.outcomes import Held
 from pulljobs.worker import lanes
 from pulljobs.worker.held import Holdings
 from pulljobs.worker.lanes import PACE_WINDOW, WORK_AHEAD, Pace

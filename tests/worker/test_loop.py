@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulljobs import telemetry
-from pulljobs.telemetry import LoopFailed
+from pulljobs.engine import telemetry
+from pulljobs.engine.telemetry import LoopFailed
 from pulljobs.worker.loop import FIRST_PAUSE, JITTER, QUIET, Runner
 from tests.sessions import PATIENCE_SECONDS, wait_until
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pulljobs.circuit import Result
+from pulljobs.engine.circuit import Result
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.pulling import Claim, Puller

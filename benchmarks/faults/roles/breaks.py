@@ -14,8 +14,8 @@ from typing import Any, Final, LiteralString
 from django.db import connections
 
 from pulljobs import publishing
-from pulljobs.outcomes import Settlement
-from pulljobs.sql import statement
+from pulljobs.engine.outcomes import Settlement
+from pulljobs.engine.sql import statement
 from pulljobs.states import Event, State
 from pulljobs.storage import jobs, statements
 from pulljobs.storage.rows import Finished

@@ -19,9 +19,10 @@ django.setup()
 from django.db import DatabaseError, InterfaceError, connection  # noqa: E402  Django first
 
 from benchmarks.faults.roles.surroundings import LEASE  # noqa: E402
-from pulljobs import outcomes, pulling  # noqa: E402
+from pulljobs import pulling  # noqa: E402
+from pulljobs.engine import outcomes  # noqa: E402
+from pulljobs.engine.outcomes import Held, Settlement  # noqa: E402
 from pulljobs.models import Consumer  # noqa: E402
-from pulljobs.outcomes import Held, Settlement  # noqa: E402
 from pulljobs.pulling import Puller  # noqa: E402
 
 BATCH: Final = 40

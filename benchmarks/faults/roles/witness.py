@@ -27,8 +27,8 @@ from benchmarks.faults.history import (
     Pen,
 )
 from benchmarks.faults.roles.surroundings import LEASE, ROLE
-from pulljobs.claiming import guarded
-from pulljobs.outcomes import Held, Settlement
+from pulljobs.engine.claiming import guarded
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.storage import jobs
 from pulljobs.storage.rows import Finished
 from pulljobs.storage.statements import AliasSession

@@ -9,16 +9,17 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pulljobs import outcomes, pulling, telling
+from pulljobs import pulling, telling
 from pulljobs.api import exceptions, problems
 from pulljobs.api.lingering.pull import Answer, Pull, Why
 from pulljobs.conf import settings
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
+from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.models import Consumer, Lease
-from pulljobs.outcomes import Held
 from pulljobs.pulling import Claim, Puller
 from pulljobs.storage import jobs, listen
 from pulljobs.storage.rows import Refusal
-from pulljobs.telemetry import LoopFailed, emit
 
 if TYPE_CHECKING:
     from pulljobs.api.lingering.room import WaitingRoom

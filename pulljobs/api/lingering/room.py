@@ -16,16 +16,16 @@ from uuid import UUID, uuid4
 import psycopg
 from django.db import DatabaseError, InterfaceError
 
-from pulljobs.addresses import is_absolute
 from pulljobs.api import exceptions, problems
 from pulljobs.api.lingering import stopping
 from pulljobs.api.lingering.line import Line, give_back_answered
 from pulljobs.api.lingering.pull import Pull, Why
 from pulljobs.api.lingering.threads import DatabaseThreads
 from pulljobs.conf import settings
+from pulljobs.engine.addresses import is_absolute
+from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.models import Consumer, Node
 from pulljobs.storage import listen, nodes, statements
-from pulljobs.telemetry import LoopFailed, emit
 
 LOOK_SECONDS: Final = 0.5
 """Between looks after rows: ours, and those of consumers that may be gone."""

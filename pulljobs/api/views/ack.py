@@ -13,8 +13,8 @@ from pulljobs.api.pull_bodies import Word
 from pulljobs.api.views.leases import LeaseView
 from pulljobs.api.views.pull import pull
 from pulljobs.conf import settings
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held, Settlement
 from pulljobs.states import Event
 from pulljobs.storage import listen, protocol
 

@@ -7,12 +7,13 @@ from typing import Any, Final
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import drafts, ids, publishing, scheduling, tracing
+from pulljobs import ids, publishing, scheduling
 from pulljobs.api import bodies, exceptions, links, times
 from pulljobs.api.authentication import ProducerTokens, Publisher, publisher
 from pulljobs.api.headers import text
 from pulljobs.api.views.protocol import ProtocolView
 from pulljobs.conf import settings
+from pulljobs.engine import tracing, validation
 from pulljobs.errors import (
     DuplicateMessage,
     DuplicateSchedule,
@@ -59,7 +60,7 @@ def _publish(request: Request, to: Publisher, payload: bytes, at: datetime | Non
         "priority": _priority(request),
         "message_id": text(request.headers, MESSAGE_ID) or None,
         "headers": _metadata(request),
-        "content_type": request.META.get("CONTENT_TYPE") or drafts.BYTES,
+        "content_type": request.META.get("CONTENT_TYPE") or validation.BYTES,
         "producer": to.producer,
     }
     if at is not None:

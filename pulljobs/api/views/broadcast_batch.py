@@ -11,11 +11,12 @@ from typing import Any, Final, NamedTuple
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import ids, tracing
+from pulljobs import ids
 from pulljobs.api import bodies, problems, serializers
 from pulljobs.api.authentication import ProducerTokens, publisher
 from pulljobs.api.views.protocol import ProblemsTold, ProtocolView
 from pulljobs.conf import settings
+from pulljobs.engine import tracing
 from pulljobs.errors import InvalidMessage, PayloadTooLarge, PublishError
 from pulljobs.publishing import Draft, Receipt, checked, publish_many
 

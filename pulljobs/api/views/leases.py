@@ -21,8 +21,8 @@ from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import known
 from pulljobs.api.lingering.room import waiting_room
 from pulljobs.conf import settings
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held
 from pulljobs.storage import protocol
 
 LARGEST_BODY: Final = 16 * 1024

@@ -10,8 +10,8 @@ from pulljobs.api.times import rfc_3339
 from pulljobs.api.views.ack import Status
 from pulljobs.api.views.leases import LeaseView
 from pulljobs.conf import settings
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
-from pulljobs.outcomes import Held
 from pulljobs.storage import nodes, protocol
 
 Renewed = list[dict[str, Any]]

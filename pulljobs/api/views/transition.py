@@ -11,7 +11,7 @@ from django.utils.crypto import constant_time_compare
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import ids, outcomes, pulling, telling
+from pulljobs import ids, pulling, telling
 from pulljobs.api import bodies, exceptions, serializers, times
 from pulljobs.api.authentication import caller
 from pulljobs.api.headers import LEASE_TOKEN
@@ -19,8 +19,9 @@ from pulljobs.api.permissions import HolderOrPullConsumer
 from pulljobs.api.serializers import Transition
 from pulljobs.api.views.protocol import PullConsumerView
 from pulljobs.conf import settings
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer, Lease
-from pulljobs.outcomes import Held
 from pulljobs.states import TRANSITIONS, Event
 from pulljobs.storage import protocol
 from pulljobs.storage.protocol import AddressedJob

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from django.db import Error, connections
 
-from pulljobs import telemetry
 from pulljobs.conf import settings
+from pulljobs.engine import telemetry
 from pulljobs.errors import LakeError
 from pulljobs.management.commands.runpullworker import bytes_of
 from pulljobs.management.parsing import amount

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.drafts import BYTES, JSON, TEXT
+from pulljobs.engine.validation import BYTES, JSON, TEXT
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import finding
 from pulljobs.management.blocks import Block, Cell, Facts, Tone, Words

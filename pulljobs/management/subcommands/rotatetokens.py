@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from pulljobs import sealing, tokens
+from pulljobs import encryption, tokens
 from pulljobs.errors import ConfigurationError
 from pulljobs.management.subcommands import Answer
 
 
 def handle(**options: Any) -> Answer:
-    if not sealing.is_available():
+    if not encryption.is_available():
         raise ConfigurationError("Nothing is sealed here: pip install cryptography first.")
     return Answer.of(tokens.rotate()._asdict())

@@ -12,9 +12,10 @@ from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.test import Client, override_settings
 
-from pulljobs import ids, outcomes, pulling
+from pulljobs import ids, pulling
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
 from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job, Message, Node, Producer
-from pulljobs.outcomes import Held
 from pulljobs.storage import jobs
 from tests.api.caller import Subscription, claimed_by_worker, kill, publish, subscription
 from tests.api.pull.serving import Puller

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from pulljobs.telemetry import JobsClaimed, record_with
+from pulljobs.engine.telemetry import JobsClaimed, record_with
 from tests.worker.app import pull_handlers  # noqa: F401  registers them
 
 HOW = "SABOTAGE"

@@ -12,10 +12,10 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from pulljobs.arrays import array, sparse_array
-from pulljobs.binary import Integers, integer_array
+from pulljobs.engine.arrays import array, sparse_array
+from pulljobs.engine.binary import Integers, integer_array
+from pulljobs.engine.tuples import maker
 from pulljobs.states import Event, Reason
-from pulljobs.tuples import maker
 
 DELIVER: Final = Event.DELIVER
 """Python 3.11 takes as long to find a member of an enum as to make the whole settlement."""

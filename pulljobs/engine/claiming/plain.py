@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Final
 
-from pulljobs.claiming.rows import Claimed, HeldJob, Refusal, Taken, Terms, held_jobs
-from pulljobs.claiming.session import Row, Session
-from pulljobs.floors import Entry, Position, Snapshot
+from pulljobs.engine.claiming.rows import Claimed, HeldJob, Refusal, Taken, Terms, held_jobs
+from pulljobs.engine.claiming.session import Row, Session
+from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
 from pulljobs.ids import first_of
 
 AROUND: Final = timedelta(hours=1)

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-from pulljobs.arrays import array
-from pulljobs.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
-from pulljobs.claiming.session import Row, Session
-from pulljobs.floors import Entry, Position, Snapshot
+from pulljobs.engine.arrays import array
+from pulljobs.engine.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
+from pulljobs.engine.claiming.session import Row, Session
+from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
 
 LEAST_SEEN: Final = 500
 """A claim looks at so many jobs, however few it wants: what waits behind busy keys is parked."""

@@ -25,7 +25,7 @@ def publishing(
     """Around the write of messages with these headers, which may be given more."""
     if not _is_on:
         return nullcontext()
-    from pulljobs import spans
+    from pulljobs.engine import spans
 
     return spans.publishing(channel, headers)
 
@@ -40,7 +40,7 @@ def claimed(
 ) -> None:
     """What a claim brought."""
     if _is_on:
-        from pulljobs import spans
+        from pulljobs.engine import spans
 
         spans.claimed(channel, consumer, headers, began=began)
 
@@ -51,7 +51,7 @@ def handler(
     """What does the jobs of that channel and consumer, with a span around each."""
     if not _is_on:
         return function
-    from pulljobs import spans
+    from pulljobs.engine import spans
 
     return spans.traced(function, *place, is_async=is_async)
 
@@ -60,7 +60,7 @@ def delivery(function: Callable[[Any], Any], place: tuple[str, str]) -> Callable
     """The same for what posts them to a push consumer."""
     if not _is_on:
         return function
-    from pulljobs import spans
+    from pulljobs.engine import spans
 
     return spans.traced(function, *place, is_async=True, operation="push", kind=spans.CLIENT)
 
@@ -69,7 +69,7 @@ def within(headers: Mapping[str, str]) -> AbstractContextManager[None]:
     """In the trace of who calls with these headers."""
     if not _is_on:
         return nullcontext()
-    from pulljobs import spans
+    from pulljobs.engine import spans
 
     return spans.within(headers)
 
@@ -78,6 +78,6 @@ def carried() -> dict[str, str]:
     """The headers that bear the context on."""
     if not _is_on:
         return {}
-    from pulljobs import spans
+    from pulljobs.engine import spans
 
     return spans.carried()

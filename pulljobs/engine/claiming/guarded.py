@@ -6,10 +6,10 @@ it counts, so the bound is exact. Consumers without a bound never come here.
 
 from typing import NamedTuple
 
-from pulljobs.claiming import keyed, plain
-from pulljobs.claiming.rows import Claimed, Refusal, Terms
-from pulljobs.claiming.session import Session
-from pulljobs.floors import Entry
+from pulljobs.engine.claiming import keyed, plain
+from pulljobs.engine.claiming.rows import Claimed, Refusal, Terms
+from pulljobs.engine.claiming.session import Session
+from pulljobs.engine.low_water_marks import Entry
 
 
 class Guards(NamedTuple):

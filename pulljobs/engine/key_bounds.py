@@ -8,8 +8,8 @@ on Django's connections or in a task of Spark.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pulljobs.arrays import array
-from pulljobs.drafts import FullKey, Published
+from pulljobs.engine.arrays import array
+from pulljobs.engine.validation import FullKey, Published
 from pulljobs.states import Reason, State
 
 REPLACE: Final = "replace"
@@ -17,7 +17,7 @@ DROP_OLDEST: Final = "drop_oldest"
 DROPPED: Final = "A newer message of its key was published, and there was no room for both."
 
 Run = Callable[[str, Mapping[str, Any]], Sequence[tuple[Any, ...]]]
-"""Runs a statement of `pulljobs.sql` by its name, in the transaction of the publish."""
+"""Runs a statement of `pulljobs.engine.sql` by its name, in the transaction of the publish."""
 Key = tuple[int, str]
 """A consumer and a key."""
 

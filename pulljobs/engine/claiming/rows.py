@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from pulljobs.claiming.session import Row
-from pulljobs.floors import Position, Snapshot
-from pulljobs.tuples import maker
+from pulljobs.engine.claiming.session import Row
+from pulljobs.engine.low_water_marks import Position, Snapshot
+from pulljobs.engine.tuples import maker
 
 
 class HeldJob(NamedTuple):

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pulljobs.claiming import guarded
-from pulljobs.claiming.guarded import Guards
-from pulljobs.claiming.rows import Claimed, Terms
-from pulljobs.claiming.session import Session
-from pulljobs.clocks import Watch
-from pulljobs.floors import Entry, Floors
+from pulljobs.engine.claiming import guarded
+from pulljobs.engine.claiming.guarded import Guards
+from pulljobs.engine.claiming.rows import Claimed, Terms
+from pulljobs.engine.claiming.session import Session
+from pulljobs.engine.clocks import Watch
+from pulljobs.engine.low_water_marks import Entry, Floors
 
 Look = Callable[[Entry], Claimed]
 """Claims from there on."""
