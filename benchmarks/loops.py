@@ -13,7 +13,7 @@ import psycopg
 from benchmarks.database import EMPTIED, bare_connection, consumer, query
 from pulljobs import pulling
 from pulljobs.conf import settings
-from pulljobs.engine.binary import integer_array
+from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.outcomes import Held, deliver
 from pulljobs.engine.sql import statement
 from pulljobs.storage import statements

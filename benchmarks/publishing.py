@@ -12,7 +12,7 @@ import psycopg
 from benchmarks.database import CHANNEL, bare_connection, consumer, query
 from benchmarks.loops import OURS, text
 from benchmarks.report import Table
-from pulljobs.engine.binary import byte_array
+from pulljobs.engine.encodings import byte_array
 from pulljobs.publishing import BATCH, publish, publish_many
 
 ROUNDS: Final = 5

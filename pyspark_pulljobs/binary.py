@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from pulljobs.engine.binary import HEAD, MICROSECOND, framed, sent
+from pulljobs.engine.encodings import HEAD, MICROSECOND, framed
 
 BEGINNING: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END: Final = b"\xff\xff"
@@ -29,7 +29,7 @@ _ENCODERS: Final[Mapping[str, tuple[int, Callable[[Any], bytes]]]] = {
     "bigint": (20, _LONG.pack),
     "uuid": (2950, lambda uuid: uuid.bytes),
     "interval": (1186, lambda delta: _INTERVAL.pack(delta // MICROSECOND, 0, 0)),
-    "timestamptz": (1184, sent),
+    "timestamptz": (1184, encode_timestamp),
 }
 """By the name of a type: its number, and how its values are told."""
 

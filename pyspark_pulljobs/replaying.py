@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulljobs.engine.arrays import array
+from pulljobs.engine.encodings import array
 from pyspark_pulljobs.session import Session, opened
 
 CHOSEN: Final = (

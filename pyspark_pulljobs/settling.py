@@ -19,8 +19,8 @@ import psycopg
 
 from pulljobs.engine import outcomes
 from pulljobs.engine.adapters import TOO_MUCH
-from pulljobs.engine.arrays import array
 from pulljobs.engine.claiming import freeing
+from pulljobs.engine.encodings import array
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.engine.telemetry import JobsFinished, emit

@@ -16,8 +16,7 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
-from pulljobs.engine.arrays import array
-from pulljobs.engine.binary import Blobs, byte_array
+from pulljobs.engine.encodings import Blobs, array, byte_array
 from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import binary, drivers, ledger

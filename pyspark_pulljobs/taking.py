@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from pulljobs.engine.arrays import array
 from pulljobs.engine.claiming import guarded
 from pulljobs.engine.claiming.claimer import Claimer
 from pulljobs.engine.claiming.rows import Claimed, Terms
+from pulljobs.engine.encodings import array
 from pulljobs.engine.low_water_marks import Entry
 from pulljobs.errors import StreamTaken
 from pulljobs.states import Event

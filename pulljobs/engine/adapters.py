@@ -9,7 +9,7 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from pulljobs.engine.binary import Blobs, Integers
+from pulljobs.engine.encodings import Blobs, Integers
 
 TOO_MUCH: Final = psycopg.errors.StatementTooComplex, psycopg.errors.ProgramLimitExceeded
 """What the server says of a value: such as of JSON that is nested too deep for its stack."""

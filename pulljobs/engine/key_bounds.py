@@ -8,7 +8,7 @@ on Django's connections or in a task of Spark.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pulljobs.engine.arrays import array
+from pulljobs.engine.encodings import array
 from pulljobs.engine.validation import FullKey, Published
 from pulljobs.states import Reason, State
 

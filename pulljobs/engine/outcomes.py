@@ -12,9 +12,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from pulljobs.engine.arrays import array, sparse_array
-from pulljobs.engine.binary import Integers, integer_array
-from pulljobs.engine.tuples import maker
+from pulljobs.engine.encodings import Integers, array, integer_array, sparse_array, tuple_maker
 from pulljobs.states import Event, Reason
 
 DELIVER: Final = Event.DELIVER
@@ -44,8 +42,8 @@ class Settlement(NamedTuple):
 
 NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """Escaped as JSON has it, and not the second half of an escaped backslash and some text."""
-_held: Final = maker(Held)
-_settlement: Final = maker(Settlement)
+_held: Final = tuple_maker(Held)
+_settlement: Final = tuple_maker(Settlement)
 
 
 def all_held(token: UUID, job_ids: Iterable[int]) -> Iterator[Held]:

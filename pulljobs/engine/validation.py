@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
-from pulljobs.engine.arrays import array, sparse_array
-from pulljobs.engine.binary import Blobs, byte_array
+from pulljobs.engine.encodings import Blobs, array, byte_array, sparse_array
 from pulljobs.errors import LONGEST_DELAY, InvalidMessage, PayloadTooLarge
 
 MAX_KEY_CHARS: Final = 255

@@ -17,10 +17,9 @@ from django.db import (
 )
 
 from pulljobs.engine.adapters import TOO_MUCH
-from pulljobs.engine.arrays import array
-from pulljobs.engine.binary import integer_array
 from pulljobs.engine.claiming import plain
 from pulljobs.engine.claiming.rows import Terms
+from pulljobs.engine.encodings import array, integer_array
 from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.outcomes import Held, Settlement, parameters, plain_deliveries
 from pulljobs.models import Job, Lease

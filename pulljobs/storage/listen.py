@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 from django.db import connections, transaction
 
-from pulljobs.engine.binary import integer_array
+from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
 from pulljobs.storage.statements import run

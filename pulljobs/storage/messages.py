@@ -6,14 +6,13 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final
 
-from pulljobs.engine.binary import integer_array
-from pulljobs.engine.tuples import maker
+from pulljobs.engine.encodings import integer_array, tuple_maker
 from pulljobs.engine.validation import NewMessage, Published, parameters
 from pulljobs.storage import bounds
 from pulljobs.storage.rows import StoredMessage
 from pulljobs.storage.statements import Params, Row, column, run
 
-_stored: Final = maker(StoredMessage)
+_stored: Final = tuple_maker(StoredMessage)
 
 
 def publish(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pulljobs.engine import binary
+from pulljobs.engine import encodings
 from pulljobs.engine.claiming.rows import Claimed, HeldJob, Refusal, Taken
 from pulljobs.states import State
 
@@ -35,7 +35,7 @@ class StoredMessage(NamedTuple):
 
     @property
     def published_at(self) -> datetime:
-        return binary.moment(self.published)
+        return encodings.decode_timestamp(self.published)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from pulljobs import effects, handlers
-from pulljobs.engine import binary, outcomes
+from pulljobs.engine import encodings, outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.publishing import Payload, encoded
@@ -71,7 +71,13 @@ def perform(
     job = ClaimedJob(
         HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
         StoredMessage(
-            1, body, content_type or usual_type, headers, binary.sent(published), message_id, key
+            1,
+            body,
+            content_type or usual_type,
+            headers,
+            encodings.encode_timestamp(published),
+            message_id,
+            key,
         ),
         Held(1, uuid4()),
         grant,

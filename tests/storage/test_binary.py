@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from django.db import connections
 
-from pulljobs.engine import binary
+from pulljobs.engine import encodings
 from tests.factories import USING
 
 pytestmark = pytest.mark.django_db
@@ -24,13 +24,13 @@ def answer(text: str, parameter: object) -> Any:
 
 @pytest.mark.parametrize("numbers", [[], [0], [-1, 2**63 - 1, -(2**63)], range(3_000)])
 def test_numbers(numbers: Sequence[int]) -> None:
-    array = binary.integer_array(numbers)
+    array = encodings.integer_array(numbers)
     assert answer("SELECT $1", array) == answer("SELECT $1::bigint[]", array) == [*numbers]
 
 
 @pytest.mark.parametrize("blobs", [[], [b""], [b"{}", b"\x00\\,\"'", bytes(70_000)]])
 def test_blobs(blobs: Sequence[bytes]) -> None:
-    array = binary.byte_array(blobs)
+    array = encodings.byte_array(blobs)
     assert answer("SELECT $1", array) == answer("SELECT $1::bytea[]", array) == [*blobs]
 
 
@@ -44,5 +44,5 @@ def test_blobs(blobs: Sequence[bytes]) -> None:
 )
 def test_moments(moment: datetime) -> None:
     sent = answer("SELECT timestamptz_send($1::timestamptz)", moment)
-    assert sent == binary.sent(moment)
-    assert binary.moment(sent) == moment
+    assert sent == encodings.encode_timestamp(moment)
+    assert encodings.decode_timestamp(sent) == moment

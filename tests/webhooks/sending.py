@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from pulljobs.conf import Settings
-from pulljobs.engine import binary
+from pulljobs.engine import encodings
 from pulljobs.engine.outcomes import Held
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Grant, Handler
@@ -36,7 +36,7 @@ def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
         payload=payload,
         content_type=fields.pop("content_type", "application/json"),
         given_headers=fields.pop("headers", {}),
-        published=binary.sent(datetime.now(UTC)),
+        published=encodings.encode_timestamp(datetime.now(UTC)),
         client_message_id=fields.pop("client_message_id", "order-1"),
         key=None,
     )

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from pulljobs.engine.arrays import array
 from pulljobs.engine.claiming.session import Row, Session
+from pulljobs.engine.encodings import array
 
 Key = tuple[int, str]
 """A consumer and a key."""

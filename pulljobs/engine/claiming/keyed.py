@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-from pulljobs.engine.arrays import array
 from pulljobs.engine.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
 from pulljobs.engine.claiming.session import Row, Session
+from pulljobs.engine.encodings import array
 from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
 
 LEAST_SEEN: Final = 500

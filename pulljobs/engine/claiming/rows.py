@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from pulljobs.engine.claiming.session import Row
+from pulljobs.engine.encodings import tuple_maker
 from pulljobs.engine.low_water_marks import Position, Snapshot
-from pulljobs.engine.tuples import maker
 
 
 class HeldJob(NamedTuple):
@@ -23,7 +23,7 @@ class HeldJob(NamedTuple):
     """It ran in a process that died."""
 
 
-_held_job: Final = maker(HeldJob)
+_held_job: Final = tuple_maker(HeldJob)
 
 
 def held_jobs(columns: Iterable[Iterable[Any]]) -> list[HeldJob]:

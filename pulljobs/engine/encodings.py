@@ -1,0 +1,104 @@
+"""Values in the forms that PostgreSQL reads fastest: array literals and binary arrays.
+
+An array literal costs several times less than binding each element, and the server reads a binary
+array in half the time of its text. `adapters` tells psycopg how to send the binary forms; nothing
+here needs psycopg, so that a client can import this module.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
+from itertools import chain, groupby, repeat
+from struct import Struct
+from typing import Any, Final, TypeVar, cast
+from uuid import UUID
+
+Element = int | str | UUID | timedelta | datetime | None
+T = TypeVar("T", bound=tuple[Any, ...])
+EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+HEAD: Final = Struct("!iiIii")
+"""Head of a binary array: dimensions, has NULLs, type of the elements, length, lower bound."""
+_LENGTH: Final = Struct("!i")
+_BIGINT, _BYTEA = 20, 17
+
+
+class Integers(bytes):
+    """A bigint[] in binary form."""
+
+
+class Blobs(bytes):
+    """A bytea[] in binary form."""
+
+
+def array(values: Iterable[Element]) -> str:
+    """Return the array literal of the values, to be cast by the statement; datetimes are aware."""
+    texts: list[str] = []
+    for value, run in groupby(values):  # Tokens, events and NULLs come in runs.
+        texts += [_element(value)] * len(list(run))
+    return "{" + ",".join(texts) + "}"
+
+
+def sparse_array(values: Sequence[Element]) -> str:
+    """Return an array literal; an empty one if all values are None.
+
+    `unnest` fills an empty array up with NULLs next to longer ones.
+    """
+    return "{}" if values.count(None) == len(values) else array(values)
+
+
+def integer_array(values: Iterable[int]) -> Integers:
+    """Return a binary bigint[]; None is not allowed."""
+    numbers = tuple(values)
+    elements = chain.from_iterable(zip(repeat(8), numbers, strict=False))
+    return Integers(_integers(len(numbers)).pack(1, 0, _BIGINT, len(numbers), 1, *elements))
+
+
+def byte_array(values: Sequence[bytes]) -> Blobs:
+    """Return a binary bytea[]; None is not allowed."""
+    return Blobs(HEAD.pack(1, 0, _BYTEA, len(values), 1) + framed(values))
+
+
+def framed(values: Sequence[bytes]) -> bytes:
+    """Join the values, each after its length."""
+    lengths = map(_LENGTH.pack, map(len, values))
+    return b"".join(chain.from_iterable(zip(lengths, values, strict=True)))
+
+
+def decode_timestamp(sent: bytes) -> datetime:
+    """Return the aware datetime of what `timestamptz_send` returned."""
+    return EPOCH + int.from_bytes(sent, signed=True) * MICROSECOND
+
+
+def encode_timestamp(moment: datetime) -> bytes:
+    """Return an aware datetime in the form of `timestamptz_send`."""
+    return ((moment - EPOCH) // MICROSECOND).to_bytes(8, signed=True)
+
+
+def tuple_maker(kind: type[T]) -> Callable[[tuple[Any, ...]], T]:
+    """Return a function like `kind._make`, for complete tuples, in half the time.
+
+    It makes the named tuples that exist once a job.
+    """
+    return cast("Callable[[tuple[Any, ...]], T]", partial(tuple.__new__, kind))
+
+
+def _element(value: Element) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, UUID):
+        return value.hex
+    if isinstance(value, timedelta):
+        # Days may have 23 or 25 hours, and PostgreSQL 14 reads no more than 2**31 seconds.
+        return f"{24 * value.days} hours +{value.seconds}.{value.microseconds:06} s"
+    return f'"{value.isoformat()}"'
+
+
+@lru_cache(maxsize=64)
+def _integers(count: int) -> Struct:
+    """Return the layout of a binary bigint[]; that of a large array takes tens of kilobytes."""
+    return Struct(HEAD.format + "iq" * count)
