@@ -1,0 +1,218 @@
+"""Linter of the words of this repository, by the rules of CONTRIBUTING.md.
+
+    python -m tests.quality.words [PATH ...]
+
+It prints `file:line: rule: text` for every violation, then how many there are of each rule in each
+folder. Nothing can be exempted: a rule that is wrong somewhere is changed.
+"""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from example_project.state import BASE_DIR
+from tests.quality import vocabulary
+from tests.quality.public import PUBLIC_MODULES, undocumented
+from tests.quality.sources import Kind, Source, parse
+
+PACKAGES: Final = ("pulljobs", "pyspark_pulljobs", "example_project", "benchmarks", "tests")
+OUTSIDE: Final = ("migrations", "adapters", "__pycache__")
+"""Folders of generated code and of adapters for other queues, which follow those queues' words."""
+NAMESPACES: Final = ("pulljobs/client", *PACKAGES)
+"""Packages in which a class name is used once: the client, without Django, is read on its own."""
+COMMAND: Final = "Command"
+"""Name that Django asks for in the modules of management commands."""
+CODE: Final = re.compile(r"``?[^`]*``?", re.DOTALL)
+CASE_CODE: Final = re.compile(r"(?<![.\w])E\d{1,3}(?!\w)")
+NAME_CODE: Final = re.compile(r"_e\d{1,3}(_|$)")
+SEMICOLONS: Final = 1
+
+WORDS: Final = vocabulary.any_of(vocabulary.FORBIDDEN_WORDS)
+CLAUSES: Final = vocabulary.any_of(vocabulary.CLAUSE_OPENINGS)
+NO_VERBS: Final = vocabulary.any_of(vocabulary.FUNCTION_OPENINGS)
+
+
+@dataclass(frozen=True, order=True)
+class Violation:
+    """Place where a rule is broken."""
+
+    path: Path
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.text}"
+
+
+Matches = Iterator[tuple[int, str]]
+"""Lines of violations, each with its text."""
+
+
+def first_line(source: Source) -> Matches:
+    """Check that first lines stand alone, begin with a capital or code and end with a period."""
+    for docstring in source.docstrings:
+        lines = docstring.text.splitlines() or [""]
+        first = docstring.first_line
+        if len(lines) > 1 and lines[1]:
+            yield docstring.line, f"goes on in the next line: {first}"
+        elif not first.endswith(".") and not (first.endswith(":") and len(lines) > 1):
+            yield docstring.line, f"ends without a period: {first}"
+        if not re.match(r"[A-Z`\"]", first):
+            yield docstring.line, f"begins without a capital or code: {first}"
+
+
+def opening(source: Source) -> Matches:
+    """Check that first lines do not begin as a fragment."""
+    for docstring in source.docstrings:
+        if docstring.kind is not Kind.FUNCTION and CLAUSES.match(docstring.first_line):
+            yield docstring.line, docstring.first_line
+
+
+def imperative(source: Source) -> Matches:
+    """Check that docstrings of functions and methods begin with an imperative verb."""
+    for docstring in source.docstrings:
+        if docstring.kind is Kind.FUNCTION and not _is_imperative(docstring.first_line):
+            yield docstring.line, docstring.first_line
+
+
+def _is_imperative(line: str) -> bool:
+    if line.startswith("`"):
+        return True
+    first = re.split(r"[\s.,:;(]", line, maxsplit=1)[0].lower()
+    if not first.isalpha() and "-" not in first:
+        return False
+    is_verb = not NO_VERBS.match(line)
+    is_third_person = first.endswith("s") and not first.endswith("ss")
+    is_participle = first.endswith(("ed", "ing")) and first not in vocabulary.NOT_PARTICIPLES
+    return is_verb and not is_third_person and not is_participle
+
+
+def forbidden_word(source: Source) -> Matches:
+    """Check docstrings, comments and messages for words that the vocabulary forbids."""
+    for text in [*source.docstrings, *source.comments, *source.messages]:
+        for match in WORDS.finditer(CODE.sub(" ", text.text)):
+            reason = vocabulary.FORBIDDEN_WORDS[match[0].lower()]
+            line = text.line + CODE.sub(_newlines, text.text).count("\n", 0, match.start())
+            yield line, f"{match[0]!r}: {reason}"
+
+
+def _newlines(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n") or " "
+
+
+def semicolons(source: Source) -> Matches:
+    """Check that a docstring has at most one semicolon."""
+    for docstring in source.docstrings:
+        if CODE.sub("", docstring.text).count(";") > SEMICOLONS:
+            yield docstring.line, docstring.first_line
+
+
+def forbidden_name(source: Source) -> Matches:
+    """Check names of modules, classes, functions, arguments and variables."""
+    for name in source.names:
+        bare = name.name.strip("_").lower()
+        reason = vocabulary.FORBIDDEN_NAMES.get(bare)
+        if not reason and vocabulary.FORBIDDEN_PARTS.intersection(bare.split("_")):
+            reason = "a part of it is dialect"
+        if not reason and name.is_function and not name.is_override:
+            reason = vocabulary.FORBIDDEN_FUNCTIONS.get(name.name)
+        if reason:
+            yield name.line, f"{name.name}: {reason}"
+
+
+def case_code(source: Source) -> Matches:
+    """Check that tests and docstrings state a promise in place of a code."""
+    for docstring in source.docstrings:
+        if CASE_CODE.search(docstring.text):
+            yield docstring.line, docstring.first_line
+    for name in source.names:
+        if NAME_CODE.search(name.name):
+            yield name.line, name.name
+
+
+RULES: Final[dict[str, Callable[[Source], Matches]]] = {
+    "first-line": first_line,
+    "opening": opening,
+    "imperative": imperative,
+    "forbidden-word": forbidden_word,
+    "semicolons": semicolons,
+    "forbidden-name": forbidden_name,
+    "case-code": case_code,
+}
+CLASS_NAME: Final = "class-name"
+PUBLIC_DOCSTRING: Final = "public-docstring"
+
+
+def class_names(sources: Iterable[Source]) -> Iterator[Violation]:
+    """Check that a class name is used once within a top-level package."""
+    first: dict[tuple[str, str], str] = {}
+    for source in sources:
+        package = next(name for name in NAMESPACES if source.path.is_relative_to(name))
+        for node in source.classes:
+            if node.name == COMMAND and source.path.parent.name == "commands":
+                continue
+            here = f"{source.path}:{node.lineno}"
+            there = first.setdefault((package, node.name), here)
+            if there != here:
+                text = f"{node.name} is a class in {there} as well"
+                yield Violation(source.path, node.lineno, CLASS_NAME, text)
+
+
+def public_docstrings(sources: Iterable[Source]) -> Iterator[Violation]:
+    """Check that everything in the public API has a docstring."""
+    modules = {source.path: source for source in sources}
+    for public in PUBLIC_MODULES:
+        for path, line, name in undocumented(modules, public):
+            yield Violation(path, line, PUBLIC_DOCSTRING, f"{name} has no docstring")
+
+
+def check(sources: Sequence[Source]) -> list[Violation]:
+    """Return the violations of all rules, in the order of files and lines."""
+    violations = [
+        Violation(source.path, line, rule, text)
+        for source in sources
+        for rule, find in RULES.items()
+        for line, text in find(source)
+    ]
+    return sorted({*violations, *class_names(sources), *public_docstrings(sources)})
+
+
+def read_sources() -> list[Source]:
+    """Read the Python files of all packages, in the order of their paths."""
+    paths = [path for package in PACKAGES for path in (BASE_DIR / package).rglob("*.py")]
+    return [parse(BASE_DIR, path) for path in sorted(paths) if not set(OUTSIDE) & {*path.parts}]
+
+
+def is_below(path: Path, folders: Iterable[Path]) -> bool:
+    """Return True if a path is one of these folders or files, or below one of them."""
+    return any(path == folder or folder in path.parents for folder in folders)
+
+
+def folder_of(path: Path) -> str:
+    """Return the first two parts of a path, or the first alone for a file directly below it."""
+    return "/".join(path.parent.parts[:2])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the violations below the given paths, all packages by default."""
+    folders = [Path(argument).resolve().relative_to(BASE_DIR) for argument in arguments]
+    violations = [
+        violation
+        for violation in check(read_sources())
+        if not folders or is_below(violation.path, folders)
+    ]
+    print(*violations, sep="\n")
+    counts = Counter((folder_of(violation.path), violation.rule) for violation in violations)
+    for (folder, rule), count in sorted(counts.items()):
+        print(f"{count:6} {rule:18} {folder}")
+    print(f"{len(violations)} violations")
+    return int(bool(violations))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
