@@ -7,7 +7,7 @@ Kinds of blocks, by the word behind the fence:
     sql         run
     json, http  answers and headers, compared with those that the commands got
     py          Python of a system that readers come from: it has to compile, and is not run
-    text        what commands print, compared with what they printed; or generated from code
+    text        what commands print, compared with what they printed
     yaml        a configuration file, whose fields are compared with what is served
     ini         a configuration file, read by its reader; its commands are parsed
     console     commands behind `$ ` that a reader runs and a test does not, for they take hours,
@@ -34,8 +34,6 @@ RUN: Final = {
     ("docs/quickstart.md", "sh"): f"{D}/test_quickstart.py",
     ("docs/quickstart.md", "text"): f"{D}/test_quickstart.py",
     ("docs/reference/events.md", "python"): SHOWN,
-    ("docs/reference/python.md", "text"): f"{D}/test_tables.py",
-    ("docs/reference/statements.md", "text"): f"{D}/test_tables.py",
     (f"{G}/api-access.md", "python"): SHOWN,
     (f"{G}/api-access.md", "http"): SHOWN,
     (f"{G}/broker-protocol.md", "python"): SHOWN,
