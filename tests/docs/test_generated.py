@@ -118,7 +118,7 @@ def test_every_file_of_sql_has_its_header(generators: ModuleType) -> None:
 def test_every_verb_has_its_arguments_and_its_examples_are_taken(generators: ModuleType) -> None:
     part = generators.PARTS["commands"]()
     sections = dict(re.findall(r"(?ms)^## ([\w ]+)\n(.*?)(?=^## |\Z)", part))
-    assert {"runpullworker", "pulljobs doctor", "pulljobs inspect job"} <= sections.keys()
+    assert {"runpullworker", "pulljobs doctor", "pulljobs inspect"} <= sections.keys()
     assert "| `--json` |" not in part
     assert "| `--concurrency CONCURRENCY` |" in sections["runpullworker"]
     for block in re.findall(r"(?ms)^```console\n(.*?)^```$", part):
