@@ -42,7 +42,7 @@ def test_a_team_goes_through_its_handlers(
     ran = by_consumer(drain())
     assert ran["permissions"].job.state == State.DELIVERED
     assert [one.codename for one in team.permissions.all()] == ["view_group"]
-    assert (ran["size"].job.state, ran["size"].job.error) == (State.QUEUED, "nobody has joined yet")
+    assert (ran["size"].job.state, ran["size"].job.error) == (State.QUEUED, "the team is empty")
     assert ran["greeting"].job.state == State.DELIVERED
     assert ran["announcement"].job.result == {"announced": "red"}
     assert capsys.readouterr().out == f"Welcome, {team.pk}\n"
@@ -55,7 +55,7 @@ def test_a_team_that_is_gone_is_discarded(code: dict[str, ModuleType]) -> None:
     Group.objects.all().delete()
     ran = by_consumer(drain())
     assert ran["size"].job.state == State.DEAD
-    assert ran["size"].job.error == "there is no such team any more"
+    assert ran["size"].job.error == "the team was deleted"
     assert ran["permissions"].job.state == State.QUEUED
 
 

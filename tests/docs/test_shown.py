@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging.config import DictConfigurator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,22 +104,49 @@ def test_the_signature_of_api_access() -> None:
         assert call(shape + "0" * 64).status_code == 403
 
 
-@pytest.mark.django_db
-def test_routes_middleware_and_log_of_the_broker_guide() -> None:
-    made = modules_of("guides/broker-protocol.md")
+@pytest.fixture
+def serving() -> Iterator[dict[str, ModuleType]]:
+    """Modules of the guide on serving the API, whose `asgi` changes the garbage collector."""
+    before = gc.get_threshold()
     try:
-        with urls("urls") as client, override_settings(MIDDLEWARE=made["settings"].MIDDLEWARE):
-            assert client.get("/livez").status_code == 200
-            assert client.get("/no/such/path", headers={"x-request-id": "r-1"})["X-Request-ID"]
+        yield modules_of("guides/serving-the-api.md")
     finally:
-        forget("urls")
-        forget("settings")
-    shown = made["settings"].LOGGING
-    making = DictConfigurator(shown)
+        gc.set_threshold(*before)
+        gc.unfreeze()
+        for module in ("urls", "settings", "asgi"):
+            forget(module)
+
+
+@pytest.mark.django_db
+def test_routes_and_middleware_of_the_guide_on_serving_work(
+    serving: dict[str, ModuleType],
+) -> None:
+    settings = serving["settings"]
+    with (
+        urls("urls") as client,
+        override_settings(MIDDLEWARE=settings.MIDDLEWARE, PULLJOBS=settings.PULLJOBS),
+    ):
+        assert client.get("/livez").status_code == 200
+        assert client.get("/no/such/path", headers={"x-request-id": "r-1"})["X-Request-ID"]
+        assert [check for check in run_checks() if str(check.id).startswith("pulljobs")] == []
+
+
+def test_log_lines_of_the_guide_on_serving_have_the_request_id(
+    serving: dict[str, ModuleType],
+) -> None:
+    shown = serving["settings"].LOGGING
+    configurator = DictConfigurator(shown)
     record = logging.makeLogRecord({"msg": "hello", "levelname": "INFO"})
-    making.configure_filter(dict(shown["filters"]["request_id"])).filter(record)
-    formatter = making.configure_formatter(dict(shown["formatters"]["plain"]))
+    configurator.configure_filter(dict(shown["filters"]["request_id"])).filter(record)
+    formatter = configurator.configure_formatter(dict(shown["formatters"]["plain"]))
     assert formatter.format(record) == "INFO [-] hello"
+
+
+def test_the_application_of_the_guide_on_serving_tunes_the_garbage_collector(
+    serving: dict[str, ModuleType],
+) -> None:
+    assert callable(serving["asgi"].application)
+    assert gc.get_threshold() == (20_000, 10, 10)
 
 
 def test_the_log_of_a_worker() -> None:
@@ -132,18 +159,6 @@ def test_the_log_of_a_worker() -> None:
     record = logging.makeLogRecord({"msg": "hello", "levelname": "INFO", "process": 7})
     formatter = DictConfigurator(shown).configure_formatter(dict(shown["formatters"]["plain"]))
     assert formatter.format(record).endswith(" INFO [7] hello")
-
-
-def test_the_application_of_the_pull_guide() -> None:
-    before = gc.get_threshold()
-    try:
-        made = modules_of("guides/pulling-over-http.md")
-        assert callable(made["asgi"].application)
-        assert gc.get_threshold() != before
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
-        forget("asgi")
 
 
 def test_the_dashboard_in_a_site_of_ones_own() -> None:
