@@ -11,7 +11,7 @@ from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 PROPERTIES = {"property", "cached_property", "classproperty", "setter", "getter", "deleter"}
-WORDS_OF_A_MESSAGE = 3
+WORDS_OF_A_MESSAGE = 4
 """Strings of fewer words are keys and values, not sentences."""
 
 
