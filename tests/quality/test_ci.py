@@ -1,4 +1,4 @@
-"""What the checks of a change take for passed."""
+"""The checks of a change pass only where every test passed in the end."""
 
 import os
 import subprocess
@@ -24,10 +24,10 @@ esac
 
 @pytest.mark.parametrize(("code", "ends_with"), [(0, 0), (1, 0), (2, 2), (3, 3)])
 def test_only_tests_that_failed_run_again(tmp_path: Path, code: int, ends_with: int) -> None:
-    """After an interrupt or an error of pytest's own others may not have run at all."""
+    """After an interrupt or an internal error of pytest other tests may not have run at all."""
     script = (BASE_DIR / ".ci" / "run").read_text("utf-8")
-    told, begun, tested = script.partition("rm -rf .pytest_cache\n")
-    shell = told.partition("\ncd ")[0] + "\n" + begun + tested
+    setup, begun, tested = script.partition("rm -rf .pytest_cache\n")
+    shell = setup.partition("\ncd ")[0] + "\n" + begun + tested
     (tmp_path / "README.md").write_text(f"    {COMMAND}\n")
     (tmp_path / "test_sample.py").write_text("def test_that_fails_beside_others() -> None: ...\n")
     (tmp_path / "python").write_text(RUN)
@@ -45,7 +45,7 @@ def test_only_tests_that_failed_run_again(tmp_path: Path, code: int, ends_with: 
     assert ("1 passed" in done.stdout) == (code == 1)
 
 
-def test_no_command_is_no_pass(tmp_path: Path) -> None:
+def test_a_readme_without_a_test_command_fails(tmp_path: Path) -> None:
     script = (BASE_DIR / ".ci" / "run").read_text("utf-8")
     tested = script.partition("rm -rf .pytest_cache\n")[2]
     (tmp_path / "README.md").write_text("Run the tests as you like.\n")
