@@ -39,7 +39,7 @@ def test_the_quickstart_word_by_word() -> None:
 
 def test_the_readme_says_the_same() -> None:
     """Its first command is the quickstart's; the second is the one that `.ci/run` reads there."""
-    demo, tests, _lake = texts("README.md", "sh")
+    demo, tests = texts("README.md", "sh")
     assert demo.strip() == f"{INSTALL} && python manage.py demo"
     assert INSTALL in texts(PAGE, "sh")[0]
     assert tests.strip() == 'python -m pip install -e ".[dev]" && python -m pytest -n auto'

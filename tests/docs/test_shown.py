@@ -19,8 +19,6 @@ from django.urls import clear_url_caches
 
 from pulljobs import handlers
 from pulljobs.engine import telemetry
-from pulljobs.handlers import ClaimedJob, handler
-from pulljobs.publishing import publish
 from pulljobs.states import State
 from pulljobs.testing import drain
 from tests.access.test_gateway import BODY, SECRET, call
@@ -47,7 +45,7 @@ def test_the_code_of_the_readme() -> None:
     known: dict[str, Any] = {"order": SimpleNamespace(pk=7, customer_id=3), "Invoice": invoice}
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     with registry_of_its_own():
-        exec(code, known | {"publish": publish, "handler": handler, "ClaimedJob": ClaimedJob})
+        exec(code, known)
         [ran] = drain()
     assert ran.job.state is State.DELIVERED
     assert invoices == [{"order_id": 7}]
