@@ -3,6 +3,7 @@
 import argparse
 import os
 from importlib import import_module
+from pathlib import Path
 
 import django
 
@@ -26,6 +27,7 @@ def _options() -> argparse.ArgumentParser:
     faults.add_to(commands)
     peers.add_to(commands)
     pipeline.add_to(commands)
+    _compare(commands.add_parser("compare", help="two commits: limit in turns, ratios of rates"))
     _client(commands.add_parser("client", help="the Python client beside a bare loop"))
     waiting = commands.add_parser("lingering", help="pulls that wait, and how soon they are woken")
     waiting.set_defaults(module="benchmarks.lingering")
@@ -61,6 +63,10 @@ def _options() -> argparse.ArgumentParser:
     limit.add_argument("--batch", type=int, default=500, help="jobs of one claim")
     limit.add_argument("--rounds", type=int, default=3)
     limit.add_argument(
+        "--publishes", type=int, default=4_000, help="messages published one by one in a round"
+    )
+    limit.add_argument("--publish-rounds", type=int, default=5)
+    limit.add_argument(
         "--processes",
         type=int,
         nargs="+",
@@ -89,6 +95,27 @@ def _options() -> argparse.ArgumentParser:
         help="in a trickle: some transactions stay open 5 s",
     )
     return parser
+
+
+def _compare(compare: argparse.ArgumentParser) -> None:
+    compare.set_defaults(module="benchmarks.compare")
+    compare.add_argument("old", help="commit before the change")
+    compare.add_argument("new", help="commit with the change")
+    compare.add_argument(
+        "--rounds", type=_two_or_more, default=10, help="pairs of runs, 2 or more (default: 10)"
+    )
+    compare.add_argument("--jobs", type=int, default=100_000, help="queued for each drain")
+    compare.add_argument("--processes", type=int, nargs="+", default=[1, 4], metavar="N")
+    compare.add_argument(
+        "--publishes", type=int, default=4_000, help="messages published one by one in a run"
+    )
+    compare.add_argument("--json", type=Path, metavar="FILE", help="write all figures there, too")
+
+
+def _two_or_more(text: str) -> int:
+    if int(text) < 2:
+        raise argparse.ArgumentTypeError(f"{text} is too few: an interval needs 2 or more")
+    return int(text)
 
 
 def _listing(listing: argparse.ArgumentParser) -> None:

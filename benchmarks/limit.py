@@ -33,10 +33,11 @@ def limit(
     processes: Sequence[int],
     batch: int,
     rounds: int,
+    publishing: tuple[int, int],
     as_json: bool,
 ) -> None:
     make_tables()
-    tables: dict[str, Table] = {"Publishing": publishing_rates()}
+    tables: dict[str, Table] = {"Publishing": publishing_rates(*publishing)}
     figures: dict[str, Any] = {}
     for jobs in sizes:
         store_messages(jobs)

@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> None:
                 processes=options.processes or as_many_as_cores(),
                 batch=options.batch,
                 rounds=options.rounds,
+                publishing=(options.publish_rounds, options.publishes),
                 as_json=options.json,
             )
 

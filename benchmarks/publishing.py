@@ -15,56 +15,60 @@ from benchmarks.report import Table
 from pulljobs.engine.encodings import byte_array
 from pulljobs.publishing import BATCH, publish, publish_many
 
-ROUNDS: Final = 5
-ONES: Final = 4_000
-MANY: Final = 20_000
+MANY: Final = 5
+"""Messages published many at a time, by those published one by one."""
 PAYLOAD: Final = {"number": 1, "filler": "x" * 100}
 ENCODED: Final = b'{"number": 1, "filler": "%s"}' % (b"x" * 100)
 
 
-def publishing_rates() -> Table:
-    """Medians; everybody in turn on a calm server, each round another one first."""
-    ways = deque(_ways(_Raw()).items())
+def publishing_rates(rounds: int, count: int) -> Table:
+    """Return the median rate of each way to publish.
+
+    In every round all ways take turns, each after a checkpoint, and another way begins. `count`
+    messages are published one by one and about five times as many in batches.
+    """
+    batches = max(1, round(MANY * count / BATCH))
+    ways = deque(_ways(_Raw(), count, batches * BATCH).items())
     rates: dict[str, list[float]] = {name: [] for name, _way in ways}
-    for _round in range(ROUNDS):
-        for name, (count, way) in ways:
+    for _round in range(rounds):
+        for name, (messages, way) in ways:
             query("CHECKPOINT")
             start = time.perf_counter()
             way()
-            rates[name].append(count / (time.perf_counter() - start))
+            rates[name].append(messages / (time.perf_counter() - start))
         ways.rotate(-1)
     query("TRUNCATE pulljobs_message, pulljobs_job, raw_hot")
     return [{"way": name, "messages/s": median(some)} for name, some in rates.items()]
 
 
-def _ways(raw: "_Raw") -> dict[str, tuple[int, Callable[[], None]]]:
-    """And how many messages each publishes."""
+def _ways(raw: "_Raw", few: int, many: int) -> dict[str, tuple[int, Callable[[], None]]]:
+    """Return for each way how many messages it publishes, and the call that does it."""
     ways: dict[str, tuple[int, Callable[[], None]]] = {
-        "publish, one by one": (ONES, _one_by_one),
-        "publish_many": (MANY, _many),
+        "publish, one by one": (few, partial(_one_by_one, few)),
+        "publish_many": (many, partial(_many, many)),
     }
     for design, where in ("hot", ""), (OURS, ", into our tables"):
         send = partial(raw.publish, design)
         ways |= {
-            f"raw, one by one{where}": (ONES, partial(send, ONES, 1, byte_array)),
-            f"raw, {BATCH} a batch{where}": (MANY, partial(send, MANY, BATCH, list)),
+            f"raw, one by one{where}": (few, partial(send, few, 1, byte_array)),
+            f"raw, {BATCH} a batch{where}": (many, partial(send, many, BATCH, list)),
             f"raw, sent as publish_many does{where}": (
-                MANY,
-                partial(send, MANY, BATCH, byte_array),
+                many,
+                partial(send, many, BATCH, byte_array),
             ),
         }
-    to_all = partial(raw.publish, OURS, ONES, 1, byte_array, name="publish_to_all")
-    ways["raw, one by one, to whoever consumes"] = (ONES, to_all)
+    to_all = partial(raw.publish, OURS, few, 1, byte_array, name="publish_to_all")
+    ways["raw, one by one, to all consumers"] = (few, to_all)
     return ways
 
 
-def _one_by_one() -> None:
-    for _ in range(ONES):
+def _one_by_one(count: int) -> None:
+    for _ in range(count):
         publish(CHANNEL, PAYLOAD)
 
 
-def _many() -> None:
-    publish_many(CHANNEL, [PAYLOAD] * MANY)
+def _many(count: int) -> None:
+    publish_many(CHANNEL, [PAYLOAD] * count)
 
 
 class _Raw:
