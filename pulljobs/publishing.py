@@ -131,13 +131,13 @@ def publish_many(
     receipts, not raised.
     """
     using = using or settings().DATABASE
-    if isinstance(validation, str | bytes | bytearray | memoryview | Mapping):
+    if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
         raise InvalidMessage(
-            f"publish_many takes an iterable of payloads, and a {type(validation).__name__} is one "
+            f"publish_many takes an iterable of payloads, and a {type(drafts).__name__} is one "
             "payload: put it in a list, or call publish."
         )
     with transaction.atomic(using=using):
-        batches = _Batches(validation, settings())
+        batches = _Batches(drafts, settings())
         return list(
             chain.from_iterable(
                 _publish_batch(channel, batch, producer, using, batches.prepare)
@@ -163,7 +163,7 @@ async def apublish_many(
 
     The iterable is read in a thread, while the event loop goes on: it may use the database.
     """
-    return await sync_to_async(publish_many)(channel, validation, **options)
+    return await sync_to_async(publish_many)(channel, drafts, **options)
 
 
 def _publish_batch(
@@ -282,7 +282,7 @@ class _Batches:
     """Drafts in batches, as messages: those of the next can be made while one is written."""
 
     def __init__(self, drafts: Iterable[Draft | Payload], limits: Settings) -> None:
-        self._drafts, self._limits = iter(validation), limits
+        self._drafts, self._limits = iter(drafts), limits
         self._taken: list[Draft | Payload] = []
         self._ready: list[list[NewMessage]] = []
 
