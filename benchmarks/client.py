@@ -17,7 +17,7 @@ from benchmarks.callers import TOKEN, Call
 from benchmarks.contenders import in_processes
 from benchmarks.database import CHANNEL, CONSUMER, own_database, query
 from benchmarks.http import ROOT, fill, give_tokens
-from benchmarks.lingering import served
+from benchmarks.long_poll import served
 from benchmarks.report import tell
 from pulljobs.client import AsyncMessage, Consumer, Message, Subscription, bodies
 from pulljobs.client.bodies import Job, Outcome, Word

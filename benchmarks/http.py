@@ -10,8 +10,8 @@ from django.db import connection
 
 from benchmarks.callers import TOKEN, Call, Timed, timed
 from benchmarks.database import consumer, own_database, query
-from benchmarks.lingering import served
 from benchmarks.listing import FILL
+from benchmarks.long_poll import served
 from benchmarks.report import Table, percentiles, tell
 from pulljobs import ids
 

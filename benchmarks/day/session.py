@@ -12,9 +12,9 @@ from typing import Final
 
 from benchmarks.contenders import worker_command
 from benchmarks.database import own_database, query
-from benchmarks.day import clock, looking
-from benchmarks.day.looking import Look
+from benchmarks.day import clock, sizes
 from benchmarks.day.publishing import Publishers
+from benchmarks.day.sizes import Look
 from benchmarks.report import Table, tell
 from pulljobs import ids, operating
 from pulljobs.conf import settings
@@ -64,7 +64,7 @@ def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) ->
     until = publishers.allowed + jobs
     looks: list[Look] = []
     while not _is_done(publishers, until):
-        settled = publishers.published - looking.live()
+        settled = publishers.published - sizes.live()
         room = min(until, settled + BACKLOG) - publishers.allowed
         publishers.allow(max(0, room))
         if not looks:
@@ -77,20 +77,20 @@ def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) ->
     if done != jobs:
         raise SystemExit(f"{done} of {jobs} jobs were settled.")
     print(f"{jobs:,} jobs, {rate:,.0f} a second", file=sys.stderr)
-    return {"jobs/s": rate, **looking.highest(looks)}
+    return {"jobs/s": rate, **sizes.highest(looks)}
 
 
 def _is_done(publishers: Publishers, until: int) -> bool:
     if publishers.allowed < until or not publishers.are_done():
         return False
-    return not looking.live()
+    return not sizes.live()
 
 
 def _look(worker: subprocess.Popen[bytes]) -> Look:
     if worker.poll() is not None:
         raise SystemExit("The worker ended.")
-    sizes = {**looking.tables(), "dead rows": looking.dead()}
-    return {**sizes, **looking.indexes(), **looking.memory(worker.pid)}
+    look = {**sizes.tables(), "dead rows": sizes.dead()}
+    return {**look, **sizes.indexes(), **sizes.memory(worker.pid)}
 
 
 def _report(hours: list[Look], jobs: int, *, as_json: bool) -> None:
@@ -121,8 +121,8 @@ def _allowed(name: str) -> float:
 def _growth(hours: list[Look]) -> Look:
     """From the highest of the second quarter to that of the last."""
     quarter = len(hours) // 4
-    second = looking.highest(hours[quarter : 2 * quarter])
-    last = looking.highest(hours[-quarter:])
+    second = sizes.highest(hours[quarter : 2 * quarter])
+    last = sizes.highest(hours[-quarter:])
     return {
         name: round(last[name] / second[name], 3)
         for name in second

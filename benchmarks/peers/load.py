@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from benchmarks.peers import databases
 from benchmarks.peers.databases import Connection
 from benchmarks.peers.environments import Environment
+from benchmarks.peers.latency import pace, percentiles
 from benchmarks.peers.measures import PUBLISHERS, Figures
-from benchmarks.peers.pacing import pace, percentiles
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import Start, Workers
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from benchmarks.peers import chart, summary
 from benchmarks.peers.catalog import PEERS
-from benchmarks.peers.held import AFTER, WHILE
 from benchmarks.peers.peer import Peer
+from benchmarks.peers.snapshot import AFTER, WHILE
 from benchmarks.peers.summary import Content
 
 PAGE: Final = "peers.md"

@@ -13,12 +13,12 @@ from benchmarks.database import machine, refuse_unsafe
 from benchmarks.peers import databases, page
 from benchmarks.peers.catalog import chosen
 from benchmarks.peers.environments import prepare
-from benchmarks.peers.held import AFTER, WHILE, Prepared, held
+from benchmarks.peers.latency import latency
 from benchmarks.peers.measures import FAILURES, Figures, Sizes, drain, fill, publish
-from benchmarks.peers.pacing import latency
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import order
 from benchmarks.peers.record import Record
+from benchmarks.peers.snapshot import AFTER, WHILE, Prepared, held
 from example_project.state import state_directory
 
 Measure = tuple[str, Callable[[], Figures]]

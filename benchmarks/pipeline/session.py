@@ -13,7 +13,7 @@ from django.test.utils import override_settings
 from pyspark.sql import SparkSession
 
 from benchmarks.database import own_database
-from benchmarks.pipeline import bringing, consuming, history, memory, publishing, rolling
+from benchmarks.pipeline import consume, export, history, memory, publish, rollup
 from benchmarks.pipeline.memory import Held
 from benchmarks.report import Table, tell
 from pulljobs.spark import session
@@ -94,12 +94,12 @@ def _history(
     table: Table,
     figures: dict[str, Any],
 ) -> None:
-    moved = bringing.measure(spark, history.settle(rows), options.tasks, options.rounds)
-    _tell(table, rows, f"ADBC alone, {options.tasks} processes", moved.rows, moved.alone)
+    moved = export.measure(spark, history.settle(rows), options.tasks, options.rounds)
+    _tell(table, rows, f"ADBC alone, {options.tasks} processes", moved.rows, moved.adbc)
     _tell(table, rows, f"export, {options.tasks} tasks", moved.rows, moved.ours)
     figures["export_of_adbc"] = moved.ratio
     if "rollup" in options.parts:
-        rolled = rolling.measure(spark, options.rounds)
+        rolled = rollup.measure(spark, options.rounds)
         _tell(table, rows, "bare read and group by, counts only", rows, rolled.counts)
         _tell(table, rows, "bare read and group by, the same figures", rows, rolled.bare)
         _tell(table, rows, "rollup", rows, rolled.ours)
@@ -117,13 +117,13 @@ def _jobs(
 ) -> None:
     history.forget()
     if "publish" in options.parts:
-        published = publishing.measure(spark, rows, options.rounds, folder / "rows")
+        published = publish.measure(spark, rows, options.rounds, folder / "rows")
         _tell(table, rows, "raw COPY into staging", rows, published.copy)
         _tell(table, rows, "raw INSERT ... SELECT from staging", rows, published.insert)
         _tell(table, rows, "atomic publish", rows, published.ours)
         figures["publish_of_insert"] = published.ratio
     if "consume" in options.parts:
-        consumed = consuming.measure(spark, rows, options.batch, options.rounds, folder / "streams")
+        consumed = consume.measure(spark, rows, options.batch, options.rounds, folder / "streams")
         _tell(table, rows, f"raw claim and finish, {options.batch:,}", rows, consumed.raw)
         _tell(table, rows, f"streaming consumer, {options.batch:,}", rows, consumed.ours)
         figures["consume_of_raw"] = consumed.ratio

@@ -8,9 +8,9 @@ from typing import Final
 
 from benchmarks.peers import databases
 from benchmarks.peers.environments import Environment
+from benchmarks.peers.latency import warm_up
 from benchmarks.peers.load import beside, stretch
 from benchmarks.peers.measures import FAILURES, Figures, Sizes, drain, fill
-from benchmarks.peers.pacing import warm_up
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import working
 

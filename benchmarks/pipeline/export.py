@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.conf import settings
 from django.test.utils import override_settings
 
-from benchmarks.pipeline import alone
+from benchmarks.pipeline import adbc
 from pulljobs.spark import exporting, session
 from pulljobs.spark.exporting import Choice
 
@@ -22,7 +22,7 @@ class Brought(NamedTuple):
     """Medians of the rounds: seconds, and of each round how many times the other's rate ours is."""
 
     rows: int
-    alone: float
+    adbc: float
     ours: float
     ratio: float
 
@@ -31,16 +31,16 @@ def measure(spark: "SparkSession", rows: int, tasks: int, rounds: int) -> Brough
     """Every export but the last goes to a lake of its own; the last one's is the project's."""
     lakes = [TemporaryDirectory() for _ in range(rounds - 1)]
     places = [*(f"{one.name}/lake" for one in lakes), settings.PULLJOBS["LAKE"]]
-    with alone.reading(tasks) as pool:
+    with adbc.reading(tasks) as pool:
         found = [(_alone(pool, rows, tasks), _ours(spark, rows, place)) for place in places]
     for one in lakes:
         one.cleanup()
     theirs, ours = map(median, zip(*found, strict=True))
-    return Brought(rows, theirs, ours, median(alone / ours for alone, ours in found))
+    return Brought(rows, theirs, ours, median(adbc / ours for adbc, ours in found))
 
 
 def _alone(pool: "ProcessPoolExecutor", rows: int, tasks: int) -> float:
-    count, seconds = alone.read_seconds(pool, session.dsn(), tasks)
+    count, seconds = adbc.read_seconds(pool, session.dsn(), tasks)
     assert count == rows
     return seconds
 

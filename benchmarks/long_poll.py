@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from django.db import transaction
 
-from benchmarks import crowd
+from benchmarks import long_poll_clients
 from benchmarks.contenders import in_processes
-from benchmarks.crowd import Crowd
 from benchmarks.database import own_database, query
+from benchmarks.long_poll_clients import Crowd
 from benchmarks.report import percentiles, tell
 from pulljobs import ids
 from pulljobs.publishing import publish
@@ -54,12 +54,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def measure(clients: int, consumers: int, rate: float, seconds: float) -> dict[str, Any]:
-    names = crowd.make_consumers(consumers)
+    names = long_poll_clients.make_consumers(consumers)
     with served() as (process, port):
         begin = time.time() + GATHER_SECONDS
         end = begin + seconds
         works: list[Callable[[], Any]] = [
-            lambda: crowd.linger(port, names, clients, end + LAST_SECONDS),
+            lambda: long_poll_clients.linger(port, names, clients, end + LAST_SECONDS),
             lambda: _publish(names, rate, begin, end),
             lambda: _sample(process, begin, end),
         ]
