@@ -24,14 +24,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests start first, in their random order, so that none is left alone at the end."""
+    """Start long tests first, in their random order, so that none is left alone at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if second.IS_ON:
         second.open_to(items)
 
 
 HARD_LIMIT_SECONDS = 780
-"""A test that even its time limit (`timeout` in pyproject.toml) does not end ends its process."""
+"""Time after which a test ends its process: its own limit (`timeout` in pyproject.toml) failed."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -46,14 +46,14 @@ def pytest_runtest_protocol() -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     is_pooled = connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"]
     if is_pooled and item.get_closest_marker("own_session"):
-        pytest.skip("needs a server connection of its own, and there is a pooler")
+        pytest.skip("needs a server connection of its own, but DATABASE_URL is a pooler")
     if second.IS_ON:
         second.log_in(is_owner=item.get_closest_marker("owner") is not None)
 
 
 def pytest_report_header() -> str:
     try:
-        # Not a connection of Django's: pytest-django forbids those outside of tests.
+        # A connection of psycopg, because pytest-django forbids Django's outside of tests.
         with psycopg.connect(**connections["default"].get_connection_params()) as direct:
             version = direct.info.parameter_status("server_version")
     except (OperationalError, psycopg.OperationalError) as error:

@@ -1,4 +1,4 @@
-"""Partitions, which no test empties: other tests, and workers that they ran, made days as well."""
+"""Removal of partitions, which other tests and their workers make and no test empties."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from tests.sessions import query
 
 @contextmanager
 def no_days() -> Iterator[None]:
-    """Only the default partitions, before and after; for tests with the mark `owner`."""
+    """Leave only the default partitions before and after; for tests with the mark `owner`."""
     drop_days()
     try:
         yield

@@ -1,6 +1,6 @@
-"""Empties the tables after a test that committed, at a hundredth of the cost of Django's `flush`.
+"""Emptying of tables after a test that committed, at a hundredth of the cost of Django's `flush`.
 
-That truncates every table, used or not, and writes all content types and permissions anew.
+`flush` truncates every table, used or not, and writes all content types and permissions again.
 """
 
 from typing import Any, Final
@@ -9,8 +9,9 @@ from django.db import connections
 
 from tests.second import as_owner
 
-# Locked as by TRUNCATE: what other sessions still write is waited for. Much is truncated indeed, or
-# the next test would read past it; that comes first, before rows that are deleted fire triggers.
+# The lock is that of TRUNCATE, so that it waits for what other sessions still write. Large tables
+# are truncated, or the next test would read past their dead rows; they come first, before triggers
+# of deleted rows fire.
 EMPTY: Final = """
 DO $$
 DECLARE

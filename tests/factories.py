@@ -1,4 +1,4 @@
-"""Rows for tests; a job comes to its state the way jobs do, by the verbs."""
+"""Factories of rows for tests: the verbs bring a job to its state, as in production."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,7 +45,7 @@ class ConsumerFactory(DjangoModelFactory[Consumer]):
 
 @dataclass(frozen=True)
 class MadeJob:
-    """A job in some state; `held` is the lease it is under, or was under last."""
+    """Job in some state; `held` is its lease, or the last one it had."""
 
     id: int
     consumer: Consumer
@@ -53,7 +53,7 @@ class MadeJob:
 
 
 class JobFactory(Factory[MadeJob]):
-    """`JobFactory(state=...)`: published, claimed and brought to that state."""
+    """Factory of jobs that are published, claimed and brought to `state`."""
 
     class Meta:
         model = MadeJob
@@ -88,35 +88,35 @@ bring = {
 
 
 def published(consumer: Consumer, count: int = 1, **options: Any) -> list[int]:
-    """Ids of this consumer's jobs of so many new messages."""
+    """Publish `count` messages; return the ids of this consumer's jobs."""
     channel = consumer.channel.name
     payload = options.pop("payload", b"payload")
     if options:
         receipts = [publish(channel, payload, **options) for _ in range(count)]
     else:
         receipts = publish_many(channel, [payload] * count)
-    place = list(
+    position = list(
         Consumer.objects.filter(channel=consumer.channel, deleted_at=None)
         .order_by("id")
         .values_list("id", flat=True)
     ).index(consumer.pk)
-    return [receipt.job_ids[place] for receipt in receipts]
+    return [receipt.job_ids[position] for receipt in receipts]
 
 
 def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
-    """The token of a lease that holds this queued job alone."""
+    """Take this queued job alone; return the token of its lease."""
     defaults: dict[str, Any] = {
         "lease": consumer.lease,
         "max_lease": MAX_LEASE,
         "door": Lease.Door.POST,
     }
-    took = jobs.take(USING, consumer.pk, job_id, source=State.QUEUED, **{**defaults, **options})
-    assert isinstance(took, Taken), took
-    return took.token
+    result = jobs.take(USING, consumer.pk, job_id, source=State.QUEUED, **{**defaults, **options})
+    assert isinstance(result, Taken), result
+    return result.token
 
 
 def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
-    """What one claim from the head of the queue takes."""
+    """Claim from the head of the queue; return the jobs with their lease."""
     claim = claim_from_head(consumer, wanted, **options)
     return [Held(job.id, claim.taken.token) for job in claim.jobs] if claim.taken else []
 

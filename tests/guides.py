@@ -1,4 +1,4 @@
-"""Code of the guides, run: what tests read of the pages, and modules made of their Python."""
+"""Code blocks of the guides, and modules made of their Python."""
 
 import sys
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ DOCS = BASE_DIR / "docs"
 
 
 class Block(NamedTuple):
-    """A fenced block: `kind` is the word behind its fence, `line` that of its first line."""
+    """Fenced block: `kind` is the text behind its fence, `line` the number of its first line."""
 
     page: str
     line: int
@@ -25,26 +25,26 @@ class Block(NamedTuple):
 
 def pages() -> list[Path]:
     built = DOCS / "_build"
-    found = [page for page in DOCS.rglob("*.md") if built not in page.parents]
-    return [BASE_DIR / "README.md", *sorted(found)]
+    sources = [page for page in DOCS.rglob("*.md") if built not in page.parents]
+    return [BASE_DIR / "README.md", *sorted(sources)]
 
 
 @cache
 def blocks(page: str) -> list[Block]:
-    """Of a page by its path from the top of the repository, in lists and quotations as well."""
+    """Return the blocks of a page, in lists and quotations too; `page` starts at the root."""
     text = (BASE_DIR / page).read_text("utf-8")
     return list(_blocks(page, text))
 
 
 def texts(page: str, kind: str) -> list[str]:
-    """All blocks of one kind, in order: there is no way to ask for some of them."""
-    found = [block.text for block in blocks(page) if block.kind == kind]
-    assert found, f"{page} has no block of {kind}"
-    return found
+    """Return all blocks of one kind, in order; a test cannot ask for some of them."""
+    matching = [block.text for block in blocks(page) if block.kind == kind]
+    assert matching, f"{page} has no block of {kind}"
+    return matching
 
 
 def modules_of(guide: str) -> dict[str, ModuleType]:
-    """Every block as the module that its first line names, in order; undo with `forget`."""
+    """Import every block as the module that its first line names; undo it with `forget`."""
     made = {}
     for code in texts(f"docs/{guide}", "python"):
         first = code.partition("\n")[0]
@@ -61,26 +61,26 @@ def forget(package: str) -> None:
         del sys.modules[name]
 
 
-def assert_like(shown: Any, told: Any) -> None:
-    """What a page shows of an answer has its fields and types; a last "..." stands for more."""
+def assert_like(shown: Any, actual: Any) -> None:
+    """Check that a shown answer has the fields and types of the actual one; "..." ends a list."""
     if isinstance(shown, dict):
-        assert list(shown) == list(told)
+        assert list(shown) == list(actual)
         for name, value in shown.items():
-            assert_like(value, told[name])
+            assert_like(value, actual[name])
     elif isinstance(shown, list):
         whole = shown[-1:] != ["..."]
-        assert len(shown) == len(told) or not whole
-        for value, said in zip(shown if whole else shown[:-1], told, strict=whole):
-            assert_like(value, said)
+        assert len(shown) == len(actual) or not whole
+        for value, element in zip(shown if whole else shown[:-1], actual, strict=whole):
+            assert_like(value, element)
     else:
-        assert type(shown) is type(told), (shown, told)
+        assert type(shown) is type(actual), (shown, actual)
 
 
 def _blocks(page: str, text: str) -> Iterator[Block]:
     for token in MarkdownIt().parse(text):
         if token.type in ("fence", "code_block") and token.map is not None:
             kind = token.info.strip() if token.type == "fence" else "indented"
-            if not kind.startswith("{") or "code" in kind:  # others are directives of MyST's
+            if not kind.startswith("{") or "code" in kind:  # the rest are directives of MyST
                 yield Block(page, token.map[0] + 2, kind, token.content)
 
 

@@ -1,4 +1,4 @@
-"""Handlers of one test, forgotten after it."""
+"""Registry of handlers for one test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from pulljobs import handlers
 
 @contextmanager
 def registry_of_its_own() -> Iterator[None]:
-    """No handler is registered at first; in the end those of before are again."""
+    """Register no handler at first; restore the previous ones at the end."""
     handlers.autodiscover()
     before = dict(handlers._registered)
     handlers._registered.clear()

@@ -26,7 +26,7 @@ WHERE job.state = 'QUEUED'
             AND other.available_at IS NOT NULL
     )
 """
-"""Parked jobs whose key is free, and that no claim would ever meet."""
+"""Blocked jobs whose key is free, and that no claim would ever meet."""
 
 
 def exclusive(**options: Any) -> Consumer:
@@ -35,18 +35,18 @@ def exclusive(**options: Any) -> Consumer:
 
 
 def queued(consumer: Consumer, keys: str, **options: Any) -> list[int]:
-    """Ids of new jobs, one for each letter: its key."""
+    """Publish a job for each letter, which is its key; return the ids."""
     return [published(consumer, 1, key=key, **options)[0] for key in keys]
 
 
 def claim(consumer: Consumer, wanted: int = 10, **options: Any) -> list[Held]:
-    """What one claim takes, in its order."""
+    """Claim once; return the jobs with their lease, in the order of the claim."""
     taken, jobs, *_rest = Puller(USING, consumer).claim(wanted, **options)
     return [Held(job.id, taken.token) for job, _message in jobs] if taken else []
 
 
 def ids(held: list[Held]) -> list[int]:
-    return [one.job_id for one in held]
+    return [job.job_id for job in held]
 
 
 def take(consumer: Consumer, job_id: int, source: str = "QUEUED") -> Held | Refusal | None:
@@ -55,7 +55,7 @@ def take(consumer: Consumer, job_id: int, source: str = "QUEUED") -> Held | Refu
 
 
 def deliver(*held: Held) -> None:
-    assert len(pulling.finish([outcomes.deliver(one) for one in held]).states) == len(held)
+    assert len(pulling.finish([outcomes.deliver(job) for job in held]).states) == len(held)
 
 
 def parked() -> set[int]:
@@ -68,6 +68,6 @@ def stuck() -> list[int]:
 
 
 def lock_key(other: Session, consumer: Consumer, key: str) -> None:
-    """In that session."""
+    """Lock the key of a consumer in another session."""
     ExclusiveKey.objects.get_or_create(consumer_id=consumer.pk, key=key)
     run(other, "lock_keys", {"consumer_ids": [consumer.pk], "keys": [key]})

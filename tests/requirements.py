@@ -1,4 +1,4 @@
-"""What some tests need beyond Python packages: skipped without it, failed where all is required."""
+"""Programs that some tests need: the tests are skipped without them, or fail where all must run."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 
 def not_run(needed: str) -> NoReturn:
-    """Skip, saying what to install; PULLJOBS_REQUIRE_ALL=1 makes that a failure."""
+    """Skip with the name of what to install; fail with PULLJOBS_REQUIRE_ALL=1."""
     reason = f"not run: install {needed}"
     if os.environ.get("PULLJOBS_REQUIRE_ALL") == "1":
         pytest.fail(reason)
@@ -17,14 +17,14 @@ def not_run(needed: str) -> NoReturn:
 
 
 def require(program: str) -> Path:
-    """The path of a program, e.g. `require("pgbouncer")`."""
+    """Return the path of a program, such as `require("pgbouncer")`."""
     path = os.environ.get("PATH", os.defpath)
-    # Debian keeps servers where an ordinary user's PATH does not look.
-    found = shutil.which(program, path=f"{path}{os.pathsep}/usr/sbin")
-    return Path(found) if found else not_run(program)
+    # Debian keeps servers in a directory that an ordinary user's PATH does not have.
+    location = shutil.which(program, path=f"{path}{os.pathsep}/usr/sbin")
+    return Path(location) if location else not_run(program)
 
 
 def debian_postgres(version: int = 15) -> Path:
-    """The directory of the programs of Debian's PostgreSQL."""
+    """Return the directory of the programs of Debian's PostgreSQL."""
     directory = Path(f"/usr/lib/postgresql/{version}/bin")
     return directory if (directory / "initdb").exists() else not_run(f"postgresql-{version}")

@@ -1,8 +1,8 @@
-"""The tests with pulljobs' tables in a second database, as a role that owns none of them.
+"""Tests with the tables of pulljobs in a second database, as a role that owns none of them.
 
-`PULLJOBS_TEST_SECOND=1 python -m pytest`. The role logs in with what `pulljobs grants` prints and
-nothing else. What a test does by its own hands, it does as the owner; the marker `owner` is for
-tests of what only the owner can do.
+`PULLJOBS_TEST_SECOND=1` turns it on. The role has the rights that `pulljobs grants`
+prints and no others. Statements of a test itself run as the owner. The marker `owner` names tests
+of actions that only the owner may do.
 """
 
 import os
@@ -26,16 +26,16 @@ from pulljobs.storage.grants import Profile
 IS_ON: Final = os.environ.get("PULLJOBS_TEST_SECOND") == "1"
 ALIAS: Final = "jobs"
 NOT: Final = {"PULLJOBS_TEST_SECOND": "", "JOBS_DATABASE": ""}
-"""For processes over one database of their own."""
+"""Environment of processes that use one database of their own."""
 
 
 def prepare() -> None:
-    """Before any test: those that name no database mean that of the jobs."""
+    """Let tests that name no database use that of the jobs; called before any test."""
     TransactionTestCase.databases = {"default", ALIAS}
     load = conf.load
-    conf.load = lambda given: load(_placed(given))  # what a test sets says nothing of databases
+    conf.load = lambda given: load(_placed(given))  # settings of a test name no database
     vars(django.db.connection)["_alias"] = ALIAS
-    registry.registered_checks.discard(router_checks.check_transactions)  # it tells of just this
+    registry.registered_checks.discard(router_checks.check_transactions)  # it warns of exactly this
 
 
 def _placed(given: Any) -> Any:
@@ -43,7 +43,7 @@ def _placed(given: Any) -> Any:
 
 
 def open_to(items: Iterable[pytest.Item]) -> None:
-    """Every test with a database has both."""
+    """Open both databases to every test that has one."""
     for item in items:
         if (marker := item.get_closest_marker("django_db")) and "databases" not in marker.kwargs:
             both = pytest.mark.django_db(*marker.args, **marker.kwargs, databases="__all__")
@@ -52,11 +52,11 @@ def open_to(items: Iterable[pytest.Item]) -> None:
 
 @contextmanager
 def entered() -> Iterator[None]:
-    """The owner has made the tables; from now on it is the role that logs in."""
+    """Log in as the role after the owner has made the tables; at the end as the owner."""
     known = connections[ALIAS].settings_dict
     owner, role = known["USER"], f"{known['NAME']}_role"
     _run(_made(role, owner))
-    # Also for the processes that tests start.
+    # Processes that tests start read these, too.
     os.environ |= {"JOBS_DATABASE": known["NAME"], "JOBS_OWNER": owner, "JOBS_APP": role}
     grant()
     log_in(is_owner=bool(os.environ["JOBS_AS_OWNER"]))
@@ -65,7 +65,7 @@ def entered() -> Iterator[None]:
 
 
 def grant() -> None:
-    """As after every `migrate`, by the owner."""
+    """Grant the role its rights, as an owner does after every `migrate`."""
     if IS_ON:
         _run(grants.statements(ALIAS, os.environ["JOBS_APP"], Profile.LAKE))
 
@@ -77,7 +77,7 @@ def _run(statements: Iterable[str]) -> None:
 
 
 def log_in(*, is_owner: bool) -> None:
-    """Before a test: all connections of this process, and of those it starts, are of that role."""
+    """Choose the role of the connections of this process and of those that it starts."""
     os.environ["JOBS_AS_OWNER"] = "1" if is_owner else ""
     if "JOBS_OWNER" in os.environ:
         _become(os.environ["JOBS_OWNER" if is_owner else "JOBS_APP"])
@@ -89,7 +89,7 @@ def _made(role: str, owner: str) -> Iterator[str]:
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
         if not cursor.fetchone():
             yield sql.SQL("CREATE ROLE {role} LOGIN NOINHERIT").format(**names).as_string()
-    # Not inherited: it has none of the owner's rights until a test sets the role.
+    # NOINHERIT: it has none of the owner's rights until a test sets the role.
     yield sql.SQL("GRANT {owner} TO {role}").format(**names).as_string()
 
 
@@ -102,7 +102,7 @@ def _become(role: str) -> None:
 
 @contextmanager
 def as_owner(connection: BaseDatabaseWrapper | Any) -> Iterator[None]:
-    """By hand: the role of this session is the owner's for a while."""
+    """Give this session the owner's role for the block."""
     if not IS_ON or connection.settings_dict["USER"] != os.environ["JOBS_APP"]:
         yield
         return
@@ -110,7 +110,7 @@ def as_owner(connection: BaseDatabaseWrapper | Any) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(django.db.DatabaseError, psycopg.Error):  # the rollback does it
+        with suppress(django.db.DatabaseError, psycopg.Error):  # a rollback resets the role
             _set_role(connection, "RESET ROLE")
 
 
@@ -120,5 +120,5 @@ def _set_role(connection: Any, text: Any) -> None:
 
 
 def parameters(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a connection of the owner's."""
+    """Return the parameters of a connection of the owner."""
     return {**known, "user": os.environ["JOBS_OWNER"]} if IS_ON else dict(known)

@@ -1,4 +1,4 @@
-"""Other sessions of the database, to build interleavings with, and what the tables hold."""
+"""Other database sessions to build interleavings with, and contents of the tables."""
 
 import os
 import threading
@@ -16,9 +16,9 @@ from tests.second import as_owner, parameters
 
 PATIENCE_SECONDS: Final = 60
 SLACK: Final = float(os.environ.get("PULLJOBS_TEST_SLACK", "20"))
-"""Seconds that all may be late on a machine that others use, too; 0 on one of one's own.
+"""Seconds of delay to tolerate on a busy machine; 0 on an idle one.
 
-Where a test bounds a time by it, what it guards against takes minutes.
+Where a test bounds a time by it, the failure that it guards against takes minutes.
 """
 TABLES = (
     "pulljobs_job",
@@ -34,15 +34,15 @@ T = TypeVar("T")
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.005)
 
 
-def others_ended() -> None:
-    """Transactions that are not ours are over that went on when this was called.
+def wait_for_other_transactions() -> None:
+    """Wait for the end of all transactions of others that are open now.
 
-    Tests of other processes have such in databases of their own, autovacuum has some in ours; and
-    the lake takes nothing that began after one of them.
+    Tests of other processes have some in databases of their own, and autovacuum has some in ours.
+    The lake exports nothing that began after one of them.
     """
     others = "datname <> current_database() OR backend_type = 'autovacuum worker'"
     going_on = (
@@ -54,7 +54,7 @@ def others_ended() -> None:
     while left := [row for row in query(going_on) if row[:2] in awaited]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
-        query("SELECT pg_stat_clear_snapshot()")  # a transaction of the test's looks only once
+        query("SELECT pg_stat_clear_snapshot()")  # a test's transaction takes only one snapshot
 
 
 FORGET = """
@@ -62,12 +62,12 @@ TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message,
     pulljobs_publication, pulljobs_exclusive_key, pulljobs_scheduled_message;
 DELETE FROM pg_statistic WHERE starelid::regclass::text LIKE 'pulljobs%'
 """
-"""Plans depend on what the planner was told, in tests before, of rows that are gone."""
+"""Plans depend on statistics that earlier tests left of rows that are gone."""
 
 
 @contextmanager
 def session() -> Iterator[Session]:
-    """A transaction in a session of its own, rolled back at the end unless committed."""
+    """Open a transaction in a session of its own; roll it back at the end unless committed."""
     params = {**parameters(connection.get_connection_params()), "prepare_threshold": None}
     params.pop("cursor_factory", None)
     params.pop("context", None)
@@ -77,7 +77,7 @@ def session() -> Iterator[Session]:
 
 
 def run(other: Session, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """A statement of pulljobs in that session."""
+    """Run a statement of pulljobs in another session."""
     with psycopg.Cursor(other) as cursor:
         cursor.execute(statement(name), params, binary=True)
         return cursor.fetchall() if cursor.description else []
@@ -91,9 +91,9 @@ def query(text: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def lock_timeout(after: str = "60s") -> Iterator[None]:
-    """Whatever waits for a lock fails, and does not hang; it is not left to the next test.
+    """Let statements of the block fail after `after` in place of waiting for a lock.
 
-    A pooler would give a connection with the setting to somebody else: there it is not made.
+    A pooler would give a connection with the setting to another session: there nothing is set.
     """
     if connection.settings_dict["DISABLE_SERVER_SIDE_CURSORS"]:
         yield
@@ -106,7 +106,7 @@ def lock_timeout(after: str = "60s") -> Iterator[None]:
 
 
 def contents(*tables: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row, with the transaction that wrote it, so that even a rewrite to the same shows."""
+    """Return every row with the transaction that wrote it, so that each rewrite shows."""
     return {
         table: query(f"SELECT xmin::text, t::text FROM {table} AS t ORDER BY 2")
         for table in tables or TABLES
@@ -122,12 +122,12 @@ def states() -> dict[int, str]:
 
 
 def pass_time(by: timedelta = timedelta(hours=1)) -> None:
-    """Leases end so much sooner, their hard ends stay ahead."""
+    """Let leases end sooner; their hard ends stay in the future."""
     query("UPDATE pulljobs_lease SET leased_until = leased_until - %s", [by])
 
 
 class Thread(threading.Thread):
-    """Does work on Django connections of its own; `result` waits, and raises what it raised."""
+    """Thread with Django connections of its own; `result` waits and raises the thread's error."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -146,14 +146,14 @@ class Thread(threading.Thread):
 
     def result(self) -> Any:
         self.join(PATIENCE_SECONDS)
-        assert not self.is_alive(), "still at work"
+        assert not self.is_alive(), "the thread is still running"
         if self._error is not None:
             raise self._error
         return self._outcome
 
 
 def at_once(count: int, work: Callable[[int], T]) -> list[T]:
-    """Results of so many threads that start together."""
+    """Run `work` in `count` threads that start together; return their results in order."""
     barrier = threading.Barrier(count)
 
     def start(number: int) -> T:
@@ -161,12 +161,12 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
         barrier.wait(PATIENCE_SECONDS)
         return work(number)
 
-    threads = [Thread(lambda number=number: start(number)) for number in range(count)]  # type: ignore[misc]  # mypy can't type a default
+    threads = [Thread(lambda number=number: start(number)) for number in range(count)]  # type: ignore[misc]  # mypy cannot type a default
     return [thread.result() for thread in threads]
 
 
 def blocked_by(other: Session) -> bool:
-    """Whether some session waits for a lock of this one."""
+    """Return True if a session waits for a lock of this one."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))",
         [backend(other)],

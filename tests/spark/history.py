@@ -16,7 +16,7 @@ from pulljobs.models import ArchivedJob, Consumer, Message
 from pulljobs.spark import exporting
 from pulljobs.spark.exporting import Choice, Exported
 from pulljobs.spark.rollups.running import RolledUp, roll_up
-from tests.sessions import others_ended
+from tests.sessions import wait_for_other_transactions
 
 NODES = (uuid.UUID(int=1), uuid.UUID(int=2))
 SECOND = timedelta(seconds=1)
@@ -70,7 +70,7 @@ class Lake:
     """How often somebody asked for a session."""
 
     def export(self) -> Exported:
-        others_ended()
+        wait_for_other_transactions()
         return exporting.export(Choice(), self._session)
 
     def roll_up(self, **options: Any) -> RolledUp:

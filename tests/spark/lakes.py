@@ -20,7 +20,7 @@ from django.test import override_settings
 
 from example_project.state import BASE_DIR
 from pulljobs.engine.sql import statement
-from tests.sessions import others_ended, query
+from tests.sessions import query, wait_for_other_transactions
 
 EVERYTHING: Final = {"low_id": 0, "high_id": 2**63 - 1, "high_xid": 2**62}
 COLUMNS: Final = {
@@ -48,7 +48,7 @@ def lake_at(path: Path) -> Iterator[Path]:
 
 def run(verb: str, *flags: str) -> dict[str, Any]:
     """What `pulljobs lake VERB --json` prints."""
-    others_ended()
+    wait_for_other_transactions()
     out = StringIO()
     call_command("pulljobs", "lake", verb, "--json", *flags, stdout=out)
     found: dict[str, Any] = json.loads(out.getvalue())
@@ -115,7 +115,7 @@ class Cutter:
 
     def cut(self, step: str) -> int:
         """The signal that ended the process, 0 if it came to its end."""
-        others_ended()
+        wait_for_other_transactions()
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(f"{step}\n")

@@ -35,7 +35,7 @@ from pulljobs.storage import jobs, lake
 from pulljobs.storage.rows import Taken
 from pyspark_pulljobs import connecting, selecting
 from tests.factories import MAX_LEASE, USING, ConsumerFactory, JobFactory, claimed, published
-from tests.sessions import Thread, others_ended, query
+from tests.sessions import Thread, query, wait_for_other_transactions
 from tests.sessions import session as other_session
 from tests.spark.cutting import STEPS
 from tests.spark.lakes import Cutter, assert_same, files, lake_at, lakes, ours, read, run
@@ -309,7 +309,7 @@ def test_trouble_that_passes_is_told_in_a_line_and_the_next_run_goes_on(
 ) -> None:
     """So that `--watch` goes on, too."""
     settled(ConsumerFactory.create())
-    others_ended()
+    wait_for_other_transactions()
     with trouble(place), pytest.raises(LakeError, match=r"\A[^\n]+\Z"):
         exporting.export(Choice(), partial(session.opened, "test"))
     run("export")
@@ -441,7 +441,7 @@ def test_tasks_of_spark_write_the_same(
     settled(consumer, 300)
     monkeypatch.setattr(slices, "FEWEST", 50)
     opened = partial(session.opened, "test")
-    others_ended()
+    wait_for_other_transactions()
     exported = exporting.export(Choice(payload_cap=9), opened, always_spark=True)
     assert exported.rows == {"archive": 300, "messages": 300}
     assert len(files(place, "archive")) > 1

@@ -19,7 +19,7 @@ from pulljobs.models import LakeRun
 from pulljobs.spark import java
 from pulljobs.storage import jobs
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import others_ended, wait_until
+from tests.sessions import wait_for_other_transactions, wait_until
 from tests.spark.lakes import Cutter, assert_same, environment, files
 from tests.spark.test_session import path_without_java
 
@@ -34,7 +34,7 @@ def settled(count: int) -> None:
     consumer = ConsumerFactory.create()
     published(consumer, count)
     jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, count)])
-    others_ended()
+    wait_for_other_transactions()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import selecting
 from tests.days import drop_days, no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import others_ended, query, session
+from tests.sessions import query, session, wait_for_other_transactions
 from tests.spark.lakes import assert_same, files, lake_at, lakes, ours, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
@@ -82,7 +82,7 @@ def tamper(lake: Path, table: str, column: str, value: Any) -> None:
 
 def verified(day: date, lake_: Path) -> None:
     """As `lake verify` notes it."""
-    others_ended()
+    wait_for_other_transactions()
     now = lake.horizon(USING)
     for table in partitions.PARTITIONED:
         lake.verified(

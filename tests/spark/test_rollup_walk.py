@@ -27,7 +27,7 @@ from pulljobs.testing import drain
 from tests import second
 from tests.demo.running import Project, own_database
 from tests.guides import forget, modules_of, texts
-from tests.sessions import others_ended
+from tests.sessions import wait_for_other_transactions
 from tests.spark.lakes import lake_at
 from tests.spark.test_session import path_without_java
 
@@ -103,7 +103,7 @@ def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Pa
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    others_ended()
+    wait_for_other_transactions()
     said = [said_by("manage.py", "pulljobs", "lake", *verb) for verb in VERBS]
     assert f"{2 * FILES} of archive" in said[0]
     assert f"{2 * FILES} settlements = " in said[1]
@@ -129,7 +129,7 @@ def test_the_walk_of_the_guide(
     try:
         with lake_at(tmp_path / "lake"):
             code = modules_of("guides/lake.md")
-            others_ended()
+            wait_for_other_transactions()
             for command in commands_of("docs/guides/lake.md"):
                 call_command(*command)
             assert capsys.readouterr().out.count("Every day is the same.") == 1
