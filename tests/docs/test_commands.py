@@ -34,12 +34,12 @@ def test_commands_in_the_text_exist(page: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_commands_of_operating(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_of_diagnosing(capsys: pytest.CaptureFixture[str]) -> None:
     """On a consumer that nobody serves: doctor says so, explain says why, verify is content."""
     consumer = ConsumerFactory.create()
     [job] = published(consumer, 1)
     told = []
-    for text in texts("docs/guides/operating.md", "sh"):
+    for text in texts("docs/guides/diagnosing.md", "sh"):
         [words] = commands(text.replace("JOB", ids.encode(job)), prompt="")
         with pytest.raises(SystemExit) if words[-1] == "doctor" else nullcontext():
             call_command(*words[2:])

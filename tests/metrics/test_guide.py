@@ -1,4 +1,4 @@
-"""What the guide on metrics and traces shows, is what happens."""
+"""The settings, the traces and the scrape configuration of the guides work as shown."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -20,14 +20,16 @@ from tests.guides import forget, modules_of, texts
 from tests.handling import registry_of_its_own
 from tests.metrics.tracing import drawn, without_times
 
-GUIDE = "docs/guides/metrics.md"
+METRICS = "docs/guides/metrics.md"
+TRACES = "docs/guides/traces.md"
+REFERENCE = "docs/reference/metrics.md"
 
 
 @pytest.fixture
 def code() -> Iterator[dict[str, ModuleType]]:
     with registry_of_its_own():
         try:
-            yield modules_of("guides/metrics.md")
+            yield modules_of("guides/traces.md")
         finally:
             forget("shop")
             forget("orders")
@@ -63,19 +65,26 @@ def test_the_trace_from_the_purchase_to_the_mail(
     assert capsys.readouterr().out == "an invoice for order 7\n"
     tree = drawn(exporter.get_finished_spans())
     print(tree)
-    [shown] = texts(GUIDE, "text")
+    [shown] = texts(TRACES, "text")
     assert without_times(tree) == without_times(shown.strip("\n"))
 
 
-def test_the_settings_are_settings(code: dict[str, ModuleType]) -> None:
-    with override_settings(PULLJOBS=code["shop.settings"].PULLJOBS):
+@pytest.mark.parametrize("guide", ["guides/metrics.md", "guides/traces.md"])
+def test_the_settings_pass_the_checks(guide: str) -> None:
+    with registry_of_its_own():
+        try:
+            shown = modules_of(guide)["shop.settings"].PULLJOBS
+        finally:
+            forget("shop")
+            forget("orders")
+    with override_settings(PULLJOBS=shown):
         assert checks.check_settings() == []
 
 
 def test_what_is_scraped_is_where_it_says() -> None:
-    [config] = texts(GUIDE, "yaml")
+    [config] = texts(METRICS, "yaml")
     worker, api = yaml.safe_load(config)["scrape_configs"]
-    [console, _files] = texts(GUIDE, "console")
+    [console, _files] = texts(METRICS, "console")
     port = console.split("--health-port ")[1].strip()
     assert {one.rpartition(":")[2] for one in worker["static_configs"][0]["targets"]} == {port}
     assert "basic_auth" in api
@@ -87,5 +96,5 @@ def test_the_buckets_are_those_of_the_text() -> None:
         *(1, 2.5, 5, 10, 30),
         *(60 * one for one in (1, 5, 15, 60)),
     ) == SECONDS
-    text = " ".join((BASE_DIR / GUIDE).read_text("utf-8").split())
+    text = " ".join((BASE_DIR / REFERENCE).read_text("utf-8").split())
     assert "5, 10, 25, 50, 100, 250 and 500 ms, at 1, 2.5, 5, 10 and 30 s" in text
