@@ -1,4 +1,4 @@
-"""Servers of other kinds and ages, each in a directory of its own, on the loopback."""
+"""Servers of other versions and poolers, each in its own directory, on the loopback."""
 
 import os
 import pwd
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import SystemRandom  # that tests are not seeded with
+from random import SystemRandom  # tests seed the other generators
 
 import psycopg
 
@@ -22,7 +22,7 @@ QUICK = {"fsync": "off", "max_connections": "120", "shared_buffers": "64MB"}
 
 
 def free_port() -> int:
-    """One below those that the kernel gives away: nobody gets it before the server has it."""
+    """Pick a free port below the range from which the kernel assigns ports to other processes."""
     for port in SystemRandom().sample(range(15_000, 32_000), 1000):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -35,7 +35,7 @@ def wheel_programs(version: int) -> Path:
 
 
 def server_user() -> int | None:
-    """PostgreSQL and PgBouncer do not run as root."""
+    """Return the user for servers in place of root, as which neither of them runs."""
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
 
 
@@ -62,7 +62,7 @@ def own(directory: Path) -> Path:
 
 
 def reachable(programs: Path, directory: Path) -> Path:
-    """The programs, or a copy of their installation where theirs is closed to the server's user."""
+    """Return the programs, or those of a copy where the server's user may not read theirs."""
     seen = subprocess.run(
         ["/bin/sh", "-c", 'test -x "$0"', programs / "postgres"], user=server_user(), check=False
     )
@@ -82,7 +82,7 @@ def reachable(programs: Path, directory: Path) -> Path:
 
 @contextmanager
 def postgres(programs: Path, directory: Path) -> Iterator[int]:
-    """The port of a new server."""
+    """Run a new server; give its port."""
     directory.chmod(0o711)
     programs = reachable(programs, directory)
     data, log, port = own(directory / "data"), own(directory / "log"), free_port()
@@ -119,7 +119,7 @@ ignore_startup_parameters = extra_float_digits
 
 @contextmanager
 def pgbouncer(program: Path, host: str, port: int, directory: Path) -> Iterator[int]:
-    """The port of a pooler in transaction mode, in front of a server."""
+    """Run a pooler in transaction mode in front of a server; give its port."""
     directory.chmod(0o711)
     config, own_port = directory / "pgbouncer.ini", free_port()
     users = directory / "users.txt"
@@ -155,9 +155,9 @@ def wait_for(port: int) -> None:
 
 
 def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> str:
-    """What the storage suite says on the server at that port.
+    """Run the storage tests on the server at that port; return the output.
 
-    Plans take long to ask for: they are, of the oldest server here and of the newest elsewhere.
+    The tests of plans take long. They run here on the oldest server and elsewhere on the newest.
     """
     elsewhere = [] if plans else ["--ignore=tests/storage/test_plans.py"]
     return suite(
@@ -170,9 +170,9 @@ def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> st
 
 
 def suite(*arguments: str, **environment: str) -> str:
-    """What pytest says of these tests in another environment than ours."""
+    """Run these tests in another environment; return the output of pytest."""
     done = subprocess.run(
-        # A server goes with its databases; a pooler would not let go of them before.
+        # Databases go with their server, and a pooler would keep connections to dropped ones open.
         [sys.executable, "-m", "pytest", "-n2", "--reuse-db", *arguments],
         env={
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},

@@ -1,4 +1,4 @@
-"""The storage suite passes on every server that the README names."""
+"""The storage tests pass on every server that the README names."""
 
 import os
 import re
@@ -51,7 +51,7 @@ def test_another_postgresql(directory: Path) -> None:
 
 @pytest.fixture
 def pooled(directory: Path) -> Iterator[int]:
-    """The port of a pooler in transaction mode."""
+    """Port of a pooler in transaction mode."""
     program = require("pgbouncer")
     server, pooler = directory / "server", directory / "pooler"
     server.mkdir()
@@ -68,15 +68,15 @@ def test_pgbouncer_in_transaction_mode(pooled: int) -> None:
 
 
 def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    """Nothing is prepared, nobody listens: they poll. All of it with PULLJOBS_TEST_POOLED=1."""
+    """Workers prepare nothing and poll. PULLJOBS_TEST_POOLED=1 runs all of their tests."""
     url = f"postgres://pulljobs@127.0.0.1:{pooled}/postgres"
     paths = ["tests/worker"] if WHOLE else WORKER
-    told = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")
-    assert_passed(told, 400 if WHOLE else 28)
+    output = suite(*paths, DATABASE_URL=url, DATABASE_POOLED="1")
+    assert_passed(output, 400 if WHOLE else 28)
 
 
 def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    """Older ones take no options of a connection."""
+    """Older versions accept no options of a connection."""
     dsn = connecting.dsn_of({"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"})
     settings = "current_setting('TimeZone'), current_setting('client_encoding')"
     with closing(connecting.connect(dsn)) as rows, closing(connecting.connect_arrow(dsn)) as arrow:

@@ -1,6 +1,6 @@
-"""What transactional handlers write in two databases goes with the end of their jobs.
+"""Writes of transactional handlers in two databases are committed with the end of their jobs.
 
-With PULLJOBS_TEST_SECOND=1, for else there is one; test_second.py runs it so.
+They need the second database of PULLJOBS_TEST_SECOND=1, with which test_second.py runs them.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def insert() -> None:
         cursor.execute("INSERT INTO auth_group (name) VALUES ('in the other')")
 
 
-def test_an_error_undoes_what_was_written_in_both_databases() -> None:
+def test_an_error_undoes_the_writes_in_both_databases() -> None:
     def work() -> None:
         with effects.together():
             write()
@@ -55,7 +55,7 @@ def test_an_error_undoes_what_was_written_in_both_databases() -> None:
 def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
     spoil: Callable[[], object],
 ) -> None:
-    """That transaction can only be rolled back, and its commit does so without a word."""
+    """Its transaction can only be rolled back, and a commit does that silently."""
 
     def work(job: ClaimedJob) -> None:
         create()
@@ -69,8 +69,8 @@ def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
     assert not Group.objects.exists()
 
 
-def test_the_handler_s_own_is_committed_before_the_end_of_its_job() -> None:
-    """A crash between the two does it again; the other way round it would be lost."""
+def test_the_handlers_own_writes_are_committed_before_the_end_of_its_job() -> None:
+    """A crash between the two commits repeats the effect; in the other order it would be lost."""
     committed: list[str] = []
     with effects.together():
         write()

@@ -1,4 +1,4 @@
-"""A role gets what `pulljobs grants` prints, and that is what it needs and no more."""
+"""The rights that `pulljobs grants` prints are those that a role needs and no more."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from tests.sessions import query
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 NASTY = 'shop "x"; DROP TABLE pulljobs_job; --'
-"""A name that is one: quoted, or else everything is gone."""
+"""Role name that drops a table unless it is quoted."""
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def doing(statement: str) -> Callable[[], object]:
     return lambda: query(statement)
 
 
-def test_a_worker_and_a_publisher_do_all_they_do(role: str) -> None:
-    """The whole suite does so, too, with PULLJOBS_TEST_SECOND=1."""
+def test_a_worker_and_a_publisher_have_all_rights_that_they_need(role: str) -> None:
+    """With PULLJOBS_TEST_SECOND=1 the whole suite proves it."""
     consumer = ConsumerFactory.create()
     grant(role)
     with being(role):
@@ -103,7 +103,7 @@ def test_history_and_tables_are_out_of_reach_of_a_worker(role: str, statement: s
         assert not may(doing(statement))
 
 
-def test_a_publisher_publishes_and_neither_reads_nor_takes(role: str) -> None:
+def test_a_publisher_publishes_and_can_neither_read_nor_take(role: str) -> None:
     consumer = ConsumerFactory.create(max_queued_per_key=1)
     name = consumer.channel.name
     grant(role, Profile.PUBLISH)
@@ -129,7 +129,7 @@ def test_a_publisher_publishes_and_neither_reads_nor_takes(role: str) -> None:
     assert Message.objects.count() == 6
 
 
-def test_a_publisher_wakes_who_waits(role: str) -> None:
+def test_a_publisher_wakes_waiters(role: str) -> None:
     consumer = ConsumerFactory.create()
     name = consumer.channel.name
     listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
@@ -137,7 +137,7 @@ def test_a_publisher_wakes_who_waits(role: str) -> None:
     listener = listen.Listener(USING)
     try:
         with being(role):
-            for _time in range(2):  # Then the wake-up goes with the publish.
+            for _time in range(2):  # the second publish carries the wake-up
                 publish(name, b"x")
                 assert listener.heard(timedelta(seconds=10)) == {consumer.pk}
             publish_many(name, [b"x"])
@@ -151,7 +151,7 @@ def test_a_reader_sees_all_and_changes_nothing(role: str) -> None:
     [job_id] = published(consumer)
     grant(role, Profile.READ)
     with being(role):
-        assert {one["code"] for one in answer("doctor")[0]["findings"]} >= {"no_worker"}
+        assert {finding["code"] for finding in answer("doctor")[0]["findings"]} >= {"no_worker"}
         assert answer("explain", str(job_id))[0]["state"] == "QUEUED"
         assert answer("verify")[1] == 0
         for table in TABLES[Profile.READ]:
@@ -166,7 +166,9 @@ def test_a_partition_that_is_made_later_is_granted_with_its_table(role: str) -> 
         grant(role)
         list(partitions.make_ahead(USING, 0))
         today = nodes.clock(USING).date()
-        assert [one.day for one in partitions.existing(USING, "pulljobs_message")] == [today]
+        assert [partition.day for partition in partitions.existing(USING, "pulljobs_message")] == [
+            today
+        ]
         with being(role):
             published(consumer)
             operating.kill(list(Job.objects.values_list("id", flat=True)), by="test")
@@ -174,7 +176,7 @@ def test_a_partition_that_is_made_later_is_granted_with_its_table(role: str) -> 
             assert Message.objects.count() == 1
 
 
-def test_the_same_again_changes_nothing_and_another_profile_leaves_nothing(
+def test_repeated_grants_change_nothing_and_another_profile_replaces_all_rights(
     role: str,
 ) -> None:
     grant(role, Profile.LAKE)
@@ -188,35 +190,35 @@ def test_the_same_again_changes_nothing_and_another_profile_leaves_nothing(
 
 
 def rights(role: str) -> set[tuple[str, str]]:
-    asked = (
+    statement = (
         "SELECT table_name, privilege_type FROM information_schema.table_privileges"
         " WHERE grantee = %s"
     )
-    return set(query(asked, [role]))
+    return set(query(statement, [role]))
 
 
-def test_every_table_is_somebody_s() -> None:
-    """A migration that makes a table has to say who may do what to it."""
+def test_every_table_belongs_to_a_profile() -> None:
+    """A migration that makes a table has to grant rights on it."""
     models = apps.get_app_config("pulljobs").get_models(include_auto_created=True)
     tables = {model._meta.db_table for model in models if model._meta.managed}
     assert tables - TABLES[Profile.LAKE].keys() == set()
 
 
-def test_what_a_role_lacks_is_told_by_doctor_and_why_no_partition_is_made(role: str) -> None:
+def test_doctor_names_missing_rights_and_why_no_partition_is_made(role: str) -> None:
     grant(role)
     quoted = role.replace('"', '""')
     query(f'REVOKE INSERT ON pulljobs_attempt FROM "{quoted}"')
     with being(role):
-        found = {one["code"]: one for one in answer("doctor")[0]["findings"]}
-        assert "INSERT on pulljobs_attempt" in found["no_grant"]["text"]
-        assert "as the owner every day" in found["not_owner"]["text"]
-        assert not found["not_owner"]["is_error"]
+        findings = {finding["code"]: finding for finding in answer("doctor")[0]["findings"]}
+        assert "INSERT on pulljobs_attempt" in findings["no_grant"]["text"]
+        assert "as the owner every day" in findings["not_owner"]["text"]
+        assert not findings["not_owner"]["is_error"]
         content, code = answer("maintain")
         assert (content["not_owned"], code) == (["pulljobs_archived_job", "pulljobs_message"], 1)
         assert "does not own" in text("partitions")
 
 
-def test_it_is_printed_for_psql_and_names_the_profile() -> None:
+def test_grants_are_printed_for_psql_with_the_name_of_the_profile() -> None:
     printed = text("grants", NASTY, "--for", "publish")
     assert printed.startswith("-- publish: publish(), and nothing else")
     assert 'TO "shop ""x""; DROP TABLE pulljobs_job; --";' in printed

@@ -1,4 +1,4 @@
-"""What the guide on databases shows, works as it says."""
+"""The code of the guide on databases works."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -30,16 +30,16 @@ def code() -> Iterator[dict[str, ModuleType]]:
 def test_its_settings_agree_with_each_other(
     code: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what `check` tells of them is the one thing that the guide says to silence."""
+    """The only check that reports them is the one that the guide silences."""
     settings = code["shop.settings"]
     for alias, database in settings.DATABASES.items():
         given = {**connections.settings[DEFAULT_DB_ALIAS], **database}
         monkeypatch.setitem(connections.settings, alias, given)
     with override_settings(PULLJOBS=settings.PULLJOBS, DATABASE_ROUTERS=settings.DATABASE_ROUTERS):
-        told = {str(one.id) for one in run_checks() if str(one.id).startswith("pulljobs")}
-    assert told <= {"pulljobs.I001"}
+        ids = {str(problem.id) for problem in run_checks()}
+    assert {id for id in ids if id.startswith("pulljobs")} <= {"pulljobs.I001"}
     assert settings.DATABASES["jobs"]["USER"] == "shop_app"
-    assert all(one["DISABLE_SERVER_SIDE_CURSORS"] for one in settings.DATABASES.values())
+    assert all(options["DISABLE_SERVER_SIDE_CURSORS"] for options in settings.DATABASES.values())
 
 
 @pytest.mark.django_db(transaction=True)
@@ -58,7 +58,7 @@ def test_a_message_is_published_after_the_commit_and_once(code: dict[str, Module
 @pytest.mark.owner
 @pytest.mark.django_db(transaction=True)
 def test_the_role_is_made_and_granted() -> None:
-    role = f"shop_app_{uuid4().hex}"  # servers have one of a name
+    role = f"shop_app_{uuid4().hex}"  # roles are unique on a server
     for text in texts(GUIDE, "sql"):
         query(text.replace("shop_app", role))
     try:

@@ -1,4 +1,4 @@
-"""Where things are when PULLJOBS_TEST_SECOND=1; else there is one database, and its owner."""
+"""Tables and roles under PULLJOBS_TEST_SECOND=1: without it there is one database."""
 
 import os
 
@@ -30,7 +30,7 @@ def asked(using: str, text: str) -> object:
     return value
 
 
-def test_jobs_are_in_the_second_database_and_all_else_is_in_the_first() -> None:
+def test_jobs_are_in_the_second_database_and_other_models_in_the_first() -> None:
     ConsumerFactory.create()
     User.objects.create(username="ada")
     assert USING == "jobs"
@@ -42,7 +42,7 @@ def test_jobs_are_in_the_second_database_and_all_else_is_in_the_first() -> None:
     )
 
 
-def test_who_logs_in_owns_nothing_and_may_not_touch_history() -> None:
+def test_the_role_owns_nothing_and_may_not_change_history() -> None:
     assert asked("jobs", "SELECT session_user") == os.environ["JOBS_APP"]
     assert asked("jobs", "SELECT current_user") == os.environ["JOBS_APP"]
     assert not asked("jobs", "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
@@ -51,7 +51,7 @@ def test_who_logs_in_owns_nothing_and_may_not_touch_history() -> None:
 
 
 @pytest.mark.processes
-def test_a_worker_in_a_process_of_its_own_does_too(stage: Stage) -> None:
+def test_a_worker_process_logs_in_as_that_role(stage: Stage) -> None:
     stage.consumer()
     stage.until_gate()
     stage.worker()

@@ -1,4 +1,4 @@
-"""The alias of the jobs' database, the router that keeps to it, and checks of those who don't."""
+"""Alias of the database of jobs, the router to it, and checks of routers that miss it."""
 
 import ast
 import re
@@ -38,16 +38,20 @@ class NoMigrations:
 
 @pytest.fixture(autouse=True)
 def _two_databases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another alias; nothing connects to it."""
+    """Configure another alias; nothing connects to it."""
     monkeypatch.setitem(connections.settings, OTHER, {**connections.settings["default"]})
-    # The suite over a second database leaves it out, for it would tell of every test.
+    # Runs over a second database leave this check out, for it would warn in every test.
     known = {*registry.registered_checks, router_checks.check_transactions}
     monkeypatch.setattr(registry, "registered_checks", known)
 
 
-def told(*routers: str, using: str = OTHER) -> dict[str, str]:
+def problems(*routers: str, using: str = OTHER) -> dict[str, str]:
     with override_settings(PULLJOBS={"DATABASE": using}, DATABASE_ROUTERS=routers):
-        return {str(one.id): one.msg for one in run_checks() if "pulljobs" in str(one.id)}
+        return {
+            str(problem.id): problem.msg
+            for problem in run_checks()
+            if "pulljobs" in str(problem.id)
+        }
 
 
 def test_the_router_leads_models_and_migrations_to_the_alias() -> None:
@@ -59,38 +63,38 @@ def test_the_router_leads_models_and_migrations_to_the_alias() -> None:
         assert router.allow_migrate("default", "auth")
 
 
-def test_with_the_router_only_the_transactions_are_told_of() -> None:
-    assert list(told(ROUTER)) == ["pulljobs.I001"]
-    assert told(ROUTER, using="default") == {}
+def test_with_the_router_checks_report_only_the_transactions() -> None:
+    assert list(problems(ROUTER)) == ["pulljobs.I001"]
+    assert problems(ROUTER, using="default") == {}
 
 
 def test_an_alias_without_a_router_is_an_error() -> None:
-    found = told()
-    assert "send writes of pulljobs' models to default" in found["pulljobs.E016"]
-    assert "as well, where no worker looks" in found["pulljobs.W007"]
+    messages = problems()
+    assert "send writes of pulljobs' models to default" in messages["pulljobs.E016"]
+    assert "as well, where no worker looks" in messages["pulljobs.W007"]
 
 
 def test_a_replica_to_read_from_is_an_error() -> None:
-    """What a claim reads must be what it locks."""
-    assert "send reads" in told(f"{__name__}.Replica", ROUTER)["pulljobs.E016"]
+    """A claim must read the rows that it locks."""
+    assert "send reads" in problems(f"{__name__}.Replica", ROUTER)["pulljobs.E016"]
 
 
 def test_a_database_that_is_not_migrated_is_an_error() -> None:
     assert (
         "no migration of pulljobs run in 'jobs'"
-        in told(f"{__name__}.NoMigrations")["pulljobs.E017"]
+        in problems(f"{__name__}.NoMigrations")["pulljobs.E017"]
     )
 
 
 @pytest.mark.django_db
 def test_migrations_elsewhere_make_no_table() -> None:
-    """Django records them there as applied all the same."""
+    """Django still records them there as applied."""
     with override_settings(PULLJOBS={"DATABASE": OTHER}, DATABASE_ROUTERS=[ROUTER]):
         assert "CREATE" not in call_command("sqlmigrate", "pulljobs", "0001", stdout=StringIO())
 
 
 def test_the_product_always_names_its_database() -> None:
-    """What does not would go to `default`; models go where `using` says, or the router."""
+    """A call without an alias would use `default`; models follow `using` or the router."""
     files = sorted((BASE_DIR / "pulljobs").rglob("*.py"))
     assert not [f"{file.name}:{line}" for file in files for line in unnamed(file)]
 
@@ -100,4 +104,4 @@ def unnamed(file: Path) -> Iterator[int]:
         if isinstance(node, ast.Call) and UNNAMED.match(ast.unparse(node)):
             yield node.lineno
         if isinstance(node, ast.ImportFrom) and node.module == "django.db":
-            yield from (node.lineno for one in node.names if one.name == "connection")
+            yield from (node.lineno for alias in node.names if alias.name == "connection")

@@ -36,7 +36,6 @@ STRATEGIES = st.one_of(
     ],
 )
 def test_delays_of_a_strategy(text: str, delays: list[float]) -> None:
-    """E87."""
     expanded = expand(text)
     assert [expanded.before(retry) for retry in range(1, len(delays) + 1)] == delays
 
@@ -53,7 +52,6 @@ def test_delays_of_a_strategy(text: str, delays: list[float]) -> None:
     ],
 )
 def test_the_2000th_delay(text: str, delay: float) -> None:
-    """E87."""
     assert expand(text).before(2000) == delay
 
 
@@ -66,8 +64,8 @@ def test_a_delay_is_never_negative_nor_above_its_cap(text: str, retry: int) -> N
 @pytest.mark.parametrize(
     "text", ["linear:1+2", "linear:5", "exponential:1", "exponential:1x1", "9,9"]
 )
-def test_delays_never_fall_nor_leap(text: str) -> None:
-    """Past what is stored of it a ladder does not start to climb in giant steps."""
+def test_delays_never_fall_and_their_steps_stay_small(text: str) -> None:
+    """The delays after the stored ones go on at the slope of the stored ones."""
     delays = [expand(text).before(retry) for retry in range(1, 500)]
     steps = [later - earlier for earlier, later in pairwise(delays)]
     assert min(steps) >= 0
@@ -100,6 +98,6 @@ def test_delays_never_fall_nor_leap(text: str) -> None:
         "\x00",
     ],
 )
-def test_other_text_is_refused_with_the_forms(text: str) -> None:
+def test_an_invalid_strategy_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(ValueError, match="write none, constant:10, linear:1"):
         expand(text)

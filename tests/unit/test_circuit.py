@@ -1,4 +1,4 @@
-"""The back-off of a consumer, by the rules of NSQ's guide (cases E66 to E70)."""
+"""Circuit of a consumer, by the back-off rules of NSQ's guide."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from pulljobs.engine.circuit import Circuit, Result, State
 
 
 def claimed(circuit: Circuit) -> int:
-    """The ticket of a claim that begins and ends now."""
+    """Begin and end a claim now; return its ticket."""
     circuit.claimed(circuit.ticket)
     return circuit.ticket
 
 
 def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circuit:
-    """Opened at time 0."""
+    """Return a circuit that opened at time 0."""
     circuit = Circuit(initial, longest, after)
     for _failure in range(after):
         assert circuit.room(0) is None
@@ -21,7 +21,7 @@ def opened(*, initial: float = 1, longest: float = 120, after: int = 1) -> Circu
 
 
 def probe(circuit: Circuit, result: Result, now: float | None = None) -> float:
-    """Let one go as soon as it may; the seconds of the block that follows."""
+    """Let one probe through as soon as the circuit permits; return the seconds blocked after it."""
     now = circuit.blocked_until if now is None else now
     assert circuit.room(now) == 1
     ticket = claimed(circuit)
@@ -30,7 +30,7 @@ def probe(circuit: Circuit, result: Result, now: float | None = None) -> float:
     return circuit.blocked_until - now if circuit.level else 0.0
 
 
-def test_e66_failures_raise_the_block_to_the_cap_and_nothing_is_claimed_in_it() -> None:
+def test_failures_raise_the_block_to_its_cap_and_nothing_is_claimed_in_it() -> None:
     circuit = opened()
     blocks = [circuit.blocked_until]
     for _failure in range(7):
@@ -39,7 +39,7 @@ def test_e66_failures_raise_the_block_to_the_cap_and_nothing_is_claimed_in_it() 
     assert blocks == [2, 4, 8, 16, 32, 64, 120, 120]
 
 
-def test_e67_a_success_lowers_by_one_and_only_level_0_closes() -> None:
+def test_a_success_lowers_the_level_by_one_and_only_level_0_closes() -> None:
     circuit = opened()
     assert [probe(circuit, Result.FAILURE) for _ in range(2)] == [4, 8]
     assert [probe(circuit, Result.SUCCESS) for _ in range(3)] == [4, 2, 0]
@@ -47,13 +47,13 @@ def test_e67_a_success_lowers_by_one_and_only_level_0_closes() -> None:
     assert circuit.room(10_000) is None, "full speed"
 
 
-def test_e67_every_step_to_the_cap_has_a_step_back() -> None:
+def test_every_step_to_the_cap_has_a_step_back() -> None:
     circuit = opened(longest=5)
     assert [probe(circuit, Result.FAILURE) for _ in range(5)] == [4, 5, 5, 5, 5]
     assert [probe(circuit, Result.SUCCESS) for _ in range(3)] == [4, 2, 0]
 
 
-def test_e68_neutral_ends_change_nothing_and_free_the_probe() -> None:
+def test_neutral_outcomes_change_nothing_and_free_the_probe() -> None:
     circuit = Circuit(1, 120, 2)
     ticket = claimed(circuit)
     circuit.tell(ticket, Result.FAILURE, 0)
@@ -68,14 +68,14 @@ def test_e68_neutral_ends_change_nothing_and_free_the_probe() -> None:
 
 
 @pytest.mark.parametrize(("initial", "longest"), [(0, 120), (1, 0)])
-def test_e70_zero_disables(initial: float, longest: float) -> None:
+def test_zero_disables_the_circuit(initial: float, longest: float) -> None:
     circuit = Circuit(initial, longest, 1)
     for _failure in range(10):
         assert not circuit.tell(claimed(circuit), Result.FAILURE, 0)
     assert circuit.room(0) is None
 
 
-def test_e70_a_cap_below_the_first_step_is_that_step() -> None:
+def test_a_cap_below_the_first_step_is_that_step() -> None:
     circuit = opened(longest=0.5)
     assert circuit.blocked_until == 0.5
     assert probe(circuit, Result.FAILURE) == 0.5
@@ -92,21 +92,21 @@ def test_only_failures_in_a_row_open_it() -> None:
 
 
 @pytest.mark.parametrize("result", list(Result))
-def test_what_was_claimed_before_the_block_changes_nothing(result: Result) -> None:
-    """Neither in the block, nor in place of the probe, nor after it closed again."""
+def test_a_job_claimed_before_the_block_changes_nothing(result: Result) -> None:
+    """It counts neither in the block, nor as the probe, nor after the circuit closed again."""
     circuit = Circuit(1, 120, 1)
     straggler = claimed(circuit)
     circuit.tell(claimed(circuit), Result.FAILURE, 0)
     assert not circuit.tell(straggler, result, 1)
     ticket = claimed(circuit)
     assert not circuit.tell(straggler, result, 3)
-    assert circuit.room(3) == 0, "the probe is out still"
+    assert circuit.room(3) == 0, "the probe has not ended"
     circuit.tell(ticket, Result.SUCCESS, 3)
     assert not circuit.tell(straggler, result, 4)
     assert circuit.state(4) is State.CLOSED
 
 
-def test_a_claim_under_way_when_it_opens_is_of_before_the_block() -> None:
+def test_a_claim_under_way_when_the_circuit_opens_counts_as_before_the_block() -> None:
     """Its jobs change nothing, and none of them is the probe."""
     circuit = Circuit(1, 120, 1)
     ticket = circuit.ticket

@@ -1,4 +1,4 @@
-"""Whether the database's clock was set back, by a clock that never is."""
+"""Detection of a database clock that was set back, by a monotonic clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,8 +13,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
     ("database", "own", "is_set_back"),
     [
         (1.0, 1.0, False),
-        (1.01, 1.0, False),  # on its way there and back
-        (0.9995, 1.0, False),  # no two clocks are quite the same
+        (1.01, 1.0, False),  # the round trip takes time
+        (0.9995, 1.0, False),  # two clocks never run at exactly equal speed
         (3600.0, 1.0, False),  # set ahead: nothing was written in between
         (0.5, 1.0, True),
         (-0.5, 0.001, True),
@@ -22,7 +22,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
         (599.0, 600.0, True),
     ],
 )
-def test_it_was_if_less_time_passed_by_it(database: float, own: float, is_set_back: bool) -> None:
+def test_a_clock_on_which_less_time_passed_was_set_back(
+    database: float, own: float, is_set_back: bool
+) -> None:
     watch = Watch()
     assert not watch.is_set_back(START, asked=10.0, answered=10.0)
     at = START + timedelta(seconds=database)
@@ -30,14 +32,14 @@ def test_it_was_if_less_time_passed_by_it(database: float, own: float, is_set_ba
     assert watch.is_set_back(at, asked=asked, answered=asked + 0.1) is is_set_back
 
 
-def test_what_a_statement_takes_is_no_step() -> None:
-    """Its clock is read anywhere between question and answer."""
+def test_the_duration_of_a_statement_is_no_step() -> None:
+    """The server reads its clock at any time between question and answer."""
     watch = Watch()
     watch.is_set_back(START, asked=10.0, answered=15.0)
     assert not watch.is_set_back(START + timedelta(seconds=0.1), asked=15.0, answered=20.0)
 
 
-def test_a_step_is_told_once() -> None:
+def test_a_step_is_reported_once() -> None:
     watch = Watch()
     watch.is_set_back(START, asked=0.0, answered=0.0)
     assert watch.is_set_back(START, asked=1.0, answered=1.0)

@@ -1,4 +1,4 @@
-"""Mistakes in the PULLJOBS setting are told by name, before anything runs."""
+"""System checks name the mistakes in the PULLJOBS setting before anything runs."""
 
 import os
 import subprocess
@@ -18,22 +18,26 @@ from pulljobs.errors import ConfigurationError
 from tests import second
 
 
-def told(**given: Any) -> list[str]:
+def problems(**given: Any) -> list[str]:
     with override_settings(PULLJOBS=given):
-        return [f"{one.id} {one.msg}" for one in run_checks() if str(one.id).startswith("pulljobs")]
+        return [
+            f"{problem.id} {problem.msg}"
+            for problem in run_checks()
+            if str(problem.id).startswith("pulljobs")
+        ]
 
 
-def test_a_span_is_told_by_an_example() -> None:
-    [sentence] = told(RETENTION=30)
+def test_a_timedelta_is_explained_by_an_example() -> None:
+    [sentence] = problems(RETENTION=30)
     assert sentence.endswith("must be timedelta or None, such as timedelta(days=30), not 30.")
 
 
 def test_the_defaults_are_sound() -> None:
-    assert told() == []
+    assert problems() == []
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
-    [sentence] = told(CONCURENCY=4)
+    [sentence] = problems(CONCURENCY=4)
     assert (
         sentence
         == "pulljobs.E002 PULLJOBS['CONCURENCY'] is no setting; did you mean 'CONCURRENCY'?"
@@ -43,7 +47,7 @@ def test_an_unknown_setting_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("key", ["zzz", 1])
-def test_a_setting_like_no_other_is_unknown_too(key: Any) -> None:
+def test_an_unknown_setting_without_a_similar_name_is_reported(key: Any) -> None:
     with override_settings(PULLJOBS={key: 2}):
         [problem] = run_checks()
     assert (problem.id, problem.msg) == ("pulljobs.E002", f"PULLJOBS[{key!r}] is no setting.")
@@ -64,19 +68,18 @@ def test_a_setting_like_no_other_is_unknown_too(key: Any) -> None:
         {"PUSH_ALLOWED_NETWORKS": [10]},
     ],
 )
-def test_a_value_of_the_wrong_type(given: dict[str, Any]) -> None:
-    [sentence] = told(**given)
+def test_a_value_of_the_wrong_type_is_an_error(given: dict[str, Any]) -> None:
+    [sentence] = problems(**given)
     assert sentence.startswith(f"pulljobs.E003 PULLJOBS[{next(iter(given))!r}] must be ")
     with pytest.raises(ConfigurationError, match="must be "):
         load(given)
 
 
 @pytest.mark.parametrize("given", [[], "x", None])
-def test_a_setting_that_is_no_dict(given: Any) -> None:
+def test_a_setting_that_is_no_dict_is_an_error(given: Any) -> None:
     with override_settings(PULLJOBS=given):
-        assert [one.id for one in run_checks() if str(one.id).startswith("pulljobs")] == [
-            "pulljobs.E001"
-        ]
+        ids = [str(problem.id) for problem in run_checks()]
+        assert [id for id in ids if id.startswith("pulljobs")] == ["pulljobs.E001"]
         with pytest.raises(ConfigurationError, match="is not a dict"):
             settings()
 
@@ -103,19 +106,18 @@ def test_a_setting_that_is_no_dict(given: Any) -> None:
         {"HEALTH_PORT": -1},
     ],
 )
-def test_a_value_that_can_not_work(given: dict[str, Any]) -> None:
-    """E96."""
-    told_of = " ".join(told(**given))
-    assert all(name in told_of for name in given), told_of
+def test_a_value_that_cannot_work_is_named(given: dict[str, Any]) -> None:
+    reported = " ".join(problems(**given))
+    assert all(name in reported for name in given), reported
 
 
-def test_checks_of_a_deployment_leave_a_wrong_setting_to_its_own() -> None:
+def test_deployment_checks_leave_a_wrong_setting_to_its_own_check() -> None:
     with override_settings(PULLJOBS={"zzz": 1}):
-        found = [str(one.id) for one in run_checks(include_deployment_checks=True)]
-    assert [one for one in found if one.startswith("pulljobs")] == ["pulljobs.E002"]
+        ids = [str(problem.id) for problem in run_checks(include_deployment_checks=True)]
+    assert [id for id in ids if id.startswith("pulljobs")] == ["pulljobs.E002"]
 
 
-def test_a_database_that_is_not_postgresql() -> None:
+def test_a_database_that_is_not_postgresql_is_an_error() -> None:
     check = subprocess.run(
         [sys.executable, BASE_DIR / "manage.py", "check"],
         env={**os.environ, **second.NOT, "DATABASE_URL": "sqlite://:memory:"},
@@ -127,8 +129,8 @@ def test_a_database_that_is_not_postgresql() -> None:
     assert "pulljobs needs PostgreSQL, but DATABASES['default'] is sqlite." in check.stderr
 
 
-def test_a_database_that_is_not_configured() -> None:
-    [sentence] = told(DATABASE="nowhere")
+def test_a_database_that_is_not_configured_is_an_error() -> None:
+    [sentence] = problems(DATABASE="nowhere")
     assert sentence.startswith("pulljobs.E007 PULLJOBS['DATABASE'] names 'nowhere'")
 
 
@@ -140,18 +142,18 @@ def test_a_database_that_is_not_configured() -> None:
         (IsolationLevel.SERIALIZABLE, ["pulljobs.E019"]),
     ],
 )
-def test_an_isolation_level_under_which_locks_do_not_do(
+def test_an_isolation_level_under_which_locks_do_not_work_is_an_error(
     level: IsolationLevel, ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    using = Settings().DATABASE  # What is told by default.
+    using = Settings().DATABASE  # The alias without any setting.
     options = connections[using].settings_dict["OPTIONS"]
     monkeypatch.setitem(options, "isolation_level", level)
-    assert [sentence.split()[0] for sentence in told()] == ids
+    assert [sentence.split()[0] for sentence in problems()] == ids
 
 
 @override_settings(USE_TZ=False)
 def test_naive_times_are_refused() -> None:
-    [sentence] = told()
+    [sentence] = problems()
     assert sentence.startswith("pulljobs.E022 pulljobs needs USE_TZ")
 
 
@@ -173,6 +175,8 @@ def test_settings_follow_an_override() -> None:
         ({"PUSH_TOKEN_HEADER": "X-Token: "}, "pulljobs.E015"),
     ],
 )
-def test_a_setting_of_push_delivery_that_can_not_work(given: dict[str, Any], id: str) -> None:
-    [sentence] = told(**given)
+def test_a_setting_of_push_delivery_that_cannot_work_is_an_error(
+    given: dict[str, Any], id: str
+) -> None:
+    [sentence] = problems(**given)
     assert sentence.startswith(id)

@@ -55,7 +55,7 @@ class Database:
     next_id: int = 1
     open: set[int] = field(default_factory=set)
     jobs: list[Job] = field(default_factory=list)
-    """Those QUEUED."""
+    """QUEUED jobs."""
 
     def begin(self) -> int:
         self.next_xid += 1
@@ -106,7 +106,7 @@ class Database:
 
 @dataclass
 class Claimer:
-    """What `Puller` does, without a database."""
+    """Model of `Puller` that works on the database model."""
 
     database: Database
     floors: Floors = field(default_factory=Floors)
@@ -146,7 +146,7 @@ class Claimer:
         return walked, db.now, xid, snapshot
 
 
-class History(RuleBasedStateMachine):
+class ClaimHistory(RuleBasedStateMachine):
     writers = Bundle("writers")
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ class History(RuleBasedStateMachine):
             self.claimer.claim(4)
 
     def teardown(self) -> None:
-        """Once everybody is done, a few more claims find every job there is."""
+        """Check that a few more claims take every job after the end of all transactions."""
         self.database.open.clear()
         self.let_go()
         self.pass_time(60_000)
@@ -213,7 +213,7 @@ class History(RuleBasedStateMachine):
         assert self.database.jobs == []
 
 
-TestHistory = History.TestCase
+TestHistory = ClaimHistory.TestCase
 TestHistory.settings = settings(max_examples=300, stateful_step_count=60)
 
 
@@ -257,10 +257,10 @@ def test_what_a_straggler_wrote_is_found_within_a_few_claims_of_its_commit(busy:
     late = busy.database.jobs[-1]
     work(busy, 200)
     busy.database.open.discard(xid)
-    found: list[Job] = []
+    late_jobs: list[Job] = []
     for _claim in range(10):
-        found += busy.claim(5)
-    assert found == [late]
+        late_jobs += busy.claim(5)
+    assert late_jobs == [late]
     assert busy.floors.below is None
 
 
@@ -284,7 +284,7 @@ def test_what_full_claims_passed_is_found_in_time_while_they_stay_full(busy: Cla
 
 
 def passing(claimer: Claimer) -> list[Job]:
-    """Jobs of which full claims had to pass the first, and did not look back."""
+    """Publish jobs of which full claims pass the locked first and do not look back."""
     publish(claimer.database, 11)
     made = claimer.database.jobs[-11:]
     made[0].locked = True
@@ -302,7 +302,7 @@ def publish(database: Database, jobs: int) -> None:
 
 
 def test_a_look_below_ends_at_the_floors(busy: Claimer) -> None:
-    """What waits above them would be walked from far below, claim after claim."""
+    """Otherwise each claim would walk the jobs above them from far below again."""
     busy.floors.below = busy.database.now - timedelta(seconds=0.5)
     floor = busy.floors.floors[0]
     publish(busy.database, 20)

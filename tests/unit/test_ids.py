@@ -26,15 +26,15 @@ def test_the_public_form_is_an_xid_that_starts_with_the_second(number: int) -> N
 
 
 @given(MOMENTS)
-def test_the_first_id_of_a_moment_tells_its_time(moment: datetime) -> None:
-    told = ids.time_of(ids.first_of(moment))
-    assert timedelta(0) <= moment - told < timedelta(milliseconds=1)
+def test_the_first_id_of_a_time_contains_that_time(moment: datetime) -> None:
+    start = ids.time_of(ids.first_of(moment))
+    assert timedelta(0) <= moment - start < timedelta(milliseconds=1)
 
 
 @given(MOMENTS, MOMENTS)
-def test_ids_sort_by_time(one: datetime, other: datetime) -> None:
-    if ids.time_of(ids.first_of(one)) < ids.time_of(ids.first_of(other)):
-        assert ids.encode(ids.first_of(one)) < ids.encode(ids.first_of(other))
+def test_ids_sort_by_time(first: datetime, second: datetime) -> None:
+    if ids.time_of(ids.first_of(first)) < ids.time_of(ids.first_of(second)):
+        assert ids.encode(ids.first_of(first)) < ids.encode(ids.first_of(second))
 
 
 @given(NUMBERS, st.integers(0, 19), st.characters(codec="utf-8"))
@@ -69,6 +69,6 @@ def test_other_text_is_refused(text: str) -> None:
         ids.encode(1)[:-1] + "1",
     ],
 )
-def test_what_encode_would_not_say_is_refused(text: str) -> None:
+def test_text_that_encode_never_returns_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an id"):
         ids.decode(text)

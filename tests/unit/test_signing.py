@@ -1,4 +1,4 @@
-"""Signatures as the Standard Webhooks specification has them."""
+"""Signatures of the Standard Webhooks specification."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ def test_signature_is_that_of_the_specification() -> None:
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1), st.binary())
-def test_what_was_signed_is_verified(id: str, body: bytes) -> None:
+def test_a_signed_body_is_verified(id: str, body: bytes) -> None:
     secret = new_secret()
     assert verify(secret, sign([secret], id, body), body) == id
 
@@ -60,7 +60,9 @@ def test_anything_else_is_refused(changed: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", VECTOR)
 def test_no_header_may_be_missing(name: str) -> None:
     with pytest.raises(InvalidSignature):
-        verify(SECRET, {one: VECTOR[one] for one in VECTOR if one != name}, BODY, now=AT)
+        verify(
+            SECRET, {header: VECTOR[header] for header in VECTOR if header != name}, BODY, now=AT
+        )
 
 
 def test_another_body_or_secret_is_refused() -> None:
@@ -72,7 +74,9 @@ def test_another_body_or_secret_is_refused() -> None:
 @pytest.mark.parametrize(
     ("seconds", "is_good"), [(300, True), (-300, True), (301, False), (-301, False)]
 )
-def test_time_may_be_so_far_away_in_either_direction(seconds: int, is_good: bool) -> None:
+def test_a_timestamp_may_be_five_minutes_off_in_either_direction(
+    seconds: int, is_good: bool
+) -> None:
     if is_good:
         assert verify(SECRET, VECTOR, BODY, now=AT + seconds) == ID
         return
@@ -81,8 +85,8 @@ def test_time_may_be_so_far_away_in_either_direction(seconds: int, is_good: bool
     assert verify(SECRET, VECTOR, BODY, now=AT + seconds, tolerance=timedelta(hours=1)) == ID
 
 
-def test_while_a_secret_is_replaced_both_hold() -> None:
-    """Signed by both, it is verified by a receiver that knows either; and the other way round."""
+def test_both_secrets_are_valid_while_one_replaces_the_other() -> None:
+    """A request with both signatures passes with either secret, and two secrets accept either."""
     signed = sign([OTHER, SECRET], ID, BODY, timestamp=AT)
     assert len(signed["webhook-signature"].split()) == 2
     assert {verify(secret, signed, BODY, now=AT) for secret in (SECRET, OTHER)} == {ID}
@@ -94,7 +98,7 @@ def test_headers_may_be_of_any_case() -> None:
 
 
 @pytest.mark.parametrize("secret", ["whsec_", "whsec_!!!!", "whsec_c2hvcnQ=", "\u00e9"])
-def test_a_secret_that_is_none_is_a_mistake_not_a_bad_signature(secret: str) -> None:
+def test_an_invalid_secret_is_a_value_error_and_no_bad_signature(secret: str) -> None:
     calls: list[Any] = [
         lambda: sign([secret], ID, BODY),
         lambda: verify(secret, VECTOR, BODY, now=AT),

@@ -1,4 +1,4 @@
-"""The table of the design, word for word."""
+"""Transitions of a job, compared with the table of the design."""
 
 from pulljobs.states import LIVE, SETTLED, TRANSITIONS, Event, State
 
@@ -35,7 +35,7 @@ def test_every_event_has_a_transition() -> None:
     assert set(TRANSITIONS) == set(Event)
 
 
-def test_settled_jobs_leave_by_no_event_but_the_dead() -> None:
-    sources = frozenset[State]().union(*(one.sources for one in TRANSITIONS.values()))
+def test_of_settled_jobs_only_dead_ones_have_a_transition() -> None:
+    sources = frozenset[State]().union(*(transition.sources for transition in TRANSITIONS.values()))
     assert sources == LIVE
     assert SETTLED.difference(LIVE) == {State.DELIVERED}

@@ -7,15 +7,15 @@ import pytest
 from pulljobs.engine.telemetry import JobFailed, JobsClaimed, emit, record_with
 
 
-def test_a_recorder_that_fails_is_logged_and_the_others_are_told(
+def test_a_recorder_that_fails_is_logged_and_the_others_get_the_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told: list[object] = []
+    received: list[object] = []
 
     def broken(event: object) -> None:
         raise RuntimeError("broken")
 
-    ends = [record_with(broken), record_with(told.append)]
+    ends = [record_with(broken), record_with(received.append)]
     try:
         with caplog.at_level(logging.ERROR, logger="pulljobs"):
             emit(JobsClaimed("files", "census", 3))
@@ -23,13 +23,15 @@ def test_a_recorder_that_fails_is_logged_and_the_others_are_told(
         for end in ends:
             end()
 
-    assert told == [JobsClaimed("files", "census", 3)]
+    assert received == [JobsClaimed("files", "census", 3)]
     assert "A recorder failed over JobsClaimed." in caplog.text
     emit(JobsClaimed("files", "census", 1))
-    assert len(told) == 1
+    assert len(received) == 1
 
 
-def test_a_failure_is_told_where_nobody_has_set_logging(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_without_any_logging_configuration(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Without `LOGGING` Python shows warnings and worse."""
     emit(JobFailed(7, "files", "census", "ValueError"))
     assert caplog.record_tuples == [
