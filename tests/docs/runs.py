@@ -1,17 +1,17 @@
-"""Which test runs the blocks of which page: what is not named here escapes, and fails.
+"""Tests of the blocks of each page: a block that is not named here fails.
 
-Kinds of blocks, by the word behind the fence:
+Kinds of blocks, by the text behind the fence:
 
     python      a module, named by its first line
     sh          commands, run as they stand
     sql         run
-    json, http  answers and headers, compared with those that the commands got
+    json, http  answers and headers, compared with those of the commands
     py          Python of a system that readers come from: it has to compile, and is not run
     text        what commands print, compared with what they printed
     yaml        a configuration file, whose fields are compared with what is served
     ini         a configuration file, read by its reader; its commands are parsed
-    console     commands behind `$ ` that a reader runs and a test does not, for they take hours,
-                the network or a cluster: the parser of each has to take them
+    console     commands behind `$ ` that a reader runs and a test does not, because they take
+                hours, the network or a cluster: the parser of each has to accept them
 """
 
 from typing import Final
@@ -71,7 +71,7 @@ RUN: Final = {
 }
 
 
-def shown() -> set[tuple[str, str]]:
-    """Every page with every kind of block it has."""
+def kinds_of_blocks() -> set[tuple[str, str]]:
+    """List every page with every kind of block that it has."""
     names = [str(page.relative_to(BASE_DIR)) for page in pages()]
     return {(name, block.kind) for name in names for block in blocks(name)}

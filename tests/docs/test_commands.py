@@ -1,4 +1,4 @@
-"""Commands that the pages name exist, take those flags, and say what the guide says."""
+"""Commands that the pages name exist, accept those flags and print what the guide says."""
 
 import configparser
 import shlex
@@ -17,41 +17,43 @@ NAMES = [str(page.relative_to(BASE_DIR)) for page in pages()]
 
 
 @pytest.mark.parametrize("page", NAMES)
-def test_commands_of_blocks_are_taken(page: str) -> None:
+def test_commands_of_blocks_are_accepted(page: str) -> None:
     for block in blocks(page):
         if block.kind == "console":
-            found = list(commands(block.text))
-            assert found, f"{page}:{block.line}: no command behind `$ `"
-            for words in found:
+            lines = list(commands(block.text))
+            assert lines, f"{page}:{block.line}: no command behind `$ `"
+            for words in lines:
                 check(words)
 
 
 @pytest.mark.parametrize("page", NAMES)
 def test_commands_in_the_text_exist(page: str) -> None:
-    """With the subcommands and the flags they are shown with."""
+    """Their subcommands and flags exist, too."""
     for words in mentioned((BASE_DIR / page).read_text("utf-8")):
         check_mentioned(words)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_commands_of_diagnosing(capsys: pytest.CaptureFixture[str]) -> None:
-    """On a consumer that nobody serves: doctor says so, explain says why, verify is content."""
+def test_commands_of_the_guide_on_diagnosing_print_what_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Doctor reports a consumer without a worker, explain gives the reason, and verify passes."""
     consumer = ConsumerFactory.create()
     [job] = published(consumer, 1)
-    told = []
+    outputs = []
     for text in texts("docs/guides/diagnosing.md", "sh"):
         [words] = commands(text.replace("JOB", ids.encode(job)), prompt="")
         with pytest.raises(SystemExit) if words[-1] == "doctor" else nullcontext():
             call_command(*words[2:])
-        told.append(capsys.readouterr().out)
-    doctor, explain, verify = told
+        outputs.append(capsys.readouterr().out)
+    doctor, explain, verify = outputs
     assert "nobody serves it" in doctor
     assert "nobody" in explain.lower()
     assert verify
 
 
-def test_the_unit_file_of_workers() -> None:
-    """systemd's own reader is not here; its command is one that the worker takes."""
+def test_the_unit_file_of_the_guide_on_workers_starts_one() -> None:
+    """The worker accepts its command; the reader of systemd is not here."""
     [text] = texts("docs/guides/workers.md", "ini")
     unit = configparser.ConfigParser()
     unit.optionxform = str  # type: ignore[method-assign, assignment]  # as its documentation has it

@@ -1,4 +1,4 @@
-"""The guide on commands: each is run and prints what stands below it, but for ids and times."""
+"""Each command of its guide prints the text below it, except for ids and times."""
 
 import re
 import shlex
@@ -59,9 +59,9 @@ VARYING: Final = (
 
 
 def settled(text: str) -> list[str]:
-    """What does not differ from run to run."""
-    for pattern, word in VARYING:
-        text = re.sub(pattern, word, text)
+    """Replace what differs from run to run; return the lines."""
+    for pattern, placeholder in VARYING:
+        text = re.sub(pattern, placeholder, text)
     return [line.strip() for line in text.strip().splitlines()]
 
 
@@ -69,7 +69,7 @@ def settled(text: str) -> list[str]:
 def world(
     transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
-    """A small shop; the ids that the guide has words for."""
+    """Small shop, with the ids that stand for names in the guide."""
     monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
     monkeypatch.chdir(tmp_path)
     Path("webhook-broker.cfg").write_text(BROKER)
@@ -107,8 +107,8 @@ NODE: Final = UUID("7f1c51f5-6a0c-4f0c-9a57-2f1f0b7c9d11")
 
 
 def ran(command: str, known: dict[str, str]) -> str:
-    for word, id in known.items():
-        command = re.sub(rf"\b{word}\b", id, command)
+    for name, id in known.items():
+        command = re.sub(rf"\b{name}\b", id, command)
     _python, _manage, *words = shlex.split(command)
     output = StringIO()
     with suppress(SystemExit):

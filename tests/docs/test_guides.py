@@ -1,4 +1,4 @@
-"""What the guides on publishing and on handlers show, works as they say."""
+"""The code of the guides on publishing and on handlers works."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -35,13 +35,13 @@ def by_consumer(rans: list[Ran]) -> dict[str, Ran]:
 def test_a_team_goes_through_its_handlers(
     code: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One delivers with its effect, one asks for a retry and one is settled first."""
+    """A handler delivers with its effect, another asks for a retry, a third is settled first."""
     handlers.sync_consumers()
     code["teams.founding"].found_team("red")
     team = Group.objects.get(name="red")
     ran = by_consumer(drain())
     assert ran["permissions"].job.state == State.DELIVERED
-    assert [one.codename for one in team.permissions.all()] == ["view_group"]
+    assert [permission.codename for permission in team.permissions.all()] == ["view_group"]
     assert (ran["size"].job.state, ran["size"].job.error) == (State.QUEUED, "the team is empty")
     assert ran["greeting"].job.state == State.DELIVERED
     assert ran["announcement"].job.result == {"announced": "red"}

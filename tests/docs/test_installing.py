@@ -1,4 +1,4 @@
-"""What the pages say of what pulljobs stands on."""
+"""The pages name the requirements of pulljobs."""
 
 import re
 
@@ -10,19 +10,20 @@ PAGES = {
 }
 
 
-def test_who_installs_psycopg_is_told_where_its_libpq_is_from() -> None:
-    """The extra brings psycopg alone, which can't be imported without."""
-    telling = {
+def test_pages_that_install_psycopg_name_its_libpq() -> None:
+    """The extra installs psycopg alone, which cannot be imported without libpq."""
+    installs = {
         name: set(re.findall(r'pip install "pulljobs\[django\]"( "psycopg\[binary\]")?', text))
         for name, text in PAGES.items()
     }
-    assert {name: said for name, said in telling.items() if "" in said} == {}
-    assert all("libpq" in PAGES[name] for name, said in telling.items() if said)
-    assert telling["docs/quickstart.md"]
+    assert {name: binaries for name, binaries in installs.items() if "" in binaries} == {}
+    assert all("libpq" in PAGES[name] for name, binaries in installs.items() if binaries)
+    assert installs["docs/quickstart.md"]
 
 
-def test_the_oldest_postgresql_is_told_of_each_django() -> None:
-    """Django 6.1 refuses 14."""
-    told = [one for text in PAGES.values() for one in re.findall(r"(?s)14 or newer.{1,50}", text)]
-    assert len(told) > 3
-    assert [one for one in told if "6.1" not in one] == []
+def test_pages_name_the_oldest_postgresql_of_each_django() -> None:
+    """Django 6.1 refuses PostgreSQL 14."""
+    pattern = r"(?s)14 or newer.{1,50}"
+    phrases = [phrase for text in PAGES.values() for phrase in re.findall(pattern, text)]
+    assert len(phrases) > 3
+    assert [phrase for phrase in phrases if "6.1" not in phrase] == []

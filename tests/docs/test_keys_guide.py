@@ -1,4 +1,4 @@
-"""What the guide on keys and limits shows, works as it says."""
+"""The code of the guide on keys and limits works."""
 
 from collections.abc import Iterator
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Those who come from elsewhere: the code after the move works, and so does what moves the rest."""
+"""Guides on moving from other systems: the new code works, and so does the code that moves."""
 
 import sys
 from collections.abc import Iterator
@@ -39,8 +39,8 @@ def shop(page: str) -> Iterator[dict[str, ModuleType]]:
             forget("orders")
 
 
-def test_a_task_of_celery_runs_by_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The switch says where the next job goes; what is rolled back goes nowhere."""
+def test_a_task_of_celery_runs_by_celery_or_by_pulljobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch decides where the next job goes."""
     sent: list[dict[str, Any]] = []
     celery: Any = ModuleType("orders.celery_tasks")
     celery.send_receipt = SimpleNamespace(delay=lambda **arguments: sent.append(arguments))
@@ -52,11 +52,11 @@ def test_a_task_of_celery_runs_by_either(monkeypatch: pytest.MonkeyPatch) -> Non
             made["orders.ordering"].place_order(8, "bob@example.org")
         assert [run.job.state for run in drain()] == [State.DELIVERED]
     assert sent == [{"order_id": 7, "email": "ann@example.org"}]
-    assert [one.to for one in mail.outbox] == [["bob@example.org"]]
+    assert [message.to for message in mail.outbox] == [["bob@example.org"]]
 
 
 def test_tasks_of_django_are_moved_where_they_wait() -> None:
-    """With their arguments, their priority and their time; one that runs stays where it is."""
+    """Their arguments, priority and time move along; a running task stays where it is."""
     with modify_settings(INSTALLED_APPS={"append": "django_tasks_db"}), table() as results:
         never = timezone.now().replace(year=9999)
         later = timezone.now() + timedelta(hours=1)
@@ -76,7 +76,7 @@ def test_tasks_of_django_are_moved_where_they_wait() -> None:
 
 
 def test_tasks_of_django_keep_running_by_another_backend() -> None:
-    """The settings make both; what waits is left to the old one under its new name."""
+    """The settings define both; waiting tasks stay with the old backend under its new name."""
     with modify_settings(INSTALLED_APPS={"append": "django_tasks_db"}), table() as results:
         never = timezone.now().replace(year=9999)
         add(results, [], {}, run_after=never, backend_name="default")
@@ -93,13 +93,15 @@ def test_tasks_of_django_keep_running_by_another_backend() -> None:
             assert [ours.check(), old.check()] == [[], []]
             with registry_of_its_own():
                 running.register(ours)
-                assert {one.timeout for one in handlers.registered()} == {timedelta(minutes=5)}
+                assert {handler.timeout for handler in handlers.registered()} == {
+                    timedelta(minutes=5)
+                }
         read_again()
 
 
 @contextmanager
 def table() -> Iterator[Any]:
-    """That of django-tasks-db, made for the while: no project of ours has the app installed."""
+    """Create the table of django-tasks-db for the block: no project here has its app installed."""
     from django_tasks_db.models import DBTaskResult
 
     with connections[DEFAULT_DB_ALIAS].schema_editor() as editor:
@@ -109,7 +111,7 @@ def table() -> Iterator[Any]:
     finally:
         with connections[DEFAULT_DB_ALIAS].schema_editor() as editor:
             editor.delete_model(DBTaskResult)
-        if admin.site.is_registered(DBTaskResult):  # found by itself, and an app less has none
+        if admin.site.is_registered(DBTaskResult):  # the app registered it when it was imported
             admin.site.unregister(DBTaskResult)
 
 

@@ -1,4 +1,4 @@
-"""The page on Python: what it says by hand of keywords, fields and the job is what they are."""
+"""The page on Python names the keywords, fields and attributes that the code has."""
 
 import ast
 import inspect
@@ -23,42 +23,42 @@ TYPES = {
 }
 
 
-def told(head: str) -> list[list[str]]:
-    """The first cells of each row of the table that begins so, without the meaning."""
+def cells(head: str) -> list[list[str]]:
+    """Read the table with this head; return the cells of each row without the last."""
     table = PAGE[PAGE.index(f"| {head} |") :].partition("\n\n")[0]
     rows = [re.split(r"(?<!\\)\|", line)[1:-2] for line in table.splitlines()[2:]]
     return [[cell.strip().replace("`", "").replace("\\", "") for cell in row] for row in rows]
 
 
-def test_keywords_of_a_handler() -> None:
+def test_the_page_has_the_keywords_of_a_handler() -> None:
     [function] = ast.parse(inspect.getsource(handler)).body
     assert isinstance(function, ast.FunctionDef)
     taken = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    assert told("keyword") == [
-        [one.arg, ast.unparse(one.annotation or one), _default(default)] for one, default in taken
+    assert cells("keyword") == [
+        [arg.arg, ast.unparse(arg.annotation or arg), _default(default)] for arg, default in taken
     ]
 
 
-def test_fields_of_a_consumer() -> None:
-    fields = [one for one in Consumer._meta.concrete_fields if one.name in options.names()]
-    assert told("field") == [[one.name, _type(one), _shown(one)] for one in fields]
+def test_the_page_has_the_fields_of_a_consumer() -> None:
+    fields = [field for field in Consumer._meta.concrete_fields if field.name in options.names()]
+    assert cells("field") == [[field.name, _type(field), _default_of(field)] for field in fields]
 
 
-def test_what_a_job_offers() -> None:
-    found = {
-        name: inspect.signature(_function(one))
-        for name, one in vars(ClaimedJob).items()
-        if name[0] != "_" and (isinstance(one, property) or inspect.isfunction(one))
+def test_the_page_has_the_attributes_of_a_job() -> None:
+    signatures = {
+        name: inspect.signature(_function(member))
+        for name, member in vars(ClaimedJob).items()
+        if name[0] != "_" and (isinstance(member, property) or inspect.isfunction(member))
     }
-    says = {name.partition("(")[0]: (name, type) for name, type in told("`job.`")}
-    assert found.keys() - FOR_THE_WORKER == says.keys()
+    says = {name.partition("(")[0]: (name, type) for name, type in cells("`job.`")}
+    assert signatures.keys() - FOR_THE_WORKER == says.keys()
     for name, (call, type) in says.items():
-        assert _words(found[name].return_annotation) == type
-        assert _parameters(call) == _defaults(found[name])
+        assert _type_name(signatures[name].return_annotation) == type
+        assert _parameters(call) == _defaults(signatures[name])
 
 
-def _function(one: Any) -> Any:
-    return one.fget if isinstance(one, property) else one
+def _function(member: Any) -> Any:
+    return member.fget if isinstance(member, property) else member
 
 
 def _default(node: ast.expr | None) -> str:
@@ -66,30 +66,34 @@ def _default(node: ast.expr | None) -> str:
     return "none" if text == "None" else text
 
 
-def _type(one: Any) -> str:
-    [word] = [word for kind, word in TYPES.items() if isinstance(one, kind)]
-    return f"{word} | None" if one.null else word
+def _type(field: Any) -> str:
+    [name] = [name for kind, name in TYPES.items() if isinstance(field, kind)]
+    return f"{name} | None" if field.null else name
 
 
-def _shown(one: Any) -> str:
-    value = one.get_default()
+def _default_of(field: Any) -> str:
+    value = field.get_default()
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g} s"
     return "none" if value in (None, "") else str(value)
 
 
-def _words(annotation: Any) -> str:
+def _type_name(annotation: Any) -> str:
     named = isinstance(annotation, type)
     return annotation.__name__ if named else str(annotation).replace("typing.", "")
 
 
 def _parameters(call: str) -> dict[str, Any]:
-    """`nack(after=None)`: after, None."""
+    """Return the keywords of a call with their values: of `nack(after=None)`, after and None."""
     [made] = ast.parse(call).body
     assert isinstance(made, ast.Expr)
     keywords = made.value.keywords if isinstance(made.value, ast.Call) else []
-    return {str(one.arg): ast.literal_eval(one.value) for one in keywords}
+    return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
 
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:
-    return {name: one.default for name, one in signature.parameters.items() if name != "self"}
+    return {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if name != "self"
+    }

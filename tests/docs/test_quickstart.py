@@ -1,4 +1,4 @@
-"""The quickstart, followed word by word in a fresh virtual environment."""
+"""Quickstart, followed literally in a fresh virtual environment."""
 
 from contextlib import closing
 from uuid import uuid4
@@ -16,29 +16,26 @@ INSTALL = 'python -m pip install -e ".[demo]"'
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.django_db
-def test_the_quickstart_word_by_word() -> None:
-    """From `python3 -m venv` to the last command; only the database has a name of its own.
-
-    What each block prints is what the page shows under it.
-    """
+def test_the_quickstart_works_literally() -> None:
+    """Each block prints what the page shows under it; only the database has another name."""
     database = f"shop_{uuid4().hex}"
     steps = [_named(block, database) for block in blocks(PAGE)]
     with open_directory() as home, newcomer(database, home / "bin") as environment:
         checkout = copied(home / "pulljobs")
         with closing(Project(checkout, checkout / ".pulljobs")):
-            told = iter(walk(steps, checkout, environment))
+            outputs = iter(walk(steps, checkout, environment))
     printed = [""]
     for block in steps:
         if block.kind == "sh":
-            printed.append(next(told))
+            printed.append(next(outputs))
         if block.kind == "text":
             assert_shows(block.text, printed[-1])
     [shown] = texts("README.md", "text")
     assert_shows("Dead at census:\n" + shown[shown.index("Census:") :], printed[1])
 
 
-def test_the_readme_says_the_same() -> None:
-    """Its first command is the quickstart's; the second is the one that `.ci/run` reads there."""
+def test_the_readme_has_the_commands_of_the_quickstart_and_of_ci() -> None:
+    """The first command is that of the quickstart; `.ci/run` reads the second."""
     demo, tests = texts("README.md", "sh")
     assert demo.strip() == f"{INSTALL} && python manage.py demo"
     assert INSTALL in texts(PAGE, "sh")[0]

@@ -1,4 +1,4 @@
-"""Settings, routes and headers that the pages show work as they stand."""
+"""Settings, routes and headers of the pages work unchanged."""
 
 import base64
 import gc
@@ -37,8 +37,8 @@ def urls(module: str) -> Iterator[Client]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_code_of_the_readme() -> None:
-    """It publishes, and the handler makes the invoice; what a shop has by itself is made up."""
+def test_the_code_of_the_readme_works() -> None:
+    """It publishes, and the handler makes the invoice; the models of the shop are stand-ins."""
     [code] = texts("README.md", "python")
     invoices: list[dict[str, int]] = []
     invoice = SimpleNamespace(objects=SimpleNamespace(create=lambda **row: invoices.append(row)))
@@ -52,7 +52,7 @@ def test_the_code_of_the_readme() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_code_of_the_first_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_the_first_page_works(capsys: pytest.CaptureFixture[str]) -> None:
     with registry_of_its_own():
         try:
             made = modules_of("index.md")
@@ -64,7 +64,7 @@ def test_the_code_of_the_first_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "an invoice for order 7\n"
 
 
-def test_a_recorder_of_ones_own() -> None:
+def test_the_recorder_of_the_page_on_events_counts() -> None:
     recording = modules_of("reference/events.md")["shop.recording"]
     try:
         telemetry.emit(telemetry.JobsFinished({("deliver", "DELIVERED"): 2}))
@@ -77,19 +77,19 @@ def test_a_recorder_of_ones_own() -> None:
 
 @pytest.mark.parametrize("code", texts("docs/guides/api-access.md", "python"))
 def test_settings_of_api_access_pass_the_checks(code: str) -> None:
-    """Each by itself, with keys from an environment that has some."""
+    """Each block passes alone, with keys from its environment."""
     made: dict[str, Any] = {"env": lambda _name: base64.b64encode(b"k" * 32).decode()}
     exec(code, made)
     with override_settings(PULLJOBS=made["PULLJOBS"]):
-        assert [one for one in run_checks() if str(one.id).startswith("pulljobs")] == []
+        assert [check for check in run_checks() if str(check.id).startswith("pulljobs")] == []
 
 
-def test_the_signature_of_api_access() -> None:
-    """What is put in its <> opens the gateway, and something else does not."""
+def test_the_signature_of_the_guide_on_api_access_opens_the_gateway() -> None:
+    """The gateway accepts the signature in the place of <> and no other."""
     [text] = texts("docs/guides/api-access.md", "http")
     name, _, value = text.splitlines()[1].partition(": ")
     now = str(int(time.time()))
-    said = hmac.new(base64.b64decode(SECRET), f"{now}.".encode() + BODY, hashlib.sha256)
+    signature = hmac.new(base64.b64decode(SECRET), f"{now}.".encode() + BODY, hashlib.sha256)
     shape = value.replace("1795248000", now).partition("<")[0]
     shown = value.replace("1795248000", now).partition("<")[2]
     assert name == "X-Broker-Signature"
@@ -98,7 +98,7 @@ def test_the_signature_of_api_access() -> None:
         urls("tests.access.test_gateway"),
         override_settings(PULLJOBS={"GATEWAY_SECRETS": [SECRET]}),
     ):
-        assert call(shape + said.hexdigest()).status_code == 200
+        assert call(shape + signature.hexdigest()).status_code == 200
         assert call(shape + "0" * 64).status_code == 403
 
 
@@ -147,8 +147,8 @@ def test_the_application_of_the_guide_on_serving_tunes_the_garbage_collector(
     assert gc.get_threshold() == (20_000, 10, 10)
 
 
-def test_the_log_of_a_worker() -> None:
-    """As the guide sets it, with what a worker tells at INFO."""
+def test_the_logging_of_the_guide_on_workers_works() -> None:
+    """The logging of the guide shows what a worker logs at INFO."""
     try:
         shown = modules_of("guides/workers.md")["settings"].LOGGING
     finally:
@@ -159,7 +159,7 @@ def test_the_log_of_a_worker() -> None:
     assert formatter.format(record).endswith(" INFO [7] hello")
 
 
-def test_the_dashboard_in_a_site_of_ones_own() -> None:
+def test_an_admin_site_of_another_class_has_the_dashboard() -> None:
     try:
         site = modules_of("guides/dashboard.md")["shop.admin"].site
     finally:

@@ -1,4 +1,4 @@
-"""The site as `tox -e docs` builds it: no warning, no dead link, no picture that is not there."""
+"""The site of `tox -e docs` has no warning, no dead link and no missing picture."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ MISSING = "[...document.images].filter(i => i.complete && !i.naturalWidth).map(i
 
 
 class Links(HTMLParser):
-    """What a page of the site points to, and the places in it that others may point to."""
+    """Targets of the links of a page, and the anchors in it."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -50,50 +50,50 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @ONE_SITE
 def test_no_internal_link_is_dead(site: Path) -> None:
-    """Pages, anchors, pictures, scripts and styles; Sphinx itself looks at those it knows."""
+    """Pages, anchors, pictures, scripts and styles exist; Sphinx checks only some of them."""
     read = {page: Links(page) for page in site.rglob("*.html")}
     assert len(read) > 30
-    found = [
+    dead = [
         (page.name, target)
         for page, links in read.items()
         for target in links.targets
         if _is_dead(page, target, read)
     ]
-    assert found == []
+    assert dead == []
 
 
 @ONE_SITE
 @pytest.mark.processes
 def test_no_page_is_wider_than_a_phone(site: Path) -> None:
-    """Tables and code scroll by themselves, and every picture is drawn."""
+    """Tables and code scroll on their own, and every picture is drawn."""
     with sync_playwright() as started:
         chromium = started.chromium.launch(
             executable_path=require("chromium"), args=FLAGS, timeout=STARTING_SECONDS * 1000
         )
         page = chromium.new_page(viewport={"width": 360, "height": 780})
-        found = []
+        sizes = []
         for shown in sorted(site.rglob("*.html")):
             page.goto(shown.as_uri())
-            found.append((shown.name, page.evaluate(WIDTH), page.evaluate(MISSING)))
+            sizes.append((shown.name, page.evaluate(WIDTH), page.evaluate(MISSING)))
         chromium.close()
-    assert [one for one in found if one[1] > 360 or one[2]] == []
+    assert [page for page in sizes if page[1] > 360 or page[2]] == []
 
 
-def test_links_of_the_readme_are_there() -> None:
-    """GitHub and PyPI show it, and Sphinx never sees it."""
+def test_targets_of_the_links_of_the_readme_exist() -> None:
+    """GitHub and PyPI show the README, and Sphinx does not check it."""
     dead = [
         target
         for page in pages()
         for target in _targets(page)
         if not urlsplit(target).scheme and not (page.parent / target.partition("#")[0]).exists()
     ]
-    assert [one for one in dead if not one.startswith("#")] == []
+    assert [target for target in dead if not target.startswith("#")] == []
 
 
 def test_external_links_are_well_formed() -> None:
-    """By their looks: nothing here goes to the network."""
-    links = [(page.name, one) for page in pages() for one in _targets(page) if "//" in one]
-    assert [(page, one) for page, one in links if not _is_well_formed(one)] == []
+    """Only their form is checked, because tests do not use the network."""
+    links = [(page.name, link) for page in pages() for link in _targets(page) if "//" in link]
+    assert [(page, link) for page, link in links if not _is_well_formed(link)] == []
 
 
 def _is_dead(page: Path, target: str, read: dict[Path, Links]) -> bool:
@@ -109,9 +109,9 @@ def _is_dead(page: Path, target: str, read: dict[Path, Links]) -> bool:
 def _targets(page: Path) -> Iterator[str]:
     for token in MarkdownIt().enable("table").parse(page.read_text("utf-8")):
         for child in token.children or ():
-            found = child.attrGet("href") or child.attrGet("src")
-            if found:
-                yield str(found)
+            target = child.attrGet("href") or child.attrGet("src")
+            if target:
+                yield str(target)
 
 
 def _is_well_formed(target: str) -> bool:

@@ -1,4 +1,4 @@
-"""A reader who follows a page word by word, in a shell of their own."""
+"""Reader that follows a page literally, in one shell."""
 
 import os
 import re
@@ -26,10 +26,9 @@ MARK = "=== block"
 
 
 def walk(blocks: list[Block], checkout: Path, environment: dict[str, str]) -> list[str]:
-    """What each block of `sh` printed; one of `python` is saved under the name it begins with.
+    """Run each `sh` block and save each `python` block under its name; return what `sh` printed.
 
-    It is one shell, as a reader has: directories that were entered and environments that were
-    activated stay.
+    All blocks share one shell, so that the directory and the activated environment stay.
     """
     script = "\n".join(_step(block) for block in blocks if block.kind in ("sh", "python"))
     done = subprocess.run(
@@ -53,11 +52,11 @@ def _step(block: Block) -> str:
     return f"cat > {name} <<'END'\n{block.text}END"
 
 
-def assert_shows(shown: str, told: str) -> None:
-    """Every line that a page shows was printed, in that order; numbers and times may differ."""
-    lines = iter(_alike(line) for line in told.splitlines())
+def assert_shows(shown: str, printed: str) -> None:
+    """Check that the lines of a page were printed in that order; numbers and times may differ."""
+    lines = iter(_alike(line) for line in printed.splitlines())
     for line in shown.splitlines():
-        assert line == "..." or _alike(line) in lines, f"{line!r} is not in:\n{told}"
+        assert line == "..." or _alike(line) in lines, f"{line!r} is not in:\n{printed}"
 
 
 def _alike(line: str) -> str:
@@ -65,7 +64,7 @@ def _alike(line: str) -> str:
 
 
 def copied(directory: Path) -> Path:
-    """What a clone would have, without what this checkout has made since."""
+    """Copy what a clone would have, without files that this checkout has made since."""
     for asked in ("pyproject.toml", "pulljobs/apps.py"):
         if not (BASE_DIR / asked).exists():
             not_run("a checkout: this is a part of one")
@@ -76,9 +75,9 @@ def copied(directory: Path) -> Path:
 
 @contextmanager
 def newcomer(database: str, programs: Path) -> Iterator[dict[str, str]]:
-    """The environment of somebody who has Python and an empty PostgreSQL, and nothing of ours."""
+    """Give the environment of a user who has Python and an empty PostgreSQL, and nothing else."""
     programs.mkdir()
-    # This interpreter's: the system's own `python3` may be too old.
+    # This interpreter, because the `python3` of the system may be too old.
     python = Path(sys.base_prefix, "bin", "python{}.{}".format(*sys.version_info))
     (programs / "python3").write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
     (programs / "python3").chmod(0o755)
