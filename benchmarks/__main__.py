@@ -1,19 +1,27 @@
-"""`python -m benchmarks limit`, `faults` or `peers`: see their pages in docs/."""
+"""Benchmarks of pulljobs: `python -m benchmarks COMMAND`, described in docs/benchmarks.md."""
 
 import argparse
 import os
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Final
 
 import django
 
-from benchmarks.day import options as day
 from benchmarks.faults import options as faults
 from benchmarks.peers import options as peers
-from benchmarks.pipeline import options as pipeline
+
+LEAST_HOURS: Final = 8
+"""Hours of the shortest day: before, retention drops nothing in the second quarter."""
+PIPELINE_PARTS: Final = ("export", "rollup", "publish", "consume")
+JSON_HELP: Final = "print one line of JSON, and the tables to stderr"
+
+Commands = Any
+"""Result of `add_subparsers`, whose class argparse does not export."""
 
 
 def main() -> None:
+    """Set up Django with the settings of the chosen benchmark and run it."""
     options = _options().parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = getattr(options, "settings", "benchmarks.settings")
     django.setup()
@@ -23,45 +31,21 @@ def main() -> None:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    day.add_to(commands)
+    for add in (_add_limit, _add_compare, _add_keys, _add_listing, _add_day, _add_pipeline):
+        add(commands)
+    for add in (_add_http, _add_long_poll, _add_client, _add_push, _add_pages):
+        add(commands)
     faults.add_to(commands)
     peers.add_to(commands)
-    pipeline.add_to(commands)
-    _compare(commands.add_parser("compare", help="two commits: limit in turns, ratios of rates"))
-    _client(commands.add_parser("client", help="the Python client beside a bare loop"))
-    waiting = commands.add_parser("lingering", help="pulls that wait, and how soon they are woken")
-    waiting.set_defaults(module="benchmarks.long_poll")
-    waiting.add_argument("--clients", type=int, default=500)
-    waiting.add_argument("--consumers", type=int, nargs="+", default=[1, 50])
-    waiting.add_argument("--rate", type=float, default=200.0, help="messages a second")
-    waiting.add_argument("--seconds", type=float, default=20.0)
-    waiting.add_argument("--json", action="store_true", help="one line of JSON")
-    push = commands.add_parser("push", help="quick endpoints beside slow ones")
-    push.set_defaults(module="benchmarks.push")
-    push.add_argument("--slow", type=int, default=500, help="endpoints that take their time")
-    push.add_argument("--quick", type=int, default=100, help="endpoints that don't")
-    push.add_argument("--seconds-each", type=float, default=2.0, help="what slow ones take")
-    push.add_argument("--seconds", type=float, default=20.0, help="of measuring")
-    push.add_argument("--json", action="store_true", help="one line of JSON")
-    keys = commands.add_parser("keys", help="free keys behind a busy one")
-    keys.set_defaults(module="benchmarks.keys")
-    keys.add_argument("--busy", type=int, default=10_000, help="jobs of the busy key")
-    keys.add_argument("--free", type=int, default=20_000, help="jobs of free keys")
-    keys.add_argument("--rounds", type=int, default=3)
-    keys.add_argument("--json", action="store_true", help="one line of JSON")
-    _listing(commands.add_parser("listing", help="a page of queued-jobs at any backlog"))
-    http = commands.add_parser("http", help="requests a second of the API")
-    http.set_defaults(module="benchmarks.http")
-    http.add_argument("--backlogs", type=int, nargs="+", default=[10_000, 1_000_000])
-    http.add_argument("--clients", type=int, default=8)
-    http.add_argument("--requests", type=int, default=500, help="of a kind, at the most")
-    http.add_argument("--json", action="store_true", help="one line of JSON")
-    _pages(commands.add_parser("pages", help="every page of the admin over millions of rows"))
-    limit = commands.add_parser("limit", help="the most it can do")
-    limit.set_defaults(module="benchmarks.modes")
-    limit.add_argument("--jobs", type=int, nargs="+", help="queued at the start")
+    return parser
+
+
+def _add_limit(commands: Commands) -> None:
+    limit = commands.add_parser("limit", help="jobs a second of the worker and of raw SQL")
+    limit.set_defaults(module="benchmarks.limit")
+    limit.add_argument("--jobs", type=int, nargs="+", help="queued at the start of each drain")
     limit.add_argument("--batch", type=int, default=500, help="jobs of one claim")
-    limit.add_argument("--rounds", type=int, default=3)
+    limit.add_argument("--rounds", type=int, default=3, help="drains of each contender")
     limit.add_argument(
         "--publishes", type=int, default=4_000, help="messages published one by one in a round"
     )
@@ -71,12 +55,12 @@ def _options() -> argparse.ArgumentParser:
         type=int,
         nargs="+",
         metavar="N",
-        help="at once; by default 1, 2 and as many as there are cores, 4 at the most",
+        help="that work at a time; default: 1, 2 and the number of cores, 4 at most",
     )
     limit.add_argument(
-        "--designs", nargs="*", metavar="NAME", help="raw designs to compare with; all by default"
+        "--designs", nargs="*", metavar="NAME", help="raw designs to compare with; default: all"
     )
-    limit.add_argument("--json", action="store_true", help="one line of JSON; tables go to stderr")
+    limit.add_argument("--json", action="store_true", help=JSON_HELP)
     mode = limit.add_mutually_exclusive_group()
     mode.add_argument(
         "--pinned", action="store_true", help="drain while another session holds a snapshot"
@@ -87,17 +71,17 @@ def _options() -> argparse.ArgumentParser:
         nargs="?",
         const=10.0,
         metavar="MINUTES",
-        help="few jobs, a snapshot held as long",
+        help="publish a few jobs a second while a snapshot is held (default: 10 minutes)",
     )
     limit.add_argument(
         "--slow-publishers",
         action="store_true",
-        help="in a trickle: some transactions stay open 5 s",
+        help="with --trickle: some publishing transactions stay open for 5 s",
     )
-    return parser
 
 
-def _compare(compare: argparse.ArgumentParser) -> None:
+def _add_compare(commands: Commands) -> None:
+    compare = commands.add_parser("compare", help="two commits: `limit` in turns, ratios of rates")
     compare.set_defaults(module="benchmarks.compare")
     compare.add_argument("old", help="commit before the change")
     compare.add_argument("new", help="commit with the change")
@@ -109,7 +93,7 @@ def _compare(compare: argparse.ArgumentParser) -> None:
     compare.add_argument(
         "--publishes", type=int, default=4_000, help="messages published one by one in a run"
     )
-    compare.add_argument("--json", type=Path, metavar="FILE", help="write all figures there, too")
+    compare.add_argument("--json", type=Path, metavar="FILE", help="file to write all figures to")
 
 
 def _two_or_more(text: str) -> int:
@@ -118,28 +102,106 @@ def _two_or_more(text: str) -> int:
     return int(text)
 
 
-def _listing(listing: argparse.ArgumentParser) -> None:
+def _add_keys(commands: Commands) -> None:
+    keys = commands.add_parser("keys", help="free keys that are queued behind a busy key")
+    keys.set_defaults(module="benchmarks.keys")
+    keys.add_argument("--busy", type=int, default=10_000, help="jobs of the busy key")
+    keys.add_argument("--free", type=int, default=20_000, help="jobs of free keys")
+    keys.add_argument("--rounds", type=int, default=3)
+    keys.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_listing(commands: Commands) -> None:
+    listing = commands.add_parser("listing", help="a page of queued-jobs at any backlog")
     listing.set_defaults(module="benchmarks.listing")
-    listing.add_argument("--small", type=int, default=10_000, help="jobs queued at first")
-    listing.add_argument("--large", type=int, default=1_000_000, help="jobs queued then")
-    listing.add_argument("--settled", type=int, default=500_000, help="how many of them are done")
+    listing.add_argument("--small", type=int, default=10_000, help="jobs of the small backlog")
+    listing.add_argument("--large", type=int, default=1_000_000, help="jobs of the large backlog")
+    listing.add_argument("--settled", type=int, default=500_000, help="of the large backlog")
     listing.add_argument("--delayed", type=int, default=10_000, help="jobs that are due later")
     listing.add_argument("--rounds", type=int, default=200, help="pages timed")
-    listing.add_argument("--json", action="store_true", help="one line of JSON")
+    listing.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
-def _pages(pages: argparse.ArgumentParser) -> None:
+def _add_day(commands: Commands) -> None:
+    day = commands.add_parser("day", help="growth over 24 hours of jobs, in fast motion")
+    day.set_defaults(module="benchmarks.day.session", settings="benchmarks.day.settings")
+    day.add_argument("--hours", type=_hours, default=24, help=f"{LEAST_HOURS} or more")
+    day.add_argument("--rate", type=float, default=500.0, help="jobs a second of those hours")
+    day.add_argument("--processes", type=int, default=2, help="of the worker")
+    day.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _hours(text: str) -> int:
+    hours = int(text)
+    if hours < LEAST_HOURS:
+        raise argparse.ArgumentTypeError(
+            f"{hours} is fewer than {LEAST_HOURS} hours: retention would drop nothing to compare"
+        )
+    return hours
+
+
+def _add_pipeline(commands: Commands) -> None:
+    pipeline = commands.add_parser("pipeline", help="rows a second of the pipeline on Spark")
+    pipeline.set_defaults(module="benchmarks.pipeline.session")
+    pipeline.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
+    pipeline.add_argument(
+        "--parts", nargs="+", choices=PIPELINE_PARTS, default=list(PIPELINE_PARTS)
+    )
+    pipeline.add_argument(
+        "--most", type=int, default=5_000_000, help="largest size to publish and consume"
+    )
+    pipeline.add_argument("--batch", type=int, default=25_000, help="jobs of one claim")
+    pipeline.add_argument(
+        "--rounds", type=int, default=3, help="of each comparison; the table has medians"
+    )
+    pipeline.add_argument("--tasks", type=int, default=4, help="of Spark, and processes of ADBC")
+    pipeline.add_argument("--memory", default="4g", help="of the driver's JVM")
+    pipeline.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_http(commands: Commands) -> None:
+    http = commands.add_parser("http", help="requests a second of the API")
+    http.set_defaults(module="benchmarks.http")
+    http.add_argument("--backlogs", type=int, nargs="+", default=[10_000, 1_000_000])
+    http.add_argument("--clients", type=int, default=8)
+    http.add_argument("--requests", type=int, default=500, help="of each kind, at most")
+    http.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_long_poll(commands: Commands) -> None:
+    long_poll = commands.add_parser("long-poll", help="hundreds of waiting pulls")
+    long_poll.set_defaults(module="benchmarks.long_poll")
+    long_poll.add_argument("--clients", type=int, default=500)
+    long_poll.add_argument("--consumers", type=int, nargs="+", default=[1, 50])
+    long_poll.add_argument("--rate", type=float, default=200.0, help="messages a second")
+    long_poll.add_argument("--seconds", type=float, default=20.0)
+    long_poll.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_client(commands: Commands) -> None:
+    client = commands.add_parser("client", help="the Python client compared with a bare loop")
+    client.set_defaults(module="benchmarks.client")
+    client.add_argument("--jobs", type=int, default=50_000, help="of each run")
+    client.add_argument("--rounds", type=int, default=3)
+    client.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_push(commands: Commands) -> None:
+    push = commands.add_parser("push", help="quick endpoints among slow endpoints")
+    push.set_defaults(module="benchmarks.push")
+    push.add_argument("--slow", type=int, default=500, help="number of slow endpoints")
+    push.add_argument("--quick", type=int, default=100, help="number of quick endpoints")
+    push.add_argument("--seconds-each", type=float, default=2.0, help="answer time of slow ones")
+    push.add_argument("--seconds", type=float, default=20.0, help="length of the measurement")
+    push.add_argument("--json", action="store_true", help=JSON_HELP)
+
+
+def _add_pages(commands: Commands) -> None:
+    pages = commands.add_parser("pages", help="SQL time of every admin page over millions of rows")
     pages.set_defaults(module="benchmarks.pages", settings="benchmarks.pages_settings")
     pages.add_argument("--archived", type=int, default=10_000_000)
     pages.add_argument("--queued", type=int, default=1_000_000)
-    pages.add_argument("--json", action="store_true", help="one line of JSON")
-
-
-def _client(client: argparse.ArgumentParser) -> None:
-    client.set_defaults(module="benchmarks.client")
-    client.add_argument("--jobs", type=int, default=50_000, help="of a run")
-    client.add_argument("--rounds", type=int, default=3)
-    client.add_argument("--json", action="store_true", help="one line of JSON")
+    pages.add_argument("--json", action="store_true", help=JSON_HELP)
 
 
 if __name__ == "__main__":

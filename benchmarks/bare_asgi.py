@@ -1,10 +1,10 @@
-"""The least that an answer costs: for `uvicorn benchmarks.bare_asgi:application`."""
+"""Cheapest possible ASGI application: `uvicorn benchmarks.bare_asgi:application`."""
 
 from typing import Any
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """As many bytes as the query asks for, once the body is read."""
+    """Read the body and answer with as many bytes as the query string says."""
     while (await receive()).get("more_body"):
         pass
     body = b"x" * int(scope["query_string"] or b"0")

@@ -1,4 +1,4 @@
-"""Clients that call as fast as they are answered, each on a connection of its own."""
+"""HTTP clients that send the next request as soon as the last is answered."""
 
 import asyncio
 import re
@@ -7,36 +7,42 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-TOKEN = "of the benchmark"
+TOKEN = "token of the benchmark"
 
 
 class Call(NamedTuple):
+    """HTTP request."""
+
     method: str
     path: str
     body: bytes = b""
 
 
 class Timed(NamedTuple):
+    """Times and answers of a series of calls."""
+
     seconds: list[float]
-    """Of each call."""
+    """Seconds of each call, in the order of the answers."""
     elapsed: float
     answers: list[bytes]
 
     @property
     def rate(self) -> float:
+        """Calls a second of all clients together."""
         return len(self.seconds) / self.elapsed
 
     @property
     def size(self) -> int:
+        """Median size of an answer in bytes."""
         return int(median(len(answer) for answer in self.answers))
 
 
-def timed(port: int, calls: Sequence[Call], clients: int) -> Timed:
-    """All calls, each by whichever client is free."""
-    return asyncio.run(_timed(port, calls, clients))
+def time_calls(port: int, calls: Sequence[Call], clients: int) -> Timed:
+    """Send all calls, each by the next client that is free."""
+    return asyncio.run(_time_calls(port, calls, clients))
 
 
-async def _timed(port: int, calls: Sequence[Call], clients: int) -> Timed:
+async def _time_calls(port: int, calls: Sequence[Call], clients: int) -> Timed:
     left, done = iter(calls), Timed([], 0.0, [])
     connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(clients)]
     started = time.perf_counter()
@@ -52,12 +58,15 @@ async def _client(
 ) -> None:
     for call in left:
         started = time.perf_counter()
-        got = await answer(reader, writer, call)
+        answer = await send_call(reader, writer, call)
         done.seconds.append(time.perf_counter() - started)
-        done.answers.append(got)
+        done.answers.append(answer)
 
 
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, call: Call) -> bytes:
+async def send_call(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, call: Call
+) -> bytes:
+    """Send a request and return the body of its answer; raise RuntimeError unless it is 2xx."""
     writer.write(
         f"{call.method} {call.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"X-Broker-Channel-Token: {TOKEN}\r\nX-Broker-Consumer-Token: {TOKEN}\r\n"

@@ -1,4 +1,4 @@
-"""Jobs a second of one process of the client, beside a bare loop that sends the same bodies."""
+"""Jobs a second of one process of the client, and of a bare loop that sends the same bodies."""
 
 import argparse
 import asyncio
@@ -14,21 +14,22 @@ from uuid import uuid4
 
 from benchmarks import callers
 from benchmarks.callers import TOKEN, Call
-from benchmarks.contenders import in_processes
+from benchmarks.contenders import run_in_processes
 from benchmarks.database import CHANNEL, CONSUMER, own_database, query
 from benchmarks.http import ROOT, fill, give_tokens
 from benchmarks.long_poll import served
-from benchmarks.report import tell
+from benchmarks.report import print_report
 from pulljobs.client import AsyncMessage, Consumer, Message, Subscription, bodies
 from pulljobs.client.bodies import Job, Outcome, Word
 
 BATCH: Final = 100
 CONNECTIONS: Final = (1, 2)
-HELD: Final = 3 * BATCH
+IN_FLIGHT: Final = 3 * BATCH
 BARE: Final = "bare loop"
 
 
 def run(options: argparse.Namespace) -> None:
+    """Run the client and the bare loops in turns and compare their rates."""
     rates: dict[str, list[float]] = {}
     with own_database(), served() as (_, port):
         give_tokens()
@@ -38,19 +39,19 @@ def run(options: argparse.Namespace) -> None:
             for name in names:
                 rates.setdefault(name, []).append(_rate(contenders[name], options.jobs))
                 print(f"{name}: {rates[name][-1]:,.0f} jobs a second", file=sys.stderr)
-    told = {name: median(measured) for name, measured in rates.items()}
-    bare = told[_bare(1)]
+    medians = {name: median(measured) for name, measured in rates.items()}
+    bare = medians[_bare(1)]
     rows = [
         {"contender": name, "jobs a second": rate, "of the bare loop": rate / bare}
-        for name, rate in sorted(told.items())
+        for name, rate in sorted(medians.items())
     ]
     ratios = {
-        "ratio": min(told[name] for name in told if name.startswith("client")) / bare,
-        "ratio_async": told["client, async handler"] / bare,
-        "ratio_threads": told["client, plain handler"] / bare,
+        "ratio": min(medians[name] for name in medians if name.startswith("client")) / bare,
+        "ratio_async": medians["client, async handler"] / bare,
+        "ratio_threads": medians["client, plain handler"] / bare,
     }
     title = f"{options.jobs:,} jobs, batches of {BATCH}, one process, median of {options.rounds}"
-    tell({title: rows}, ratios, as_json=options.json)
+    print_report({title: rows}, ratios, as_json=options.json)
 
 
 def _contenders(port: int, jobs: int) -> dict[str, Callable[[], None]]:
@@ -66,17 +67,17 @@ def _bare(connections: int) -> str:
 
 
 def _rate(work: Callable[[], None], jobs: int) -> float:
-    """From the first claim to the last settlement."""
+    """Return the jobs a second from the first claim to the last settlement."""
     query("TRUNCATE pulljobs_job, pulljobs_lease, pulljobs_archived_job, pulljobs_message")
     fill(jobs)
-    in_processes([work])
+    run_in_processes([work])
     [(done, seconds)] = query(
         "SELECT count(DISTINCT job_id),"
         " extract(epoch FROM max(settled_at) - min(claimed_at))::float8"
         " FROM pulljobs_archived_job WHERE state = 'DELIVERED'"
     )
     if done != jobs:
-        raise SystemExit(f"{done} of {jobs} jobs were delivered.")
+        raise SystemExit(f"Only {done} of {jobs} jobs were delivered.")
     return jobs / float(str(seconds))
 
 
@@ -102,13 +103,13 @@ def _consume(port: int, jobs: int, is_async: bool) -> None:
         handle_async if is_async else handle,
         f"http://127.0.0.1:{port}",
         subscription=Subscription(CHANNEL, CONSUMER, TOKEN, TOKEN),
-        max_in_flight=HELD,
+        max_in_flight=IN_FLIGHT,
     )
     consumer.run()
 
 
 def _loop(port: int, connections: int) -> None:
-    """Pull, then ack, on each connection, until there is nothing more."""
+    """Pull, then ack, on each connection, until nothing is left."""
     asyncio.run(_loops(port, connections))
 
 
@@ -122,8 +123,8 @@ async def _loops(port: int, connections: int) -> None:
 async def _turns(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         wanted = bodies.pull(BATCH, uuid4().hex)
-        pulled = await callers.answer(reader, writer, Call("POST", f"{ROOT}/pull", wanted))
-        words = [Word(Job(one, 0.0), Outcome.DELIVERED) for one in json.loads(pulled)["Result"]]
+        pulled = await callers.send_call(reader, writer, Call("POST", f"{ROOT}/pull", wanted))
+        words = [Word(Job(job, 0.0), Outcome.DELIVERED) for job in json.loads(pulled)["Result"]]
         if not words:
             return
-        await callers.answer(reader, writer, Call("POST", f"{ROOT}/ack", bodies.ack(words)))
+        await callers.send_call(reader, writer, Call("POST", f"{ROOT}/ack", bodies.ack(words)))

@@ -19,7 +19,7 @@ from django.db import connection
 
 from benchmarks.database import machine, refuse_unsafe
 from benchmarks.ratios import Ratio, paired_ratio
-from benchmarks.report import Table, show
+from benchmarks.report import Table, print_table
 from example_project.state import BASE_DIR, state_directory
 
 LOWEST_RATIO: Final = 0.98
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
         )
         runs = alternate(old, new, limit_flags(options, (old, new)), options.rounds)
     comparisons = compare(*runs)
-    show(f"{options.old} (old) and {options.new} (new)", table(comparisons), sys.stdout)
+    print_table(f"{options.old} (old) and {options.new} (new)", table(comparisons), sys.stdout)
     if options.json:
         options.json.write_text(json.dumps(_document(options, comparisons, runs), indent=1))
     if slower := [comparison.figure for comparison in comparisons if comparison.is_slower]:
@@ -98,7 +98,7 @@ def alternate(
 ) -> tuple[list[Figures], list[Figures]]:
     """Measure both trees in every round, in the order A B B A, and return the figures of each.
 
-    Who runs first changes with the round, so that a load which grows or falls favors neither.
+    The first place changes with the round, so that a load which grows or falls favors neither.
     """
     runs: dict[Path, list[Figures]] = {old: [], new: []}
     for round in range(rounds):

@@ -1,4 +1,4 @@
-"""What is compared: each drains the queue with so many processes."""
+"""Contenders of `limit`: each drains the queue with a number of processes."""
 
 import multiprocessing
 import os
@@ -11,15 +11,15 @@ from typing import Final, TypeVar
 from django.db import connections
 
 from benchmarks.database import CHANNEL, CONSUMER, query
-from benchmarks.loops import DESIGNS, OURS, drain, loop_of, queue_all
+from benchmarks.loops import DESIGNS, OURS, drain, make_loop, queue_all
 
 LOOP: Final = "our claim and finish"
 WORKER: Final = "runpullworker"
 CONTENDERS: Final = (*DESIGNS, LOOP, WORKER)
 FORK: Final = multiprocessing.get_context("fork")
 START_SECONDS: Final = 60
-# Since the last process has begun: until then the others share the cores with its imports.
-TOLD: Final = (
+# The time starts when the last process begins: before, the others share the cores with its imports.
+DRAINED: Final = (
     "SELECT count(*), count(DISTINCT job_id), count(*) FILTER (WHERE settled_at > began),"
     " extract(epoch FROM max(settled_at) - min(began))::float8 FROM pulljobs_archived_job,"
     " (SELECT max(first) AS began FROM (SELECT min(claimed_at) AS first"
@@ -31,28 +31,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Run:
-    """One drain; claim times in seconds, in order: none of the worker, nobody sees them."""
+    """Figures of one drain."""
 
     jobs_per_second: float
     wal_bytes: float
+    """Bytes written to the WAL for each job."""
     claims: list[float]
+    """Seconds of each claim, in order; empty for the worker, whose claims are not timed."""
 
 
-def run(contender: str, jobs: int, processes: int, batch: int) -> Run:
-    """Queue so many jobs and have them drained."""
+def run_contender(contender: str, jobs: int, processes: int, batch: int) -> Run:
+    """Queue jobs and measure how fast the contender drains them."""
     design = contender if contender in DESIGNS else OURS
     queue_all(design)
     start = str(query("SELECT pg_current_wal_lsn()")[0][0])
     claims = _work(processes, batch) if contender == WORKER else _loop(design, processes, batch)
     [(wal,)] = query(f"SELECT (pg_current_wal_lsn() - '{start}')::float8")
-    [(done, distinct, later, seconds)] = query(TOLD)
+    [(done, distinct, later, seconds)] = query(DRAINED)
     if not done == distinct == jobs:
-        raise SystemExit(f"{contender} settled {done} rows of {distinct} jobs, not {jobs}.")
+        raise SystemExit(
+            f"{contender} settled {done} rows of {distinct} jobs instead of {jobs} jobs."
+        )
     return Run(int(str(later)) / float(str(seconds)), float(str(wal)) / jobs, claims)
 
 
 def worker_command(batch: int, *, held: int) -> list[str]:
-    """Of a worker that claims and flushes so many at a time, and holds no more than that."""
+    """Return the command of a worker that claims and flushes `batch` jobs and holds `held`."""
     return [
         sys.executable, "-m", "django", "runpullworker", "--only", f"{CHANNEL}/{CONSUMER}",
         "--fetch-batch", str(batch), "--flush-size", str(batch), "--max-held", str(held),
@@ -66,7 +70,7 @@ def _work(processes: int, batch: int) -> list[float]:
     workers = [subprocess.Popen(command, env=environment) for _ in range(processes)]
     codes = [worker.wait() for worker in workers]
     if any(codes):
-        raise SystemExit("A worker failed.")
+        raise SystemExit("A worker ended with an error: its messages are above.")
     return []
 
 
@@ -74,15 +78,15 @@ def _loop(design: str, processes: int, batch: int) -> list[float]:
     start = FORK.Barrier(processes)
 
     def work() -> list[float]:
-        loop = loop_of(design)
+        loop = make_loop(design)
         start.wait(START_SECONDS)
         return drain(loop, batch)
 
-    return [seconds for took in in_processes([work] * processes) for seconds in took]
+    return [seconds for times in run_in_processes([work] * processes) for seconds in times]
 
 
-def in_processes(works: list[Callable[[], T]]) -> list[T]:
-    """Each in a process of its own, all at once; what they return."""
+def run_in_processes(works: list[Callable[[], T]]) -> list[T]:
+    """Call each function in a process of its own, all at once, and return their results."""
     connections.close_all()
     pipes = []
     for work in works:

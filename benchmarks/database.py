@@ -1,4 +1,4 @@
-"""A database of our own on the server of the project, and what it runs on."""
+"""New database of a benchmark on the project's server, and facts about the machine."""
 
 import os
 import platform
@@ -22,9 +22,10 @@ DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 @contextmanager
 def own_database(*, durable: bool = True) -> Iterator[None]:
-    """Made, migrated, dropped at the end; processes started meanwhile use it too.
+    """Create and migrate a database, and drop it at the end.
 
-    Unless it is to be durable no figure may be about writing.
+    Processes that are started inside the block use this database, too. With `durable` the server
+    has to wait for its disk; benchmarks that do not measure writes can do without.
     """
     outer = connection.settings_dict["NAME"]
     connection.creation.create_test_db(verbosity=0, autoclobber=True)
@@ -46,24 +47,28 @@ def own_database(*, durable: bool = True) -> Iterator[None]:
 
 
 def refuse_unsafe() -> None:
-    """SystemExit where a commit may be lost."""
+    """Raise SystemExit if the server may lose a commit in a crash."""
     off = [name for name in DURABLE if query(f"SHOW {name}")[0][0] == "off"]
     if off:
-        raise SystemExit(f"Figures of a server with {', '.join(off)} off mean nothing: turn it on.")
+        raise SystemExit(
+            f"The server has {', '.join(off)} off, so rates of commits mean nothing: turn it on."
+        )
 
 
 def consumer() -> Consumer:
+    """Return the consumer that `own_database` created."""
     return Consumer.objects.get(name=CONSUMER, channel__name=CHANNEL)
 
 
 def query(text: str) -> list[tuple[object, ...]]:
+    """Run a statement and return its rows, an empty list if it gives none."""
     with connection.cursor() as cursor:
         cursor.execute(text)
         return list(cursor.fetchall()) if cursor.description else []
 
 
 def bare_connection() -> psycopg.Connection[tuple[object, ...]]:
-    """Without Django: binds on the server and prepares at once, if asked for binary so too."""
+    """Connect without Django: parameters are bound on the server and statements are prepared."""
     params = connection.get_connection_params()
     for django_own in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(django_own, None)
@@ -71,7 +76,7 @@ def bare_connection() -> psycopg.Connection[tuple[object, ...]]:
 
 
 def store_messages(count: int) -> None:
-    """So many messages, and no jobs."""
+    """Store messages without jobs, and a view of the jobs to queue for them."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_message")
     query(
         "INSERT INTO pulljobs_message"
@@ -90,7 +95,7 @@ def store_messages(count: int) -> None:
 
 
 def machine() -> dict[str, str]:
-    """What the figures hold for."""
+    """Return the machine, versions and settings that the figures are valid for."""
     shown = {name: str(query(f"SHOW {name}")[0][0]) for name in SHOWN}
     return {
         "cpu": _cpu(),

@@ -1,4 +1,4 @@
-"""Endpoints of push consumers, in one process: any address of 127/8, quick or slow by payload."""
+"""Endpoints of push consumers in one process: every address of 127/8, quick or slow by payload."""
 
 import asyncio
 import json
@@ -13,15 +13,17 @@ BACKLOG: Final = 2000
 
 
 class Arrival(NamedTuple):
+    """Message that reached an endpoint."""
+
     kind: str
     number: int
-    """Of the message."""
+    """Number of the message, from its payload."""
     at: float
-    """On the monotonic clock that processes share."""
+    """Time on the monotonic clock, which processes of one machine share."""
 
 
 def serve(pipe: Connection, seconds: float) -> None:
-    """Tell the port, then answer each word with what arrived."""
+    """Send the port through the pipe, then answer everything received with the arrivals."""
     asyncio.run(_serve(pipe, seconds))
 
 
@@ -42,7 +44,7 @@ async def _serve(pipe: Connection, seconds: float) -> None:
     pipe.send(server.sockets[0].getsockname()[1])
     while True:
         await asyncio.to_thread(pipe.recv)
-        pipe.send([tuple(one) for one in arrivals])
+        pipe.send([tuple(arrival) for arrival in arrivals])
 
 
 async def _arrival(reader: asyncio.StreamReader) -> Arrival:

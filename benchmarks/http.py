@@ -1,4 +1,4 @@
-"""Requests a second of the API under uvicorn, beside a bare view that answers as many bytes."""
+"""Requests a second of the API, and of a bare ASGI view whose answers are as long."""
 
 import argparse
 import json
@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from django.db import connection
 
-from benchmarks.callers import TOKEN, Call, Timed, timed
+from benchmarks.callers import TOKEN, Call, Timed, time_calls
 from benchmarks.database import consumer, own_database, query
 from benchmarks.listing import FILL
 from benchmarks.long_poll import served
-from benchmarks.report import Table, percentiles, tell
+from benchmarks.report import Table, percentiles, print_report
 from pulljobs import ids
 
 ROOT: Final = "/channel/bench/consumer/noop"
@@ -20,10 +20,11 @@ BARE: Final = "benchmarks.bare_asgi:application"
 BATCHES: Final = (1, 10, 100)
 ACKED: Final = 100
 SHARE: Final = 4
-"""No measurement takes more than the fourth part of what waits."""
+"""Divisor of the backlog: no measurement takes more than a quarter of the queued jobs."""
 
 
 def run(options: argparse.Namespace) -> None:
+    """Time each kind of request at every backlog, followed by the bare view."""
     tables: dict[str, Table] = {}
     with own_database(), served() as (_, port), served(BARE) as (_, bare):
         give_tokens()
@@ -37,29 +38,29 @@ def run(options: argparse.Namespace) -> None:
         for table in (*tables.values(), *tables.values())
     )
     ratios = {f"ratio_{name.replace(' ', '_')}": last[name] / first[name] for name in first}
-    tell(tables, ratios, as_json=options.json)
+    print_report(tables, ratios, as_json=options.json)
 
 
 def _measured(port: int, backlog: int, most: int, clients: int) -> Iterator[tuple[str, Timed]]:
-    """In the order of what they leave behind."""
+    """Yield the times of each kind of request, first of those that leave the backlog as it is."""
     fill(backlog)
     listing = Call("GET", f"{ROOT}/queued-jobs")
-    yield "queued-jobs", timed(port, [listing] * most, clients)
-    yield "job POST", timed(port, _takes(min(most, backlog // SHARE)), clients)
+    yield "queued-jobs", time_calls(port, [listing] * most, clients)
+    yield "job POST", time_calls(port, _takes(min(most, backlog // SHARE)), clients)
     for batch in BATCHES:
         fill(backlog)
         pulls = [_pull(batch)] * max(clients, min(most, backlog // SHARE // batch))
-        yield f"pull of {batch}", timed(port, pulls, clients)
+        yield f"pull of {batch}", time_calls(port, pulls, clients)
     fill(backlog)
     count = max(clients, min(most, backlog // SHARE // ACKED))
-    pulled = timed(port, [_pull(ACKED)] * count, clients)
-    yield f"ack of {ACKED}", timed(port, [_ack(answer) for answer in pulled.answers], clients)
+    pulled = time_calls(port, [_pull(ACKED)] * count, clients)
+    yield f"ack of {ACKED}", time_calls(port, [_ack(answer) for answer in pulled.answers], clients)
 
 
 def _row(name: str, ours: Timed, bare: int, clients: int) -> dict[str, Any]:
     print(f"{name}: {ours.rate:.0f} a second", file=sys.stderr)
     same_size = [Call("POST", f"/?{ours.size}", b"x" * 100)] * max(500, len(ours.seconds))
-    baseline = timed(bare, same_size, clients)
+    baseline = time_calls(bare, same_size, clients)
     p50, p99 = percentiles(ours.seconds)
     bare_p50, _bare_p99 = percentiles(baseline.seconds)
     return {
@@ -76,22 +77,23 @@ def _row(name: str, ours: Timed, bare: int, clients: int) -> dict[str, Any]:
 
 
 def give_tokens() -> None:
-    one = consumer()
-    for party in (one, one.channel):
-        party.set_token(TOKEN)
-        party.save()
+    """Give the consumer and its channel the token that the calls send."""
+    noop = consumer()
+    for row in (noop, noop.channel):
+        row.set_token(TOKEN)
+        row.save()
 
 
 def fill(backlog: int) -> None:
-    """Up to so many that wait."""
+    """Queue jobs until there are `backlog` of them."""
     [(queued,)] = query("SELECT count(*) FROM pulljobs_job WHERE state = 'QUEUED'")
-    one = consumer()
+    noop = consumer()
     with connection.cursor() as cursor:
         cursor.execute(
             FILL,
             {
-                "channel": one.channel_id,
-                "consumer": one.pk,
+                "channel": noop.channel_id,
+                "consumer": noop.pk,
                 "priorities": 1,
                 "count": backlog - int(str(queued)),
                 "due": "0",
@@ -101,7 +103,7 @@ def fill(backlog: int) -> None:
 
 
 def _takes(count: int) -> list[Call]:
-    """The last of those that wait, so that claims meet the others."""
+    """Return calls that take the last of the queued jobs, so that claims meet the others."""
     rows = query(
         "SELECT id FROM pulljobs_job WHERE state = 'QUEUED' ORDER BY available_at DESC, id DESC"
         f" LIMIT {count}"

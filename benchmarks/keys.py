@@ -1,4 +1,4 @@
-"""What a busy key with many jobs in front costs the free keys behind it."""
+"""Jobs of free keys that are queued behind many jobs of a busy key."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.database import EMPTIED, consumer, own_database, query
-from benchmarks.report import Table, tell
+from benchmarks.report import Table, print_report
 from pulljobs import pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
@@ -23,10 +23,11 @@ CLAIM: Final = 200
 FREE_KEYS: Final = 1_000
 BUSY: Final = "busy"
 TICKS: Final = 100
-"""Of /proc, a second."""
+"""Ticks a second of the times in /proc."""
 
 
 def run(options: argparse.Namespace) -> None:
+    """Drain the free keys with and without a busy key in front, in turns."""
     with own_database():
         Consumer.objects.update(exclusive_keys=True)
         dedicate("default")
@@ -39,11 +40,11 @@ def run(options: argparse.Namespace) -> None:
                     f"round {round + 1}: {busy} in front: {rate:,.0f} jobs/s, {cpu:.0f} us",
                     file=sys.stderr,
                 )
-        _tell(runs, as_json=options.json)
+        _report(runs, as_json=options.json)
 
 
 def _drain(busy: int, free: int) -> tuple[float, float]:
-    """Jobs of free keys a second, and the server's CPU time of each in microseconds."""
+    """Return the jobs of free keys a second and the server's CPU time for each in microseconds."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_exclusive_key")
     puller = Puller("default", consumer())
     keys = (f"free {number % FREE_KEYS}" for number in range(free))
@@ -57,7 +58,7 @@ def _drain(busy: int, free: int) -> tuple[float, float]:
         claim = puller.claim(CLAIM)
         if claim.taken is not None:
             held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
-            left -= len(pulling.finish([outcomes.deliver(one) for one in held]).states)
+            left -= len(pulling.finish([outcomes.deliver(job) for job in held]).states)
     seconds = time.monotonic() - started
     return free / seconds, (_server_seconds() - cpu) / free * 1e6
 
@@ -69,14 +70,14 @@ def _publish(keys: Iterable[str]) -> None:
 
 
 def _server_seconds() -> float:
-    """CPU time of the process that serves our connection; 0 where it runs elsewhere."""
+    """Return the CPU time of our connection's backend; 0 if it runs on another machine."""
     [(pid,)] = query("SELECT pg_backend_pid()")
     stat = Path(f"/proc/{pid}/stat")
     fields = stat.read_text().rpartition(")")[2].split() if stat.exists() else ["0"] * 13
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def _tell(runs: dict[int, list[tuple[float, float]]], *, as_json: bool) -> None:
+def _report(runs: dict[int, list[tuple[float, float]]], *, as_json: bool) -> None:
     table: Table = [
         {
             "in front": f"{busy:,}",
@@ -87,4 +88,4 @@ def _tell(runs: dict[int, list[tuple[float, float]]], *, as_json: bool) -> None:
     ]
     alone, behind = (median(rate for rate, _cpu in done) for done in runs.values())
     figures: dict[str, Any] = {"ratio_behind_busy_key": round(behind / alone, 3)}
-    tell({"Free keys behind a busy one": table}, figures, as_json=as_json)
+    print_report({"Free keys behind a busy key": table}, figures, as_json=as_json)

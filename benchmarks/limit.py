@@ -1,5 +1,6 @@
-"""Jobs a second of the worker with a handler that does nothing, against raw SQL."""
+"""Jobs a second of the worker with a handler that does nothing, compared with raw SQL."""
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -7,64 +8,91 @@ from itertools import product
 from statistics import median
 from typing import Any, Final, Literal
 
-from benchmarks.contenders import LOOP, WORKER, Run, run
-from benchmarks.database import store_messages
-from benchmarks.loops import make_tables
+from benchmarks.contenders import LOOP, WORKER, Run, run_contender
+from benchmarks.database import own_database, store_messages
+from benchmarks.loops import DESIGNS, make_tables
+from benchmarks.pinned import measure_pinned
 from benchmarks.publishing import publishing_rates
-from benchmarks.report import Table, spread, tell
+from benchmarks.report import Table, print_report, spread
+from benchmarks.trickle import measure_trickle
 
-MOST: Final = 4
+LIMIT_JOBS: Final = [100_000, 1_000_000]
+PINNED_JOBS: Final = [300_000]
+MOST_PROCESSES: Final = 4
 CONNECTIONS: Final = 2
-"""Of a worker, busy at once: it claims by one and finishes by the other. A raw loop has one."""
+"""Connections that a worker keeps busy: it claims by one and finishes by the other.
+
+A raw loop has one connection.
+"""
 WORDS: Final = {1: "one_process", 2: "two_processes", 3: "three_processes", 4: "four_processes"}
 
 Runs = dict[tuple[str, int], list[Run]]
+"""Runs by contender and number of processes."""
 
 
-def as_many_as_cores() -> list[int]:
-    """One process, two, and one a core up to some."""
-    return sorted({1, 2, min(MOST, len(os.sched_getaffinity(0)))})
+def run(options: argparse.Namespace) -> None:
+    """Measure in the mode that the options name, in a new database."""
+    designs = _designs(options.designs)
+    with own_database():
+        if options.trickle is not None:
+            measure_trickle(options.trickle, slow=options.slow_publishers, as_json=options.json)
+        elif options.pinned:
+            for jobs in options.jobs or PINNED_JOBS:
+                measure_pinned(jobs, designs, batch=options.batch, as_json=options.json)
+        else:
+            _measure(options, designs, options.processes or default_processes())
 
 
-def limit(
-    sizes: Sequence[int],
-    designs: Sequence[str],
-    *,
-    processes: Sequence[int],
-    batch: int,
-    rounds: int,
-    publishing: tuple[int, int],
-    as_json: bool,
-) -> None:
+def default_processes() -> list[int]:
+    """Return the numbers of processes to compare: 1, 2, and the number of cores up to 4."""
+    return sorted({1, 2, min(MOST_PROCESSES, len(os.sched_getaffinity(0)))})
+
+
+def _designs(wanted: list[str] | None) -> list[str]:
+    if unknown := set(wanted or ()) - set(DESIGNS):
+        raise SystemExit(f"No design {', '.join(unknown)}: choose from {', '.join(DESIGNS)}.")
+    return wanted or list(DESIGNS)
+
+
+def _measure(options: argparse.Namespace, designs: Sequence[str], processes: Sequence[int]) -> None:
     make_tables()
-    tables: dict[str, Table] = {"Publishing": publishing_rates(*publishing)}
+    rates = publishing_rates(options.publish_rounds, options.publishes)
+    tables: dict[str, Table] = {"Publishing": rates}
     figures: dict[str, Any] = {}
+    sizes: Sequence[int] = options.jobs or LIMIT_JOBS
     for jobs in sizes:
         store_messages(jobs)
-        runs = _alternate(jobs, _turns(designs, processes), batch, rounds)
-        tables[f"{jobs:,} jobs queued, batches of {batch}"] = _table(runs, designs)
-        suffix = "" if jobs == sizes[0] else f"_at_{jobs}"
-        for one in processes:
-            name, loops = f"ratio_{WORDS.get(one, f'{one}_processes')}", CONNECTIONS * one
-            figures[f"{name}{suffix}"] = _ratio(runs, designs, one, one)
-            figures[f"{name}_by_connections{suffix}"] = _ratio(runs, designs, one, loops)
-    tell(tables, figures, as_json=as_json)
+        runs = _alternate(jobs, _turns(designs, processes), options.batch, options.rounds)
+        tables[f"{jobs:,} jobs queued, batches of {options.batch}"] = _table(runs, designs)
+        figures |= _ratios(runs, designs, processes, "" if jobs == sizes[0] else f"_at_{jobs}")
+    print_report(tables, figures, as_json=options.json)
 
 
 def _turns(designs: Sequence[str], processes: Sequence[int]) -> list[tuple[str, int]]:
-    loops = sorted({*processes, *(CONNECTIONS * one for one in processes)})
+    loops = sorted({*processes, *(CONNECTIONS * number for number in processes)})
     return [*product(designs, loops), *product((LOOP, WORKER), processes)]
 
 
 def _alternate(jobs: int, turns: Sequence[tuple[str, int]], batch: int, rounds: int) -> Runs:
-    """Round after round, everybody in turn, so that what else the machine does meets all alike."""
+    """Run all contenders in turn, round after round, so that other load meets all of them."""
     runs: Runs = {turn: [] for turn in turns}
     for round in range(rounds):
         for (name, processes), done in runs.items():
-            done.append(run(name, jobs, processes, batch))
+            done.append(run_contender(name, jobs, processes, batch))
             rate = done[-1].jobs_per_second
             print(f"round {round + 1}: {name} x {processes}: {rate:,.0f} jobs/s", file=sys.stderr)
     return runs
+
+
+def _ratios(
+    runs: Runs, designs: Sequence[str], processes: Sequence[int], suffix: str
+) -> dict[str, float]:
+    figures = {}
+    for number in processes:
+        name, loops = f"ratio_{WORDS.get(number, f'{number}_processes')}", CONNECTIONS * number
+        figures[f"{name}{suffix}"] = _ratio(runs, designs, number, number)
+        figures[f"{name}_by_connections{suffix}"] = _ratio(runs, designs, number, loops)
+    return figures
 
 
 def _table(runs: Runs, designs: Sequence[str]) -> Table:
@@ -75,9 +103,9 @@ def _table(runs: Runs, designs: Sequence[str]) -> Table:
             "jobs/s": _rate(done),
             "of fastest raw": _rate(done) / _fastest(runs, designs, processes),
             "by connections": _by_connections(runs, designs, name, processes),
-            "least - most": " - ".join(f"{one:,.0f}" for one in _ends(done)),
-            "claim p50 / p99 ms": spread([took for one in done for took in one.claims]),
-            "WAL bytes a job": median(one.wal_bytes for one in done),
+            "least - most": " - ".join(f"{rate:,.0f}" for rate in _extremes(done)),
+            "claim p50 / p99 ms": spread([seconds for run in done for seconds in run.claims]),
+            "WAL bytes a job": median(run.wal_bytes for run in done),
         }
         for (name, processes), done in runs.items()
     ]
@@ -86,7 +114,7 @@ def _table(runs: Runs, designs: Sequence[str]) -> Table:
 def _by_connections(
     runs: Runs, designs: Sequence[str], name: str, processes: int
 ) -> float | Literal[""]:
-    """The worker's rate by that of the fastest design with as many connections."""
+    """Return the worker's rate relative to the fastest design with as many connections."""
     return _ratio(runs, designs, processes, CONNECTIONS * processes) if name == WORKER else ""
 
 
@@ -99,9 +127,9 @@ def _fastest(runs: Runs, designs: Sequence[str], loops: int) -> float:
 
 
 def _rate(done: Sequence[Run]) -> float:
-    return median(one.jobs_per_second for one in done)
+    return median(run.jobs_per_second for run in done)
 
 
-def _ends(done: Sequence[Run]) -> tuple[float, float]:
-    rates = [one.jobs_per_second for one in done]
+def _extremes(done: Sequence[Run]) -> tuple[float, float]:
+    rates = [run.jobs_per_second for run in done]
     return min(rates), max(rates)

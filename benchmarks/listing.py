@@ -1,4 +1,4 @@
-"""What a page of queued-jobs takes: at a small and a large backlog, and after much was settled."""
+"""Time of a page of queued-jobs: at a small and a large backlog, and after many settlements."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ import psycopg
 from django.db import connection
 
 from benchmarks.database import EMPTIED, consumer, own_database, query
-from benchmarks.report import Table, percentiles, tell
+from benchmarks.report import Table, percentiles, print_report
 from pulljobs import listing, pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
@@ -20,7 +20,7 @@ from pulljobs.pulling import Puller
 from pulljobs.storage import messages
 
 PAGE: Final = 26
-"""One more than shown: whether there is a next page."""
+"""Jobs on a page, and one more that shows whether there is a next page."""
 PRIORITIES: Final = 10
 CLAIM: Final = 500
 FILL: Final = """
@@ -39,6 +39,7 @@ FROM message
 
 
 def run(options: argparse.Namespace) -> None:
+    """Time pages at both backlogs, then after settlements while a snapshot is held."""
     with own_database():
         rows = {
             f"{options.small:,} queued": _filled(options.small, options.delayed, options.rounds),
@@ -52,60 +53,60 @@ def run(options: argparse.Namespace) -> None:
     for name, seconds in rows.items():
         p50, p99 = percentiles(seconds)
         best = min(seconds) * 1000
-        table.append({"a page at": name, "best ms": best, "p50 ms": p50, "p99 ms": p99})
+        table.append({"backlog": name, "best ms": best, "p50 ms": p50, "p99 ms": p99})
     figures: dict[str, Any] = {
-        f"ratio_{word}_{kind}": round(row[f"{kind} ms"] / table[0][f"{kind} ms"], 2)
-        for word, row in zip(("large", "settled"), table[1:], strict=True)
+        f"ratio_{backlog}_{kind}": round(row[f"{kind} ms"] / table[0][f"{kind} ms"], 2)
+        for backlog, row in zip(("large", "settled"), table[1:], strict=True)
         for kind in ("best", "p50")
     }
     figures["first_page_after_settling_ms"] = round(first[0] * 1000, 1)
-    tell({"Listing": table}, figures, as_json=options.json)
+    print_report({"Listing": table}, figures, as_json=options.json)
 
 
 def _filled(count: int, delayed: int, rounds: int) -> list[float]:
-    """Times of a page among so many that wait, over ten priorities, with some due later."""
+    """Return the times of a page of `count` queued jobs in ten priorities; more are due later."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_message")
-    one = consumer()
-    common = {"channel": one.channel_id, "consumer": one.pk, "priorities": PRIORITIES}
+    noop = consumer()
+    common = {"channel": noop.channel_id, "consumer": noop.pk, "priorities": PRIORITIES}
     for due, many in (("0", count), ("1 day", delayed)):
         with connection.cursor() as cursor:
             cursor.execute(FILL, {**common, "count": many, "due": due})
     query("VACUUM ANALYZE pulljobs_job")
     print(f"{count:,} queued", file=sys.stderr)
-    _page(one)
+    _page(noop)
     return _timed(rounds)
 
 
-def _settle(count: int, of: int) -> None:
-    """As workers do, with listings in between, as a consumer of the protocol does."""
+def _settle(count: int, queued: int) -> None:
+    """Claim and deliver jobs as a worker does."""
     puller, settled = Puller("default", consumer()), 0
-    while settled < min(count, of):
+    while settled < min(count, queued):
         claim = puller.claim(CLAIM)
         if claim.taken is None:
             continue
         held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
-        settled += len(pulling.finish([outcomes.deliver(one) for one in held]).states)
+        settled += len(pulling.finish([outcomes.deliver(job) for job in held]).states)
     print(f"{settled:,} settled", file=sys.stderr)
 
 
 def _timed(rounds: int) -> list[float]:
-    one, times = consumer(), []
+    noop, times = consumer(), []
     for _ in range(rounds):
         started = time.perf_counter()
-        _page(one)
+        _page(noop)
         times.append(time.perf_counter() - started)
     return times
 
 
-def _page(one: Consumer) -> None:
-    page = listing.queued(one.pk, PAGE)
+def _page(listed: Consumer) -> None:
+    page = listing.queued(listed.pk, PAGE)
     assert len(page) == PAGE
     assert len(messages.read("default", [job.message_id for job in page])) == PAGE
 
 
 @contextmanager
 def _held_snapshot() -> Iterator[None]:
-    """So that nothing that is settled meanwhile can be cleaned away."""
+    """Hold a snapshot, so that no settled row can be vacuumed inside the block."""
     params = connection.get_connection_params()
     params.pop("cursor_factory", None)
     params.pop("context", None)

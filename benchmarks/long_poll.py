@@ -1,4 +1,4 @@
-"""Hundreds of pulls linger in one process, another publishes: from the commit to the last byte."""
+"""Hundreds of waiting pulls: time from the commit of a message to the last byte of its answer."""
 
 import argparse
 import os
@@ -17,29 +17,33 @@ from typing import Any, Final, NamedTuple
 from django.db import transaction
 
 from benchmarks import long_poll_clients
-from benchmarks.contenders import in_processes
+from benchmarks.contenders import run_in_processes
 from benchmarks.database import own_database, query
-from benchmarks.long_poll_clients import Crowd
-from benchmarks.report import percentiles, tell
+from benchmarks.long_poll_clients import Received
+from benchmarks.report import percentiles, print_report
 from pulljobs import ids
 from pulljobs.publishing import publish
 
 API: Final = "benchmarks.web_asgi:application"
-APPLICATION: Final = "pulljobs-lingering"
-GATHER_SECONDS: Final = 6.0
+APPLICATION: Final = "pulljobs-long-poll"
+CONNECT_SECONDS: Final = 6.0
 LAST_SECONDS: Final = 3.0
 SAMPLE_SECONDS: Final = 0.1
 START_SECONDS: Final = 60.0
 
 
-class Sampled(NamedTuple):
+class ServerLoad(NamedTuple):
+    """Load of the serving process while messages are published."""
+
     threads: int
+    """Most threads in any sample."""
     connections: int
+    """Most database connections in any sample."""
     cpu_seconds: float
-    """While messages were published."""
 
 
 def run(options: argparse.Namespace) -> None:
+    """Measure with each number of consumers and report the worst figures."""
     with own_database():
         rows = [
             measure(options.clients, consumers, options.rate, options.seconds)
@@ -49,33 +53,34 @@ def run(options: argparse.Namespace) -> None:
         name: max(row[name] for row in rows)
         for name in ("p99 ms", "lost", "most threads", "most connections")
     }
-    title = f"{options.clients} pulls linger, {options.rate:g} messages a second"
-    tell({title: rows}, worst, as_json=options.json)
+    title = f"{options.clients} waiting pulls, {options.rate:g} messages a second"
+    print_report({title: rows}, worst, as_json=options.json)
 
 
 def measure(clients: int, consumers: int, rate: float, seconds: float) -> dict[str, Any]:
+    """Serve, pull and publish in three processes, and return the row of the table."""
     names = long_poll_clients.make_consumers(consumers)
     with served() as (process, port):
-        begin = time.time() + GATHER_SECONDS
+        begin = time.time() + CONNECT_SECONDS
         end = begin + seconds
         works: list[Callable[[], Any]] = [
-            lambda: long_poll_clients.linger(port, names, clients, end + LAST_SECONDS),
+            lambda: long_poll_clients.pull_until(port, names, clients, end + LAST_SECONDS),
             lambda: _publish(names, rate, begin, end),
             lambda: _sample(process, begin, end),
         ]
-        gathered, committed, sampled = in_processes(works)
-    return _row(clients, consumers, seconds, gathered, committed, sampled)
+        received, committed, sampled = run_in_processes(works)
+    return _row(clients, consumers, seconds, received, committed, sampled)
 
 
 def _row(
     clients: int,
     consumers: int,
     seconds: float,
-    gathered: Crowd,
+    received: Received,
     committed: dict[str, float],
-    sampled: Sampled,
+    sampled: ServerLoad,
 ) -> dict[str, Any]:
-    took = [gathered.at[id] - at for id, at in committed.items() if id in gathered.at]
+    took = [received.at[id] - at for id, at in committed.items() if id in received.at]
     p50, p99 = percentiles(took)
     return {
         "pulls": clients,
@@ -93,7 +98,7 @@ def _row(
 
 
 def _publish(names: list[str], rate: float, begin: float, end: float) -> dict[str, float]:
-    """When each was committed, by message id; at an even pace, or slower if it can't be kept."""
+    """Publish at an even pace or as fast as possible; return the commit times by message id."""
     committed: dict[str, float] = {}
     due = begin
     for name in cycle(names):
@@ -109,8 +114,8 @@ def _publish(names: list[str], rate: float, begin: float, end: float) -> dict[st
     return committed
 
 
-def _sample(process: int, begin: float, end: float) -> Sampled:
-    """The most that the process has at any look, and what it takes of a processor."""
+def _sample(process: int, begin: float, end: float) -> ServerLoad:
+    """Sample threads, connections and CPU time of the process between two Unix times."""
     threads = connections = 0
     time.sleep(max(0.0, begin - time.time()))
     used = _cpu_seconds(process)
@@ -121,7 +126,7 @@ def _sample(process: int, begin: float, end: float) -> Sampled:
         )
         connections = max(connections, int(str(rows[0][0])))
         time.sleep(SAMPLE_SECONDS)
-    return Sampled(threads, connections, _cpu_seconds(process) - used)
+    return ServerLoad(threads, connections, _cpu_seconds(process) - used)
 
 
 def _cpu_seconds(process: int) -> float:
@@ -131,11 +136,12 @@ def _cpu_seconds(process: int) -> float:
 
 @contextmanager
 def served(application: str = API) -> Iterator[tuple[int, int]]:
-    """The id of a process that serves it, and its port."""
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    # A socket given by --fd is one of Unix to uvicorn: each answer would wait for an ACK, 40 ms.
+    """Serve the application in a process; yield its process id and its port."""
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # uvicorn takes a socket given by --fd for a Unix socket and leaves Nagle's algorithm on: each
+    # answer would wait 40 ms for an ACK.
     command = [
         sys.executable, "-m", "uvicorn", application, "--lifespan", "off", "--backlog", "1000",
         "--port", str(port), "--log-level", "warning", "--no-access-log",
@@ -151,7 +157,7 @@ def served(application: str = API) -> Iterator[tuple[int, int]]:
     finally:
         process.terminate()
         if process.wait(START_SECONDS) not in (0, -signal.SIGTERM):
-            raise SystemExit("The server ended with an error.")
+            raise SystemExit("The server ended with an error: its messages are above.")
 
 
 def _wait_until_up(port: int) -> None:
@@ -163,4 +169,4 @@ def _wait_until_up(port: int) -> None:
             client.getresponse().read()
             return
         time.sleep(SAMPLE_SECONDS)
-    raise SystemExit("The server does not answer.")
+    raise SystemExit(f"The server did not answer within {START_SECONDS:g} s.")

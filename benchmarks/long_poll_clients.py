@@ -1,4 +1,4 @@
-"""Clients that do nothing but linger: each pulls, settles what it gets, and pulls again."""
+"""Clients that pull, settle the jobs in the answer, and pull again."""
 
 import asyncio
 import json
@@ -12,25 +12,26 @@ from pulljobs.models import Channel, Consumer
 
 EXPIRES: Final = 30
 SETTLE_SECONDS: Final = 5.0
-TOKEN: Final = "of the benchmark"
+TOKEN: Final = "token of the benchmark"
 
 
-class Place(NamedTuple):
-    """Where to pull, and the headers to do it with."""
+class ConsumerUrl(NamedTuple):
+    """Port of the server and path of a consumer."""
 
     port: int
     path: str
 
 
 @dataclass
-class Crowd:
-    """`at` are Unix times of the last byte, by message."""
+class Received:
+    """Messages that all clients received."""
 
     at: dict[str, float]
+    """Unix times of the last byte of the answer, by message id."""
 
 
 def make_consumers(count: int) -> list[str]:
-    """Channels, each with a pull consumer of the same name and known tokens."""
+    """Create channels, each with a pull consumer of its name and known tokens; return the names."""
     names = [f"linger-{count}-{number}" for number in range(count)]
     for name in names:
         channel = Channel(name=name)
@@ -42,19 +43,19 @@ def make_consumers(count: int) -> list[str]:
     return names
 
 
-def linger(port: int, names: Sequence[str], clients: int, until: float) -> Crowd:
-    """So many clients, spread over the consumers, until that Unix time."""
-    crowd = Crowd({})
-    places = [
-        Place(port, f"/channel/{name}/consumer/{name}")
+def pull_until(port: int, names: Sequence[str], clients: int, until: float) -> Received:
+    """Run clients, spread over the consumers, until a Unix time."""
+    received = Received({})
+    urls = [
+        ConsumerUrl(port, f"/channel/{name}/consumer/{name}")
         for name in (names[number % len(names)] for number in range(clients))
     ]
-    asyncio.run(_linger(crowd, places, until))
-    return crowd
+    asyncio.run(_pull_until(received, urls, until))
+    return received
 
 
-async def _linger(crowd: Crowd, places: Sequence[Place], until: float) -> None:
-    clients = [asyncio.create_task(_client(crowd, place)) for place in places]
+async def _pull_until(received: Received, urls: Sequence[ConsumerUrl], until: float) -> None:
+    clients = [asyncio.create_task(_client(received, url)) for url in urls]
     await asyncio.sleep(until - time.time())
     for client in clients:
         client.cancel()
@@ -63,19 +64,19 @@ async def _linger(crowd: Crowd, places: Sequence[Place], until: float) -> None:
             raise outcome
 
 
-async def _client(crowd: Crowd, place: Place) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+async def _client(received: Received, url: ConsumerUrl) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", url.port)
     try:
         pull: dict[str, Any] = {"Expires": EXPIRES}
         path, body = "pull", pull
         while True:
-            answer = await _post(reader, writer, place, path, body)
+            answer = await _post(reader, writer, url, path, body)
             now = time.time()
             results = [
                 {"ID": job["ID"], "LeaseToken": job["LeaseToken"], "Outcome": "DELIVERED"}
                 for job in answer["Result"]
             ]
-            crowd.at |= {job["Message"]["MessageID"]: now for job in answer["Result"]}
+            received.at |= {job["Message"]["MessageID"]: now for job in answer["Result"]}
             path, body = ("ack", {"Results": results, "Pull": pull}) if results else ("pull", pull)
     finally:
         writer.close()
@@ -86,13 +87,13 @@ async def _client(crowd: Crowd, place: Place) -> None:
 async def _post(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    place: Place,
+    url: ConsumerUrl,
     path: str,
     body: dict[str, Any],
 ) -> Any:
     content = json.dumps(body).encode()
     head = (
-        f"POST {place.path}/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"POST {url.path}/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"X-Broker-Channel-Token: {TOKEN}\r\nX-Broker-Consumer-Token: {TOKEN}\r\n"
         f"Content-Length: {len(content)}\r\n\r\n"
     )

@@ -1,4 +1,4 @@
-"""Loops that claim and finish with nothing between: the raw designs', and ours without a worker."""
+"""Loops that claim and finish jobs and do nothing in between: raw designs, and pulljobs itself."""
 
 import time
 from collections.abc import Callable
@@ -31,25 +31,29 @@ QUEUE_OURS: Final = (
 Row = tuple[object, ...]
 
 
-class Claimed(NamedTuple):
+class ClaimedIds(NamedTuple):
+    """Jobs of one claim and its lease token."""
+
     ids: list[int]
-    token: UUID
+    lease_token: UUID
 
 
 class Loop(Protocol):
-    def claim(self, wanted: int) -> Claimed | None:
-        """With payloads; None: nothing there."""
+    """Claims and finishes of one design on one connection."""
 
-    def finish(self, claimed: Claimed) -> int:
-        """How many were settled."""
+    def claim(self, wanted: int) -> ClaimedIds | None:
+        """Claim jobs and read their messages; return None if nothing is queued."""
+
+    def finish(self, claimed: ClaimedIds) -> int:
+        """Deliver the jobs and return how many were settled."""
 
 
 class RawLoop:
-    """One design on a bare psycopg connection: binary, prepared, one thread."""
+    """Raw design on a bare psycopg connection: binary, prepared, one thread."""
 
     def __init__(self, design: str) -> None:
-        self._text = {name: text(design, name) for name in ("claim", "finish")}
-        # In the claim, the join with the messages costs more than this second statement: measured.
+        self._text = {name: read_statement(design, name) for name in ("claim", "finish")}
+        # A join with the messages in the claim was measured: it costs more than a second statement.
         self._text["messages"] = statement("messages")
         self._cursor = psycopg.Cursor(bare_connection())
         for setting in statements.PLAN_FOR_QUEUES.split(";"):
@@ -57,7 +61,7 @@ class RawLoop:
         self._consumer_id = consumer().pk
         self._floor: tuple[datetime, int] = datetime.min.replace(tzinfo=UTC), 0
 
-    def claim(self, wanted: int) -> Claimed | None:
+    def claim(self, wanted: int) -> ClaimedIds | None:
         token = uuid4()
         rows = self._run(
             "claim",
@@ -70,55 +74,62 @@ class RawLoop:
         if not rows:
             return None
         self._floor = max((row[1], row[0]) for row in rows)  # type: ignore[assignment]  # rows are untyped
-        messages: list[int] = [row[2] for row in rows]  # type: ignore[misc]  # likewise
+        messages: list[int] = [row[2] for row in rows]  # type: ignore[misc]  # rows are untyped
         self._run(
             "messages", ids=integer_array(messages), lowest=min(messages), highest=max(messages)
         )
-        return Claimed([row[0] for row in rows], token)  # type: ignore[misc]  # likewise
+        return ClaimedIds([row[0] for row in rows], token)  # type: ignore[misc]  # rows are untyped
 
-    def finish(self, claimed: Claimed) -> int:
-        return len(self._run("finish", ids=integer_array(claimed.ids), token=claimed.token))
+    def finish(self, claimed: ClaimedIds) -> int:
+        params = {"ids": integer_array(claimed.ids), "token": claimed.lease_token}
+        return len(self._run("finish", **params))
 
     def _run(self, name: str, **params: object) -> list[Row]:
         return self._cursor.execute(self._text[name], params, binary=True).fetchall()
 
 
 class OurLoop:
-    """The claim and the finish that the worker calls, on a connection like its own."""
+    """Claims and finishes as the worker calls them, on a connection with its settings."""
 
     def __init__(self, design: str = OURS) -> None:
         statements.dedicate(settings().DATABASE)
         self._puller = pulling.Puller(settings().DATABASE, consumer())
 
-    def claim(self, wanted: int) -> Claimed | None:
+    def claim(self, wanted: int) -> ClaimedIds | None:
         claim = self._puller.claim(wanted)
         if claim.taken is None:
             return None
-        return Claimed([job.id for job, _message in claim.jobs], claim.taken.token)
+        return ClaimedIds([job.id for job, _message in claim.jobs], claim.taken.token)
 
-    def finish(self, claimed: Claimed) -> int:
-        done = pulling.finish([deliver(Held(id, claimed.token)) for id in claimed.ids])
+    def finish(self, claimed: ClaimedIds) -> int:
+        done = pulling.finish([deliver(Held(id, claimed.lease_token)) for id in claimed.ids])
         return len(done.states)
 
 
-def loop_of(design: str) -> Loop:
+def make_loop(design: str) -> Loop:
+    """Return a loop of pulljobs or of a raw design, on a connection of its own."""
     return OurLoop() if design == OURS else RawLoop(design)
 
 
 @cache
-def text(design: str, name: str) -> str:
+def read_statement(design: str, name: str) -> str:
+    """Read a statement of a raw design."""
     return (RAW / design / f"{name}.sql").read_text()
 
 
 def make_tables() -> None:
+    """Create the tables of all raw designs."""
     for design in DESIGNS:
-        query(text(design, "schema"))
+        query(read_statement(design, "schema"))
 
 
 def queue_all(design: str) -> None:
-    """A job a message for this design, none for the others, and an empty archive; a calm server."""
+    """Queue a job for every message, for this design only, and empty the archive.
+
+    The vacuum and the checkpoint leave a server that has nothing else to do.
+    """
     query(f"TRUNCATE {EMPTIED}, {', '.join(_raw_tables())}")
-    query(QUEUE_OURS if design == OURS else text(design, "fill"))
+    query(QUEUE_OURS if design == OURS else read_statement(design, "fill"))
     query("VACUUM ANALYZE")
     query("CHECKPOINT")
 
@@ -129,7 +140,7 @@ def _raw_tables() -> list[str]:
 
 
 def drain(loop: Loop, batch: int, *, clock: Callable[[], float] = time.perf_counter) -> list[float]:
-    """Claim and finish until nothing is left: how long each claim took."""
+    """Claim and finish until nothing is left; return the time of each claim in order."""
     took: list[float] = []
     while True:
         start = clock()

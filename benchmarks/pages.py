@@ -1,4 +1,4 @@
-"""What every page of the admin takes of the database, over an archive and a backlog of millions."""
+"""SQL time of every page of the admin, over an archive and a backlog of millions of rows."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ from django.test import Client
 from django.urls import NoReverseMatch, reverse
 
 from benchmarks.database import consumer, own_database, query
-from benchmarks.report import tell
+from benchmarks.report import print_report
 from pulljobs import auditing
 from pulljobs.admin.operations import BY_WORD
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, Node, Producer
@@ -31,7 +31,7 @@ CONSUMERS: Final = 10
 STEP: Final = 500_000
 RARE: Final = "one of a kind"
 MADE: Final = "(((extract(epoch FROM at) * 1000)::bigint - 1577836800000) << 22) | (n %% 4194304)"
-"""An id of that moment, and no other row's."""
+"""Expression of a unique id of the moment `at`."""
 ARCHIVE: Final = f"""
 INSERT INTO pulljobs_archived_job (
     id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at,
@@ -78,29 +78,34 @@ CROSS JOIN LATERAL (
 ) AS published
 """
 Page = tuple[str, str]
+"""Name and URL."""
 
 
 def run(options: argparse.Namespace) -> None:
+    """Time every page; exit with 1 if the SQL of a page takes more than 300 ms."""
     with own_database(durable=False):
         _fill(options.archived, options.queued)
         table = [_measured(client, page) for client in [_operator()] for page in _pages()]
     table.sort(key=lambda row: -float(row["SQL ms"]))
     slow = [row["page"] for row in table if row["SQL ms"] > LIMIT_MS]
-    tell({"Pages": table}, {"pages": len(table), "over_300_ms": slow}, as_json=options.json)
+    print_report({"Pages": table}, {"pages": len(table), "over_300_ms": slow}, as_json=options.json)
     if slow:
         sys.exit(1)
 
 
 def _fill(archived: int, queued: int) -> None:
-    """Over ten days and ten consumers; of the live jobs a tenth is dead, and another due later."""
+    """Fill an archive of ten days and ten consumers, and live jobs.
+
+    A tenth of the live jobs is dead and another tenth is due later.
+    """
     query("SET synchronous_commit = off")
     first = consumer()
     producer = Producer.objects.create(name="bench")
     others = [Consumer(channel=first.channel, name=f"noop-{n}") for n in range(1, CONSUMERS)]
-    for one in others:
-        one.save()
+    for other in others:
+        other.save()
     _partition()
-    ids = [first.pk, *(one.pk for one in others)]
+    ids = [first.pk, *(other.pk for other in others)]
     common = {
         "consumers": ids,
         "many": len(ids),
@@ -131,7 +136,7 @@ def _insert(text: str, count: int, common: dict[str, Any]) -> None:
 
 
 def _partition() -> None:
-    """Days of the past, too."""
+    """Create the partitions of the past days."""
     today = _now().date()
     for day in range(1, DAYS + 1):
         for table in partitions.PARTITIONED:
@@ -140,9 +145,9 @@ def _partition() -> None:
 
 
 def _claim(consumer_id: int) -> None:
-    one = Consumer.objects.get(pk=consumer_id)
+    claiming = Consumer.objects.get(pk=consumer_id)
     for _turn in range(20):
-        Puller("default", one).claim(200, lease=timedelta(hours=1))
+        Puller("default", claiming).claim(200, lease=timedelta(hours=1))
 
 
 def _now() -> Any:
@@ -157,23 +162,26 @@ def _operator() -> Client:
 
 
 def _pages() -> Iterator[Page]:
-    """Every page: lists by each filter, the first and a later one; one row of each; every act."""
-    one, channel = consumer(), Channel.objects.get()
+    """Yield every page of the admin: lists by each filter, rows, actions and the dashboard.
+
+    Of a list the first page and a later page are yielded.
+    """
+    noop, channel = consumer(), Channel.objects.get()
     for model in ("job", "archivedjob"):
-        yield from _lists(model, one, channel)
+        yield from _lists(model, noop, channel)
     for model in ("channel", "producer", "consumer", "node", "auditentry"):
         yield model, reverse(f"admin:pulljobs_{model}_changelist")
-    yield from _rows(one, channel)
-    for word in BY_WORD:
-        for asked in ("", "state=DEAD", f"consumer={one.pk}", "reason=killed", f"key={RARE}"):
-            url = reverse("admin:pulljobs_job_all", args=[word])
-            yield f"{word} all, {asked}", f"{url}?{asked}"
+    yield from _rows(noop, channel)
+    for action in BY_WORD:
+        for asked in ("", "state=DEAD", f"consumer={noop.pk}", "reason=killed", f"key={RARE}"):
+            url = reverse("admin:pulljobs_job_all", args=[action])
+            yield f"{action} all, {asked}", f"{url}?{asked}"
     yield "index", reverse("admin:index")
     yield "app", reverse("admin:app_list", args=["pulljobs"])
     yield from _dashboard()
 
 
-def _lists(model: str, one: Consumer, channel: Channel) -> Iterator[Page]:
+def _lists(model: str, noop: Consumer, channel: Channel) -> Iterator[Page]:
     url = reverse(f"admin:pulljobs_{model}_changelist")
     middle = Job.objects.order_by("id").values_list("id", flat=True)[1000]
     settled = ArchivedJob.objects.order_by("id").values_list("id", flat=True)[1000]
@@ -185,7 +193,7 @@ def _lists(model: str, one: Consumer, channel: Channel) -> Iterator[Page]:
         "reason=rejected",
         "reason=killed",
         "reason=purged",
-        f"consumer={one.pk}",
+        f"consumer={noop.pk}",
         f"channel={channel.pk}",
         f"key={RARE}",
         "key=key 2",
@@ -194,33 +202,36 @@ def _lists(model: str, one: Consumer, channel: Channel) -> Iterator[Page]:
         "age=over-1d",
         f"q={middle}",
         "q=no such thing",
-        f"consumer={one.pk}&state=DEAD&reason=killed",
-        f"consumer={one.pk}&state=INFLIGHT",
+        f"consumer={noop.pk}&state=DEAD&reason=killed",
+        f"consumer={noop.pk}&state=INFLIGHT",
     ]
-    for one_of in asked:
-        yield f"{model} {one_of}", f"{url}?{one_of}"
-        if not one_of.startswith("q="):
-            yield f"{model} {one_of}, later", f"{url}?{one_of}&{later}".replace("?&", "?")
+    for query_string in asked:
+        yield f"{model} {query_string}", f"{url}?{query_string}"
+        if not query_string.startswith("q="):
+            yield (
+                f"{model} {query_string}, later",
+                f"{url}?{query_string}&{later}".replace("?&", "?"),
+            )
 
 
-def _rows(one: Consumer, channel: Channel) -> Iterator[Page]:
+def _rows(noop: Consumer, channel: Channel) -> Iterator[Page]:
     jobs = Job.objects.order_by("id")
-    found: dict[str, Any] = {
+    rows_by_model: dict[str, Any] = {
         "channel": channel,
-        "consumer": one,
+        "consumer": noop,
         "producer": Producer.objects.get(),
         "node": Node.objects.first(),
         "archivedjob": ArchivedJob.objects.order_by("-id").first(),
         "auditentry": AuditEntry.objects.first(),
     }
-    for model, row in found.items():
+    for model, row in rows_by_model.items():
         yield f"a {model}", reverse(f"admin:pulljobs_{model}_change", args=[row.pk])
     for state in ("QUEUED", "INFLIGHT", "DEAD"):
-        for place, rows in (("first", jobs), ("last", jobs.reverse())):
+        for position, rows in (("first", jobs), ("last", jobs.reverse())):
             job = rows.filter(state=state).first()
             if job:
                 url = reverse("admin:pulljobs_job_change", args=[job.pk])
-                yield f"the {place} {state} job", url
+                yield f"the {position} {state} job", url
     exclusive = jobs.filter(consumer__exclusive_keys=True, state="QUEUED", key__isnull=False).last()
     if exclusive:
         yield "a job with a key", reverse("admin:pulljobs_job_change", args=[exclusive.pk])
@@ -236,14 +247,14 @@ def _dashboard() -> Iterator[Page]:
 
 
 def _measured(client: Client, page: Page) -> dict[str, Any]:
-    """The best of three looks after the first: others may be busy on the machine."""
+    """Return the best of three visits after a first visit, because other processes may be busy."""
     name, url = page
     client.get(url)
-    return min((_looked(client, name, url) for _turn in range(3)), key=lambda row: row["SQL ms"])
+    return min((_visit(client, name, url) for _turn in range(3)), key=lambda row: row["SQL ms"])
 
 
-def _looked(client: Client, name: str, url: str) -> dict[str, Any]:
-    """With all statements, also those that are not Django's."""
+def _visit(client: Client, name: str, url: str) -> dict[str, Any]:
+    """Time a page and all its statements, including those that do not go through Django."""
     seconds: list[float] = []
     plain = psycopg.RawCursor.execute
 

@@ -1,4 +1,4 @@
-"""The example project as it is, admin and all, over a database of the benchmarks."""
+"""Settings of the whole example project with its admin, for a database of the benchmarks."""
 
 from example_project.settings import *  # noqa: F403
 from example_project.settings import DATABASES

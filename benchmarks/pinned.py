@@ -1,18 +1,18 @@
-"""An old snapshot held by another session keeps dead rows in place: who wades through them?"""
+"""Drains while another session holds a snapshot, so that dead rows cannot be vacuumed."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from benchmarks.contenders import LOOP, WORKER, Run, run
+from benchmarks.contenders import LOOP, WORKER, Run, run_contender
 from benchmarks.database import bare_connection, query, store_messages
 from benchmarks.loops import make_tables
-from benchmarks.report import Table, percentiles, spread, tell, tenths
+from benchmarks.report import Table, percentiles, print_report, spread, tenths
 
 
 @contextmanager
 def held_snapshot() -> Iterator[None]:
-    """Nothing that is deleted inside can be vacuumed."""
+    """Hold a snapshot in another session: rows deleted inside the block cannot be vacuumed."""
     with bare_connection() as holder:
         holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT pg_current_snapshot()")
@@ -20,21 +20,21 @@ def held_snapshot() -> Iterator[None]:
         holder.execute("COMMIT")
 
 
-def pinned(jobs: int, designs: Sequence[str], *, batch: int, as_json: bool) -> None:
-    """One process each, without and with a snapshot held."""
+def measure_pinned(jobs: int, designs: Sequence[str], *, batch: int, as_json: bool) -> None:
+    """Drain with one process of each contender, without and with a snapshot held."""
     make_tables()
     store_messages(jobs)
     table: Table = []
     figures = {}
     for name in (*designs, LOOP, WORKER):
-        table.append(_row(name, "free", run(name, jobs, 1, batch), jobs))
+        table.append(_row(name, "free", run_contender(name, jobs, 1, batch), jobs))
         with held_snapshot():
-            done = run(name, jobs, 1, batch)
+            done = run_contender(name, jobs, 1, batch)
         table.append(_row(name, "pinned", done, jobs))
         print(f"{name}: {done.jobs_per_second:,.0f} jobs/s pinned", file=sys.stderr)
         if name == LOOP:
             figures = _growth(done)
-    tell({f"{jobs:,} jobs, one process": table}, figures, as_json=as_json)
+    print_report({f"{jobs:,} jobs, one process": table}, figures, as_json=as_json)
 
 
 def _row(name: str, snapshot: str, done: Run, jobs: int) -> dict[str, object]:
@@ -52,13 +52,13 @@ def _row(name: str, snapshot: str, done: Run, jobs: int) -> dict[str, object]:
 
 
 def _growth(done: Run) -> dict[str, float]:
-    """How many times longer claims of the last tenth took."""
+    """Return how many times longer claims of the last tenth took than those of the first."""
     (p50, p99), (late50, late99) = map(percentiles, tenths(done.claims))
     return {"claim_p50_growth": round(late50 / p50, 2), "claim_p99_growth": round(late99 / p99, 2)}
 
 
 def _rates(jobs: int) -> tuple[float, float]:
-    """Of the first and the last tenth to be settled, by the archive."""
+    """Return the jobs a second of the first and last tenth of the settlements in the archive."""
     tenth = jobs // 10
     rows = query(
         f"SELECT {tenth} / extract(epoch FROM max(settled_at) - min(settled_at))::float8 FROM ("

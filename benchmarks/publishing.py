@@ -1,4 +1,4 @@
-"""Messages a second: one by one and many, in Python's words and in one raw statement."""
+"""Messages a second, one by one and many, by the Python API and by raw statements."""
 
 import time
 from collections import deque
@@ -10,13 +10,13 @@ from typing import Final
 import psycopg
 
 from benchmarks.database import CHANNEL, bare_connection, consumer, query
-from benchmarks.loops import OURS, text
+from benchmarks.loops import OURS, read_statement
 from benchmarks.report import Table
 from pulljobs.engine.encodings import byte_array
 from pulljobs.publishing import BATCH, publish, publish_many
 
 MANY: Final = 5
-"""Messages published many at a time, by those published one by one."""
+"""Messages published in batches for every message published one by one."""
 PAYLOAD: Final = {"number": 1, "filler": "x" * 100}
 ENCODED: Final = b'{"number": 1, "filler": "%s"}' % (b"x" * 100)
 
@@ -38,7 +38,7 @@ def publishing_rates(rounds: int, count: int) -> Table:
             rates[name].append(messages / (time.perf_counter() - start))
         ways.rotate(-1)
     query("TRUNCATE pulljobs_message, pulljobs_job, raw_hot")
-    return [{"way": name, "messages/s": median(some)} for name, some in rates.items()]
+    return [{"way": name, "messages/s": median(values)} for name, values in rates.items()]
 
 
 def _ways(raw: "_Raw", few: int, many: int) -> dict[str, tuple[int, Callable[[], None]]]:
@@ -72,19 +72,21 @@ def _many(count: int) -> None:
 
 
 class _Raw:
+    """Raw publishing statements on a bare connection."""
+
     def __init__(self) -> None:
         self._cursor = psycopg.Cursor(bare_connection())
-        subscribed = consumer()
-        self._ids = {"channel_id": subscribed.channel_id, "consumer_id": subscribed.pk}
+        noop = consumer()
+        self._ids = {"channel_id": noop.channel_id, "consumer_id": noop.pk}
 
     def publish(
         self,
         design: str,
         count: int,
         batch: int,
-        sent: Callable[[list[bytes]], object],
+        encode: Callable[[list[bytes]], object],
         name: str = "publish",
     ) -> None:
         for _ in range(count // batch):
-            params = {"payloads": sent([ENCODED] * batch), **self._ids}
-            self._cursor.execute(text(design, name), params, binary=True)
+            params = {"payloads": encode([ENCODED] * batch), **self._ids}
+            self._cursor.execute(read_statement(design, name), params, binary=True)

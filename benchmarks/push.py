@@ -1,4 +1,4 @@
-"""Push delivery to quick endpoints beside many slow ones, by one worker process."""
+"""Push delivery to quick endpoints among many slow endpoints, by one worker process."""
 
 import argparse
 import json
@@ -16,38 +16,42 @@ from django.db import connections
 from benchmarks.contenders import FORK
 from benchmarks.database import own_database, query
 from benchmarks.endpoints import QUICK, SLOW, Arrival, serve
-from benchmarks.report import percentiles, tell
+from benchmarks.report import percentiles, print_report
 from pulljobs.models import Channel, Consumer
 from pulljobs.publishing import publish, publish_many
 
 RATE: Final = 50.0
-"""Messages a second, to the quick ones together."""
+"""Messages a second to all quick endpoints together."""
 START_SECONDS: Final = 120
 ROUNDS_OF_WARM_UP: Final = 20
-LOOK: Final = 0.5
+LOOK_SECONDS: Final = 0.5
 SETTINGS: Final = {"PUSH_ALLOWED_NETWORKS": ["127.0.0.0/8"]}
 
 
 def run(options: argparse.Namespace) -> None:
+    """Measure the quick endpoints alone, then among the slow endpoints."""
     with own_database():
         alone = _measure(0, options.quick, options)
-        beside = _measure(options.slow, options.quick, options)
-    rows = [_row("alone", alone), _row(f"beside {options.slow} slow ones", beside)]
+        among_slow = _measure(options.slow, options.quick, options)
+    rows = [_row("alone", alone), _row(f"among {options.slow} slow endpoints", among_slow)]
     delay = rows[1]["p99 ms"] - rows[0]["p99 ms"]
     tables = {f"From publish to arrival at {options.quick} quick endpoints": rows}
-    tell(tables, {"delay_p99_ms": round(delay, 1)}, as_json=options.json)
+    print_report(tables, {"delay_p99_ms": round(delay, 1)}, as_json=options.json)
 
 
-class Measured(NamedTuple):
+class Deliveries(NamedTuple):
+    """Deliveries of one measurement."""
+
     late: list[float]
-    """Seconds from the commit to the arrival; infinite: it did not arrive while we waited."""
+    """Seconds from commit to arrival of each quick message, infinite if it did not arrive."""
     slow: int
+    """Number of slow deliveries."""
 
 
-def _row(name: str, measured: Measured) -> dict[str, Any]:
+def _row(name: str, measured: Deliveries) -> dict[str, Any]:
     p50, p99 = percentiles(measured.late)
     return {
-        "quick ones": name,
+        "quick endpoints": name,
         "messages": len(measured.late),
         "p50 ms": p50,
         "p99 ms": p99,
@@ -56,8 +60,8 @@ def _row(name: str, measured: Measured) -> dict[str, Any]:
     }
 
 
-def _measure(slow: int, quick: int, options: argparse.Namespace) -> Measured:
-    """What arrived while all slow ones had more to do than they could."""
+def _measure(slow: int, quick: int, options: argparse.Namespace) -> Deliveries:
+    """Measure the quick endpoints while every slow endpoint has more messages than it can take."""
     _empty()
     with _endpoints(options.seconds_each) as (port, arrived), _worker():
         names = _consumers(SLOW, slow, port), _consumers(QUICK, quick, port)
@@ -71,22 +75,22 @@ def _measure(slow: int, quick: int, options: argparse.Namespace) -> Measured:
         committed = _publish(names[1], time.monotonic() + options.seconds)
         time.sleep(options.seconds_each)
         arrivals = arrived()
-    times = {one.number: one.at for one in arrivals if one.kind == QUICK}
+    times = {arrival.number: arrival.at for arrival in arrivals if arrival.kind == QUICK}
     late = [max(0.0, times.get(number, inf) - at) for number, at in committed.items()]
-    return Measured(late, sum(one.kind == SLOW for one in arrivals))
+    return Deliveries(late, sum(arrival.kind == SLOW for arrival in arrivals))
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    """Until all are at it."""
+    """Wait for a condition; raise SystemExit if it does not come true."""
     deadline = time.monotonic() + START_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit(f"It was not under way in {START_SECONDS} s.")
-        time.sleep(LOOK)
+            raise SystemExit(f"The first deliveries did not arrive within {START_SECONDS} s.")
+        time.sleep(LOOK_SECONDS)
 
 
 def _publish(channels: list[str], end: float) -> dict[int, float]:
-    """To each in turn, at an even pace; when each was committed, by its number from 1."""
+    """Publish to each channel in turn at an even pace; return commit times by number, from 1."""
     committed: dict[int, float] = {}
     due = time.monotonic()
     while due < end:
@@ -99,7 +103,7 @@ def _publish(channels: list[str], end: float) -> dict[int, float]:
 
 
 def _consumers(kind: str, count: int, port: int) -> list[str]:
-    """A channel and an address for each; their names."""
+    """Create channels, each with a push consumer at its own address; return their names."""
     names = [f"{kind}-{number}" for number in range(count)]
     for number, name in enumerate(names):
         channel = Channel.objects.create(name=name)
@@ -122,7 +126,7 @@ def _empty() -> None:
 
 @contextmanager
 def _endpoints(seconds: float) -> Iterator[Any]:
-    """Their port, and what to call for all that arrived."""
+    """Serve the endpoints in a process; yield their port and a function that returns arrivals."""
     ours, theirs = FORK.Pipe()
     process = FORK.Process(target=serve, args=(theirs, seconds), daemon=True)
     connections.close_all()
@@ -130,7 +134,7 @@ def _endpoints(seconds: float) -> Iterator[Any]:
 
     def arrived() -> list[Arrival]:
         ours.send(None)
-        return [Arrival(*one) for one in ours.recv()]
+        return [Arrival(*fields) for fields in ours.recv()]
 
     try:
         yield ours.recv(), arrived

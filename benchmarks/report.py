@@ -1,4 +1,4 @@
-"""Figures in order: quantiles, a table, a line of JSON."""
+"""Quantiles, Markdown tables and the line of JSON of a benchmark."""
 
 import json
 import sys
@@ -12,24 +12,25 @@ Table = list[dict[str, Any]]
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
-    """The 50th and the 99th, in milliseconds."""
+    """Return the 50th and 99th percentile in milliseconds; zeros for no values."""
     if len(seconds) < 2:
         return (seconds[0] * 1000, seconds[0] * 1000) if seconds else (0.0, 0.0)
     return median(seconds) * 1000, quantiles(seconds, n=100, method="inclusive")[98] * 1000
 
 
 def tenths(seconds: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """The first and the last."""
+    """Return the first and the last tenth, at least one value each."""
     part = max(1, len(seconds) // 10)
     return seconds[:part], seconds[-part:]
 
 
 def spread(seconds: Sequence[float]) -> str:
+    """Return the 50th and 99th percentile in milliseconds as text; empty for no values."""
     return "" if not seconds else "{:.1f} / {:.1f}".format(*percentiles(seconds))
 
 
-def show(title: str, table: Table, out: TextIO) -> None:
-    """A Markdown table: rows are dicts of one shape."""
+def print_table(title: str, table: Table, out: TextIO) -> None:
+    """Print a Markdown table of rows that all have the keys of the first row."""
     head = list(table[0])
     rows = [[_cell(row[name]) for name in head] for row in table]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
@@ -46,13 +47,13 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def tell(tables: dict[str, Table], figures: dict[str, Any], *, as_json: bool) -> None:
-    """The tables; with `as_json` they go to stderr, and one line of all of it to stdout."""
+def print_report(tables: dict[str, Table], figures: dict[str, Any], *, as_json: bool) -> None:
+    """Print machine, tables and figures; with `as_json` to stderr, and a line of JSON to stdout."""
     out = sys.stderr if as_json else sys.stdout
-    runs_on = machine()
-    print(", ".join(f"{name} {value}" for name, value in runs_on.items()), file=out)
+    facts = machine()
+    print(", ".join(f"{name} {value}" for name, value in facts.items()), file=out)
     for title, table in tables.items():
-        show(title, table, out)
+        print_table(title, table, out)
     print("\n" + ", ".join(f"{name} {_cell(value)}" for name, value in figures.items()), file=out)
     if as_json:
-        print(json.dumps({**figures, "machine": runs_on, "tables": tables}))
+        print(json.dumps({**figures, "machine": facts, "tables": tables}))

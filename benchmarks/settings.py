@@ -1,4 +1,4 @@
-"""The example project's settings, without its own apps, over a database of the benchmarks."""
+"""Settings of the example project without its apps, for a database of the benchmarks."""
 
 import json
 import os
@@ -20,5 +20,5 @@ DEBUG = False
 PULLJOBS = json.loads(os.environ.get("PULLJOBS_BENCHMARK_SETTINGS", "{}"))
 DATABASES["default"]["TEST"] = {"NAME": NAME}
 if os.environ.get("PULLJOBS_BENCHMARK"):
-    # A process that the benchmarks started: their database is there already.
+    # A benchmark started this process and has created the database.
     DATABASES["default"]["NAME"] = NAME

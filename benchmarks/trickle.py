@@ -1,4 +1,4 @@
-"""Few jobs for a long time while a snapshot is held, and before; publishers may commit late."""
+"""Few jobs a second for a long time, without and with a snapshot held by another session."""
 
 import threading
 import time
@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connections, transaction
 
-from benchmarks.contenders import FORK, in_processes
+from benchmarks.contenders import FORK, run_in_processes
 from benchmarks.database import CHANNEL, query
 from benchmarks.loops import OurLoop, make_tables
 from benchmarks.pinned import held_snapshot
-from benchmarks.report import percentiles, spread, tell, tenths
+from benchmarks.report import percentiles, print_report, spread, tenths
 from pulljobs.publishing import publish_many
 
 JOBS_PER_SECOND: Final = 800
@@ -24,26 +24,31 @@ LEAST_SECONDS: Final = 3.0
 IDLE_SECONDS: Final = 0.005
 GRACE: Final = timedelta(seconds=15)
 WITHOUT: Final = 0.1
-"""How long without a snapshot, of the time with one."""
+"""Length of the stretch without a snapshot, as a share of the stretch with a snapshot."""
 
 Times = dict[int, float]
 """Unix times by job id."""
 
 
-class Worked(NamedTuple):
+class ClaimTimes(NamedTuple):
+    """Claims of the one claiming process."""
+
     claims: list[float]
-    """How long each took while there were publishers."""
+    """Seconds of each claim while publishers ran."""
     claimed: Times
 
 
-class Stretch(NamedTuple):
+class SteadyLoad(NamedTuple):
+    """SteadyLoad of time with a steady load."""
+
     end: float
-    worked: Worked
+    worked: ClaimTimes
     commits: list[Times]
-    """Of the quick publisher first."""
+    """Commits of each publisher, of the quick publisher first."""
 
 
-def trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
+def measure_trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
+    """Publish and claim without and then with a snapshot held, and compare the claims."""
     make_tables()
     query("VACUUM ANALYZE")
     without = _stretch(max(WITHOUT * minutes * 60, LEAST_SECONDS), slow=slow)
@@ -52,26 +57,26 @@ def trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
     _report(during, without, minutes, as_json=as_json)
 
 
-def _stretch(seconds: float, *, slow: bool) -> Stretch:
+def _stretch(seconds: float, *, slow: bool) -> SteadyLoad:
     end = time.time() + seconds
     publishing = FORK.Value("i", 2 if slow else 1)
     works: list[Callable[[], Any]] = [lambda: _claim(publishing), lambda: _publish(end, publishing)]
     if slow:
         works.append(lambda: _publish_slowly(end, publishing))
-    worked, *commits = in_processes(works)
-    return Stretch(end, worked, commits)
+    worked, *commits = run_in_processes(works)
+    return SteadyLoad(end, worked, commits)
 
 
-def _report(during: Stretch, without: Stretch, minutes: float, *, as_json: bool) -> None:
+def _report(during: SteadyLoad, without: SteadyLoad, minutes: float, *, as_json: bool) -> None:
     _end, worked, commits = during
-    committed = {job: at for one in commits for job, at in one.items()}
+    committed = {job: at for times in commits for job, at in times.items()}
     skipped = committed.keys() - worked.claimed.keys()
     first, last = tenths(worked.claims)
     (p50, p99), (late50, late99) = percentiles(first), percentiles(last)
     _p50, p99_without = percentiles(without.worked.claims)
     rows = [
-        {"publishers": name, "jobs": len(one), **_delays(one, worked.claimed)}
-        for name, one in zip(("quick", f"open {OPEN_SECONDS:g} s"), commits, strict=False)
+        {"publishers": name, "jobs": len(times), **_delays(times, worked.claimed)}
+        for name, times in zip(("quick", f"open {OPEN_SECONDS:g} s"), commits, strict=False)
     ]
     claims = [
         {
@@ -93,11 +98,11 @@ def _report(during: Stretch, without: Stretch, minutes: float, *, as_json: bool)
         f"{minutes:g} minutes with a snapshot held: from commit to claim": rows,
         "Claims": claims,
     }
-    tell(tables, figures, as_json=as_json)
+    print_report(tables, figures, as_json=as_json)
 
 
-def _dequeued(during: Stretch) -> int:
-    """Of what the quick publisher was to publish, by the end of the time."""
+def _dequeued(during: SteadyLoad) -> int:
+    """Return how many jobs of the quick publisher were claimed by the end of the time."""
     claimed = during.worked.claimed
     return sum(job in claimed and claimed[job] <= during.end for job in during.commits[0])
 
@@ -107,9 +112,9 @@ def _delays(committed: Times, claimed: Times) -> dict[str, Any]:
     return {"p50 / p99 ms": spread(late), "longest s": max(late, default=0.0)}
 
 
-def _claim(publishing: Any) -> Worked:
-    """Until all publishers have stopped and nothing comes any more."""
-    loop, worked = OurLoop(), Worked([], {})
+def _claim(publishing: Any) -> ClaimTimes:
+    """Claim until all publishers have stopped and nothing is queued any more."""
+    loop, worked = OurLoop(), ClaimTimes([], {})
     quiet_since = time.time()
     while publishing.value or time.time() - quiet_since < GRACE.total_seconds():
         start = time.time()
@@ -127,27 +132,27 @@ def _claim(publishing: Any) -> Worked:
 
 
 def _publish(end: float, publishing: Any) -> Times:
-    """At an even pace, each burst in a transaction of its own."""
+    """Publish at an even pace, each burst in a transaction of its own."""
     committed: Times = {}
     due = time.time()
     while due < end:
         time.sleep(max(0.0, due - time.time()))
-        ids = _published(BURST)
+        ids = _publish_burst()
         committed |= dict.fromkeys(ids, time.time())
         due += BURST / JOBS_PER_SECOND
-    _stopped(publishing)
+    _count_down(publishing)
     return committed
 
 
 def _publish_slowly(end: float, publishing: Any) -> Times:
-    """Several at a time, their transactions staggered."""
+    """Publish in several threads whose transactions stay open and begin one after the other."""
     committed: Times = {}
 
     def publish(number: int) -> None:
         time.sleep(number * OPEN_SECONDS / SLOW_PUBLISHERS)
         while time.time() < end:
             with transaction.atomic():
-                ids = _published(BURST)
+                ids = _publish_burst()
                 time.sleep(OPEN_SECONDS)
             committed.update(dict.fromkeys(ids, time.time()))
         connections.close_all()
@@ -157,14 +162,14 @@ def _publish_slowly(end: float, publishing: Any) -> Times:
         thread.start()
     for thread in threads:
         thread.join()
-    _stopped(publishing)
+    _count_down(publishing)
     return committed
 
 
-def _published(count: int) -> list[int]:
-    return [job for one in publish_many(CHANNEL, [b"x"] * count) for job in one.job_ids]
+def _publish_burst() -> list[int]:
+    return [job for receipt in publish_many(CHANNEL, [b"x"] * BURST) for job in receipt.job_ids]
 
 
-def _stopped(publishing: Any) -> None:
+def _count_down(publishing: Any) -> None:
     with publishing.get_lock():
         publishing.value -= 1

@@ -1,4 +1,4 @@
-"""For `uvicorn benchmarks.web_asgi:application`."""
+"""API of pulljobs as an ASGI application: `uvicorn benchmarks.web_asgi:application`."""
 
 import gc
 import os

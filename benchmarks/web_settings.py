@@ -1,4 +1,4 @@
-"""The benchmarks' settings for processes that serve the API and nothing else."""
+"""Settings of processes that serve the API and nothing else."""
 
 from benchmarks.settings import *  # noqa: F403
 from benchmarks.settings import INSTALLED_APPS

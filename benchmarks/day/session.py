@@ -15,7 +15,7 @@ from benchmarks.database import own_database, query
 from benchmarks.day import clock, sizes
 from benchmarks.day.publishing import Publishers
 from benchmarks.day.sizes import Look
-from benchmarks.report import Table, tell
+from benchmarks.report import Table, print_report
 from pulljobs import ids, operating
 from pulljobs.conf import settings
 from pulljobs.storage import nodes
@@ -102,7 +102,7 @@ def _report(hours: list[Look], jobs: int, *, as_json: bool) -> None:
     tables = {f"{jobs:,} jobs an hour: the highest of each, sizes in MiB": _table(hours, first)}
     for start, title in APART.items():
         tables[title] = _table(hours, [name for name in hours[-1] if name.startswith(start)])
-    tell(tables, rates | figures | {"missed": "; ".join(missed) or "none"}, as_json=as_json)
+    print_report(tables, rates | figures | {"missed": "; ".join(missed) or "none"}, as_json=as_json)
     if missed:
         sys.exit(1)
 

@@ -1,3 +1,3 @@
-"""A Django app with a handler that does nothing."""
+"""Django app with a handler that does nothing."""
 
 urlpatterns: list[object] = []

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from benchmarks.database import own_database
 from benchmarks.pipeline import consume, export, history, memory, publish, rollup
 from benchmarks.pipeline.memory import Held
-from benchmarks.report import Table, tell
+from benchmarks.report import Table, print_report
 from pulljobs.spark import session
 
 TARGETS: Final = {
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
         _measure(spark, options, WARM_UP, first, {})
         held = [_measure(spark, options, rows, table, figures) for rows in options.rows]
     figures |= _growth(table, held)
-    tell(
+    print_report(
         {"Pipeline": table, "The first of the session": first},
         figures | {"missed": _missed(figures)},
         as_json=options.json,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.limit import as_many_as_cores
+from benchmarks.limit import default_processes
 from example_project.state import BASE_DIR
 from tests.example.processes import project
 
@@ -68,7 +68,7 @@ def test_as_many_processes_as_cores_are_compared(monkeypatch: pytest.MonkeyPatch
         (64, [1, 2, 4]),
     ):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _pid, cores=cores: set(range(cores)))
-        assert as_many_as_cores() == processes
+        assert default_processes() == processes
 
 
 def test_trickle_compares_claims_with_those_without_a_snapshot(state: Path) -> None:
