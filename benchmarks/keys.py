@@ -57,7 +57,7 @@ def _drain(busy: int, free: int) -> tuple[float, float]:
     while left:
         claim = puller.claim(CLAIM)
         if claim.taken is not None:
-            held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+            held = [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
             left -= len(pulling.finish([outcomes.deliver(job) for job in held]).states)
     seconds = time.monotonic() - started
     return free / seconds, (_server_seconds() - cpu) / free * 1e6

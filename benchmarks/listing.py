@@ -84,7 +84,7 @@ def _settle(count: int, queued: int) -> None:
         claim = puller.claim(CLAIM)
         if claim.taken is None:
             continue
-        held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+        held = [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
         settled += len(pulling.finish([outcomes.deliver(job) for job in held]).states)
     print(f"{settled:,} settled", file=sys.stderr)
 

@@ -68,8 +68,8 @@ class RawLoop:
             consumer_id=self._consumer_id,
             wanted=wanted,
             token=token,
-            floor_at=self._floor[0],
-            floor_id=self._floor[1],
+            mark_at=self._floor[0],
+            mark_id=self._floor[1],
         )
         if not rows:
             return None
@@ -99,7 +99,7 @@ class OurLoop:
         claim = self._puller.claim(wanted)
         if claim.taken is None:
             return None
-        return ClaimedIds([job.id for job, _message in claim.jobs], claim.taken.token)
+        return ClaimedIds([job.id for job, _message in claim.jobs], claim.taken.lease_token)
 
     def finish(self, claimed: ClaimedIds) -> int:
         done = pulling.finish([deliver(Held(id, claimed.lease_token)) for id in claimed.ids])

@@ -147,7 +147,7 @@ def _partition() -> None:
 def _claim(consumer_id: int) -> None:
     claiming = Consumer.objects.get(pk=consumer_id)
     for _turn in range(20):
-        Puller("default", claiming).claim(200, lease=timedelta(hours=1))
+        Puller("default", claiming).claim(200, lease_duration=timedelta(hours=1))
 
 
 def _now() -> Any:

@@ -57,7 +57,7 @@ class Grant:
     """What the jobs of one claim have in common; times of this process's monotonic clock."""
 
     handler: "Handler"
-    lease: timedelta
+    lease_duration: timedelta
     claimed_at: float
     hard_end: float = float("inf")
     start_by: float = float("inf")
@@ -75,7 +75,7 @@ class Grant:
 
     def times(self, since: float, hard_end: float) -> tuple[float, float]:
         """When a lease that runs from there is over, and when to renew it."""
-        seconds = self.lease.total_seconds()
+        seconds = self.lease_duration.total_seconds()
         return min(since + seconds, hard_end), since + seconds / 3
 
 
@@ -114,9 +114,9 @@ class ClaimedJob:
         return self._row.id
 
     @property
-    def lease(self) -> timedelta:
+    def lease_duration(self) -> timedelta:
         """How long one is."""
-        return self._grant.lease
+        return self._grant.lease_duration
 
     def tell_end(self, result: Result) -> None:
         """How its run ended, once: the circuit of its consumer goes by it."""

@@ -81,7 +81,7 @@ def requeue(job_ids: Iterable[int]) -> Outcome:
     using = settings().DATABASE
     asked = sorted(set(job_ids))
     held = Job.objects.using(using).filter(id__in=asked, state=State.INFLIGHT)
-    taken = [(id, lease) for id, lease in held.values_list("id", "lease") if lease]
+    taken = [(id, lease) for id, lease in held.values_list("id", "lease_token") if lease]
     finished = jobs.finish(using, [outcomes.release(Held(*one)) for one in taken])
     listen.tell_lost_on_commit(using, list(finished.states))
     listen.wake_on_commit(using, jobs.consumers_of(using, finished.states))

@@ -16,7 +16,7 @@ from pulljobs.conf import settings
 from pulljobs.engine import tracing
 from pulljobs.engine.claiming.claimer import Claimer
 from pulljobs.engine.claiming.rows import Terms
-from pulljobs.engine.low_water_marks import Entry, Floors
+from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer, Lease
 from pulljobs.states import State
@@ -28,7 +28,7 @@ from pulljobs.telling import Places
 REAPED_LEASES = 20
 FEW: Final = 10
 """Jobs of a claim with which their messages come along."""
-FROM_THE_HEAD = Floors().entry_above()
+FROM_THE_HEAD = LowWaterMarks().entry_above()
 
 
 class Claim(NamedTuple):
@@ -55,7 +55,7 @@ class Wish(NamedTuple):
     """What a caller asks of a claim."""
 
     wanted: int
-    lease: timedelta | None
+    lease_duration: timedelta | None
     max_bytes: int | None
     request_id: str | None
 
@@ -66,7 +66,7 @@ class Puller:
 
     using: str
     consumer: Consumer
-    door: str = Lease.Door.WORKER
+    via: str = Lease.Via.WORKER
     node_id: UUID | None = None
     timeout: timedelta = timedelta()
     """Of the handler; leases can be renewed so long at least."""
@@ -84,7 +84,7 @@ class Puller:
         self,
         wanted: int,
         *,
-        lease: timedelta | None = None,
+        lease_duration: timedelta | None = None,
         max_bytes: int | None = None,
         request_id: str | None = None,
     ) -> Claim:
@@ -94,7 +94,7 @@ class Puller:
         it is. A second claim under a `request_id` gets what the first one's lease still holds, and
         nothing more while there is that lease.
         """
-        wish = Wish(wanted, lease, max_bytes, request_id)
+        wish = Wish(wanted, lease_duration, max_bytes, request_id)
         began = tracing.now()
         while True:
             if request_id is not None:
@@ -109,7 +109,7 @@ class Puller:
     def _told(self, claimed: Claimed, wanted: int, began: int) -> Claim:
         if claimed.taken is None:
             more = claimed.refusal is None and (
-                claimed.more or self._claimer.floors.below is not None
+                claimed.more or self._claimer.marks.below is not None
             )
             return Claim(None, [], more, claimed.next_due, claimed.refusal)
         telling.claimed(self.using, self.consumer, claimed.jobs, claimed.started_at)
@@ -125,7 +125,7 @@ class Puller:
             # What a transaction claims it may give back by a rollback: nothing to remember.
             return look(FROM_THE_HEAD)
         if self._is_elsewhere():
-            self._claimer.floors.forget()
+            self._claimer.marks.forget()
         return self._claimer.walk(wish.wanted, look)
 
     def _is_elsewhere(self) -> bool:
@@ -142,7 +142,7 @@ class Puller:
         return max(settings().MAX_LEASE, self.timeout)
 
     def _run(self, wish: Wish, entry: Entry) -> Claimed:
-        terms = Terms(self.door, self.max_lease, self.node_id, wish.lease, wish.request_id)
+        terms = Terms(self.via, self.max_lease, self.node_id, wish.lease_duration, wish.request_id)
         if self._is_small:
             terms = terms._replace(few=FEW)
         session = AliasSession(self.using)
@@ -178,7 +178,7 @@ def take(
     consumer: Consumer, job_id: int, source: State, *, incremental_timeout: timedelta | None = None
 ) -> Taken | Refusal | None:
     """One job by its id, as a job POST does; None: not in that state, or not this consumer's."""
-    lease = consumer.protocol_lease or settings().PROTOCOL_LEASE
+    lease = consumer.protocol_lease_duration or settings().PROTOCOL_LEASE
     using = settings().DATABASE
     take = partial(
         jobs.take,
@@ -186,9 +186,9 @@ def take(
         consumer.pk,
         job_id,
         source=source,
-        lease=lease + (incremental_timeout or timedelta()),
+        lease_duration=lease + (incremental_timeout or timedelta()),
         max_lease=settings().MAX_LEASE,
-        door=Lease.Door.POST,
+        via=Lease.Via.POST,
         incremental_timeout=incremental_timeout,
     )
     taken = take()
@@ -201,12 +201,12 @@ def take(
 
 def renew(
     held: Sequence[Held],
-    lease: timedelta | None = None,
+    lease_duration: timedelta | None = None,
     *,
     running: Collection[int] | None = None,
 ) -> dict[Held, datetime]:
     """New deadlines; what is missing in the answer is lost. A worker says which are running."""
-    return jobs.renew(settings().DATABASE, held, lease, running=running)
+    return jobs.renew(settings().DATABASE, held, lease_duration, running=running)
 
 
 def finish(settlements: Sequence[Settlement], places: Places = telling.nobody) -> Finished:

@@ -31,7 +31,7 @@ LEAST_ROWS: Final = 1_000
 SCHEMA: Final = StructType(
     [
         StructField("job_id", LongType()),
-        StructField("lease", StringType()),
+        StructField("lease_token", StringType()),
         StructField("message_id", LongType()),
         StructField("payload", BinaryType()),
         StructField("content_type", StringType()),
@@ -78,7 +78,9 @@ def sliced(
     text = statement("batch_rows")
     return [
         BatchSlice(
-            bind(text, {"batch_id": batch_id, "token": token, "first": first + 1, "last": last})
+            bind(
+                text, {"batch_id": batch_id, "lease_token": token, "first": first + 1, "last": last}
+            )
         )
         for first, last in zip(cuts, cuts[1:], strict=False)
     ]

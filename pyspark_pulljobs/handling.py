@@ -72,7 +72,7 @@ class Handling:
                 yield pa.RecordBatch.from_arrays(list(map(pa.array, counts)), schema=_COUNTS)
 
     def _handled(self, function: Handler, batch: pa.RecordBatch) -> list[Settlement]:
-        ids, leases = (batch.column(name).to_pylist() for name in ("job_id", "lease"))
+        ids, leases = (batch.column(name).to_pylist() for name in ("job_id", "lease_token"))
         jobs = dict(zip(ids, leases, strict=True))
         held = [Held(job_id, UUID(lease)) for job_id, lease in jobs.items()]
         try:

@@ -45,7 +45,7 @@ class Heartbeat:
     def _beat(self, session: Session) -> None:
         while not self._ended.wait(BEAT.total_seconds()):
             now = time.monotonic()
-            renews = now - self._renewed_at >= self._owned.lease.total_seconds() / RENEWALS
+            renews = now - self._renewed_at >= self._owned.lease_duration.total_seconds() / RENEWALS
             if not keep(session, self._owned, self._report, renews=renews):
                 self._ended.set()  # Whoever took it over is told nothing by us.
             if renews:
@@ -69,7 +69,7 @@ def _told(
         "stream_id": owned.stream_id,
         "node_id": owned.node_id,
         "patience": patience,
-        "lease": owned.lease,
+        "lease_duration": owned.lease_duration,
         "renewed": renews,
         "report": json.dumps(dict(report)),
     }

@@ -23,7 +23,7 @@ class Owned(NamedTuple):
 
     stream_id: int
     consumer_id: int
-    lease: timedelta
+    lease_duration: timedelta
     node_id: UUID
 
 
@@ -41,7 +41,7 @@ def own(session: Session, wanted: Wanted, node_id: UUID) -> Owned:
     while not (rows := session.run("own_stream", params)):
         _refuse(session, wanted, consumer_id, is_late=time.monotonic() > give_up)
         time.sleep(LOOK_SECONDS)
-    return Owned(rows[0][0], consumer_id, wanted.lease or lease, node_id)
+    return Owned(rows[0][0], consumer_id, wanted.lease_duration or lease, node_id)
 
 
 def hold(session: Session, owned: Owned, stream: str) -> None:

@@ -67,7 +67,7 @@ def end_batch(
     nulls = _repeated("NULL", count)
     params = {
         "job_ids": "{" + ",".join(map(str, job_ids)) + "}",
-        "tokens": _repeated(token.hex, count),
+        "lease_tokens": _repeated(token.hex, count),
         "events": _repeated(event, count),
         "reasons": nulls,
         "delays": nulls,
@@ -122,9 +122,9 @@ def _count(session: Session, settlements: Sequence[Settlement], done: set[int]) 
     failed: Counter[UUID] = Counter()
     for one in settlements:
         if one.held.job_id in done:
-            (acked if one.event is Event.DELIVER else failed)[one.held.token] += 1
+            (acked if one.event is Event.DELIVER else failed)[one.held.lease_token] += 1
     for token in sorted({*acked, *failed}):
-        params = {"token": token, "acked": acked[token], "failed": failed[token]}
+        params = {"lease_token": token, "acked": acked[token], "failed": failed[token]}
         session.run("count_of_batch", params)
 
 

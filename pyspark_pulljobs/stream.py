@@ -206,7 +206,7 @@ class Stream:
             DOOR,
             self._wanted.max_lease,
             link.owned.node_id,
-            self._wanted.lease,
+            self._wanted.lease_duration,
             before_id=newest,
         )
 
@@ -230,7 +230,9 @@ class Stream:
             slice
             for batch in known
             if batch is not None
-            for slice in batches.sliced(connection, batch.id, batch.token, batch.jobs, partitions)
+            for slice in batches.sliced(
+                connection, batch.id, batch.lease_token, batch.jobs, partitions
+            )
         ]
 
     def _ack(self, link: Link, session: Session, seq: int) -> Lost:
@@ -264,7 +266,7 @@ class Stream:
             for batch_id, seq, token, job_ids in link.session.run("lock_batches", params):
                 said = (Event.EXPIRE, error) if seq <= failed else (Event.RELEASE, None)
                 released += settling.end_batch(link.session, token, job_ids, *said)
-                released_as = {"batch_id": batch_id, "token": None, "state": taking.RELEASED}
+                released_as = {"batch_id": batch_id, "lease_token": None, "state": taking.RELEASED}
                 link.session.run("move_batch", released_as)
         settling.tell(link.session, released)
         return len(released)

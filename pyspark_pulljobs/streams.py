@@ -32,7 +32,7 @@ class Wanted:
     """Of a batch."""
     partitions: int
     """Tasks that share a batch, at the most."""
-    lease: timedelta | None
+    lease_duration: timedelta | None
     """None: the consumer's. It is renewed while a batch runs."""
     max_lease: timedelta
     """How long a batch can be kept by renewing."""
@@ -55,7 +55,9 @@ def read(options: Mapping[str, str]) -> Wanted:
         stream=stream,
         max_rows=_number(given, "maxRowsPerBatch", 10_000),
         partitions=_number(given, "partitions", os.cpu_count() or 1),
-        lease=timedelta(seconds=_number(given, "lease", 0)) if given.get("lease") else None,
+        lease_duration=timedelta(seconds=_number(given, "lease", 0))
+        if given.get("lease")
+        else None,
         max_lease=timedelta(seconds=_number(given, "maxLease", 900)),
         outage=timedelta(seconds=_number(given, "outage", 120)),
         reader=_reader(given),

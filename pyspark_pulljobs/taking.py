@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     """`jobs` are its places, whether anything is held there still or not."""
 
     id: int
-    token: UUID
+    lease_token: UUID
     jobs: int
 
 
@@ -49,12 +49,12 @@ def claim(
             )
             if claimed.taken is None:
                 return claimed, None
-            token = claimed.taken.token
-            params = {"stream_id": owned.stream_id, "seq": seq, "token": token}
+            token = claimed.taken.lease_token
+            params = {"stream_id": owned.stream_id, "seq": seq, "lease_token": token}
             if not (rows := session.run("open_batch", params)):
                 raise StreamTaken(name)
     except BaseException:
-        claimer.floors.forget()  # What was claimed there is given back.
+        claimer.marks.forget()  # What was claimed there is given back.
         raise
     return claimed, Batch(rows[0][0], token, len(claimed.jobs))
 
@@ -74,7 +74,7 @@ def take_over(session: Session, stream: tuple[str, Owned], seq: int, terms: Term
         [(batch_id, _seq, token, job_ids)] = rows
         settling.end_batch(session, token, job_ids, Event.EXPIRE, LEFT_BEHIND)
         again = _reclaimed(session, owned, job_ids, terms)
-        session.run("move_batch", {"batch_id": batch_id, "token": again, "state": OPEN})
+        session.run("move_batch", {"batch_id": batch_id, "lease_token": again, "state": OPEN})
     return Batch(batch_id, again or token, len(job_ids))
 
 

@@ -11,7 +11,7 @@ from factory.django import DjangoModelFactory
 
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
-from pulljobs.engine.low_water_marks import Floors
+from pulljobs.engine.low_water_marks import LowWaterMarks
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Channel, Consumer, Lease
 from pulljobs.publishing import publish, publish_many
@@ -38,7 +38,7 @@ class ConsumerFactory(DjangoModelFactory[Consumer]):
 
     name = Sequence(lambda n: f"consumer-{n}")
     channel = SubFactory(ChannelFactory)
-    lease = LEASE
+    lease_duration = LEASE
     retry_strategy = NO_DELAY
     retry_jitter = 0.0
 
@@ -106,27 +106,27 @@ def published(consumer: Consumer, count: int = 1, **options: Any) -> list[int]:
 def taken(consumer: Consumer, job_id: int, **options: Any) -> UUID:
     """Take this queued job alone; return the token of its lease."""
     defaults: dict[str, Any] = {
-        "lease": consumer.lease,
+        "lease_duration": consumer.lease_duration,
         "max_lease": MAX_LEASE,
-        "door": Lease.Door.POST,
+        "via": Lease.Via.POST,
     }
     result = jobs.take(USING, consumer.pk, job_id, source=State.QUEUED, **{**defaults, **options})
     assert isinstance(result, Taken), result
-    return result.token
+    return result.lease_token
 
 
 def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
     """Claim from the head of the queue; return the jobs with their lease."""
     claim = claim_from_head(consumer, wanted, **options)
-    return [Held(job.id, claim.taken.token) for job in claim.jobs] if claim.taken else []
+    return [Held(job.id, claim.taken.lease_token) for job in claim.jobs] if claim.taken else []
 
 
 def claim_from_head(consumer: Consumer, wanted: int = 1, **options: Any) -> Claimed:
     options = {
-        "entry": Floors().entry_above(),
+        "entry": LowWaterMarks().entry_above(),
         "node_id": None,
-        "door": Lease.Door.WORKER,
-        "lease": None,
+        "via": Lease.Via.WORKER,
+        "lease_duration": None,
         "max_lease": MAX_LEASE,
     } | options
     return jobs.claim(USING, consumer.pk, wanted, **options)

@@ -42,7 +42,7 @@ def queued(consumer: Consumer, keys: str, **options: Any) -> list[int]:
 def claim(consumer: Consumer, wanted: int = 10, **options: Any) -> list[Held]:
     """Claim once; return the jobs with their lease, in the order of the claim."""
     taken, jobs, *_rest = Puller(USING, consumer).claim(wanted, **options)
-    return [Held(job.id, taken.token) for job, _message in jobs] if taken else []
+    return [Held(job.id, taken.lease_token) for job, _message in jobs] if taken else []
 
 
 def ids(held: list[Held]) -> list[int]:
@@ -51,7 +51,7 @@ def ids(held: list[Held]) -> list[int]:
 
 def take(consumer: Consumer, job_id: int, source: str = "QUEUED") -> Held | Refusal | None:
     taken = pulling.take(consumer, job_id, source)  # type: ignore[arg-type]  # a State's value
-    return Held(job_id, taken.token) if isinstance(taken, Taken) else taken
+    return Held(job_id, taken.lease_token) if isinstance(taken, Taken) else taken
 
 
 def deliver(*held: Held) -> None:

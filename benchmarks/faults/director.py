@@ -54,7 +54,11 @@ class Director:
     def __init__(self, plan: Plan, own: Server, directory: Path) -> None:
         self.plan, self.server = plan, own
         self.cast = Cast(
-            directory, own.directory, lease=plan.lease, broken=plan.broken, older=plan.older
+            directory,
+            own.directory,
+            lease_duration=plan.lease_duration,
+            broken=plan.broken,
+            older=plan.older,
         )
         self.stage = Stage(own, self.cast, plan)
         self.progress = Progress(self.cast.history)

@@ -67,7 +67,7 @@ def kill(stage: Stage) -> None:
 def stop(stage: Stage) -> None:
     """SIGSTOP of a worker, mostly for longer than its lease, then SIGCONT."""
     worker, pids = _victim(stage)
-    worker.stop(pids, stage.plan.lease * (stage.plan.frozen or random.uniform(0.5, 2.5)))
+    worker.stop(pids, stage.plan.lease_duration * (stage.plan.frozen or random.uniform(0.5, 2.5)))
 
 
 def restart(stage: Stage) -> None:

@@ -33,7 +33,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--claimers", type=int, default=plan.claimers, help="careless raw claimers")
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="that a job takes")
     parser.add_argument("--keys", type=int, default=plan.keys, help="exclusive ones; 0: none")
-    parser.add_argument("--lease", type=float, default=plan.lease, help="seconds")
+    parser.add_argument("--lease", type=float, default=plan.lease_duration, help="seconds")
     parser.add_argument(
         "--older",
         type=Path,

@@ -20,7 +20,7 @@ class Plan:
     concurrency: int = 8
     seconds: float = 0.002
     """That a job takes, on average."""
-    lease: float = 2.0
+    lease_duration: float = 2.0
     hold: float = 1.5
     """Seconds that a fault lasts, about."""
     keys: int = 0

@@ -29,7 +29,7 @@ class Cast:
         directory: Path,
         host: Path,
         *,
-        lease: float,
+        lease_duration: float,
         broken: str = "",
         older: Path | None = None,
     ) -> None:
@@ -37,7 +37,7 @@ class Cast:
         self.enough, self.over = directory / "enough", directory / "over"
         """Files that tell publishers without a number of jobs, and claimers, to end."""
         self.history.mkdir()
-        self.lease, self.older = lease, older
+        self.lease_duration, self.older = lease_duration, older
         self.lines: list[Line] = []
         """What was done to the processes, in the terms of the histories."""
         self.started: list[Process] = []
@@ -46,12 +46,12 @@ class Cast:
             "DJANGO_SETTINGS_MODULE": SETTINGS,
             "FAULTS_HISTORY": str(self.history),
             "FAULTS_HOST": str(host),
-            "FAULTS_LEASE": str(lease),
+            "FAULTS_LEASE": str(lease_duration),
             "FAULTS_BREAK": broken,
         }
 
     def prepare(self, *, exclusive: bool) -> None:
-        how = {"lease": self.lease, "exclusive": exclusive}
+        how = {"lease_duration": self.lease_duration, "exclusive": exclusive}
         done = self.to_its_end(f"{ROLES}.prepare", json.dumps(how))
         if done.returncode:
             raise RuntimeError(f"The database could not be prepared: {done.stderr}")

@@ -21,4 +21,4 @@ def worked(job: ClaimedJob) -> None:
 
 
 def _note(event: str, job: ClaimedJob) -> None:
-    pen().write(event, [Entry(job.id, job.held.token)])
+    pen().write(event, [Entry(job.id, job.held.lease_token)])

@@ -18,7 +18,7 @@ PATIENCE: Final[dict[str, Any]] = {
     "retry_strategy": "0.2,0.5,1",
     "retry_jitter": 0.1,
     "max_retries": 3,
-    "lease": timedelta(seconds=5),
+    "lease_duration": timedelta(seconds=5),
     "backoff": False,  # a file that can't be parsed tells nothing of the next one
 }
 

@@ -19,12 +19,12 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
-    leases = Lease.objects.using(settings().DATABASE).filter(token__in=[job.lease])
+    leases = Lease.objects.using(settings().DATABASE).filter(lease_token__in=[job.lease_token])
     lease = leases.filter(job_ids__contains=[job.pk]).first()
     if lease is None:
         return NOTHING
     who, until = node_of(lease) or "somebody", moment(lease.leased_until)
-    return f"{who}, by {lease.get_door_display()}, until {until}"
+    return f"{who}, by {lease.get_via_display()}, until {until}"
 
 
 def node_of(row: Lease | ArchivedJob) -> Node | None:

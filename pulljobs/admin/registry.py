@@ -224,7 +224,7 @@ class ConsumerAdmin(PausableAdmin):
     formfield_overrides: ClassVar[Any] = {models.URLField: {"assume_scheme": "https"}}
     own_fields = (
         (_("Subscription"), ("channel", "type", "callback_url", "sign")),
-        (_("Lease"), ("lease", "protocol_lease")),
+        (_("Lease"), ("lease_duration", "protocol_lease_duration")),
         (
             _("Retries"),
             ("retry_strategy", "max_retries", "retry_jitter", "max_total_delay", "max_deliveries"),

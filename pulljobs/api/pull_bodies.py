@@ -98,13 +98,13 @@ def leases(given: Fields) -> tuple[list[Item], timedelta | None]:
     return items, None if seconds is None else timedelta(seconds=seconds)
 
 
-def pulled(asked: Asked, answer: Answer, lease: timedelta = timedelta()) -> dict[str, Any]:
+def pulled(asked: Asked, answer: Answer, lease_duration: timedelta = timedelta()) -> dict[str, Any]:
     """The answer to a pull."""
     jobs = answer.claim.jobs if answer.claim else []
     taken = answer.claim.taken if answer.claim else None
     sent = sum(message.size for _job, message in jobs)
     return {
-        "Result": [_job(job, message, taken, lease) for job, message in jobs if taken],
+        "Result": [_job(job, message, taken, lease_duration) for job, message in jobs if taken],
         "Status": {
             "Code": answer.why.code,
             "Reason": answer.why.reason,
@@ -128,7 +128,7 @@ def refused(asked: Asked, refusal: APIException) -> dict[str, Any]:
 
 
 def _job(
-    job: HeldJob, message: StoredMessage, taken: Taken | None, lease: timedelta
+    job: HeldJob, message: StoredMessage, taken: Taken | None, lease_duration: timedelta
 ) -> dict[str, Any]:
     return {
         "ID": ids.encode(job.id),
@@ -136,9 +136,9 @@ def _job(
         "RetryCount": job.retry_count,
         "Deliveries": job.deliveries,
         "Key": message.key,
-        "LeaseToken": str(taken.token) if taken else None,
+        "LeaseToken": str(taken.lease_token) if taken else None,
         "LeaseExpiresAt": rfc_3339(taken.leased_until) if taken else None,
-        "LeaseSeconds": lease.total_seconds(),
+        "LeaseSeconds": lease_duration.total_seconds(),
         "Message": {
             "MessageID": message.client_message_id or ids.encode(job.message_id),
             "PayloadEncoding": None,

@@ -82,7 +82,7 @@ class Job:
         return str(self.given["ID"])
 
     @property
-    def token(self) -> str:
+    def lease_token(self) -> str:
         return str(self.given["LeaseToken"])
 
     @property
@@ -161,7 +161,7 @@ def ack(words: Iterable[Word]) -> bytes:
 def _said(word: Word) -> dict[str, Any]:
     said: dict[str, Any] = {
         "ID": word.job.id,
-        "LeaseToken": word.job.token,
+        "LeaseToken": word.job.lease_token,
         "Outcome": word.outcome,
     }
     if word.delay is not None:
@@ -172,7 +172,7 @@ def _said(word: Word) -> dict[str, Any]:
 
 
 def renew(jobs: Iterable[Job], seconds: float | None = None) -> bytes:
-    leases = [{"ID": job.id, "LeaseToken": job.token} for job in jobs]
+    leases = [{"ID": job.id, "LeaseToken": job.lease_token} for job in jobs]
     return _json({"Leases": leases} | ({} if seconds is None else {"Seconds": seconds}))
 
 

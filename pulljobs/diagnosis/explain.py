@@ -74,11 +74,11 @@ def position(job: Job) -> Position | None:
 
 
 def _in_flight(job: Job) -> Reason:
-    lease = _rows(Lease).filter(token=job.lease, job_ids__contains=[job.pk]).first()
+    lease = _rows(Lease).filter(lease_token=job.lease_token, job_ids__contains=[job.pk]).first()
     if lease is None:
         return Reason("in_flight", "It is in flight, and was settled while this was asked.")
     node = _rows(Node).filter(pk=lease.node_id).first() if lease.node_id else None
-    holder = f"node {node.name}" if node else f"a caller of the {lease.door} door"
+    holder = f"node {node.name}" if node else f"a caller of the {lease.via} door"
     over = lease.leased_until <= nodes.clock(settings().DATABASE)
     end = "which is over: the reaper gives it back" if over else "and may renew it"
     return Reason(

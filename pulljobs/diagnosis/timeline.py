@@ -53,7 +53,7 @@ def of(job_id: int, message_id: int) -> list[Moment]:
     using = settings().DATABASE
     attempts = list(Attempt.objects.using(using).filter(job_id=job_id).order_by("-id")[:SHOWN])
     settled = _settled(using, job_id)
-    held = Lease.objects.using(using).filter(token__in=_held(using, job_id))
+    held = Lease.objects.using(using).filter(lease_token__in=_held(using, job_id))
     leases = list(held.filter(job_ids__contains=[job_id]))
     claims: list[Any] = [*attempts, *settled, *leases]
     nodes = _nodes(using, [one.node_id for one in claims if one.node_id])
@@ -74,8 +74,8 @@ def _settled(using: str, job_id: int) -> list[ArchivedJob]:
 
 
 def _held(using: str, job_id: int) -> list[UUID]:
-    rows = Job.objects.using(using).filter(id=job_id, lease__isnull=False)
-    return [lease for lease in rows.values_list("lease", flat=True) if lease is not None]
+    rows = Job.objects.using(using).filter(id=job_id, lease_token__isnull=False)
+    return [lease for lease in rows.values_list("lease_token", flat=True) if lease is not None]
 
 
 def _nodes(using: str, node_ids: list[UUID]) -> dict[UUID, str]:
@@ -97,8 +97,8 @@ def _made(using: str, job_id: int, message_id: int) -> Iterator[Moment]:
 
 def _claimed(row: Any, nodes: dict[UUID, str]) -> Moment:
     who = nodes.get(row.node_id, _("somebody"))
-    door = getattr(row, "door", "")
-    detail = _("by %(who)s, %(door)s") % {"who": who, "door": door} if door else _("by %s") % who
+    via = getattr(row, "via", "")
+    detail = _("by %(who)s, %(via)s") % {"who": who, "via": via} if via else _("by %s") % who
     return Moment(row.claimed_at, "claimed", _("claimed"), detail)
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 SLACK: Final = 0.001
-"""Seconds: such a step is within the few milliseconds that floors stay behind (floors.py)."""
+"""Seconds: a step this small is within the few milliseconds that marks stay behind."""
 DRIFT: Final = 0.001
 """Of the time between two looks: clocks that somebody keeps right go apart by less."""
 

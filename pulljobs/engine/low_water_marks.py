@@ -1,21 +1,21 @@
-"""Where a claim enters the index, so that it does not wade through what was claimed before.
+"""Low-water marks: where a claim enters the index, to skip what was claimed before.
 
-A floor is a position (available_at, id) of one priority below which nothing is left to claim. What
-comes back to the queue becomes available now or later, so above every floor; only what a
-transaction writes that is still open can turn up below one. Two facts of PostgreSQL keep that
+A low-water mark is a position (available_at, id) in one priority below which nothing is left to
+claim. A job that returns to the queue becomes available now or later, so it lies above every mark.
+Only a transaction that is still open can add a job below one. Two facts of PostgreSQL keep this
 exact:
 
-- Whoever makes a job available has its transaction id before it reads the clock. So what
-  transactions with an id above that of an earlier claim write is available after the start of
-  that claim. The claims of the last moments (`_Mark`) thus bound what is still open, and floors
-  stay below that bound: a few milliseconds behind.
-- A transaction that stays open longer than PATIENCE would hold the floors down. It is set aside
-  as a straggler, and when a later snapshot shows it ended, what lies between its own bound and the
-  floors is looked through once more, in slices.
+- A transaction that makes a job available has its transaction id before it reads the clock. So the
+  jobs of transactions with an id above that of an earlier claim are available after the start of
+  that claim. The recent claims (`_PastClaim`) therefore bound what open transactions can add, and
+  marks stay below that bound: a few milliseconds behind the present.
+- A transaction that stays open longer than PATIENCE would hold the marks down. It is set aside as
+  a straggler. When a later snapshot shows that it ended, the range between its own bound and the
+  marks is scanned once more, in slices.
 
-A job that a walk had to skip because somebody had it locked is `passed` in claim.sql, which
-reports the position before it. To look for such jobs takes a fifth of a large claim's time; while
-such claims are full they go on without it, and what they walked is looked through once more after
+claim.sql reports the position before the first job that it skipped because another session had it
+locked (`passed`). Looking for such jobs takes a fifth of the time of a large claim. While large
+claims are full they skip that step, and the range that they walked is scanned once more after
 PATIENCE, or as soon as a claim is not full.
 
 All state is in memory: a process that knows nothing starts at the head of the index.
@@ -28,7 +28,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 PATIENCE: Final = timedelta(seconds=1)
-MARK_SPACING: Final = timedelta(milliseconds=10)
+CLAIM_SPACING: Final = timedelta(milliseconds=10)
 MANY_PRIORITIES: Final = 64
 FIRST_SLICE: Final = timedelta(seconds=1)
 SMALLEST_SLICE: Final = timedelta(milliseconds=100)
@@ -38,76 +38,81 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Position(NamedTuple):
+    """Place of a job within its priority, in claim order."""
+
     available_at: datetime
     id: int
 
 
 class Snapshot(NamedTuple):
-    """What `pg_current_snapshot()` tells: ids from `ceiling` on and the open ones are invisible."""
+    """Result of `pg_current_snapshot()`: open ids, and ids from `ceiling` on, are invisible."""
 
     ceiling: int
     open: frozenset[int]
 
     @classmethod
     def parse(cls, text: str) -> "Snapshot":
-        _floor, ceiling, running = text.split(":")
+        _lowest, ceiling, running = text.split(":")
         return cls(
             int(ceiling), frozenset(map(int, running.split(","))) if running else frozenset()
         )
 
     def shows_ended(self, xid: int) -> bool:
+        """Return True if the transaction had ended when the snapshot was taken."""
         return xid < self.ceiling and xid not in self.open
 
 
 class Entry(NamedTuple):
-    """Parameters of claim.sql."""
+    """Parameters of claim.sql that say where to enter the index."""
 
     priorities: list[int]
-    floor_ats: list[datetime]
-    floor_ids: list[int]
+    mark_ats: list[datetime]
+    mark_ids: list[int]
     gap_tops: list[int]
     gap_bottoms: list[int]
     until: datetime | None
 
     @property
     def is_level(self) -> bool:
-        """It goes on in the one priority there is, as far as known."""
-        return len(self.priorities) == 1 and self.until is None and self.floor_ats[0] > _BEGINNING
+        """True if the claim goes on in the only priority that is known."""
+        return len(self.priorities) == 1 and self.until is None and self.mark_ats[0] > _BEGINNING
 
 
-class _Mark(NamedTuple):
+class _PastClaim(NamedTuple):
     xid: int
     started_at: datetime
 
 
 @dataclass(slots=True)
-class Floors:
-    """The floors of one consumer in one process; not for more than one thread."""
+class LowWaterMarks:
+    """Low-water marks of one consumer in one process. An instance belongs to one thread."""
 
-    floors: dict[int, Position] = field(default_factory=dict)
-    marks: deque[_Mark] = field(default_factory=deque)
+    positions: dict[int, Position] = field(default_factory=dict)
+    """Mark of each priority."""
+    claims: deque[_PastClaim] = field(default_factory=deque)
     stragglers: dict[int, datetime] = field(default_factory=dict)
+    """Bounds of long transactions, by transaction id."""
     below: datetime | None = None
-    """From where there is something to look through again."""
+    """Start of the range below the marks that has to be scanned again."""
     slice: timedelta = FIRST_SLICE
     passed: datetime | None = None
-    """From where there was a job below that somebody had locked: look again, but not at once."""
+    """Start of the slice in which a job was skipped because it was locked."""
     passed_at: datetime = _BEGINNING
     unsure: datetime | None = None
-    """From where claims went on that did not look whether they left one behind."""
+    """Start of the range that claims walked without looking for skipped jobs."""
     unsure_at: datetime = _BEGINNING
 
     def entry_above(self) -> Entry:
-        """Where a claim starts that goes on from the last one."""
-        return self._entry(dict(self.floors), until=None)
+        """Return where a claim enters that goes on from the last one."""
+        return self._entry(dict(self.positions), until=None)
 
     def entry_below(self) -> Entry:
-        """Where a claim starts that looks through the next slice below the floors."""
+        """Return where a claim enters that scans the next slice below the marks."""
         start = self.below or _BEGINNING
         lowered = {
-            priority: min(floor, Position(start, 0)) for priority, floor in self.floors.items()
+            priority: min(mark, Position(start, 0)) for priority, mark in self.positions.items()
         }
-        # Not beyond the floors: what waits there is no news, and would be walked from down here.
+        # Not beyond the marks: the next claim from there finds what lies above them.
         return self._entry(lowered, until=min(start + self.slice, self._highest(start)))
 
     def _entry(self, starts: dict[int, Position], until: datetime | None) -> Entry:
@@ -131,12 +136,13 @@ class Floors:
         sure: bool = True,
         full: bool = False,
     ) -> None:
-        """Take in what a claim at the floors saw; `reached` has every priority that it walked.
+        """Raise the marks by the result of a claim that entered at them.
 
-        `sure`: it looked for what it left behind; `full`: it got all that it wanted.
+        `reached` has every priority that the claim walked. `sure`: it looked for jobs that it
+        skipped. `full`: it got as many jobs as it wanted.
         """
         if len(reached) > MANY_PRIORITIES or (
-            self.marks and started_at < self.marks[-1].started_at
+            self.claims and started_at < self.claims[-1].started_at
         ):
             self.forget()
         self._set_aside(started_at, snapshot)
@@ -144,11 +150,11 @@ class Floors:
         if not sure:
             self._doubt(started_at, reached)
         for priority, position in reached.items():
-            known = self.floors.get(priority, Position(_BEGINNING, 0))
+            known = self.positions.get(priority, Position(_BEGINNING, 0))
             safe = min(position or known, Position(bound, 0))
-            self.floors[priority] = max(known, safe)
+            self.positions[priority] = max(known, safe)
         if xid is not None:
-            self._mark(_Mark(xid, started_at))
+            self._remember(_PastClaim(xid, started_at))
         self._return_to_ended(snapshot)
         self._return_to_passed(started_at)
         if not full or started_at - self.unsure_at > PATIENCE:
@@ -157,7 +163,7 @@ class Floors:
     def learn_below(
         self, *, started_at: datetime, full: bool, passed: bool, took: timedelta
     ) -> None:
-        """Move on after a claim of a slice; slices grow while they are quick."""
+        """Move on after a claim of a slice. Slices grow while they are quick."""
         if self.below is None or full:
             return
         if passed:
@@ -169,47 +175,50 @@ class Floors:
             self.below, self.slice = None, FIRST_SLICE
 
     def lower(self) -> bool:
-        """For who looks through all of it at once: take them down to what is below, if anything."""
+        """Lower all marks to the range that has to be scanned again; return True if there is one.
+
+        This is for a caller that scans the whole range at once.
+        """
         if self.below is None:
             return False
         start = Position(self.below, 0)
-        self.floors = {priority: min(floor, start) for priority, floor in self.floors.items()}
+        self.positions = {priority: min(mark, start) for priority, mark in self.positions.items()}
         self.below = None
         return True
 
     def forget(self) -> None:
-        """Start at the head again: after a new connection, or a step of the clock."""
-        self.floors.clear()
-        self.marks.clear()
+        """Start at the head of the index again, after a new connection or a step of the clock."""
+        self.positions.clear()
+        self.claims.clear()
         self.stragglers.clear()
         self.below, self.slice, self.passed, self.unsure = None, FIRST_SLICE, None, None
 
     def _highest(self, default: datetime) -> datetime:
-        return max((floor.available_at for floor in self.floors.values()), default=default)
+        return max((mark.available_at for mark in self.positions.values()), default=default)
 
     def _bound(self, xid: int) -> datetime:
-        """Nothing that this transaction or a later one writes is available before that."""
-        earlier = (mark.started_at for mark in reversed(self.marks) if mark.xid < xid)
+        """Return a time before which this transaction and later ones make nothing available."""
+        earlier = (claim.started_at for claim in reversed(self.claims) if claim.xid < xid)
         return next(earlier, _BEGINNING)
 
     def _set_aside(self, started_at: datetime, snapshot: Snapshot) -> None:
-        oldest = self.marks[0].started_at if self.marks else started_at
+        oldest = self.claims[0].started_at if self.claims else started_at
         for xid in snapshot.open - self.stragglers.keys():
             bound = self._bound(xid)
             if started_at - max(bound, oldest) > PATIENCE:
                 self.stragglers[xid] = bound
 
-    def _mark(self, mark: _Mark) -> None:
-        if not self.marks or mark.started_at - self.marks[-1].started_at >= MARK_SPACING:
-            self.marks.append(mark)
-        while len(self.marks) > 2 and mark.started_at - self.marks[1].started_at > 2 * PATIENCE:
-            self.marks.popleft()
+    def _remember(self, claim: _PastClaim) -> None:
+        if not self.claims or claim.started_at - self.claims[-1].started_at >= CLAIM_SPACING:
+            self.claims.append(claim)
+        while len(self.claims) > 2 and claim.started_at - self.claims[1].started_at > 2 * PATIENCE:
+            self.claims.popleft()
 
     def _return_to_ended(self, snapshot: Snapshot) -> None:
         for xid in [xid for xid in self.stragglers if snapshot.shows_ended(xid)]:
             bound = self.stragglers.pop(xid)
             if bound == _BEGINNING:
-                self.floors.clear()
+                self.positions.clear()
             else:
                 self.below = min(self.below or bound, bound)
 
@@ -220,7 +229,9 @@ class Floors:
 
     def _doubt(self, started_at: datetime, walked: Iterable[int]) -> None:
         starts = [
-            self.floors[priority].available_at for priority in walked if priority in self.floors
+            self.positions[priority].available_at
+            for priority in walked
+            if priority in self.positions
         ]
         if starts and self.unsure is None:
             self.unsure, self.unsure_at = min(starts), started_at

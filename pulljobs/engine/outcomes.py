@@ -23,7 +23,7 @@ class Held(NamedTuple):
     """What a holder shows to write: the fence."""
 
     job_id: int
-    token: UUID
+    lease_token: UUID
 
 
 class Settlement(NamedTuple):
@@ -110,7 +110,7 @@ def parameters(settlements: Sequence[Settlement]) -> dict[str, str | Integers]:
     job_ids, tokens = _columns(helds, 2)
     return {
         "job_ids": integer_array(job_ids),
-        "tokens": array(tokens),
+        "lease_tokens": array(tokens),
         "events": array(events),
         "reasons": sparse_array(reasons),
         "delays": sparse_array(delays),

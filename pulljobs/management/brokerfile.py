@@ -127,7 +127,7 @@ class _Reading:
             seconds = (RATIONAL_DELAY if rational is None else rational) + (
                 CONNECTION_TIMEOUT if timeout is None else timeout
             )
-            yield "protocol_lease", timedelta(seconds=seconds) + MARGIN
+            yield "protocol_lease_duration", timedelta(seconds=seconds) + MARGIN
 
     def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:
         """None: it is not given, or is no such number, which is told."""

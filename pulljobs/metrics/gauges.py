@@ -201,7 +201,7 @@ def _holding(using: str) -> Collection[int]:
     What a worker holds it may hold after its death, and while it lives it says so.
     """
     rows = Lease.objects.using(using).filter(leased_until__gt=Now())
-    others = rows.exclude(door__in=(Lease.Door.WORKER, Lease.Door.PUSH))
+    others = rows.exclude(via__in=(Lease.Via.WORKER, Lease.Via.PUSH))
     return set(others.values_list("consumer_id", flat=True).distinct())
 
 

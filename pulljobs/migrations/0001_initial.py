@@ -1,16 +1,23 @@
 import datetime
 import django.contrib.postgres.fields
+import django.contrib.postgres.indexes
 import django.db.models.deletion
+import django.db.models.functions.comparison
+import django.db.models.functions.datetime
 import pulljobs.models.fields
 import pulljobs.models.registry
 import uuid
 from django.db import migrations, models
 
+
 from pulljobs.models.partitioned import CreatePartitionedModel
 
-# Hot rows are updated in place: room on each page, vacuum early, and never shrink to an empty file,
-# for a plan made against one would scan the table.
-JOB_STORAGE = """
+SEQUENCE = "CREATE SEQUENCE pulljobs_id MAXVALUE 4194303 CYCLE CACHE 32"
+
+# Hot rows are updated in place: room on each page, early vacuums without pauses, and tables that
+# never shrink to an empty file, because a plan made against an empty table would scan it later.
+# The ids of a claim of a thousand jobs fit into a page: nothing below that is compressed or moved.
+STORAGE = """
 ALTER TABLE pulljobs_job SET (
     fillfactor = 45,
     vacuum_truncate = off,
@@ -20,9 +27,20 @@ ALTER TABLE pulljobs_job SET (
     autovacuum_analyze_threshold = 1000,
     autovacuum_analyze_scale_factor = 0.05
 );
-ALTER TABLE pulljobs_lease SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE pulljobs_lease SET (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0,
+    toast_tuple_target = 8160
+);
+ALTER TABLE pulljobs_exclusive_key SET (
+    fillfactor = 45,
+    vacuum_truncate = off,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0
+);
 """
-SEQUENCE = "CREATE SEQUENCE pulljobs_id MAXVALUE 4194303 CYCLE CACHE 32"
 
 
 class Migration(migrations.Migration):
@@ -32,6 +50,259 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RunSQL(SEQUENCE, "DROP SEQUENCE pulljobs_id"),
+        migrations.CreateModel(
+            name="Dashboard",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "dashboard",
+                "verbose_name_plural": "dashboard",
+                "managed": False,
+                "default_permissions": ("view",),
+            },
+        ),
+        migrations.CreateModel(
+            name="BoundedKey",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "consumer_id",
+                        "key",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("consumer_id", models.BigIntegerField()),
+                ("key", models.CharField(max_length=255)),
+            ],
+            options={
+                "db_table": "pulljobs_bounded_key",
+            },
+        ),
+        migrations.CreateModel(
+            name="ExclusiveKey",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "consumer_id",
+                        "key",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("consumer_id", models.BigIntegerField()),
+                ("key", models.CharField(max_length=255)),
+                ("holder", models.BigIntegerField(null=True)),
+            ],
+            options={
+                "db_table": "pulljobs_exclusive_key",
+            },
+        ),
+        migrations.CreateModel(
+            name="Node",
+            fields=[
+                ("id", models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ("name", models.CharField(help_text="host:pid", max_length=255)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("worker", "Worker"), ("api", "Api"), ("spark", "Spark")],
+                        db_default="worker",
+                        max_length=6,
+                    ),
+                ),
+                ("address", models.CharField(blank=True, db_default="", max_length=2000)),
+                (
+                    "report",
+                    models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict),
+                ),
+                ("started_at", models.DateTimeField()),
+                ("heartbeat_at", models.DateTimeField()),
+                ("stopped_at", models.DateTimeField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Publication",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "channel_id",
+                        "client_message_id",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("channel_id", models.BigIntegerField()),
+                ("client_message_id", models.CharField(max_length=255)),
+                ("message_id", models.BigIntegerField()),
+                ("published_at", models.DateTimeField(db_index=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="PullWaiter",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "consumer_id",
+                        "node_id",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("consumer_id", models.BigIntegerField()),
+                ("node_id", models.UUIDField()),
+                ("waiting", models.PositiveIntegerField(db_default=1, default=1)),
+                ("waiting_until", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "pulljobs_pull_waiter",
+            },
+        ),
+        migrations.CreateModel(
+            name="RollupRun",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("location", models.CharField(max_length=2000)),
+                ("archive_run", models.BigIntegerField()),
+                ("messages_run", models.BigIntegerField()),
+                ("known_until", models.DateTimeField()),
+                ("started_at", models.DateTimeField()),
+                ("finished_at", models.DateTimeField()),
+                ("settlements", models.BigIntegerField()),
+                ("hours", models.PositiveIntegerField()),
+            ],
+            options={
+                "db_table": "pulljobs_rollup_run",
+                "ordering": ("-id",),
+            },
+        ),
+        migrations.CreateModel(
+            name="Attempt",
+            fields=[
+                (
+                    "id",
+                    models.BigIntegerField(
+                        db_default=pulljobs.models.fields.TimeOrderedId(),
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("job_id", models.BigIntegerField()),
+                ("lease_token", models.UUIDField()),
+                ("node_id", models.UUIDField(null=True)),
+                (
+                    "via",
+                    models.CharField(
+                        choices=[
+                            ("worker", "Worker"),
+                            ("post", "Post"),
+                            ("pull", "Pull"),
+                            ("push", "Push"),
+                            ("spark", "Spark"),
+                        ],
+                        max_length=8,
+                    ),
+                ),
+                ("claimed_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField()),
+                ("leased_until", models.DateTimeField()),
+                ("renewals", models.IntegerField()),
+                ("event", models.CharField(max_length=10)),
+                ("error", models.TextField(null=True)),
+            ],
+            options={
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["job_id", "id"], name="pulljobs_attempt_job")],
+            },
+        ),
+        migrations.CreateModel(
+            name="AuditEntry",
+            fields=[
+                (
+                    "id",
+                    models.BigIntegerField(
+                        db_default=pulljobs.models.fields.TimeOrderedId(),
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("by", models.CharField(max_length=255)),
+                (
+                    "act",
+                    models.CharField(
+                        choices=[
+                            ("redrive", "Redrive"),
+                            ("release", "requeue"),
+                            ("kill", "Kill"),
+                            ("reschedule", "Reschedule"),
+                            ("delete", "Delete"),
+                            ("pause", "Pause"),
+                            ("resume", "Resume"),
+                            ("rotate token", "Rotate"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "asked_at",
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
+                ),
+                ("upon", models.TextField()),
+                (
+                    "selection",
+                    models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict),
+                ),
+                ("at", models.DateTimeField(null=True)),
+                ("expected", models.IntegerField(null=True)),
+                ("is_more", models.BooleanField(db_default=False, default=False)),
+                ("cursor", models.BigIntegerField(db_default=0, default=0)),
+                ("last", models.BigIntegerField(db_default=0, default=0)),
+                ("done", models.IntegerField(db_default=0, default=0)),
+                ("refused", models.IntegerField(db_default=0, default=0)),
+                ("finished_at", models.DateTimeField(null=True)),
+                (
+                    "stopped_by",
+                    models.CharField(blank=True, db_default="", default="", max_length=255),
+                ),
+            ],
+            options={
+                "verbose_name_plural": "audit trail",
+                "db_table": "pulljobs_audit_entry",
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("finished_at__isnull", True)),
+                        fields=["id"],
+                        name="pulljobs_audit_unfinished",
+                    )
+                ],
+            },
+        ),
         migrations.CreateModel(
             name="Channel",
             fields=[
@@ -47,8 +318,12 @@ class Migration(migrations.Migration):
                 ),
                 ("title", models.CharField(blank=True, max_length=255)),
                 ("token_digest", models.CharField(editable=False, max_length=64)),
+                (
+                    "token_sealed",
+                    models.TextField(blank=True, db_default="", default="", editable=False),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("changed_at", models.DateTimeField(auto_now=True)),
+                ("changed_at", pulljobs.models.fields.ChangedAtField(editable=False)),
                 (
                     "dedupe_window",
                     models.DurationField(
@@ -58,32 +333,12 @@ class Migration(migrations.Migration):
                 ("paused_until", models.DateTimeField(blank=True, null=True)),
             ],
             options={
+                "permissions": [
+                    ("pause_channel", "Can pause channels and have them go on"),
+                    ("rotate_channel", "Can give channels a new token"),
+                ],
                 "constraints": [
                     models.UniqueConstraint(fields=("name",), name="pulljobs_channel_name")
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Producer",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "name",
-                    models.CharField(help_text="The id that URLs and code use.", max_length=255),
-                ),
-                ("title", models.CharField(blank=True, max_length=255)),
-                ("token_digest", models.CharField(editable=False, max_length=64)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("changed_at", models.DateTimeField(auto_now=True)),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(fields=("name",), name="pulljobs_producer_name")
                 ],
             },
         ),
@@ -102,8 +357,12 @@ class Migration(migrations.Migration):
                 ),
                 ("title", models.CharField(blank=True, max_length=255)),
                 ("token_digest", models.CharField(editable=False, max_length=64)),
+                (
+                    "token_sealed",
+                    models.TextField(blank=True, db_default="", default="", editable=False),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("changed_at", models.DateTimeField(auto_now=True)),
+                ("changed_at", pulljobs.models.fields.ChangedAtField(editable=False)),
                 (
                     "type",
                     models.CharField(
@@ -112,14 +371,18 @@ class Migration(migrations.Migration):
                 ),
                 ("callback_url", models.URLField(blank=True, max_length=2000)),
                 (
-                    "lease",
+                    "signing_secrets_sealed",
+                    models.TextField(blank=True, db_default="", default="", editable=False),
+                ),
+                (
+                    "lease_duration",
                     models.DurationField(
                         default=datetime.timedelta(seconds=30),
                         help_text="How long a claim holds without a renewal.",
                     ),
                 ),
                 (
-                    "protocol_lease",
+                    "protocol_lease_duration",
                     models.DurationField(
                         blank=True, help_text="The same for jobs taken by a job POST.", null=True
                     ),
@@ -157,6 +420,71 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("max_deliveries", models.PositiveSmallIntegerField(default=20)),
+                (
+                    "exclusive_keys",
+                    models.BooleanField(
+                        db_default=False,
+                        default=False,
+                        help_text="Jobs of one key run one at a time, first in, first out.",
+                    ),
+                ),
+                (
+                    "hold_key_on_retry",
+                    models.BooleanField(
+                        db_default=True,
+                        default=True,
+                        help_text="A job that waits for its retry keeps its key.",
+                    ),
+                ),
+                (
+                    "max_queued_per_key",
+                    models.PositiveIntegerField(
+                        db_default=0,
+                        default=0,
+                        help_text="How many jobs of one key there may be; 0: any number.",
+                    ),
+                ),
+                (
+                    "key_overflow",
+                    models.CharField(
+                        choices=[
+                            ("reject", "refuse the message"),
+                            ("drop_oldest", "kill the oldest queued job"),
+                            ("replace", "take the place of the queued job"),
+                        ],
+                        db_default="reject",
+                        default="reject",
+                        max_length=11,
+                    ),
+                ),
+                (
+                    "key_limit_counts",
+                    models.CharField(
+                        choices=[
+                            ("queued", "queued jobs"),
+                            ("live", "queued jobs and those in flight"),
+                        ],
+                        db_default="queued",
+                        default="queued",
+                        max_length=6,
+                    ),
+                ),
+                (
+                    "max_in_flight",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs held at once, of all who claim; empty: any number.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "max_waiting",
+                    models.PositiveIntegerField(
+                        db_default=512,
+                        default=512,
+                        help_text="Pulls over HTTP that may wait at once.",
+                    ),
+                ),
                 ("paused_until", models.DateTimeField(blank=True, null=True)),
                 ("deleted_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 (
@@ -169,24 +497,203 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "permissions": [
+                    ("pause_consumer", "Can pause consumers and have them go on"),
+                    ("rotate_consumer", "Can give consumers a new token"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="BulkPublish",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("publish_id", models.CharField(max_length=255)),
+                ("query_id", models.UUIDField(null=True)),
+                ("batch_id", models.BigIntegerField(null=True)),
+                (
+                    "mode",
+                    models.CharField(
+                        choices=[("atomic", "Atomic"), ("chunked", "Chunked")], max_length=7
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("open", "Open"), ("aborted", "Aborted"), ("done", "Done")],
+                        db_default="open",
+                        max_length=7,
+                    ),
+                ),
+                ("guarded", models.BooleanField(db_default=False)),
+                ("driver", models.CharField(db_default="", max_length=255)),
+                ("rows", models.BigIntegerField(db_default=0)),
+                ("messages", models.BigIntegerField(db_default=0)),
+                ("jobs", models.BigIntegerField(db_default=0)),
+                ("duplicates", models.BigIntegerField(db_default=0)),
+                ("key_full", models.BigIntegerField(db_default=0)),
+                ("rejected", models.BigIntegerField(db_default=0)),
+                ("opened_at", models.DateTimeField()),
+                ("touched_at", models.DateTimeField()),
+                ("settled_at", models.DateTimeField(null=True)),
+                (
+                    "channel",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="pulljobs.channel",
+                    ),
+                ),
+                (
+                    "only_consumer",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="pulljobs.consumer",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_bulk_publish",
+                "ordering": ("-id",),
+            },
+        ),
+        migrations.CreateModel(
+            name="LakeDay",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("location", models.CharField(max_length=2000)),
+                ("table", models.CharField(max_length=63)),
+                ("day", models.DateField()),
+                ("high_xid", models.BigIntegerField()),
+                ("rows", models.BigIntegerField()),
+                ("checksum", models.DecimalField(decimal_places=0, max_digits=38)),
+                ("verified_at", models.DateTimeField()),
+                ("dropped_at", models.DateTimeField(null=True)),
+                ("restored_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "db_table": "pulljobs_lake_day",
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("channel", "name"), name="pulljobs_consumer_name"
+                        fields=("location", "table", "day"), name="pulljobs_lake_day_once"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="LakeRun",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("export", "Export"), ("rebase", "Rebase")], max_length=6
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(choices=[("open", "Open"), ("done", "Done")], max_length=4),
+                ),
+                ("location", models.CharField(max_length=2000)),
+                ("system_identifier", models.BigIntegerField()),
+                ("low_xid", models.BigIntegerField()),
+                ("high_xid", models.BigIntegerField()),
+                ("options", models.JSONField(default=dict)),
+                ("opened_at", models.DateTimeField()),
+                ("done_at", models.DateTimeField(null=True)),
+                ("rows", models.JSONField(default=dict)),
+                ("bytes", models.BigIntegerField(default=0)),
+            ],
+            options={
+                "db_table": "pulljobs_lake_run",
+                "indexes": [
+                    models.Index(fields=["location", "-id"], name="pulljobs_lake_run_last")
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("state", "open")),
+                        fields=("state",),
+                        name="pulljobs_lake_run_open",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("lease__gt", datetime.timedelta(0))),
-                        name="pulljobs_consumer_lease",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("retry_jitter__gte", 0), ("retry_jitter__lte", 1)),
-                        name="pulljobs_consumer_jitter",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("max_deliveries__gte", 1)),
-                        name="pulljobs_consumer_deliveries",
+                        condition=models.Q(("low_xid__lte", models.F("high_xid"))),
+                        name="pulljobs_lake_run_window",
                     ),
                 ],
             },
+        ),
+        migrations.CreateModel(
+            name="Lease",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("lease_token", models.UUIDField(db_index=True, default=uuid.uuid4)),
+                ("node_id", models.UUIDField(null=True)),
+                (
+                    "via",
+                    models.CharField(
+                        choices=[
+                            ("worker", "Worker"),
+                            ("post", "Post"),
+                            ("pull", "Pull"),
+                            ("push", "Push"),
+                            ("spark", "Spark"),
+                        ],
+                        max_length=8,
+                    ),
+                ),
+                ("claimed_at", models.DateTimeField()),
+                ("leased_until", models.DateTimeField(db_index=True)),
+                ("hard_end", models.DateTimeField()),
+                (
+                    "job_ids",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), size=None
+                    ),
+                ),
+                (
+                    "running_ids",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), null=True, size=None
+                    ),
+                ),
+                ("request_id", models.CharField(max_length=255, null=True)),
+                ("renewals", models.IntegerField(db_default=0, default=0)),
+                (
+                    "consumer",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="pulljobs.consumer",
+                    ),
+                ),
+            ],
         ),
         CreatePartitionedModel(
             name="Message",
@@ -208,6 +715,12 @@ class Migration(migrations.Migration):
                 ("headers", models.JSONField(default=dict)),
                 ("payload", models.BinaryField()),
                 (
+                    "published_xid",
+                    models.BigIntegerField(
+                        db_default=pulljobs.models.fields.TransactionNumber(), editable=False
+                    ),
+                ),
+                (
                     "channel",
                     models.ForeignKey(
                         db_constraint=False,
@@ -216,36 +729,6 @@ class Migration(migrations.Migration):
                         to="pulljobs.channel",
                     ),
                 ),
-                (
-                    "producer",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        to="pulljobs.producer",
-                    ),
-                ),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Publication",
-            fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "channel_id",
-                        "client_message_id",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                    ),
-                ),
-                ("channel_id", models.BigIntegerField()),
-                ("client_message_id", models.CharField(max_length=255)),
-                ("message_id", models.BigIntegerField()),
-                ("published_at", models.DateTimeField(db_index=True)),
             ],
         ),
         migrations.CreateModel(
@@ -266,7 +749,7 @@ class Migration(migrations.Migration):
                 ("retry_count", models.IntegerField(default=0)),
                 ("deliveries", models.IntegerField(default=0)),
                 ("priority", models.SmallIntegerField(default=0)),
-                ("lease", models.UUIDField(null=True)),
+                ("lease_token", models.UUIDField(null=True)),
                 (
                     "state",
                     models.CharField(
@@ -297,6 +780,7 @@ class Migration(migrations.Migration):
                 ),
                 ("key", models.CharField(max_length=255, null=True)),
                 ("error", models.TextField(null=True)),
+                ("suspect", models.BooleanField(db_default=False, default=False)),
                 (
                     "consumer",
                     models.ForeignKey(
@@ -317,94 +801,13 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "indexes": [
-                    models.Index(
-                        fields=["consumer", "-priority", "available_at", "id"],
-                        name="pulljobs_job_claim",
-                    ),
-                    models.Index(
-                        condition=models.Q(("reason__isnull", False)),
-                        fields=["consumer", "id"],
-                        name="pulljobs_job_dead",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("message", "consumer"), name="pulljobs_job_fan_out"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("state__in", ["DEAD", "INFLIGHT", "QUEUED"])),
-                        name="pulljobs_job_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "INFLIGHT"), ("lease__isnull", False)),
-                            models.Q(
-                                models.Q(("state", "INFLIGHT"), _negated=True),
-                                ("lease__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="pulljobs_job_leased",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "DEAD"),
-                                ("available_at__isnull", True),
-                                ("reason__isnull", False),
-                            ),
-                            models.Q(
-                                models.Q(("state", "DEAD"), _negated=True), ("reason__isnull", True)
-                            ),
-                            _connector="OR",
-                        ),
-                        name="pulljobs_job_reason",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("deliveries__gte", 0), ("retry_count__gte", 0)),
-                        name="pulljobs_job_counts",
-                    ),
+                "permissions": [
+                    ("redrive_job", "Can queue dead jobs again"),
+                    ("requeue_job", "Can take jobs from who holds them"),
+                    ("kill_job", "Can end jobs that wait or run"),
+                    ("reschedule_job", "Can change when jobs are due"),
                 ],
             },
-        ),
-        migrations.CreateModel(
-            name="Lease",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("token", models.UUIDField(db_index=True, default=uuid.uuid4)),
-                ("node_id", models.UUIDField(null=True)),
-                (
-                    "door",
-                    models.CharField(
-                        choices=[("worker", "Worker"), ("post", "Post")], max_length=8
-                    ),
-                ),
-                ("claimed_at", models.DateTimeField()),
-                ("leased_until", models.DateTimeField(db_index=True)),
-                ("hard_end", models.DateTimeField()),
-                (
-                    "job_ids",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), size=None
-                    ),
-                ),
-                (
-                    "consumer",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="pulljobs.consumer",
-                    ),
-                ),
-            ],
         ),
         CreatePartitionedModel(
             name="ArchivedJob",
@@ -425,7 +828,7 @@ class Migration(migrations.Migration):
                 (
                     "settled_xid",
                     pulljobs.models.fields.Xid8Field(
-                        db_default=pulljobs.models.fields.CurrentTransaction(), db_index=True
+                        db_default=pulljobs.models.fields.CurrentTransaction()
                     ),
                 ),
                 ("retry_count", models.IntegerField()),
@@ -482,53 +885,641 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "pulljobs_archived_job",
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("state__in", ["DEAD", "DELIVERED"])),
-                        name="pulljobs_archived_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "DEAD"), ("reason__isnull", False)),
-                            models.Q(
-                                models.Q(("state", "DEAD"), _negated=True), ("reason__isnull", True)
-                            ),
-                            _connector="OR",
-                        ),
-                        name="pulljobs_archived_reason",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
-            name="Node",
+            name="Producer",
             fields=[
-                ("id", models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
-                ("name", models.CharField(help_text="host:pid", max_length=255)),
-                ("started_at", models.DateTimeField()),
-                ("heartbeat_at", models.DateTimeField()),
-                ("stopped_at", models.DateTimeField(null=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "name",
+                    models.CharField(help_text="The id that URLs and code use.", max_length=255),
+                ),
+                ("title", models.CharField(blank=True, max_length=255)),
+                ("token_digest", models.CharField(editable=False, max_length=64)),
+                (
+                    "token_sealed",
+                    models.TextField(blank=True, db_default="", default="", editable=False),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("changed_at", pulljobs.models.fields.ChangedAtField(editable=False)),
             ],
+            options={
+                "permissions": [("rotate_producer", "Can give producers a new token")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("name",), name="pulljobs_producer_name")
+                ],
+            },
+        ),
+        migrations.AddField(
+            model_name="message",
+            name="producer",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                null=True,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                to="pulljobs.producer",
+            ),
         ),
         migrations.CreateModel(
-            name="PullWaiter",
+            name="PublishedPart",
             fields=[
                 (
                     "pk",
                     models.CompositePrimaryKey(
-                        "consumer_id",
-                        "node_id",
+                        "publish_id",
+                        "partition",
                         blank=True,
                         editable=False,
                         primary_key=True,
                         serialize=False,
                     ),
                 ),
-                ("consumer_id", models.BigIntegerField()),
-                ("node_id", models.UUIDField()),
-                ("waiting_until", models.DateTimeField()),
+                ("partition", models.IntegerField()),
+                ("checksum", models.BigIntegerField()),
+                ("rows", models.BigIntegerField()),
+                ("messages", models.BigIntegerField()),
+                ("jobs", models.BigIntegerField()),
+                ("duplicates", models.BigIntegerField()),
+                ("key_full", models.BigIntegerField()),
+                ("rejected", models.BigIntegerField()),
+                ("published_at", models.DateTimeField()),
+                (
+                    "publish",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="parts",
+                        to="pulljobs.bulkpublish",
+                    ),
+                ),
             ],
-            options={"db_table": "pulljobs_pull_waiter"},
+            options={
+                "db_table": "pulljobs_published_part",
+            },
         ),
-        migrations.RunSQL(JOB_STORAGE, migrations.RunSQL.noop),
+        migrations.CreateModel(
+            name="RejectedRow",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("reason", models.CharField(max_length=50)),
+                ("error", models.TextField()),
+                ("row", models.TextField()),
+                ("payload", models.BinaryField(null=True)),
+                ("rejected_at", models.DateTimeField()),
+                (
+                    "publish",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="rejects",
+                        to="pulljobs.bulkpublish",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_rejected_row",
+                "ordering": ("id",),
+            },
+        ),
+        migrations.CreateModel(
+            name="ReplayedJob",
+            fields=[
+                ("message_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("original_job_id", models.BigIntegerField(db_index=True)),
+                ("consumer_id", models.BigIntegerField()),
+                (
+                    "publish",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="replayed",
+                        to="pulljobs.bulkpublish",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_replayed_job",
+            },
+        ),
+        migrations.CreateModel(
+            name="Rollup",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "period",
+                    models.CharField(
+                        choices=[("hour", "Hour"), ("day", "Day"), ("month", "Month")], max_length=5
+                    ),
+                ),
+                ("starts_at", models.DateTimeField()),
+                ("published", models.BigIntegerField(default=0)),
+                ("delivered", models.BigIntegerField(default=0)),
+                ("dead", models.BigIntegerField(default=0)),
+                ("dead_by_reason", models.JSONField(default=dict)),
+                ("retries", models.BigIntegerField(default=0)),
+                ("redeliveries", models.BigIntegerField(default=0)),
+                ("duplicates", models.BigIntegerField(default=0)),
+                ("settled_again", models.BigIntegerField(default=0)),
+                ("run_seconds", models.FloatField(default=0.0)),
+                ("first_settled_at", models.DateTimeField(null=True)),
+                ("last_settled_at", models.DateTimeField(null=True)),
+                ("slowest_job", models.BigIntegerField(null=True)),
+                ("slowest_seconds", models.FloatField(null=True)),
+                ("wait_p50", models.FloatField(null=True)),
+                ("wait_p95", models.FloatField(null=True)),
+                ("wait_p99", models.FloatField(null=True)),
+                ("run_p50", models.FloatField(null=True)),
+                ("run_p95", models.FloatField(null=True)),
+                ("run_p99", models.FloatField(null=True)),
+                ("total_p50", models.FloatField(null=True)),
+                ("total_p95", models.FloatField(null=True)),
+                ("total_p99", models.FloatField(null=True)),
+                ("wait_sketch", models.BinaryField(null=True)),
+                ("run_sketch", models.BinaryField(null=True)),
+                ("total_sketch", models.BinaryField(null=True)),
+                ("keys_sketch", models.BinaryField(null=True)),
+                (
+                    "channel",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="pulljobs.channel",
+                    ),
+                ),
+                (
+                    "consumer",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="pulljobs.consumer",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="NodeCost",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("node_id", models.UUIDField(null=True)),
+                ("jobs", models.BigIntegerField()),
+                ("dead", models.BigIntegerField()),
+                ("run_seconds", models.FloatField()),
+                (
+                    "rollup",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="nodes",
+                        to="pulljobs.rollup",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_node_cost",
+                "ordering": ("-run_seconds",),
+            },
+        ),
+        migrations.CreateModel(
+            name="HotKey",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("rank", models.PositiveSmallIntegerField()),
+                ("key", models.CharField(max_length=255)),
+                ("jobs", models.BigIntegerField()),
+                (
+                    "rollup",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="hot_keys",
+                        to="pulljobs.rollup",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_hot_key",
+                "ordering": ("rank",),
+            },
+        ),
+        migrations.CreateModel(
+            name="ErrorFingerprint",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("fingerprint", models.CharField(db_index=True, max_length=32)),
+                (
+                    "reason",
+                    models.CharField(
+                        choices=[
+                            ("rejected", "rejected"),
+                            ("retries_exhausted", "retries_exhausted"),
+                            ("max_deliveries", "max_deliveries"),
+                            ("timed_out", "timed_out"),
+                            ("killed", "killed"),
+                            ("purged", "purged"),
+                            ("key_overflow", "key_overflow"),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                ("jobs", models.BigIntegerField()),
+                ("sample", models.TextField()),
+                ("sample_job", models.BigIntegerField()),
+                (
+                    "rollup",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="errors",
+                        to="pulljobs.rollup",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_error_fingerprint",
+                "ordering": ("-jobs", "fingerprint"),
+            },
+        ),
+        migrations.CreateModel(
+            name="ScheduledMessage",
+            fields=[
+                (
+                    "id",
+                    models.BigIntegerField(
+                        db_default=pulljobs.models.fields.TimeOrderedId(),
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("client_message_id", models.CharField(max_length=255)),
+                ("priority", models.SmallIntegerField(default=0)),
+                ("key", models.CharField(max_length=255, null=True)),
+                ("content_type", models.CharField(max_length=255)),
+                ("headers", models.JSONField(default=dict)),
+                ("payload", models.BinaryField()),
+                ("dispatch_at", models.DateTimeField()),
+                ("dispatched_at", models.DateTimeField(null=True)),
+                (
+                    "channel",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="pulljobs.channel",
+                    ),
+                ),
+                (
+                    "producer",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="pulljobs.producer",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_scheduled_message",
+            },
+        ),
+        migrations.CreateModel(
+            name="Stream",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=255)),
+                ("owner", models.UUIDField(null=True)),
+                ("owned_until", models.DateTimeField(null=True)),
+                ("acked", models.BigIntegerField(db_default=0, default=0)),
+                ("failed", models.BigIntegerField(db_default=0, default=0)),
+                ("lost", models.BigIntegerField(db_default=0, default=0)),
+                (
+                    "consumer",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="pulljobs.consumer",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="StreamBatch",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("seq", models.BigIntegerField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("open", "Open"), ("released", "Released"), ("acked", "Acked")],
+                        max_length=8,
+                    ),
+                ),
+                ("lease_token", models.UUIDField()),
+                (
+                    "job_ids",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), size=None
+                    ),
+                ),
+                ("jobs", models.IntegerField()),
+                ("acked", models.IntegerField(db_default=0, default=0)),
+                ("failed", models.IntegerField(db_default=0, default=0)),
+                ("lost", models.IntegerField(db_default=0, default=0)),
+                ("claimed_at", models.DateTimeField()),
+                ("acked_at", models.DateTimeField(null=True)),
+                (
+                    "stream",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="batches",
+                        to="pulljobs.stream",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_stream_batch",
+            },
+        ),
+        migrations.CreateModel(
+            name="AuditedBatch",
+            fields=[
+                (
+                    "id",
+                    models.BigIntegerField(
+                        db_default=pulljobs.models.fields.TimeOrderedId(),
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "done",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), size=None
+                    ),
+                ),
+                (
+                    "refused",
+                    models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict),
+                ),
+                (
+                    "entry",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="batches",
+                        to="pulljobs.auditentry",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pulljobs_audited_batch",
+                "default_permissions": (),
+                "indexes": [
+                    django.contrib.postgres.indexes.GinIndex(
+                        fastupdate=False, fields=["done"], name="pulljobs_audited_job"
+                    )
+                ],
+            },
+        ),
+        migrations.AddIndex(
+            model_name="consumer",
+            index=models.Index(
+                condition=models.Q(
+                    ("exclusive_keys", True), ("max_in_flight__isnull", False), _connector="OR"
+                ),
+                fields=["id"],
+                name="pulljobs_consumer_guarded",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="consumer",
+            constraint=models.UniqueConstraint(
+                fields=("channel", "name"), name="pulljobs_consumer_name"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="consumer",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("lease_duration__gt", datetime.timedelta(0))),
+                name="pulljobs_consumer_lease",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="consumer",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("retry_jitter__gte", 0), ("retry_jitter__lte", 1)),
+                name="pulljobs_consumer_jitter",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="consumer",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("max_deliveries__gte", 1)), name="pulljobs_consumer_deliveries"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="bulkpublish",
+            constraint=models.UniqueConstraint(
+                fields=("publish_id",), name="pulljobs_bulk_publish_id"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="bulkpublish",
+            constraint=models.UniqueConstraint(
+                fields=("query_id", "batch_id"), name="pulljobs_bulk_sink"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="lease",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("request_id__isnull", False)),
+                fields=("consumer", "request_id"),
+                name="pulljobs_lease_request",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("consumer__isnull", False)),
+                fields=["consumer", "-priority", "available_at", "id"],
+                name="pulljobs_job_claim",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("reason__isnull", False)),
+                fields=["consumer", "id"],
+                name="pulljobs_job_dead",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("key__isnull", False), ("reason__isnull", True)),
+                fields=["consumer", "key", "id"],
+                name="pulljobs_job_key",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="job",
+            constraint=models.UniqueConstraint(
+                fields=("message", "consumer"), name="pulljobs_job_fan_out"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("deliveries__gte", 0),
+                    ("retry_count__gte", 0),
+                    (
+                        "state",
+                        models.Case(
+                            models.When(
+                                reason=None,
+                                then=models.Case(
+                                    models.When(lease_token=None, then=models.Value("QUEUED")),
+                                    default=models.Value("INFLIGHT"),
+                                ),
+                            ),
+                            models.When(
+                                available_at=None, lease_token=None, then=models.Value("DEAD")
+                            ),
+                            default=models.Value("impossible"),
+                        ),
+                    ),
+                ),
+                name="pulljobs_job_state",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="archivedjob",
+            index=django.contrib.postgres.indexes.BrinIndex(
+                django.db.models.functions.comparison.Cast(
+                    django.db.models.functions.comparison.Cast("settled_xid", models.TextField()),
+                    models.BigIntegerField(),
+                ),
+                autosummarize=True,
+                name="pulljobs_archived_xid",
+                pages_per_range=32,
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="archivedjob",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("reason", None), ("state", "DELIVERED")),
+                    models.Q(("reason__isnull", False), ("state", "DEAD")),
+                    _connector="OR",
+                ),
+                name="pulljobs_archived_state",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="message",
+            index=models.Index(fields=["channel", "id"], name="pulljobs_message_channel"),
+        ),
+        migrations.AddIndex(
+            model_name="message",
+            index=django.contrib.postgres.indexes.BrinIndex(
+                autosummarize=True,
+                fields=["published_xid"],
+                name="pulljobs_message_xid",
+                pages_per_range=32,
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="rollup",
+            index=models.Index(
+                fields=["consumer", "period", "starts_at"], name="pulljobs_rollup_consumer"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="rollup",
+            constraint=models.UniqueConstraint(
+                fields=("period", "starts_at", "consumer"), name="pulljobs_rollup_period"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="scheduledmessage",
+            index=models.Index(fields=["channel", "id"], name="pulljobs_scheduled_channel"),
+        ),
+        migrations.AddIndex(
+            model_name="scheduledmessage",
+            index=models.Index(
+                condition=models.Q(("dispatched_at__isnull", True)),
+                fields=["dispatch_at"],
+                name="pulljobs_scheduled_due",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="scheduledmessage",
+            constraint=models.UniqueConstraint(
+                fields=("channel", "client_message_id"), name="pulljobs_scheduled_id"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="stream",
+            constraint=models.UniqueConstraint(fields=("name",), name="pulljobs_stream_name"),
+        ),
+        migrations.AddConstraint(
+            model_name="streambatch",
+            constraint=models.UniqueConstraint(
+                fields=("stream", "seq"), name="pulljobs_stream_batch_seq"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="streambatch",
+            constraint=models.UniqueConstraint(
+                fields=("lease_token",), name="pulljobs_stream_batch_token"
+            ),
+        ),
+        migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
     ]

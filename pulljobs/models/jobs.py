@@ -22,11 +22,11 @@ REASONS = [(reason.value, reason.value) for reason in Reason]
 def _state() -> Case:
     """What the state of a job must be, by its other columns."""
     alive = Case(
-        When(lease=None, then=Value(State.QUEUED.value)), default=Value(State.INFLIGHT.value)
+        When(lease_token=None, then=Value(State.QUEUED.value)), default=Value(State.INFLIGHT.value)
     )
     return Case(
         When(reason=None, then=alive),
-        When(available_at=None, lease=None, then=Value(State.DEAD.value)),
+        When(available_at=None, lease_token=None, then=Value(State.DEAD.value)),
         default=Value("impossible"),  # longer than the column takes
     )
 
@@ -53,7 +53,7 @@ class Job(models.Model):
     retry_count = models.IntegerField(default=0)
     deliveries = models.IntegerField(default=0)
     priority = models.SmallIntegerField(default=0)
-    lease = models.UUIDField(null=True)
+    lease_token = models.UUIDField(null=True)
     """The token of the claim that holds it."""
     state = models.CharField(max_length=9, choices=STATES)
     reason = models.CharField(max_length=20, null=True, choices=REASONS)  # noqa: DJ001  NULL unless DEAD
@@ -158,7 +158,7 @@ class Lease(models.Model):
     with the same token.
     """
 
-    class Door(models.TextChoices):
+    class Via(models.TextChoices):
         """By which way the jobs were taken; a job POST without a token reaches only its own."""
 
         WORKER = "worker"
@@ -167,7 +167,7 @@ class Lease(models.Model):
         PUSH = "push"
         SPARK = "spark"
 
-    token = models.UUIDField(default=uuid.uuid4, db_index=True)
+    lease_token = models.UUIDField(default=uuid.uuid4, db_index=True)
     consumer = models.ForeignKey(
         "pulljobs.Consumer",
         models.DO_NOTHING,
@@ -176,7 +176,7 @@ class Lease(models.Model):
         db_index=False,
     )
     node_id = models.UUIDField(null=True)
-    door = models.CharField(max_length=8, choices=Door.choices)
+    via = models.CharField(max_length=8, choices=Via.choices)
     claimed_at = models.DateTimeField()
     leased_until = models.DateTimeField(db_index=True)
     hard_end = models.DateTimeField()
@@ -209,7 +209,7 @@ class Attempt(models.Model):
     job_id = models.BigIntegerField()
     lease_token = models.UUIDField()
     node_id = models.UUIDField(null=True)
-    door = models.CharField(max_length=8, choices=Lease.Door.choices)
+    via = models.CharField(max_length=8, choices=Lease.Via.choices)
     claimed_at = models.DateTimeField()
     ended_at = models.DateTimeField()
     leased_until = models.DateTimeField()

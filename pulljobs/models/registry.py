@@ -155,10 +155,10 @@ class Consumer(Party):
     signing_secrets_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
     """Encrypted, the newest first, and the one before it: both sign what is pushed."""
 
-    lease = models.DurationField(
+    lease_duration = models.DurationField(
         default=timedelta(seconds=30), help_text=_("How long a claim holds without a renewal.")
     )
-    protocol_lease = models.DurationField(
+    protocol_lease_duration = models.DurationField(
         null=True, blank=True, help_text=_("The same for jobs taken by a job POST.")
     )
 
@@ -228,7 +228,7 @@ class Consumer(Party):
         constraints = [
             models.UniqueConstraint(fields=["channel", "name"], name="pulljobs_consumer_name"),
             models.CheckConstraint(
-                condition=models.Q(lease__gt=timedelta(0)), name="pulljobs_consumer_lease"
+                condition=models.Q(lease_duration__gt=timedelta(0)), name="pulljobs_consumer_lease"
             ),
             models.CheckConstraint(
                 condition=models.Q(retry_jitter__gte=0, retry_jitter__lte=1),
@@ -255,9 +255,9 @@ class Consumer(Party):
         """Constraints in words, and what would keep a consumer from ever being served."""
         super().clean()
         bounds = {
-            "lease": (_is_lease(self.lease), _ABOVE_0),
-            "protocol_lease": (
-                self.protocol_lease is None or _is_lease(self.protocol_lease),
+            "lease_duration": (_is_lease(self.lease_duration), _ABOVE_0),
+            "protocol_lease_duration": (
+                self.protocol_lease_duration is None or _is_lease(self.protocol_lease_duration),
                 _ABOVE_0,
             ),
             "max_total_delay": (

@@ -49,7 +49,7 @@ class StreamBatch(models.Model):
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="batches", db_index=False)
     seq = models.BigIntegerField()
     state = models.CharField(max_length=8, choices=State.choices)
-    token = models.UUIDField()
+    lease_token = models.UUIDField()
     job_ids = ArrayField(models.BigIntegerField())
     """In the order claimed; empty once acked."""
     jobs = models.IntegerField()
@@ -65,7 +65,7 @@ class StreamBatch(models.Model):
         db_table = "pulljobs_stream_batch"
         constraints = [
             models.UniqueConstraint(fields=["stream", "seq"], name="pulljobs_stream_batch_seq"),
-            models.UniqueConstraint(fields=["token"], name="pulljobs_stream_batch_token"),
+            models.UniqueConstraint(fields=["lease_token"], name="pulljobs_stream_batch_token"),
         ]
 
     def __str__(self) -> str:

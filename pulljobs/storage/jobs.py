@@ -62,14 +62,14 @@ def claim(
     *,
     entry: Entry,
     node_id: UUID | None,
-    door: str,
-    lease: timedelta | None,
+    via: str,
+    lease_duration: timedelta | None,
     max_lease: timedelta,
     request_id: str | None = None,
     guarded: bool = False,
 ) -> Claimed:
     """Put up to `wanted` jobs under one new lease."""
-    terms = Terms(door, max_lease, node_id, lease, request_id, guarded)
+    terms = Terms(via, max_lease, node_id, lease_duration, request_id, guarded)
     return plain.claim(AliasSession(using), consumer_id, wanted, terms, entry)
 
 
@@ -83,7 +83,7 @@ def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, lis
 
 def forget_request(using: str, token: UUID) -> bool:
     """Whether no repeat was told of the claim; then none will be, for its request id is gone."""
-    return bool(run(using, "forget_request", {"token": token}))
+    return bool(run(using, "forget_request", {"lease_token": token}))
 
 
 def take(
@@ -92,9 +92,9 @@ def take(
     job_id: int,
     *,
     source: State,
-    lease: timedelta,
+    lease_duration: timedelta,
     max_lease: timedelta,
-    door: str,
+    via: str,
     node_id: UUID | None = None,
     incremental_timeout: timedelta | None = None,
     guarded: bool = False,
@@ -108,8 +108,8 @@ def take(
             "job_id": job_id,
             "source": source,
             "node_id": node_id,
-            "door": door,
-            "lease": lease,
+            "via": via,
+            "lease_duration": lease_duration,
             "max_lease": max_lease,
             "incremental_timeout": incremental_timeout,
             "guarded": guarded,
@@ -123,7 +123,7 @@ def take(
 def renew(
     using: str,
     held: Sequence[Held],
-    lease: timedelta | None = None,
+    lease_duration: timedelta | None = None,
     *,
     running: Collection[int] | None = None,
     again: bool = True,
@@ -136,8 +136,8 @@ def renew(
         return {}
     params = {
         "job_ids": array(one.job_id for one in held),
-        "tokens": array(one.token for one in held),
-        "lease": lease,
+        "lease_tokens": array(one.lease_token for one in held),
+        "lease_duration": lease_duration,
         "running": None if running is None else array(running),
     }
     rows = retrying(using, lambda: run(using, "renew", params))
@@ -145,7 +145,7 @@ def renew(
     missing = [one for one in held if one not in renewed]
     if again and missing:
         # Another renewal may have moved them to a lease row that this one could not see yet.
-        renewed |= renew(using, missing, lease, running=running, again=False)
+        renewed |= renew(using, missing, lease_duration, running=running, again=False)
     return renewed
 
 
@@ -211,7 +211,7 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _deliver(using: str, claims: Mapping[UUID, Collection[int]]) -> Finished:
-    every = [{"token": token, "job_ids": integer_array(ids)} for token, ids in claims.items()]
+    every = [{"lease_token": token, "job_ids": integer_array(ids)} for token, ids in claims.items()]
     states: dict[int, State] = {}
     freed: set[tuple[int, str]] = set()
     let_go: list[int] = []
@@ -237,7 +237,7 @@ def _settled_before(
         return {}
     params = {
         "job_ids": [one.job_id for one in missing],
-        "tokens": [one.token for one in missing],
+        "lease_tokens": [one.lease_token for one in missing],
     }
     asked = {one.held.job_id: one.event for one in settlements}
     return {
@@ -273,13 +273,13 @@ def abandon(
     def work() -> Finished | None:
         with brief(using):
             rows = run(using, "leases_of_node", {"node_id": node_id})
-            over = [lease for row in rows if (lease := ReachedLease(*row)).token not in but]
+            over = [lease for row in rows if (lease := ReachedLease(*row)).lease_token not in but]
             return _give_back(using, over, blame) if over else None
 
     def blame(lease: ReachedLease, job_id: int) -> Settlement:
         if job_id in started:
             return _expired(lease._replace(running=started), job_id)
-        return Settlement(Held(job_id, lease.token), Event.RELEASE)
+        return Settlement(Held(job_id, lease.lease_token), Event.RELEASE)
 
     return retrying(using, work)
 
@@ -296,9 +296,11 @@ def _give_back(
 def _expired(lease: ReachedLease, job_id: int) -> Settlement:
     """A worker's job that had not started is not charged, one that had becomes a suspect."""
     started = None if lease.running is None else job_id in lease.running
-    if started and lease.door != Lease.Door.WORKER:
+    if started and lease.via != Lease.Via.WORKER:
         started = None  # It ran no code that could have ended its process.
-    return Settlement(Held(job_id, lease.token), Event.EXPIRE, error=UNSETTLED, started=started)
+    return Settlement(
+        Held(job_id, lease.lease_token), Event.EXPIRE, error=UNSETTLED, started=started
+    )
 
 
 def kill(

@@ -42,14 +42,14 @@ class AddressedJob(NamedTuple):
     id: int
     consumer_id: int
     state: State
-    token: UUID | None
+    lease_token: UUID | None
     """The lease that holds it; of a settled job the one it was settled under."""
-    door: str | None
+    via: str | None
     """By which way it was taken, while it is INFLIGHT."""
 
 
 class Listed(NamedTuple):
-    """Jobs that wait, and what the look at them saw (for `Floors.learn`)."""
+    """Jobs that wait, and what the look at them saw (for `LowWaterMarks.learn`)."""
 
     server_started_at: datetime
     started_at: datetime
@@ -84,27 +84,27 @@ def _next_xid(ceiling: int, after_3: int) -> int:
     return ceiling + (after_3 + 3 - ceiling) % 2**32
 
 
-_DOOR: Final = Subquery(Lease.objects.filter(token=OuterRef("lease")).values("door")[:1])
+_VIA: Final = Subquery(Lease.objects.filter(lease_token=OuterRef("lease_token")).values("via")[:1])
 """By which a live job was taken."""
 
 
 def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
     """Whether any of them is in flight since the consumer pulled it, or took it by a job POST."""
-    ids, tokens = {one.job_id for one in held}, {one.token for one in held}
-    rows = Job.objects.using(using).filter(id__in=ids, lease__in=tokens)
-    ours = {(consumer_id, Lease.Door.PULL), (consumer_id, Lease.Door.POST)}
-    return not ours.isdisjoint(rows.values_list("consumer_id", _DOOR))
+    ids, tokens = {one.job_id for one in held}, {one.lease_token for one in held}
+    rows = Job.objects.using(using).filter(id__in=ids, lease_token__in=tokens)
+    ours = {(consumer_id, Lease.Via.PULL), (consumer_id, Lease.Via.POST)}
+    return not ours.isdisjoint(rows.values_list("consumer_id", _VIA))
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:
     """The live job, else a DELIVERED one while the archive has it; a deleted one is unknown."""
-    live = Job.objects.using(using).annotate(door=_DOOR).filter(id=job_id).first()
+    live = Job.objects.using(using).annotate(via=_VIA).filter(id=job_id).first()
     if live is None:
         return _delivered(using, job_id)
-    token = live.lease
+    token = live.lease_token
     if live.state == State.DEAD:
         token = _settled_under(using, job_id)
-    return AddressedJob(job_id, live.consumer_id, State(live.state), token, live.door)
+    return AddressedJob(job_id, live.consumer_id, State(live.state), token, live.via)
 
 
 def _delivered(using: str, job_id: int) -> AddressedJob | None:
@@ -135,7 +135,14 @@ def parties(using: str, channel: str, consumer: str) -> tuple[Channel, Consumer 
     return found, named
 
 
-_OF_CONSUMER: Final = ("id", "token_digest", "type", "lease", "protocol_lease", "max_waiting")
+_OF_CONSUMER: Final = (
+    "id",
+    "token_digest",
+    "type",
+    "lease_duration",
+    "protocol_lease_duration",
+    "max_waiting",
+)
 
 
 def _loaded(model: type[M], using: str, **told: Any) -> M:

@@ -114,14 +114,16 @@ def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> lis
 def changed_at(using: str, live: Iterable[Job]) -> dict[int, datetime]:
     """Since when each is in its state, by its id; of one that waits, from when it may be taken."""
     jobs = list(live)
-    claimed = Lease.objects.using(using).filter(token__in=[job.lease for job in jobs if job.lease])
-    by_lease = dict(claimed.values_list("token", "claimed_at"))
+    claimed = Lease.objects.using(using).filter(
+        lease_token__in=[job.lease_token for job in jobs if job.lease_token]
+    )
+    by_lease = dict(claimed.values_list("lease_token", "claimed_at"))
     dead = [job.id for job in jobs if job.state == State.DEAD]
     settled = ArchivedJob.objects.using(using).filter(job_id__in=dead).values_list("job_id")
     died = dict(settled.annotate(Max("settled_at"))) if dead else {}
     return {
         job.id: died.get(job.id)
-        or (by_lease.get(job.lease) if job.lease else None)
+        or (by_lease.get(job.lease_token) if job.lease_token else None)
         or job.available_at
         or time_of(job.id)
         for job in jobs

@@ -52,10 +52,10 @@ class ReachedLease(NamedTuple):
     """`running` None: no node's."""
 
     id: int
-    token: UUID
+    lease_token: UUID
     job_ids: list[int]
     running: Collection[int] | None
-    door: str
+    via: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,21 +134,23 @@ def workers(job_id: int, deliveries: int) -> list[str]:
     using = settings().DATABASE
     ended = Attempt.objects.using(using).filter(job_id=job_id).exclude(event=Event.RELEASE)
     settled = ArchivedJob.objects.using(using).filter(job_id=job_id)
-    held = Job.objects.using(using).filter(id=job_id, lease__isnull=False).values("lease")
-    now = Lease.objects.using(using).filter(token__in=held)
+    held = (
+        Job.objects.using(using).filter(id=job_id, lease_token__isnull=False).values("lease_token")
+    )
+    now = Lease.objects.using(using).filter(lease_token__in=held)
     past = sorted(
         chain.from_iterable(
             rows.values_list("id", "lease_token", "node_id") for rows in (ended, settled)
         )
     )
-    claims = [row[1:] for row in past] + list(now.values_list("token", "node_id"))
+    claims = [row[1:] for row in past] + list(now.values_list("lease_token", "node_id"))
     nodes = [str(node) for token, node in dict(claims).items() if token is not None]
     return nodes[max(0, len(nodes) - deliveries) :]
 
 
 def first_worker(token: UUID) -> list[str]:
     """Of a job at its first delivery: history is not to be looked through."""
-    leases = Lease.objects.using(settings().DATABASE).filter(token=token)
+    leases = Lease.objects.using(settings().DATABASE).filter(lease_token=token)
     return [str(node) for node in leases.values_list("node_id", flat=True)[:1]]
 
 

@@ -84,7 +84,7 @@ def give_up(job: ClaimedJob) -> None:
 
 def _workers(job: ClaimedJob) -> list[str]:
     # One that is settled before it runs has no lease any more.
-    first = results.first_worker(job.held.token) if job.deliveries == 1 else []
+    first = results.first_worker(job.held.lease_token) if job.deliveries == 1 else []
     return first or results.workers(job.id, job.deliveries)
 
 

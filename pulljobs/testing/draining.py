@@ -121,12 +121,12 @@ def _run(
     recorded = recording(handler)
     grant = Grant(
         handler=handlers.traced(replace(handler, function=recorded)),
-        lease=consumer.lease,
+        lease_duration=consumer.lease_duration,
         claimed_at=time.monotonic(),
         renew=renew_one,
         stopping=lambda: False,
     )
-    job = ClaimedJob(row, message, Held(row.id, taken.token), grant)
+    job = ClaimedJob(row, message, Held(row.id, taken.lease_token), grant)
     with _usable_transactions():
         settlement = executor.perform(job)
     if (job.went_to if settlement is None else _finish(job, settlement)) is State.DEAD:

@@ -62,7 +62,7 @@ def perform(
     body, usual_type = encoded(payload)
     grant = Grant(
         handler=_without_rows(handler, recorded),
-        lease=timedelta(seconds=30),
+        lease_duration=timedelta(seconds=30),
         claimed_at=float("-inf") if lost else time.monotonic(),
         renew=lambda job: not lost,
         stopping=lambda: stopping,

@@ -273,18 +273,18 @@ class Fetcher:
         if claim.taken is not None:
             grant = self._grant(source, before, ticket)
             rows, messages = zip(*claim.jobs, strict=True)
-            helds = outcomes.all_held(claim.taken.token, [row.id for row in rows])
+            helds = outcomes.all_held(claim.taken.lease_token, [row.id for row in rows])
             jobs = list(map(ClaimedJob, rows, messages, helds, repeat(grant)))
             self._hand_on(source, rows, jobs)
         return claim
 
     def _grant(self, source: Source, claimed_at: float, ticket: int) -> Grant:
-        lease = source.puller.consumer.lease
+        lease = source.puller.consumer.lease_duration
         breaker = self._breakers.of(source.handler)
         breaker.claimed(ticket)
         return Grant(
             handler=source.handler,
-            lease=lease,
+            lease_duration=lease,
             claimed_at=claimed_at,
             hard_end=claimed_at + max(lease, source.puller.max_lease).total_seconds(),
             start_by=claimed_at + LONGEST_WAIT.total_seconds(),
@@ -333,7 +333,7 @@ def renew_one(job: ClaimedJob) -> bool:
         # There it would count from the commit only, and lock its lease until then: the flusher's.
         job.renew_at = before
         return not job.lost
-    if job.held in pulling.renew([job.held], job.lease):
+    if job.held in pulling.renew([job.held], job.lease_duration):
         job.extend(before)
         return True
     job.taken_away, job.renew_at = True, float("inf")

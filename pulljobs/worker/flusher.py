@@ -109,8 +109,8 @@ class Flusher:
         if now < self._looked_at + LOOK_AGAIN and not self._holdings.in_doubt:
             return
         self._looked_at = now
-        due = sorted(self._holdings.due(), key=attrgetter("lease"))
-        for lease, group in groupby(due, key=attrgetter("lease")):
+        due = sorted(self._holdings.due(), key=attrgetter("lease_duration"))
+        for lease, group in groupby(due, key=attrgetter("lease_duration")):
             jobs = list(group)
             before = time.monotonic()
             kept = pulling.renew([job.held for job in jobs], lease, running=self._running())

@@ -59,4 +59,4 @@ class Holdings:
 
     def tokens(self) -> frozenset[UUID]:
         with self._lock:
-            return frozenset(job.held.token for job in self._jobs)
+            return frozenset(job.held.lease_token for job in self._jobs)

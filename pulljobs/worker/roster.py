@@ -40,7 +40,7 @@ class Source:
     @property
     def may_be_claimed_twice(self) -> bool:
         """Whether a claim that a crash of the server loses costs no more than a second delivery."""
-        return self.puller.door == Lease.Door.PUSH and not self.waits_for_settles
+        return self.puller.via == Lease.Via.PUSH and not self.waits_for_settles
 
     @property
     def waits_for_settles(self) -> bool:
@@ -148,9 +148,7 @@ class Roster:
                 self._warn(consumer, "is pushed to: python -m pip install 'pulljobs[push]'")
             return None
         lane = self._pushing.lane(consumer)
-        puller = Puller(
-            self._limits.DATABASE, consumer, door=Lease.Door.PUSH, node_id=self._node_id
-        )
+        puller = Puller(self._limits.DATABASE, consumer, via=Lease.Via.PUSH, node_id=self._node_id)
         return Source(puller, lane.handler, lane)
 
     def _warn(self, consumer: Consumer, what: str) -> None:

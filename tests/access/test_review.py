@@ -192,7 +192,7 @@ def test_a_job_is_out_of_reach_for_every_other_consumer(headers: dict[str, str])
     """Of another channel and the same name, and of the same channel: at every door."""
     stranger = subscription("invoices", "census")
     job_id = job_in(State.INFLIGHT, stranger)
-    token = str(Job.objects.get(pk=job_id).lease)
+    token = str(Job.objects.get(pk=job_id).lease_token)
     xid, before = ids.encode(job_id), contents()
     root = "/channel/orders/consumer/census"
     word = {"ID": xid, "LeaseToken": token}

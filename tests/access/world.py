@@ -63,7 +63,7 @@ class World(NamedTuple):
 
     @classmethod
     def made(cls) -> "World":
-        orders = subscription("orders", "census", lease="1:00:00")
+        orders = subscription("orders", "census", lease_duration="1:00:00")
         url = "https://example.com/"
         hook = subscription("orders", "hook", type="push", callback_url=url).consumer
         hook.set_token(orders.consumer_token)

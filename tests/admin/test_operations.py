@@ -84,14 +84,14 @@ def test_buttons(event: Event, operator: Client, consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize("event", BY_HAND)
-@pytest.mark.parametrize("door", ["action", "button"])
+@pytest.mark.parametrize("via", ["action", "button"])
 def test_without_the_permission_nothing_happens(
-    event: Event, door: str, reader: Client, consumer: Consumer
+    event: Event, via: str, reader: Client, consumer: Consumer
 ) -> None:
     job = JobFactory.create(state=sorted(TRANSITIONS[event].sources)[0], consumer=consumer)
     before = list(Job.objects.values())
     assert not offered(read(reader, listing("job")) + read(reader, page("job", job.id)))
-    if door == "button":
+    if via == "button":
         assert reader.post(page("job", job.id), {"_event": WORDS[event]}).status_code == 403
     else:
         data = {"action": WORDS[event], "_selected_action": [job.id]}

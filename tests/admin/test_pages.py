@@ -187,7 +187,7 @@ def test_a_job_s_page(state: State, operator: Client, consumer: Consumer) -> Non
     assert ids.encode(job.id) in text
     assert "&lt;b&gt;Grüße&lt;/b&gt;" in text
     assert "<b>Grüße</b>" not in text
-    assert str(job.held.token) not in text
+    assert str(job.held.lease_token) not in text
     assert 'name="_save"' not in text
 
 

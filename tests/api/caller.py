@@ -57,13 +57,13 @@ class Caller:
         job: int | str,
         state: Any = None,
         *,
-        lease: UUID | str | None = None,
+        lease_token: UUID | str | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
         **fields: Any,
     ) -> HttpResponse:
         xid = job if isinstance(job, str) else ids.encode(job)
-        fence = {} if lease is None else {"X-Broker-Lease-Token": str(lease)}
+        fence = {} if lease_token is None else {"X-Broker-Lease-Token": str(lease_token)}
         sent = json.dumps({"NextState": state, **fields}).encode() if body is None else body
         return self.client.generic(  # type: ignore[return-value]  # the client adds to it
             "POST", f"{self.root}/job/{xid}", sent, content_type, headers=self.tokens | fence
@@ -92,14 +92,14 @@ def taken_by_post(subscription: Subscription, job_id: int, seconds: int = 0) -> 
     timeout = timedelta(seconds=seconds) or None
     taken = pulling.take(subscription.consumer, job_id, State.QUEUED, incremental_timeout=timeout)
     assert isinstance(taken, Taken)
-    return Held(job_id, taken.token)
+    return Held(job_id, taken.lease_token)
 
 
 def claimed_by_worker(subscription: Subscription, job_id: int) -> Held:
     claim = pulling.Puller(USING, subscription.consumer).claim(100)
     assert claim.taken is not None
     assert job_id in {job.id for job, _message in claim.jobs}
-    return Held(job_id, claim.taken.token)
+    return Held(job_id, claim.taken.lease_token)
 
 
 def kill(job_id: int) -> None:

@@ -288,8 +288,8 @@ def test_a_job_whose_message_was_dropped(orders: Subscription, consumer: Caller)
     assert claimed
     job_id = claimed[0].id
     held = Job.objects.get(id=job_id)
-    assert held.lease is not None
-    pulling.finish([outcomes.deliver(outcomes.Held(job_id, held.lease))])
+    assert held.lease_token is not None
+    pulling.finish([outcomes.deliver(outcomes.Held(job_id, held.lease_token))])
     ArchivedJob.objects.update(message_id=1)
     shown = call(consumer, "GET", f"/job/{ids.encode(job_id)}").json()
     assert (shown["Status"], shown["MessageURL"]) == ("DELIVERED", "")

@@ -115,7 +115,7 @@ def test_e07_a_dead_job_taken_again(orders: Subscription, consumer: Caller) -> N
     for times in range(1, 8):
         held = _taken(consumer, job_id)
         tokens.add(held)
-        assert consumer.move(job_id, "DEAD", lease=held).status_code == 202
+        assert consumer.move(job_id, "DEAD", lease_token=held).status_code == 202
         assert Job.objects.get().retry_count == times - 1
     assert len(tokens) == 7
     assert orders.consumer.max_retries == 5
@@ -175,7 +175,7 @@ def test_e10_from_push_to_pull(orders: Subscription, consumer: Caller, manager: 
     manager.put(path, manager.get(path), type="push", **fields)
     for _ in range(4):
         publish()
-    claim = pulling.Puller(USING, orders.consumer, door=Lease.Door.PUSH).claim(1)
+    claim = pulling.Puller(USING, orders.consumer, via=Lease.Via.PUSH).claim(1)
     assert claim.taken is not None
     assert consumer.queued().status_code == 412
     assert manager.put(path, manager.get(path), type="pull", **fields).status_code == 200
@@ -183,7 +183,7 @@ def test_e10_from_push_to_pull(orders: Subscription, consumer: Caller, manager: 
     listed = [job["ID"] for job in answer.json()["Result"]]
     assert len(listed) == 3
     assert all(_taken(consumer, ids.decode(one)) for one in listed)
-    pushed = Held(claim.jobs[0][0].id, claim.taken.token)
+    pushed = Held(claim.jobs[0][0].id, claim.taken.lease_token)
     assert pulling.finish([outcomes.deliver(pushed)]).states == {pushed.job_id: State.DELIVERED}
 
 
@@ -196,14 +196,14 @@ def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
     before = contents()
     for refused in (
         consumer.move(held.job_id, "DELIVERED"),
-        consumer.move(held.job_id, "DELIVERED", lease=other.token),
-        consumer.move(held.job_id, "DELIVERED", lease="nonsense"),
-        consumer.move(waits, "INFLIGHT", lease=held.token),
-        consumer.move(dead.job_id, "INFLIGHT", lease=dead.token),
+        consumer.move(held.job_id, "DELIVERED", lease_token=other.lease_token),
+        consumer.move(held.job_id, "DELIVERED", lease_token="nonsense"),
+        consumer.move(waits, "INFLIGHT", lease_token=held.lease_token),
+        consumer.move(dead.job_id, "INFLIGHT", lease_token=dead.lease_token),
     ):
         assert (refused.status_code, contents()) == (412, before)
-    assert consumer.move(held.job_id, "DELIVERED", lease=held.token).status_code == 202
-    assert consumer.move(other.job_id, "DEAD", lease=other.token).status_code == 202
+    assert consumer.move(held.job_id, "DELIVERED", lease_token=held.lease_token).status_code == 202
+    assert consumer.move(other.job_id, "DEAD", lease_token=other.lease_token).status_code == 202
 
 
 def test_a_job_post_takes_nothing_above_max_in_flight(

@@ -31,7 +31,9 @@ SETTLED = [State.DELIVERED, State.DEAD]
 
 
 def expire(held: Held) -> None:
-    Lease.objects.filter(token=held.token).update(leased_until=Now() - timedelta(seconds=1))
+    Lease.objects.filter(lease_token=held.lease_token).update(
+        leased_until=Now() - timedelta(seconds=1)
+    )
     assert pulling.reap() == 1
     Job.objects.filter(id=held.job_id).update(available_at=Now())
 
@@ -41,7 +43,7 @@ def test_the_holder_settles_with_its_token(
     target: State, census: Subscription, caller: Caller
 ) -> None:
     held = taken_by_post(census, publish())
-    assert caller.move(held.job_id, target, lease=held.token).status_code == 202
+    assert caller.move(held.job_id, target, lease_token=held.lease_token).status_code == 202
 
 
 @pytest.mark.parametrize("target", sorted(SETTLED))
@@ -52,7 +54,7 @@ def test_a_worker_s_job_is_settled_only_with_its_token(
     before = contents()
     assert caller.move(held.job_id, target).status_code == 409
     assert contents() == before
-    assert caller.move(held.job_id, target, lease=held.token).status_code == 202
+    assert caller.move(held.job_id, target, lease_token=held.lease_token).status_code == 202
 
 
 @pytest.mark.parametrize("target", [*sorted(SETTLED), State.INFLIGHT, State.QUEUED])
@@ -65,7 +67,7 @@ def test_a_lease_that_another_took_over_moves_nothing(
     expire(first)
     (claimed_by_worker if by_worker else taken_by_post)(census, first.job_id)
     before = contents()
-    assert caller.move(first.job_id, target, lease=first.token).status_code == 409
+    assert caller.move(first.job_id, target, lease_token=first.lease_token).status_code == 409
     assert contents() == before
 
 
@@ -90,7 +92,7 @@ def test_a_foreign_token_moves_nothing(
 ) -> None:
     job_id = job_in(source, census)
     before = contents()
-    assert caller.move(job_id, target, lease=token).status_code == 409
+    assert caller.move(job_id, target, lease_token=token).status_code == 409
     assert contents() == before
 
 
@@ -99,9 +101,9 @@ def test_repeating_a_settlement_under_its_token_is_no_loss(
     target: State, census: Subscription, caller: Caller
 ) -> None:
     held = taken_by_post(census, publish())
-    caller.move(held.job_id, target, lease=held.token)
+    caller.move(held.job_id, target, lease_token=held.lease_token)
     before = contents()
-    assert caller.move(held.job_id, target, lease=held.token).status_code == 202
+    assert caller.move(held.job_id, target, lease_token=held.lease_token).status_code == 202
     assert contents() == before
 
 
@@ -109,7 +111,9 @@ def test_a_killed_job_is_lost(census: Subscription, caller: Caller) -> None:
     held = taken_by_post(census, publish())
     kill(held.job_id)
     before = contents()
-    assert caller.move(held.job_id, State.DELIVERED, lease=held.token).status_code == 409
+    assert (
+        caller.move(held.job_id, State.DELIVERED, lease_token=held.lease_token).status_code == 409
+    )
     assert caller.move(held.job_id, State.DELIVERED).status_code == 400
     assert contents() == before
 
@@ -149,7 +153,7 @@ def test_of_takers_at_once_one_gets_the_lease(
             400 if timeout else 202
         }
         job = Job.objects.get(id=job_id)
-        assert str(job.lease) == winners[0]["X-Broker-Lease-Token"]
+        assert str(job.lease_token) == winners[0]["X-Broker-Lease-Token"]
         assert job.deliveries == (2 if source == State.DEAD else 1)
         assert Lease.objects.filter(job_ids__contains=[job_id]).count() == 1
 

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from pulljobs import listing, pulling
 from pulljobs.engine import outcomes
-from pulljobs.engine.low_water_marks import MARK_SPACING, PATIENCE, Entry
+from pulljobs.engine.low_water_marks import CLAIM_SPACING, PATIENCE, Entry
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import statement
 from pulljobs.listing import Queue
@@ -53,7 +53,7 @@ def listed(queue: Queue, size: int = 50) -> list[int]:
 def settle(consumer: Consumer, wanted: int) -> None:
     claim = pulling.Puller(USING, consumer).claim(wanted)
     if claim.taken:
-        held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+        held = [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
         pulling.finish([outcomes.deliver(one) for one in held])
 
 
@@ -84,7 +84,7 @@ def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> Non
 
 
 def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
-    """Floors stay below what is still being written, however often the queue is listed."""
+    """LowWaterMarks stay below what is still being written, however often the queue is listed."""
     queue = Queue(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     listed(queue)
@@ -99,7 +99,7 @@ def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
     slowly = Thread(publish_slowly)
     assert written.wait(PATIENCE_SECONDS)
     for _ in range(4):
-        time.sleep(MARK_SPACING.total_seconds())  # as listings do that are marked one by one
+        time.sleep(CLAIM_SPACING.total_seconds())  # as listings do that are marked one by one
         assert listed(queue) == []
     end.set()
     slowly.result()
@@ -114,7 +114,7 @@ def test_what_comes_back_is_seen(consumer: Consumer) -> None:
         claim = pulling.Puller(USING, consumer).claim(4)
         assert listed(queue) == waiting(consumer)
         assert claim.taken
-        held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+        held = [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
         pulling.finish([outcomes.release(held[0]), outcomes.retry(held[1], "", after=timedelta())])
         pulling.finish([outcomes.reject(held[2], "no good")])
         assert listed(queue) == waiting(consumer)
@@ -157,7 +157,7 @@ def test_among_publishers_and_workers_nothing_is_left_out(consumer: Consumer) ->
 def _release_some(consumer: Consumer) -> None:
     claim = pulling.Puller(USING, consumer).claim(2)
     if claim.taken:
-        token = claim.taken.token
+        token = claim.taken.lease_token
         pulling.finish([outcomes.release(Held(job.id, token)) for job, _message in claim.jobs])
 
 

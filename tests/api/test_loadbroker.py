@@ -80,7 +80,7 @@ def test_what_it_makes(file: Path) -> None:
     )
     assert billing.callback_url == "https://billing.example.com/hook?a=1"
     assert (billing.max_retries, billing.retry_delays) == (7, [1, 2, 3])
-    assert billing.protocol_lease == timedelta(seconds=14.25)
+    assert billing.protocol_lease_duration == timedelta(seconds=14.25)
     other = Consumer.objects.get(name="Billing")
     assert (other.type, other.callback_url) == ("push", "http://localhost:8080/b")
 

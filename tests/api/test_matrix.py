@@ -56,19 +56,19 @@ def test_a_timeout_of_0_counts_as_absent(
     assert zero.status_code == plain.status_code
 
 
-@pytest.mark.parametrize(("seconds", "lease"), [(0, 32.25), (10, 42.25)])
+@pytest.mark.parametrize(("seconds", "lease_duration"), [(0, 32.25), (10, 42.25)])
 @pytest.mark.parametrize("source", [State.QUEUED, State.DEAD])
 def test_a_take_tells_its_lease(
-    source: State, seconds: int, lease: float, census: Subscription, caller: Caller
+    source: State, seconds: int, lease_duration: float, census: Subscription, caller: Caller
 ) -> None:
     """Token and end in the headers, the end being stop timeout + rational delay + timeout away."""
     job_id = job_in(source, census)
     answer = caller.move(job_id, State.INFLIGHT, IncrementalTimeout=seconds)
     job, row = Job.objects.get(id=job_id), Lease.objects.get()
-    assert UUID(answer["X-Broker-Lease-Token"]) == job.lease == row.token
+    assert UUID(answer["X-Broker-Lease-Token"]) == job.lease_token == row.lease_token
     assert answer["X-Broker-Lease-Expires-At"].endswith("Z")
     assert parse_datetime(answer["X-Broker-Lease-Expires-At"]) == row.leased_until
-    assert row.leased_until - row.claimed_at == timedelta(seconds=lease)
+    assert row.leased_until - row.claimed_at == timedelta(seconds=lease_duration)
     assert job.retry_count == (1 if source == State.DEAD else 0)
 
 
@@ -79,7 +79,7 @@ def test_the_same_state_tells_no_token(census: Subscription, caller: Caller) -> 
 
 def test_settling_writes_the_archive_under_the_lease(census: Subscription, caller: Caller) -> None:
     job_id = job_in(State.INFLIGHT, census)
-    token = Job.objects.get(id=job_id).lease
+    token = Job.objects.get(id=job_id).lease_token
     caller.move(job_id, State.DEAD)
     archived = ArchivedJob.objects.get(job_id=job_id)
     assert (archived.state, archived.reason, archived.lease_token) == ("DEAD", "rejected", token)

@@ -16,8 +16,8 @@ PARAMETERS = {
     "consumer_id": "bigint",
     "wanted": "int",
     "priorities": "int[]",
-    "floor_ats": "timestamptz[]",
-    "floor_ids": "bigint[]",
+    "mark_ats": "timestamptz[]",
+    "mark_ids": "bigint[]",
     "gap_tops": "int[]",
     "gap_bottoms": "int[]",
 }

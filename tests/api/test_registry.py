@@ -351,7 +351,7 @@ def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manage
     manager.put(path, callbackUrl=URL, type="pull", name="Old")
     there = Consumer.objects.get()
     there.max_in_flight, there.max_queued_per_key, there.exclusive_keys = 1, 1, True
-    there.lease, there.retry_strategy = timedelta(hours=1), "none"
+    there.lease_duration, there.retry_strategy = timedelta(hours=1), "none"
     there.set_signing_secret()
     operating.pause(there, there.created_at + timedelta(days=1))
     there.save()

@@ -45,9 +45,9 @@ def jobs() -> list[dict[str, Any]]:
     Consumer.objects.filter(pk=first.pk).update(exclusive_keys=True)
     _queued, held = published(first, 2, key="red")
     token, now = uuid4(), timezone.now()
-    Job.objects.filter(id=held).update(state="INFLIGHT", lease=token)
+    Job.objects.filter(id=held).update(state="INFLIGHT", lease_token=token)
     times = dict.fromkeys(("claimed_at", "leased_until", "hard_end"), now)
-    Lease.objects.create(token=token, consumer=first, door="pull", job_ids=[held], **times)
+    Lease.objects.create(lease_token=token, consumer=first, via="pull", job_ids=[held], **times)
     [dead] = published(first, key="red")
     Job.objects.filter(id=dead).update(state="DEAD", reason="killed", available_at=None)
     # All of its ids are above those of the first: their indexes end at different places.

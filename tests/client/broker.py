@@ -28,7 +28,7 @@ class FakeJob:
     state: str = "QUEUED"
     deliveries: int = 0
     retry_count: int = 0
-    token: str = ""
+    lease_token: str = ""
     leased_until: float = 0.0
     due: float = 0.0
     error: str = ""
@@ -158,7 +158,7 @@ class FakeBroker:
         ready = [job for job in self.jobs if job.state == "QUEUED" and job.due <= now]
         jobs = sorted(ready, key=lambda job: -job.priority)[:batch]
         for job in jobs:
-            job.state, job.token, job.leased_until = "INFLIGHT", token, now + self._lease
+            job.state, job.lease_token, job.leased_until = "INFLIGHT", token, now + self._lease
             job.deliveries += 1
         if jobs:
             self.claims[request_id] = jobs
@@ -177,12 +177,12 @@ class FakeBroker:
 
     def _settle(self, job: FakeJob, said: Any) -> bool:
         outcome = said["Outcome"]
-        if job.token != said["LeaseToken"] or job.state != "INFLIGHT":
-            return bool(job.token == said["LeaseToken"] and job.state == outcome)
+        if job.lease_token != said["LeaseToken"] or job.state != "INFLIGHT":
+            return bool(job.lease_token == said["LeaseToken"] and job.state == outcome)
         if outcome in ("DELIVERED", "DEAD"):
             job.state, job.error = outcome, said.get("Reason", "")
             return True
-        job.state, job.token = "QUEUED", ""
+        job.state, job.lease_token = "QUEUED", ""
         job.due = time.monotonic() + said.get("DelaySeconds", 0)
         if outcome == "RETRY":
             job.retry_count, job.error = job.retry_count + 1, said.get("Reason", "")
@@ -195,7 +195,11 @@ class FakeBroker:
 
     def _renewed(self, said: Any, seconds: float | None) -> Any:
         for job in self.jobs:
-            if job.id == said["ID"] and job.token == said["LeaseToken"] and job.state == "INFLIGHT":
+            if (
+                job.id == said["ID"]
+                and job.lease_token == said["LeaseToken"]
+                and job.state == "INFLIGHT"
+            ):
                 left = seconds or self._lease
                 job.leased_until = time.monotonic() + left
                 return {"ID": job.id, "Status": "ok", "RemainingSeconds": left}
@@ -230,7 +234,7 @@ class FakeBroker:
     def _expire(self, now: float) -> None:
         for job in self.jobs:
             if job.state == "INFLIGHT" and job.leased_until <= now:
-                job.state, job.token = "QUEUED", ""
+                job.state, job.lease_token = "QUEUED", ""
                 job.retry_count += 1
 
     def _told(self, job: FakeJob) -> Any:
@@ -240,7 +244,7 @@ class FakeBroker:
             "RetryCount": job.retry_count,
             "Deliveries": job.deliveries,
             "Key": job.key,
-            "LeaseToken": job.token,
+            "LeaseToken": job.lease_token,
             "LeaseExpiresAt": _moment(job.leased_until - time.monotonic()),
             "LeaseSeconds": self._lease,
             "Message": job.message,

@@ -35,7 +35,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 def test_the_history_is_clean_under_resets_and_delay(served: Site, tmp_path: Path) -> None:
     """Requests are cut, half of them after the commit; each answer is late."""
-    subscribe(lease=timedelta(seconds=20), max_retries=100, max_deliveries=1000, retry_jitter=0.0)
+    subscribe(
+        lease_duration=timedelta(seconds=20), max_retries=100, max_deliveries=1000, retry_jitter=0.0
+    )
     with proxy_before(served.base) as proxy, reaping():
         proxy.resets, proxy.delay = RESETS, DELAY
         start = time.monotonic()
@@ -70,7 +72,7 @@ def consume(proxy: Proxy, directory: Path) -> None:
     transport = Recorder(directory)
 
     def handle(message: Any) -> None:
-        entry = Entry(ids.decode(message.id), message.job.token)
+        entry = Entry(ids.decode(message.id), message.job.lease_token)
         transport.pen.write(STARTED, [entry])
         time.sleep(random.expovariate(100))
         fate = random.random()

@@ -556,7 +556,7 @@ def test_results_of_lost_leases_are_discarded() -> None:
     broker.limits = {"LeaseSeconds": 4.0}
 
     async def handle(message: Any) -> None:
-        broker.jobs[0].token = "of another"
+        broker.jobs[0].lease_token = "of another"
         while not message.lost:
             await asyncio.sleep(0.01)
         consumer.stop()

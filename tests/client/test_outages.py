@@ -344,8 +344,8 @@ def test_an_answer_lost_after_the_commit_costs_nothing(live: Live) -> None:
         assert proxy.cut == 1
         rows = dict(Job.objects.filter(state="INFLIGHT").values_list("id", "deliveries"))
         assert (len(rows), set(rows.values())) == (3, {1})
-        tokens = {message.job.token for message in messages}
-        assert tokens == {str(lease.token) for lease in Lease.objects.all()}
+        tokens = {message.job.lease_token for message in messages}
+        assert tokens == {str(lease.lease_token) for lease in Lease.objects.all()}
         proxy.lose_answer_to(b"/ack")
         for message in messages:
             message.ack()

@@ -21,7 +21,7 @@ def _of_the_test(consumer: Consumer) -> Iterator[None]:
     consumer.max_waiting, consumer.retry_strategy = 3, "constant:60"
     consumer.save()
     with registry_of_its_own():
-        registered(retry_strategy="1,2", max_retries=2, lease=timedelta(seconds=30))
+        registered(retry_strategy="1,2", max_retries=2, lease_duration=timedelta(seconds=30))
         yield
 
 

@@ -81,7 +81,7 @@ class Project:
         with suppress(psycopg.errors.UndefinedTable):
             for node, name in self.query(
                 "SELECT node.id::text, node.name FROM pulljobs_job AS job"
-                " JOIN pulljobs_lease AS lease ON lease.token = job.lease"
+                " JOIN pulljobs_lease AS lease ON lease.lease_token = job.lease_token"
                 " JOIN pulljobs_node AS node ON node.id = lease.node_id"
                 " GROUP BY node.id HAVING count(*) >= 20"
             ):
@@ -96,8 +96,8 @@ class Project:
 
     def held_by(self, node: str) -> int:
         return self.number(
-            "SELECT count(*) FROM pulljobs_job WHERE lease IN"
-            " (SELECT token FROM pulljobs_lease WHERE node_id = %s)",
+            "SELECT count(*) FROM pulljobs_job WHERE lease_token IN"
+            " (SELECT lease_token FROM pulljobs_lease WHERE node_id = %s)",
             node,
         )
 

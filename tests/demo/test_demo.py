@@ -126,7 +126,9 @@ def test_a_signal_ends_the_worker_too(project: Project) -> None:
         assert demo.end() == 130
         assert "--resume" in demo.err
         assert project.worker_groups() == set()
-        assert project.number("SELECT count(*) FROM pulljobs_job WHERE lease IS NOT NULL") == 0
+        assert (
+            project.number("SELECT count(*) FROM pulljobs_job WHERE lease_token IS NOT NULL") == 0
+        )
         before, settled = settled, project.number("SELECT count(*) FROM pulljobs_archived_job")
         assert before < settled < 800
     found = result_of(project.demo("--json", "--resume"))

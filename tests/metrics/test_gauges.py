@@ -26,7 +26,7 @@ from tests.api.caller import Subscription, job_in, subscription
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import PATIENCE_SECONDS, pass_time, query, session, wait_until
 
-Door = Lease.Door
+Via = Lease.Via
 pytestmark = pytest.mark.django_db(transaction=True)
 PLACE = ("orders", "billing")
 
@@ -81,16 +81,16 @@ def test_pauses_workers_and_circuits(billing: Subscription) -> None:
 
 
 @pytest.mark.parametrize(
-    ("door", "serving"), [(Door.PULL, 1), (Door.POST, 1), (Door.SPARK, 1), (Door.WORKER, 0)]
+    ("via", "serving"), [(Via.PULL, 1), (Via.POST, 1), (Via.SPARK, 1), (Via.WORKER, 0)]
 )
 def test_who_holds_jobs_serves_but_for_a_worker_that_no_longer_says_so(
-    billing: Subscription, door: Door, serving: int
+    billing: Subscription, via: Via, serving: int
 ) -> None:
     """A pull that never lingers waits nowhere, and a stream reports nothing."""
     publish_many("orders", [b""] * 2)
     assert told()["pulljobs_serving", PLACE] == 0
     for _ in range(2):
-        assert pulling.Puller(USING, billing.consumer, door).claim(1).taken
+        assert pulling.Puller(USING, billing.consumer, via).claim(1).taken
     assert told()["pulljobs_serving", PLACE] == serving
     pass_time()
     assert told()["pulljobs_serving", PLACE] == 0

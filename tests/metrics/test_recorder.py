@@ -102,7 +102,7 @@ def test_what_is_told_is_told_once_a_batch_and_names_the_consumer(events: list[o
     publish_many(consumer.channel.name, [b""] * 30)
     claim = pulling.Puller(USING, consumer).claim(30)
     assert claim.taken
-    held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+    held = [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
     said = [outcomes.deliver(one) for one in held[:28]]
     said += [outcomes.reject(held[28], "no"), outcomes.release(held[29])]
     pulling.finish(said, lambda: dict.fromkeys([one.job_id for one in held], place))
@@ -120,7 +120,7 @@ def test_an_outcome_that_is_repeated_is_not_counted_again(events: list[object]) 
     publish_many(consumer.channel.name, [b""])
     claim = pulling.Puller(USING, consumer).claim(1)
     assert claim.taken
-    said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.token))]
+    said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.lease_token))]
     assert pulling.finish(said).states == pulling.finish(said).states != {}
     assert sum(isinstance(one, JobsFinished) for one in events) == 1
 
@@ -149,7 +149,7 @@ def test_without_a_recorder_nobody_is_asked_whose_jobs_they_are() -> None:
     publish_many(consumer.channel.name, [b""])
     claim = pulling.Puller(USING, consumer).claim(1)
     assert claim.taken
-    said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.token))]
+    said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.lease_token))]
     assert not telemetry.is_counting()
     assert pulling.finish(said, lambda: pytest.fail("was asked")).states
 

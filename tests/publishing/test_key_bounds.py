@@ -281,7 +281,9 @@ class TestDropOldest:
         consumer = bounded(1, overflow, exclusive_keys=False)
         [first] = send(consumer, "a").job_ids
         with session() as other:
-            other.execute("UPDATE pulljobs_job SET state = 'INFLIGHT', lease = gen_random_uuid()")
+            other.execute(
+                "UPDATE pulljobs_job SET state = 'INFLIGHT', lease_token = gen_random_uuid()"
+            )
             sending = Thread(lambda: send(consumer, "b"))
             wait_until(lambda: blocked_by(other))
             other.commit()
@@ -335,7 +337,7 @@ class TestReplace:
         def is_above() -> bool:
             send(consumer, "urgent", key=uuid4().hex, priority=5)
             puller.claim(1)
-            floor = puller._claimer.floors.floors.get(5)
+            floor = puller._claimer.marks.positions.get(5)
             return floor is not None and floor.available_at > since
 
         wait_until(is_above)

@@ -91,11 +91,12 @@ class Writer:
         operating.redrive(dead[:1])
         for job in dead[1:2]:
             took = jobs.take(
-                USING, self.consumer.pk, job, source=State.DEAD, lease=timedelta(seconds=30),
-                max_lease=MAX_LEASE, door="post",
+                USING, self.consumer.pk, job, source=State.DEAD,
+                lease_duration=timedelta(seconds=30),
+                max_lease=MAX_LEASE, via="post",
             )  # fmt: skip
             assert isinstance(took, Taken)
-            jobs.finish(USING, [outcomes.deliver(Held(job, took.token))])
+            jobs.finish(USING, [outcomes.deliver(Held(job, took.lease_token))])
 
     def _settlement(self, held: Held) -> outcomes.Settlement:
         if self._dice.random() < 0.5:

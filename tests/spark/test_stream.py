@@ -80,7 +80,7 @@ def test_rows_are_the_jobs_with_their_messages(consumer: Consumer) -> None:
     assert row["published_at"] <= timezone.now()
     assert row | {"published_at": None} == {
         "job_id": job,
-        "lease": str(archived.lease),
+        "lease_token": str(archived.lease_token),
         "message_id": archived.message_id,
         "payload": b"\0\xff",
         "content_type": "application/octet-stream",
@@ -96,7 +96,7 @@ def test_rows_are_the_jobs_with_their_messages(consumer: Consumer) -> None:
 
 def test_a_batch_is_renewed_while_it_runs(consumer: Consumer) -> None:
     published(consumer, 3)
-    with source(consumer, lease=6) as stream:
+    with source(consumer, lease_duration=6) as stream:
         stream.run()
         end = Lease.objects.get().leased_until
         wait_until(lambda: Lease.objects.get().leased_until > end + timedelta(seconds=1))
@@ -121,7 +121,7 @@ def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> N
 def test_single_jobs_fail_without_their_batch(consumer: Consumer) -> None:
     bad, later, good = published(consumer, 3)
     with source(consumer) as stream:
-        rows = {row["job_id"]: (row["job_id"], row["lease"]) for row in stream.run()}
+        rows = {row["job_id"]: (row["job_id"], row["lease_token"]) for row in stream.run()}
         dsn = options(consumer)["dsn"]
         assert settling.reject(dsn, [rows[bad]], "no \0such customer") == {bad: State.DEAD}
         hour = timedelta(hours=1)
@@ -284,7 +284,7 @@ def test_a_settled_job_of_a_batch_is_not_lost(consumer: Consumer) -> None:
     [job] = published(consumer, 1)
     with source(consumer) as stream:
         [row] = stream.run()
-        held = Held(job, row["lease"])
+        held = Held(job, row["lease_token"])
         settling.settle(options(consumer)["dsn"], [outcomes.deliver(held, '{"a": 1}')])
         stream.run()
     assert (batch(1).acked, batch(1).lost) == (1, 0)
@@ -295,7 +295,7 @@ def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: 
     published(consumer, 3)
     deep = "[" * 100_000 + "]" * 100_000
     with source(consumer) as stream:
-        first, second, third = (Held(row["job_id"], row["lease"]) for row in stream.run())
+        first, second, third = (Held(row["job_id"], row["lease_token"]) for row in stream.run())
         said = [outcomes.deliver(held) for held in (first, third)]
         said.insert(1, outcomes.deliver(second, deep))
         settled = settling.settle(options(consumer)["dsn"], said)

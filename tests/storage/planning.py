@@ -30,16 +30,16 @@ NOW = datetime.now(UTC)
 KEYS = [f"key {number}" for number in range(1_001, 1_001 + BATCH)]
 FLOORS: dict[str, Any] = {
     "priorities": [1, 0],
-    "floor_ats": [NOW, NOW],
-    "floor_ids": [5_000, 5_000],
+    "mark_ats": [NOW, NOW],
+    "mark_ids": [5_000, 5_000],
     "gap_tops": [32_768, 1, 0],
     "gap_bottoms": [1, 0, -32_769],
 }
 ENTRY: dict[str, Any] = {"until": None, **FLOORS}
 TERMS: dict[str, Any] = {
     "node_id": None,
-    "door": "worker",
-    "lease": None,
+    "via": "worker",
+    "lease_duration": None,
     "max_lease": timedelta(minutes=15),
 }
 GUARDED: dict[str, Any] = {"request_id": None, "guarded": False}
@@ -58,8 +58,8 @@ PARAMS: dict[str, dict[str, Any]] = {
         "wanted": BATCH,
         **TERMS,
         "priority": 0,
-        "floor_at": NOW,
-        "floor_id": 5_000,
+        "mark_at": NOW,
+        "mark_id": 5_000,
         "few": 10,
         "lowest": 1,
         "highest": 20_000,
@@ -69,8 +69,8 @@ PARAMS: dict[str, dict[str, Any]] = {
         "job_id": 1_000,
         "source": "QUEUED",
         "node_id": None,
-        "door": "post",
-        "lease": timedelta(seconds=30),
+        "via": "post",
+        "lease_duration": timedelta(seconds=30),
         "max_lease": timedelta(minutes=15),
         "incremental_timeout": None,
         "guarded": True,
@@ -100,11 +100,11 @@ PARAMS: dict[str, dict[str, Any]] = {
         "available_at": None,
     },
     "requested": {"consumer_id": 1, "request_id": "again"},
-    "forget_request": {"token": TOKENS[0]},
-    "renew": {"job_ids": IDS, "tokens": TOKENS, "lease": None, "running": IDS},
+    "forget_request": {"lease_token": TOKENS[0]},
+    "renew": {"job_ids": IDS, "lease_tokens": TOKENS, "lease_duration": None, "running": IDS},
     "finish": {
         "job_ids": IDS,
-        "tokens": TOKENS,
+        "lease_tokens": TOKENS,
         "events": ["deliver", "retry"] * (BATCH // 2),
         "reasons": [None] * BATCH,
         "delays": [None] * BATCH,
@@ -112,8 +112,8 @@ PARAMS: dict[str, dict[str, Any]] = {
         "results": [None] * BATCH,
         "started": [None] * BATCH,
     },
-    "deliver": {"token": TOKENS[0], "job_ids": IDS},
-    "settled": {"job_ids": IDS, "tokens": TOKENS},
+    "deliver": {"lease_token": TOKENS[0], "job_ids": IDS},
+    "settled": {"job_ids": IDS, "lease_tokens": TOKENS},
     "reschedule": {"job_ids": IDS, "at": NOW},
     "kill": {"job_ids": IDS, "states": ["QUEUED", "INFLIGHT"], "reason": "killed", "error": None},
     "redrive": {"job_ids": IDS},

@@ -46,18 +46,18 @@ def test_no_more_than_wanted() -> None:
 
 
 def test_a_claim_says_what_it_took() -> None:
-    consumer = ConsumerFactory.create(lease=timedelta(seconds=7))
+    consumer = ConsumerFactory.create(lease_duration=timedelta(seconds=7))
     [job_id] = published(consumer, 1, priority=3)
     node = uuid4()
     claim = claim_from_head(consumer, node_id=node)
     [job] = claim.jobs
     row, lease = Job.objects.get(), Lease.objects.get()
     assert job == (job_id, row.message_id, 3, 0, 1, False)
-    assert (row.state, row.deliveries, row.lease) == (State.INFLIGHT, 1, lease.token)
-    assert claim.taken == (lease.token, lease.leased_until)
+    assert (row.state, row.deliveries, row.lease_token) == (State.INFLIGHT, 1, lease.lease_token)
+    assert claim.taken == (lease.lease_token, lease.leased_until)
     assert lease.leased_until - lease.claimed_at == timedelta(seconds=7)
     assert lease.hard_end - lease.claimed_at == timedelta(seconds=900)
-    assert (lease.node_id, lease.door, lease.job_ids) == (node, "worker", [job_id])
+    assert (lease.node_id, lease.via, lease.job_ids) == (node, "worker", [job_id])
     assert row.first_claimed_at == lease.claimed_at
 
 
@@ -84,7 +84,7 @@ def test_a_lease_runs_from_the_clock_not_from_the_start_of_the_transaction() -> 
 def test_a_granted_lease_above_the_longest_is_kept() -> None:
     consumer = ConsumerFactory.create()
     published(consumer)
-    claimed(consumer, lease=timedelta(hours=1))
+    claimed(consumer, lease_duration=timedelta(hours=1))
     lease = Lease.objects.get()
     assert lease.hard_end == lease.leased_until == lease.claimed_at + timedelta(hours=1)
 
@@ -171,7 +171,7 @@ def test_more_priorities_than_floors_are_kept_for() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_claim_that_is_rolled_back_loses_nothing() -> None:
-    """Also where the same process claims on, with floors."""
+    """Also where the same process claims on, with marks."""
     consumer = ConsumerFactory.create()
     made = published(consumer, 4)
     puller = Puller(USING, consumer)

@@ -76,7 +76,9 @@ def test_what_was_claimed_before_keeps_its_story_among_new_ones(
     made = published(puller.consumer, 3)
     claim = puller.claim(1)
     assert claim.taken
-    jobs.finish(USING, [outcomes.retry(Held(made[0], claim.taken.token), "", after=timedelta())])
+    jobs.finish(
+        USING, [outcomes.retry(Held(made[0], claim.taken.lease_token), "", after=timedelta())]
+    )
     claim = puller.claim(3)
     story = {job.id: (job.retry_count, job.deliveries) for job, _message in claim.jobs}
     assert story == {made[0]: (1, 2), made[1]: (0, 1), made[2]: (0, 1)}
@@ -191,7 +193,7 @@ def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_large_full_claims_passed_is_found_once_one_is_not_full() -> None:
     puller, passed = _passing(full=3, left=0)
     assert ids(puller, LARGE) == []
-    assert puller._claimer.floors.below is not None
+    assert puller._claimer.marks.below is not None
     claim = puller.claim(LARGE)
     assert [job.id for job, _message in claim.jobs] == [passed]
     assert claim.more, "for what came meanwhile is above"
@@ -214,7 +216,7 @@ def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_i
     with session() as other:
         lock(other, passed)
         assert ids(puller, LARGE) == []
-        assert puller._claimer.floors.below is not None
+        assert puller._claimer.marks.below is not None
         wait_until(lambda: not puller.claim(LARGE).more)
     monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
     wait_until(lambda: ids(puller, LARGE) == [passed])

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pulljobs.engine.low_water_marks import Entry, Floors
+from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 from pulljobs.engine.sql import statement
 from pulljobs.models import Consumer
 from pulljobs.storage.statements import PLAN_FOR_QUEUES
@@ -32,7 +32,7 @@ SELECT %s, n, clock_timestamp(), 0, 0, 0, 'QUEUED' FROM generate_series(1, %s) A
 @pytest.mark.parametrize(
     "entry",
     [
-        Floors().entry_above(),
+        LowWaterMarks().entry_above(),
         Entry([0], [AGES_AGO], [0], [32_768, 0], [0, -32_769], None),
         Entry([0], [AGES_AGO], [0], [32_768, 0], [0, -32_769], AGES_AGO + timedelta(seconds=1)),
     ],

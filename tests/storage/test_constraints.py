@@ -46,11 +46,11 @@ def insert(table: str, row: dict[str, Any]) -> None:
         ("pulljobs_job_state", {"state": "DELIVERED"}),
         ("pulljobs_job_state", {"state": "RUNNING"}),
         ("pulljobs_job_state", {"state": "INFLIGHT"}),
-        ("pulljobs_job_state", {"lease": LEASE}),
-        ("pulljobs_job_state", {"state": "DEAD", "reason": "killed", "lease": LEASE}),
+        ("pulljobs_job_state", {"lease_token": LEASE}),
+        ("pulljobs_job_state", {"state": "DEAD", "reason": "killed", "lease_token": LEASE}),
         ("pulljobs_job_state", {"state": "DEAD"}),
         ("pulljobs_job_state", {"reason": "killed"}),
-        ("pulljobs_job_state", {"state": "INFLIGHT", "lease": LEASE, "reason": "killed"}),
+        ("pulljobs_job_state", {"state": "INFLIGHT", "lease_token": LEASE, "reason": "killed"}),
         (
             "pulljobs_job_state",
             {"state": "DEAD", "reason": "killed", "available_at": "2026-01-01Z"},
@@ -101,7 +101,7 @@ def test_a_message_gives_a_consumer_one_job() -> None:
 @pytest.mark.parametrize(
     ("constraint", "change"),
     [
-        ("pulljobs_consumer_lease", "lease = '0'"),
+        ("pulljobs_consumer_lease", "lease_duration = '0'"),
         ("pulljobs_consumer_jitter", "retry_jitter = 1.5"),
         ("pulljobs_consumer_deliveries", "max_deliveries = 0"),
     ],

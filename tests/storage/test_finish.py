@@ -80,7 +80,11 @@ def test_the_archive_tells_the_whole_story() -> None:
     row = ArchivedJob.objects.get()
     assert (row.job_id, row.message_id, row.consumer_id) == (job_id, job.message_id, consumer.pk)
     assert (row.retry_count, row.deliveries) == (1, 2)
-    assert (row.node_id, row.lease_token, row.claimed_at) == (node, held.token, lease.claimed_at)
+    assert (row.node_id, row.lease_token, row.claimed_at) == (
+        node,
+        held.lease_token,
+        lease.claimed_at,
+    )
     assert row.claimed_at is not None
     assert row.created_at < row.claimed_at <= row.settled_at
     [(xid,)] = query("SELECT pg_current_xact_id()::text::bigint")
@@ -103,7 +107,7 @@ def test_a_lease_goes_with_its_last_job_however_it_is_split() -> None:
     first, second = claimed(consumer, 45), claimed(consumer, 45)
     before_last = list(map(outcomes.deliver, [*first, *second[:30]]))
     assert len(jobs.finish(USING, before_last).states) == 75
-    assert list(Lease.objects.values_list("token", flat=True)) == [second[0].token]
+    assert list(Lease.objects.values_list("lease_token", flat=True)) == [second[0].lease_token]
     jobs.finish(USING, list(map(outcomes.deliver, second[30:])))
     assert not Lease.objects.exists()
     assert ArchivedJob.objects.count() == 90
@@ -128,7 +132,8 @@ def test_deliveries_of_many_claims_are_each_under_their_own_token() -> None:
     published(consumer, 90)
     first, second = claimed(consumer, 45), claimed(consumer, 45)
     swapped = [
-        Held(one.job_id, other.token) for one, other in zip(first[:5], second[:5], strict=True)
+        Held(one.job_id, other.lease_token)
+        for one, other in zip(first[:5], second[:5], strict=True)
     ]
     offered = [*first[5:], *second[5:], *swapped]
     finished = jobs.finish(USING, list(map(outcomes.deliver, offered)))
@@ -216,7 +221,7 @@ def test_one_outcome_that_can_not_be_written_does_not_stop_the_others(bad: Any) 
     assert states() == {refused: State.INFLIGHT}
     assert why
     assert "secret" not in why
-    assert str(held[17].token) not in why
+    assert str(held[17].lease_token) not in why
 
 
 def test_a_failing_outcome_leaves_the_callers_transaction_usable() -> None:

@@ -62,7 +62,7 @@ def poll(puller: Puller) -> list[int]:
 
 
 def floor_of(puller: Puller) -> datetime:
-    known = puller._claimer.floors.floors.get(0)
+    known = puller._claimer.marks.positions.get(0)
     return known.available_at if known else low_water_marks._BEGINNING
 
 
@@ -173,7 +173,7 @@ def test_a_look_below_the_floor_takes_nothing_before_its_time(
     late = publish_in(other, consumer)
     work_on(puller, low_water_marks.PATIENCE.total_seconds() * 1.5)
     other.commit()
-    puller._claimer.floors.slice = timedelta(hours=1)
+    puller._claimer.marks.slice = timedelta(hours=1)
     claim_until(puller, late)
     assert delayed not in ids(puller)
     assert query("SELECT state FROM pulljobs_job WHERE id = %s", [delayed]) == [("QUEUED",)]
@@ -224,7 +224,8 @@ def test_what_a_failover_behind_a_pooler_undid_is_claimed_again(
     assert ids(puller) == [job]
     work_on(puller)
     query(
-        "UPDATE pulljobs_job SET state = 'QUEUED', lease = NULL, deliveries = 0 WHERE id = %s",
+        "UPDATE pulljobs_job SET state = 'QUEUED', lease_token = NULL, deliveries = 0"
+        " WHERE id = %s",
         [job],
     )
     assert ids(puller) == []
@@ -286,7 +287,7 @@ def test_a_claim_of_another_process_that_fails_gives_its_jobs_to_us(
 ) -> None:
     made = published(consumer, 5)
     claim = Puller(USING, consumer)
-    entry = claim._claimer.floors.entry_above()
+    entry = claim._claimer.marks.entry_above()
     run(
         other,
         "claim",
@@ -294,8 +295,8 @@ def test_a_claim_of_another_process_that_fails_gives_its_jobs_to_us(
             "consumer_id": consumer.pk,
             "wanted": 3,
             "node_id": None,
-            "door": "worker",
-            "lease": None,
+            "via": "worker",
+            "lease_duration": None,
             "max_lease": timedelta(minutes=1),
             "request_id": None,
             "guarded": False,
@@ -328,7 +329,7 @@ def test_floors_are_forgotten_with_the_connection(puller: Puller, consumer: Cons
     work_on(puller)
     before = floor_of(puller)
     query(
-        "UPDATE pulljobs_job SET state = 'QUEUED', lease = NULL"
+        "UPDATE pulljobs_job SET state = 'QUEUED', lease_token = NULL"
         " WHERE id IN (SELECT min(id) FROM pulljobs_job)"
     )
     assert ids(puller) == []
@@ -343,7 +344,7 @@ def test_jobs_given_back_are_above_every_floor(puller: Puller, consumer: Consume
     claim = puller.claim(10)
     assert claim.taken
     work_on(puller)
-    held = [Held(id, claim.taken.token) for id in made]
+    held = [Held(id, claim.taken.lease_token) for id in made]
     jobs.finish(
         USING,
         [

@@ -140,7 +140,7 @@ class TestClaim:
         """And those are claimed once they are let go."""
         monkeypatch.setattr(keyed, "LEAST_SEEN", seen)
         monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
-        monkeypatch.setattr(low_water_marks, "MARK_SPACING", timedelta())
+        monkeypatch.setattr(low_water_marks, "CLAIM_SPACING", timedelta())
         consumer = exclusive()
         made = queued(consumer, "abcdefg")
         puller = Puller(USING, consumer)
@@ -164,7 +164,7 @@ class TestClaim:
     def test_one_puller_finds_what_it_had_to_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its floor stays before it, however long it was locked."""
         monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta())
-        monkeypatch.setattr(low_water_marks, "MARK_SPACING", timedelta())
+        monkeypatch.setattr(low_water_marks, "CLAIM_SPACING", timedelta())
         consumer = exclusive()
         first, passed = queued(consumer, "ya")
         puller = Puller(USING, consumer)
@@ -255,7 +255,7 @@ class TestClaim:
         closed = puller.claim(5)
         assert closed.jobs == []
         assert closed.next_due is None
-        [(held, _message)] = Puller(USING, consumer, door=Lease.Door.PUSH).claim(5).jobs
+        [(held, _message)] = Puller(USING, consumer, via=Lease.Via.PUSH).claim(5).jobs
         assert held.id == job
 
     def test_keys_that_are_exclusive_no_more_let_all_go(self) -> None:

@@ -154,7 +154,7 @@ class TestTake:
             taking = Thread(lambda: take(consumer, first, "DEAD"))
             wait_until(lambda: blocked_by(other))
             other.execute(
-                "UPDATE pulljobs_job SET state = 'INFLIGHT', lease = gen_random_uuid()"
+                "UPDATE pulljobs_job SET state = 'INFLIGHT', lease_token = gen_random_uuid()"
                 " WHERE id = %s",
                 [second],
             )

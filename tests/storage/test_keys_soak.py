@@ -103,11 +103,11 @@ class Chaos:
         puller = Puller(USING, self.consumer)
 
         def claim() -> None:
-            taken, jobs, *_rest = puller.claim(random.randint(1, 6), lease=LEASE)
+            taken, jobs, *_rest = puller.claim(random.randint(1, 6), lease_duration=LEASE)
             if taken is None:
                 time.sleep(0.002)
             else:
-                self.settle([Held(job.id, taken.token) for job, _message in jobs])
+                self.settle([Held(job.id, taken.lease_token) for job, _message in jobs])
 
         return claim
 
@@ -159,7 +159,7 @@ def test_keys_under_everything_at_once(watched: None, hold: bool) -> None:
     Nothing is swept, for nobody dies at freeing a key.
     """
     consumer = exclusive(
-        hold_key_on_retry=hold, max_retries=99, max_deliveries=999, protocol_lease=LEASE
+        hold_key_on_retry=hold, max_retries=99, max_deliveries=999, protocol_lease_duration=LEASE
     )
     chaos = Chaos(consumer)
     chaos.run()

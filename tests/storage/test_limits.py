@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from pulljobs import operating, pulling
 from pulljobs.engine import outcomes
-from pulljobs.engine.low_water_marks import Floors
+from pulljobs.engine.low_water_marks import LowWaterMarks
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.publishing import publish
@@ -40,7 +40,11 @@ KIRITIMATI = ZoneInfo("Pacific/Kiritimati")
 
 
 def held(claim: Claim) -> list[Held]:
-    return [Held(job.id, claim.taken.token) for job, _message in claim.jobs] if claim.taken else []
+    return (
+        [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
+        if claim.taken
+        else []
+    )
 
 
 def deliver(*jobs: Held) -> None:
@@ -355,7 +359,7 @@ class TestRequests:
             wait_until(lambda: blocked_by(other))
             other.commit()
         repeat, rest = again.result()
-        assert {job.token for job in held(repeat)} == {row[3]}
+        assert {job.lease_token for job in held(repeat)} == {row[3]}
         assert len(held(repeat)) == len(rest.jobs) == 2
 
 
@@ -364,10 +368,10 @@ def claim_params(consumer: Consumer, request_id: str) -> dict[str, object]:
         "consumer_id": consumer.pk,
         "wanted": 2,
         "node_id": None,
-        "door": Lease.Door.PULL,
-        "lease": None,
+        "via": Lease.Via.PULL,
+        "lease_duration": None,
         "max_lease": MINUTE,
         "request_id": request_id,
         "guarded": False,
-        **Floors().entry_above()._asdict(),
+        **LowWaterMarks().entry_above()._asdict(),
     }

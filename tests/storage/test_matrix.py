@@ -24,9 +24,9 @@ def take(source: State) -> Callable[[MadeJob], object]:
         job.consumer.pk,
         job.id,
         source=source,
-        lease=LEASE,
+        lease_duration=LEASE,
         max_lease=MAX_LEASE,
-        door=Lease.Door.POST,
+        via=Lease.Via.POST,
     )
 
 
@@ -65,10 +65,10 @@ def made(state: State | None, **options: object) -> MadeJob:
     if state is not State.INFLIGHT:
         query(
             "INSERT INTO pulljobs_lease"
-            " (token, consumer_id, door, claimed_at, leased_until, hard_end, job_ids)"
+            " (lease_token, consumer_id, via, claimed_at, leased_until, hard_end, job_ids)"
             " SELECT %s, %s, 'worker', now(), now() + '1 hour', now() + '1 hour',"
             " ARRAY[%s]::bigint[]",
-            [job.held.token, consumer.pk, job.id],
+            [job.held.lease_token, consumer.pk, job.id],
         )
     return job
 
@@ -114,8 +114,8 @@ def test_any_other_event_changes_nothing(event: Event, state: State | None) -> N
     tables = ["pulljobs_job", "pulljobs_archived_job"]
     if event is Event.EXPIRE:
         query(
-            "UPDATE pulljobs_lease SET leased_until = now() + '2 days' WHERE token = %s",
-            [held.held.token],
+            "UPDATE pulljobs_lease SET leased_until = now() + '2 days' WHERE lease_token = %s",
+            [held.held.lease_token],
         )
     else:
         tables.append("pulljobs_lease")

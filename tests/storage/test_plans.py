@@ -16,7 +16,7 @@ JOBS = 60_000
 FILL = """
 INSERT INTO pulljobs_job
     (id, consumer_id, message_id, available_at, retry_count, deliveries, priority,
-    state, lease, reason, key)
+    state, lease_token, reason, key)
 SELECT n, n % 3, n,
     CASE WHEN n % 10 > 0 THEN now() + n * interval '0.1 s' - interval '1 hour' END,
     0, 0, n % 2,
@@ -28,7 +28,8 @@ FROM generate_series({first}, {last}) AS n;
 INSERT INTO pulljobs_exclusive_key (consumer_id, key)
 SELECT 2, 'key ' || n FROM generate_series({first} / 15, {last} / 15) AS n
 ON CONFLICT DO NOTHING;
-INSERT INTO pulljobs_lease (token, consumer_id, door, claimed_at, leased_until, hard_end, job_ids)
+INSERT INTO pulljobs_lease (
+    lease_token, consumer_id, via, claimed_at, leased_until, hard_end, job_ids)
 SELECT lpad(to_hex(n / 100), 32, '0')::uuid, 1, 'worker', now(), now() + n * interval '1 s', now(),
     array_agg(n)
 FROM generate_series({first}, {last}) AS n WHERE n % 10 = 1 GROUP BY n;
@@ -129,7 +130,7 @@ def test_a_claim_enters_the_index_at_the_floor(planner: Session) -> None:
         for node in plan(planner, "claim")
         if node.get("Index Name") == "pulljobs_job_claim" and "Index Cond" in node
     ]
-    at_the_floor = [cond for cond in walks if "ROW(" in cond and "floor_at" in cond]
+    at_the_floor = [cond for cond in walks if "ROW(" in cond and "mark_at" in cond]
     assert len(at_the_floor) >= 2, walks
     assert all("priority =" in cond for cond in at_the_floor)
     assert not [

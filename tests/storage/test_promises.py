@@ -113,8 +113,8 @@ def two_of_a_key() -> set[int]:
     both = queued(consumer, "aa")
     claim(consumer, 1)
     query(
-        "UPDATE pulljobs_job SET state = 'INFLIGHT', lease = token, available_at = now()"
-        " FROM pulljobs_lease WHERE state = 'QUEUED'"
+        "UPDATE pulljobs_job SET state = 'INFLIGHT', lease_token = pulljobs_lease.lease_token,"
+        " available_at = now() FROM pulljobs_lease WHERE state = 'QUEUED'"
     )
     query("UPDATE pulljobs_lease SET job_ids = %s", [both])
     return set(both)

@@ -58,7 +58,7 @@ def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]
     """`finish` in another session, not yet committed."""
     params = {
         "job_ids": [held.job_id],
-        "tokens": [held.token],
+        "lease_tokens": [held.lease_token],
         "events": [str(event)],
         "reasons": [None],
         "delays": [None],
@@ -78,7 +78,12 @@ def expire_in(other: Session) -> None:
 
 
 def renew_in(other: Session, held: Held) -> list[tuple[Any, ...]]:
-    params = {"job_ids": [held.job_id], "tokens": [held.token], "lease": None, "running": None}
+    params = {
+        "job_ids": [held.job_id],
+        "lease_tokens": [held.lease_token],
+        "lease_duration": None,
+        "running": None,
+    }
     return run(other, "renew", params)
 
 
@@ -171,8 +176,8 @@ def test_of_two_revivers_one_gets_the_job() -> None:
             "job_id": job.id,
             "source": "DEAD",
             "node_id": None,
-            "door": "post",
-            "lease": LEASE,
+            "via": "post",
+            "lease_duration": LEASE,
             "max_lease": MAX_LEASE,
             "incremental_timeout": None,
             "guarded": False,
@@ -180,8 +185,8 @@ def test_of_two_revivers_one_gets_the_job() -> None:
         [(token, _until, _refusal)] = run(other, "take", params)
         assert while_open(other, lambda: revive(job)) is None
     row = Job.objects.get()
-    assert (row.lease, row.retry_count, row.deliveries) == (token, 1, 2)
-    assert [lease.token for lease in Lease.objects.all()] == [token]
+    assert (row.lease_token, row.retry_count, row.deliveries) == (token, 1, 2)
+    assert [lease.lease_token for lease in Lease.objects.all()] == [token]
 
 
 def revive(job: MadeJob) -> UUID | None:
@@ -190,18 +195,18 @@ def revive(job: MadeJob) -> UUID | None:
         job.consumer.pk,
         job.id,
         source=State.DEAD,
-        lease=LEASE,
+        lease_duration=LEASE,
         max_lease=MAX_LEASE,
-        door=Lease.Door.POST,
+        via=Lease.Via.POST,
     )
-    return taken.token if isinstance(taken, Taken) else None
+    return taken.lease_token if isinstance(taken, Taken) else None
 
 
 def test_of_many_revivers_one_gets_the_job() -> None:
     job = JobFactory.create(state=State.DEAD)
     tokens = at_once(8, lambda _number: revive(job))
     assert Counter(token is None for token in tokens) == {True: 7, False: 1}
-    assert Job.objects.get().lease in tokens
+    assert Job.objects.get().lease_token in tokens
 
 
 def test_a_kill_before_an_outcome_stands() -> None:
@@ -243,14 +248,14 @@ def test_concurrent_claimers_take_each_job_once() -> None:
     def drain(_number: int) -> list[Held]:
         puller, taken = Puller(USING, consumer), []
         while (claim := puller.claim(40)).taken:
-            taken += [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+            taken += [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
         return taken
 
     taken = [held for mine in at_once(8, drain) for held in mine]
     left = [held.job_id for held in claimed(consumer, 5_000)]
     assert sorted([held.job_id for held in taken] + left) == sorted(made)
-    assert dict(query("SELECT id, lease FROM pulljobs_job WHERE deliveries = 1")).items() >= {
-        (held.job_id, held.token) for held in taken
+    assert dict(query("SELECT id, lease_token FROM pulljobs_job WHERE deliveries = 1")).items() >= {
+        (held.job_id, held.lease_token) for held in taken
     }
     assert query("SELECT max(deliveries) FROM pulljobs_job") == [(1,)]
 
@@ -271,10 +276,11 @@ def test_concurrent_flushes_claims_and_reapers_settle_each_job_once() -> None:
                 continue
             if number == 3:  # a holder that is too slow
                 query(
-                    "UPDATE pulljobs_lease SET leased_until = clock_timestamp() WHERE token = %s",
-                    [claim.taken.token],
+                    "UPDATE pulljobs_lease SET leased_until = clock_timestamp()"
+                    " WHERE lease_token = %s",
+                    [claim.taken.lease_token],
                 )
-            held = [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+            held = [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
             with transaction.atomic(USING):
                 lost += len(jobs.finish(USING, list(map(outcomes.deliver, held))).lost)
         return lost

@@ -57,7 +57,11 @@ def test_an_expired_job_without_retries_left_is_archived_dead() -> None:
     assert finished
     assert finished.states == {job_id: State.DEAD}
     row = ArchivedJob.objects.get()
-    assert (row.job_id, row.reason, row.lease_token) == (job_id, "retries_exhausted", held.token)
+    assert (row.job_id, row.reason, row.lease_token) == (
+        job_id,
+        "retries_exhausted",
+        held.lease_token,
+    )
 
 
 def test_a_reap_takes_no_more_leases_than_it_was_told() -> None:
@@ -195,7 +199,7 @@ def test_jobs_of_a_push_are_charged_and_no_suspects() -> None:
     """A delivery runs no code of the project, so it can't have ended the process."""
     consumer = ConsumerFactory.create(type="push", callback_url="https://example.org/")
     published(consumer)
-    held = claimed(consumer, node_id=uuid4(), door=Lease.Door.PUSH)
+    held = claimed(consumer, node_id=uuid4(), via=Lease.Via.PUSH)
     jobs.renew(USING, held, running=[held[0].job_id])
     pass_time()
     assert jobs.reap(USING, 1)
@@ -229,7 +233,9 @@ def orphans() -> list[Held]:
     return [
         Held(*row)
         for row in query(
-            "SELECT id, lease FROM pulljobs_job AS job WHERE state = 'INFLIGHT' AND NOT EXISTS"
-            " (SELECT FROM pulljobs_lease WHERE token = job.lease AND job.id = ANY(job_ids))"
+            "SELECT id, lease_token FROM pulljobs_job AS job WHERE state = 'INFLIGHT'"
+            " AND NOT EXISTS"
+            " (SELECT FROM pulljobs_lease WHERE lease_token = job.lease_token"
+            " AND job.id = ANY(job_ids))"
         )
     ]

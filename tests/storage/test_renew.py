@@ -33,7 +33,7 @@ def left(lease: Lease) -> timedelta:
 
 
 def test_a_renewal_runs_a_full_lease_from_now() -> None:
-    held = held_jobs(3, lease=timedelta(seconds=30))
+    held = held_jobs(3, lease_duration=timedelta(seconds=30))
     query("UPDATE pulljobs_lease SET leased_until = clock_timestamp() + '1 s'")
     renewed = jobs.renew(USING, held)
     [lease] = Lease.objects.all()
@@ -48,7 +48,7 @@ def test_a_renewal_for_another_time() -> None:
 
 
 def test_a_renewal_never_shortens() -> None:
-    held = held_jobs(1, lease=timedelta(seconds=300))
+    held = held_jobs(1, lease_duration=timedelta(seconds=300))
     before = Lease.objects.get().leased_until
     assert jobs.renew(USING, held, timedelta(seconds=5)) == {held[0]: before}
     assert Lease.objects.get().leased_until == before
@@ -90,7 +90,7 @@ def test_renewing_some_jobs_of_a_claim_splits_them_off_under_the_same_token() ->
     behind = by_jobs.pop(frozenset(one.job_id for one in rest))
     assert not by_jobs
     assert renewed == dict.fromkeys(some, apart.leased_until)
-    assert apart.token == behind.token == before.token
+    assert apart.lease_token == behind.lease_token == before.lease_token
     assert apart.hard_end == behind.hard_end == before.hard_end
     assert apart.claimed_at == before.claimed_at
     assert behind.leased_until == before.leased_until < apart.leased_until
@@ -115,7 +115,7 @@ def test_settled_and_killed_jobs_are_not_renewed() -> None:
 
 
 def test_jobs_of_several_claims_are_renewed_in_one_call() -> None:
-    one, other = held_jobs(2), held_jobs(3, lease=timedelta(seconds=99))
+    one, other = held_jobs(2), held_jobs(3, lease_duration=timedelta(seconds=99))
     renewed = jobs.renew(USING, [one[0], *other])
     assert set(renewed) == {one[0], *other}
     assert renewed[other[0]] > renewed[one[0]]
@@ -142,8 +142,8 @@ def test_a_renewal_beside_another_of_the_same_claim_loses_nothing() -> None:
             "renew",
             {
                 "job_ids": [held[0].job_id],
-                "tokens": [held[0].token],
-                "lease": None,
+                "lease_tokens": [held[0].lease_token],
+                "lease_duration": None,
                 "running": None,
             },
         )

@@ -204,7 +204,7 @@ def test_an_error_without_an_exception_has_one_that_says_why(
     Consumer.objects.update(max_retries=0)
     claim = pulling.Puller(USING, consumer).claim(1)
     assert claim.taken
-    held = Held(ids.decode(result.id), claim.taken.token)
+    held = Held(ids.decode(result.id), claim.taken.lease_token)
     pulling.finish([said(held)], lambda: {held.job_id: ("tasks-default-default", "tasks")})
     [error] = tasks.add.get_result(result.id).errors
     assert error.exception_class is kind

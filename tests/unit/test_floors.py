@@ -1,8 +1,8 @@
 """A claimer with floors never leaves an available job behind for ever.
 
 The history of a database as a state machine: transactions take ids, read the clock, write and end
-in any order, jobs get locked and let go, while one process claims by `Floors`. What claim.sql does
-with an entry is modelled in `Database.walk`.
+in any order, jobs get locked and let go, while one process claims by `LowWaterMarks`. What
+claim.sql does with an entry is modelled in `Database.walk`.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from pulljobs.engine.low_water_marks import (
     MANY_PRIORITIES,
     PATIENCE,
     Entry,
-    Floors,
+    LowWaterMarks,
     Position,
     Snapshot,
 )
@@ -78,8 +78,8 @@ class Database:
     def walk(self, entry: Entry, wanted: int) -> Walked:
         head = Position(datetime.min.replace(tzinfo=UTC), 0)
         starts = {job.priority: head for job in self.visible()}
-        floors = map(Position, entry.floor_ats, entry.floor_ids)
-        starts |= dict(zip(entry.priorities, floors, strict=True))
+        marks = map(Position, entry.mark_ats, entry.mark_ids)
+        starts |= dict(zip(entry.priorities, marks, strict=True))
         top = self.now if entry.until is None else min(entry.until, self.now)
         taken: list[Job] = []
         passed, reached = False, {}
@@ -109,12 +109,12 @@ class Claimer:
     """Model of `Puller` that works on the database model."""
 
     database: Database
-    floors: Floors = field(default_factory=Floors)
+    marks: LowWaterMarks = field(default_factory=LowWaterMarks)
 
     def claim(self, wanted: int) -> list[Job]:
-        if self.floors.below is not None:
-            walked, started_at, _xid, _snapshot = self._run(self.floors.entry_below(), wanted)
-            self.floors.learn_below(
+        if self.marks.below is not None:
+            walked, started_at, _xid, _snapshot = self._run(self.marks.entry_below(), wanted)
+            self.marks.learn_below(
                 started_at=started_at,
                 full=len(walked.taken) == wanted,
                 passed=walked.passed,
@@ -122,8 +122,8 @@ class Claimer:
             )
             if walked.taken:
                 return walked.taken
-        walked, started_at, xid, snapshot = self._run(self.floors.entry_above(), wanted)
-        self.floors.learn(
+        walked, started_at, xid, snapshot = self._run(self.marks.entry_above(), wanted)
+        self.marks.learn(
             started_at=started_at,
             snapshot=snapshot,
             xid=xid,
@@ -235,7 +235,7 @@ def work(claimer: Claimer, rounds: int, step: int = 20) -> None:
 
 
 def behind(claimer: Claimer) -> timedelta:
-    return claimer.database.now - claimer.floors.floors[0].available_at
+    return claimer.database.now - claimer.marks.positions[0].available_at
 
 
 def test_a_floor_follows_the_clock(busy: Claimer) -> None:
@@ -248,7 +248,7 @@ def test_an_open_transaction_holds_the_floor_for_its_patience_only(busy: Claimer
     assert behind(busy) >= timedelta(milliseconds=400)
     work(busy, 60)
     assert behind(busy) < timedelta(milliseconds=100)
-    assert xid in busy.floors.stragglers
+    assert xid in busy.marks.stragglers
 
 
 def test_what_a_straggler_wrote_is_found_within_a_few_claims_of_its_commit(busy: Claimer) -> None:
@@ -261,7 +261,7 @@ def test_what_a_straggler_wrote_is_found_within_a_few_claims_of_its_commit(busy:
     for _claim in range(10):
         late_jobs += busy.claim(5)
     assert late_jobs == [late]
-    assert busy.floors.below is None
+    assert busy.marks.below is None
 
 
 def test_what_full_claims_passed_is_found_once_one_is_not_full(busy: Claimer) -> None:
@@ -303,24 +303,24 @@ def publish(database: Database, jobs: int) -> None:
 
 def test_a_look_below_ends_at_the_floors(busy: Claimer) -> None:
     """Otherwise each claim would walk the jobs above them from far below again."""
-    busy.floors.below = busy.database.now - timedelta(seconds=0.5)
-    floor = busy.floors.floors[0]
+    busy.marks.below = busy.database.now - timedelta(seconds=0.5)
+    floor = busy.marks.positions[0]
     publish(busy.database, 20)
-    entry = busy.floors.entry_below()
+    entry = busy.marks.entry_below()
     assert entry.until == floor.available_at
     assert busy.claim(5)
-    assert busy.floors.below is None
+    assert busy.marks.below is None
 
 
 def test_marks_and_stragglers_do_not_pile_up(busy: Claimer) -> None:
     work(busy, 3_000, step=11)
-    assert len(busy.floors.marks) < 2 * PATIENCE / timedelta(milliseconds=10) + 3
+    assert len(busy.marks.claims) < 2 * PATIENCE / timedelta(milliseconds=10) + 3
     xids = [busy.database.begin() for _ in range(10)]
     work(busy, 200)
-    assert set(busy.floors.stragglers) == set(xids)
+    assert set(busy.marks.stragglers) == set(xids)
     busy.database.open.clear()
     work(busy, 3)
-    assert not busy.floors.stragglers
+    assert not busy.marks.stragglers
 
 
 def test_a_step_of_the_clock_back_starts_over(busy: Claimer) -> None:
@@ -340,7 +340,7 @@ def test_more_priorities_than_can_be_kept_are_forgotten() -> None:
             claimer.database.write(xid, priority, timedelta())
             claimer.database.open.discard(xid)
         assert len(claimer.claim(1_000)) == MANY_PRIORITIES + 5
-    assert len(claimer.floors.floors) <= MANY_PRIORITIES + 5
+    assert len(claimer.marks.positions) <= MANY_PRIORITIES + 5
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
     )
     grant = Grant(
         handler=Handler(channel="orders", consumer="invoicing", function=lambda job: None),
-        lease=timedelta(seconds=30),
+        lease_duration=timedelta(seconds=30),
         claimed_at=0.0,
         renew=lambda job: True,
         stopping=lambda: False,

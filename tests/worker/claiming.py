@@ -42,14 +42,14 @@ def in_hand(
     message: StoredMessage,
     held: Held,
     *,
-    lease: timedelta = timedelta(seconds=30),
+    lease_duration: timedelta = timedelta(seconds=30),
     claimed_at: float | None = None,
     start_by: float = float("inf"),
     breaker: Breaker | None = None,
 ) -> ClaimedJob:
     grant = Grant(
         handler=handler,
-        lease=lease,
+        lease_duration=lease_duration,
         claimed_at=time.monotonic() if claimed_at is None else claimed_at,
         renew=renew_one,
         stopping=lambda: False,
@@ -76,9 +76,9 @@ def claim_of(
     claim = Puller(USING, consumer).claim(count)
     assert claim.taken
     handler = handler_of(consumer, function, **how)
-    token, lease = claim.taken.token, consumer.lease
+    token, lease = claim.taken.lease_token, consumer.lease_duration
     return [
-        in_hand(handler, row, message, Held(row.id, token), lease=lease, breaker=breaker)
+        in_hand(handler, row, message, Held(row.id, token), lease_duration=lease, breaker=breaker)
         for row, message in claim.jobs
     ]
 
@@ -86,7 +86,7 @@ def claim_of(
 def unclaimed(
     number: int = 1,
     *,
-    lease: float = 30.0,
+    lease_duration: float = 30.0,
     claimed_at: float | None = None,
     start_by: float = float("inf"),
 ) -> ClaimedJob:
@@ -100,7 +100,7 @@ def unclaimed(
         row,
         message,
         held,
-        lease=timedelta(seconds=lease),
+        lease_duration=timedelta(seconds=lease_duration),
         claimed_at=claimed_at,
         start_by=start_by,
     )

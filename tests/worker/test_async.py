@@ -169,7 +169,7 @@ def test_e82_e83_failures_are_tried_again_or_dead_with_their_error(stage: Stage)
 
 def test_lease_is_renewed_while_an_async_handler_waits(stage: Stage) -> None:
     """For longer than it lasts. Nobody reaps it, should the machine stall over that."""
-    awaiting(lease=timedelta(seconds=2))
+    awaiting(lease_duration=timedelta(seconds=2))
     [job] = publish(0, until=str(stage.gate))
     worker = stage.worker("--reap-interval", "600")
     wait_until(lambda: renewed(5) == {job})

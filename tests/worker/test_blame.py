@@ -64,7 +64,7 @@ def test_suspect_that_comes_to_an_end_is_one_no_more(stage: Stage) -> None:
 
 def test_after_the_loss_of_a_host_only_what_was_known_to_run_is_charged(stage: Stage) -> None:
     """Both processes are gone at once, so all that is known stands with the leases."""
-    stage.consumer(lease=3 * SECOND, retry_strategy="constant:60")
+    stage.consumer(lease_duration=3 * SECOND, retry_strategy="constant:60")
     stage.until_gate(10)
     worker = stage.worker("--concurrency", "2", "--reap-interval", "600")
     running = {line.job for line in stage.wait_for("started", 2)}
@@ -100,19 +100,19 @@ def jobs_taken(consumer_id: int, job_id: int) -> object:
         consumer_id,
         job_id,
         source=jobs.get(job_id).state,
-        lease=timedelta(milliseconds=10),
+        lease_duration=timedelta(milliseconds=10),
         max_lease=SECOND,
-        door=Lease.Door.POST,
+        via=Lease.Via.POST,
     )
 
 
 def test_what_a_dead_node_held_drains_at_normal_speed(stage: Stage) -> None:
     """Those that ran are alone for a while; the hundreds that only waited are not."""
-    consumer = stage.consumer(lease=2 * SECOND, retry_strategy="constant:0")
+    consumer = stage.consumer(lease_duration=2 * SECOND, retry_strategy="constant:0")
     held = stage.publish(HELD, seconds=SECONDS)
     lost = Puller(USING, consumer, node_id=uuid4()).claim(HELD)
     assert lost.taken
-    every = [Held(job, lost.taken.token) for job in held]
+    every = [Held(job, lost.taken.lease_token) for job in held]
     assert len(pulling.renew(every, running=held[:8])) == HELD
     worker = stage.worker("--concurrency", str(THREADS), "--reap-interval", "0.2").ready()
     wait_until(lambda: not Job.objects.exists(), 60 + 3 * HELD * SECONDS / THREADS)

@@ -32,7 +32,7 @@ def awaited(stage: Stage, **fields: object) -> int:
 @pytest.mark.own_session
 def test_e61_kill_is_told_within_a_second_to_a_thread_that_heeds(stage: Stage) -> None:
     """Not only when the lease is renewed."""
-    stage.consumer(lease=LONG)
+    stage.consumer(lease_duration=LONG)
     [job] = stage.until_gate(heed=True)
     worker = stage.worker("--concurrency", "1")
     stage.wait_for("started")
@@ -50,7 +50,7 @@ def test_e61_kill_is_told_within_a_second_to_a_thread_that_heeds(stage: Stage) -
 
 @pytest.mark.own_session
 def test_kill_is_told_within_a_second_to_an_async_handler(stage: Stage) -> None:
-    job = awaited(stage, lease=LONG)
+    job = awaited(stage, lease_duration=LONG)
     worker = stage.worker()
     stage.wait_for("started")
     asked = time.monotonic()
@@ -63,7 +63,7 @@ def test_kill_is_told_within_a_second_to_an_async_handler(stage: Stage) -> None:
 
 @pytest.mark.own_session
 def test_kill_ends_a_process_of_its_own_that_does_not_heed(stage: Stage) -> None:
-    stage.consumer(lease=LONG)
+    stage.consumer(lease_duration=LONG)
     [job] = stage.until_gate()
     worker = stage.worker("--concurrency", "1")
     [running] = stage.wait_for("started")
@@ -119,7 +119,7 @@ def test_process_of_its_own_that_is_over_its_time_is_replaced(stage: Stage) -> N
 def test_e75_lease_is_renewed_while_the_handler_has_time_and_never_past_its_hard_end(
     stage: Stage,
 ) -> None:
-    stage.consumer(lease=3 * SECOND, retry_strategy="constant:60")
+    stage.consumer(lease_duration=3 * SECOND, retry_strategy="constant:60")
     stage.environment |= {"WORKER_MAX_LEASE": "3"}
     [job] = stage.until_gate(heed=True)
     worker = stage.worker("--handler-timeout", "5")

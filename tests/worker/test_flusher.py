@@ -102,7 +102,7 @@ def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
     assert pulling.renew([old.held]) == {}
     assert not old.renew()
     assert list(Job.objects.values()) == before
-    assert Lease.objects.get().token == claim.taken.token
+    assert Lease.objects.get().lease_token == claim.taken.lease_token
 
 
 def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None:
@@ -115,7 +115,7 @@ def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None
     claim = pulling.Puller(USING, Consumer.objects.get()).claim(1)
     assert claim.taken
     [(row, message)] = claim.jobs
-    again = in_hand(first.handler, row, message, Held(row.id, claim.taken.token))
+    again = in_hand(first.handler, row, message, Held(row.id, claim.taken.lease_token))
     desk, told = Desk([first, again]), list[object]()
     end = record_with(told.append)
     desk.said.append((first, outcomes.deliver(first.held)))
@@ -147,7 +147,7 @@ def test_renewal_right_after_the_commit_of_a_handler_calls_nothing_lost(
 
     [job] = claim_of(function, transactional=True)
     desk = Desk([job])
-    job.extend(time.monotonic() - job.lease.total_seconds() / 2)
+    job.extend(time.monotonic() - job.lease_duration.total_seconds() / 2)
     desk.write(job, perform(job))
     assert jobs.get(job.id).state == State.DELIVERED
     assert not job.lost

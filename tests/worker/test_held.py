@@ -21,7 +21,7 @@ def test_room_is_what_is_not_held() -> None:
     assert (holdings.room, len(holdings)) == (1, 2)
     holdings.drop([jobs[0], unclaimed(99)])
     assert (holdings.room, len(holdings)) == (2, 1)
-    assert holdings.tokens() == {jobs[1].held.token}
+    assert holdings.tokens() == {jobs[1].held.lease_token}
 
 
 def test_job_claimed_again_is_not_dropped_with_its_lost_self() -> None:
@@ -33,13 +33,14 @@ def test_job_claimed_again_is_not_dropped_with_its_lost_self() -> None:
     holdings.add([second])
     holdings.drop([first])
     assert len(holdings) == 1
-    assert holdings.tokens() == {second.held.token}
+    assert holdings.tokens() == {second.held.lease_token}
 
 
 def test_leases_are_due_after_a_third_of_their_time() -> None:
     now = time.monotonic()
     fresh, due = (
-        unclaimed(number, lease=3000, claimed_at=now - ago) for number, ago in ((1, 900), (2, 1100))
+        unclaimed(number, lease_duration=3000, claimed_at=now - ago)
+        for number, ago in ((1, 900), (2, 1100))
     )
     holdings = Holdings(9)
     holdings.add([fresh, due])

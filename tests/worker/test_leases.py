@@ -28,7 +28,7 @@ def test_leases_of_what_runs_and_of_what_waits_are_renewed(stage: Stage) -> None
 
     Nobody reaps them, should the machine stall over that.
     """
-    stage.consumer(lease=2 * SECOND)
+    stage.consumer(lease_duration=2 * SECOND)
     every = stage.until_gate(2)
     worker = stage.worker("--concurrency", "1", "--reap-interval", "600")
     stage.wait_for("started")
@@ -58,14 +58,14 @@ def test_held_jobs_are_never_more_than_allowed(stage: Stage) -> None:
 
 def test_holder_that_lost_its_job_changes_nothing(stage: Stage) -> None:
     """A worker freezes, its lease ends, another takes the job; then it wakes and finishes."""
-    consumer = stage.consumer(lease=SECOND)
+    consumer = stage.consumer(lease_duration=SECOND)
     [job] = stage.until_gate()
     worker = stage.worker("--reap-interval", "600", "--max-fetch-interval", "600")
     stage.wait_for("started")
     frozen = worker.child
     os.kill(frozen, signal.SIGSTOP)
     wait_until(lambda: pulling.reap() is not None)
-    claim = Puller(USING, consumer).claim(1, lease=600 * SECOND)
+    claim = Puller(USING, consumer).claim(1, lease_duration=600 * SECOND)
     assert claim.taken
     before = list(Job.objects.values()), list(Lease.objects.values())
     stage.open_gate()
@@ -74,7 +74,7 @@ def test_holder_that_lost_its_job_changes_nothing(stage: Stage) -> None:
     wait_until(lambda: "Lost the lease of 1 jobs" in worker.log)
     assert worker.stop() == 0
     assert (list(Job.objects.values()), list(Lease.objects.values())) == before
-    assert Lease.objects.get().token == claim.taken.token
+    assert Lease.objects.get().lease_token == claim.taken.lease_token
     assert not ArchivedJob.objects.filter(job_id=job).exists()
 
 
@@ -101,7 +101,7 @@ def test_worker_that_freezes_while_it_makes_a_day_stops_nobody_for_long(stage: S
 
 
 def test_killed_job_is_told_to_its_handler(stage: Stage) -> None:
-    stage.consumer(lease=SECOND)
+    stage.consumer(lease_duration=SECOND)
     [job] = stage.until_gate(heed=True)
     worker = stage.worker()
     stage.wait_for("started")

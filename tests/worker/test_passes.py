@@ -96,7 +96,7 @@ class Stand:
         handler = Handler(
             channel=consumer.channel.name, consumer=consumer.name, function=lambda job: None
         )
-        puller = Puller(USING, consumer, door=Lease.Door.PUSH, node_id=UUID(int=1))
+        puller = Puller(USING, consumer, via=Lease.Via.PUSH, node_id=UUID(int=1))
         self.found = [*self.found, Source(puller, handler, lane)]
         return consumer, lane
 

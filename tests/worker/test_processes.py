@@ -119,7 +119,7 @@ def test_children_that_are_worn_are_replaced_and_nothing_is_charged(stage: Stage
 @processes
 def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stage) -> None:
     """E80: and a process that hangs is told by a heartbeat that is old."""
-    stage.consumer(lease=timedelta(seconds=60))
+    stage.consumer(lease_duration=timedelta(seconds=60))
     [job] = stage.until_gate()
     worker = stage.worker(
         *("--concurrency", "2", "--heartbeat-interval", "0.1", "--reap-interval", "0.1")
@@ -170,7 +170,7 @@ def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
     stage: Stage, tmp_path: Path, how: str
 ) -> None:
     """Which it says for a moment only: a busy machine may miss that."""
-    stage.consumer(lease=timedelta(minutes=5))  # what it held must not wait for that
+    stage.consumer(lease_duration=timedelta(minutes=5))  # what it held must not wait for that
     stage.environment |= {"WORKER_APPS": "tests.worker.sabotage"}
     worker = stage.worker(
         *("--health-port", "0", "--liveness-timeout", "3", "--graceful-timeout", "0.5"),

@@ -202,7 +202,7 @@ def test_turned_to_push_what_waits_is_pushed(stage: Stage, endpoint: Opened) -> 
     wait_until(lambda: len(there.received) == 2)
     wait_until(lambda: Job.objects.count() == 1)
     assert held.taken
-    assert Job.objects.get().lease == held.taken.token
+    assert Job.objects.get().lease_token == held.taken.lease_token
     assert not Puller(USING, consumer).claim(1).jobs
     assert worker.stop() == 0
 
@@ -217,7 +217,7 @@ def test_kill_ends_a_delivery_within_a_second(stage: Stage, endpoint: Opened) ->
         ended.append(time.monotonic())
 
     there = endpoint(wait)
-    consumer = pushed(there.url, lease=600 * SECOND)
+    consumer = pushed(there.url, lease_duration=600 * SECOND)
     [job] = publish(consumer.channel.name, b"x").job_ids
     worker = pusher(stage).ready()
     wait_until(lambda: len(there.received) == 1)

@@ -62,7 +62,7 @@ def pushed(**fields: Any) -> Consumer:
 
 
 def doors(sources: Sequence[Source]) -> dict[str, str]:
-    return {source.puller.consumer.name: str(source.puller.door) for source in sources}
+    return {source.puller.consumer.name: str(source.puller.via) for source in sources}
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_consumer_goes_by_its_type_from_the_next_look_on() -> None:
-    """And back; one that did not change stays the same source, with its floors."""
+    """And back; one that did not change stays the same source, with its marks."""
     channel = ChannelFactory.create(name="c")
     other = pushed(name="other")
     with registry_of_its_own():
@@ -81,10 +81,10 @@ def test_a_consumer_goes_by_its_type_from_the_next_look_on() -> None:
         first = served.sources()
         assert doors(first) == {"both": "worker", "other": "push"}
         assert served.sources() is first
-        for type, door in ((Consumer.Type.PUSH, "push"), (Consumer.Type.PULL, "worker")):
+        for type, via in ((Consumer.Type.PUSH, "push"), (Consumer.Type.PULL, "worker")):
             consumer.type = type
             consumer.save()
-            assert doors(served.sources()) == {"both": door, "other": "push"}
+            assert doors(served.sources()) == {"both": via, "other": "push"}
         kept = {source.puller.consumer.name: source for source in first}
         assert (
             next(one for one in served.sources() if one.puller.consumer == other) is kept["other"]

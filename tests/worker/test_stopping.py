@@ -76,7 +76,7 @@ def test_handler_that_heeds_is_settled_at_once(stage: Stage) -> None:
 
 
 def test_handler_that_outlives_its_time_is_left_to_its_lease_uncharged(stage: Stage) -> None:
-    stage.consumer(lease=timedelta(seconds=2))
+    stage.consumer(lease_duration=timedelta(seconds=2))
     [job] = stage.until_gate()
     worker = stage.worker("--graceful-timeout", "1")
     stage.wait_for("started")

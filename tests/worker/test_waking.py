@@ -81,7 +81,7 @@ def test_job_of_a_dead_holder_starts_when_its_retry_is_due(stage: Stage) -> None
     begun = time.monotonic()
     with transaction.atomic(USING):
         stage.publish()
-        assert Puller(USING, consumer).claim(1, lease=SECOND).taken
+        assert Puller(USING, consumer).claim(1, lease_duration=SECOND).taken
     [started] = stage.wait_for("started")
     assert 2 <= started.at - begun < 4 + SLACK
     assert worker.stop() == 0

@@ -31,12 +31,18 @@ OTHERS_TOO: Final[Changes] = {"claim": HELD_BY_OTHERS, "claim_level": HELD_BY_OT
 WHATEVER_TOKEN: Final[Changes] = {
     "finish": (
         (
-            "AND ((id, lease) IN (SELECT job_id, token FROM offered WHERE event = 'deliver'))"
+            "AND ((id, lease_token) IN (SELECT job_id, lease_token FROM offered"
+            " WHERE event = 'deliver'))"
             " IS TRUE",
             "",
         ),
     ),
-    "deliver": (("AND state = 'INFLIGHT' AND lease = %(token)s::uuid", "AND state = 'INFLIGHT'"),),
+    "deliver": (
+        (
+            "AND state = 'INFLIGHT' AND lease_token = %(lease_token)s::uuid",
+            "AND state = 'INFLIGHT'",
+        ),
+    ),
 }
 
 

@@ -69,7 +69,7 @@ class Claimer:
         claim = puller.claim(random.randint(1, BATCH))
         if claim.taken is None:
             return []
-        return [Held(job.id, claim.taken.token) for job, _message in claim.jobs]
+        return [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
 
     def settle_due(self) -> None:
         now = time.monotonic()

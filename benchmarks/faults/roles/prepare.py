@@ -21,13 +21,13 @@ WITHOUT_END: Final = 10_000
 """Of retries and deliveries: in these runs no job is to die of what is done to its worker."""
 
 
-def main(*, lease: float, exclusive: bool) -> None:
+def main(*, lease_duration: float, exclusive: bool) -> None:
     call_command("migrate", verbosity=0)
     operating.maintain()
     Consumer.objects.create(
         channel=Channel.objects.create(name="faults"),
         name="worked",
-        lease=timedelta(seconds=lease),
+        lease_duration=timedelta(seconds=lease_duration),
         retry_strategy="constant:0.1",
         max_retries=WITHOUT_END,
         max_deliveries=WITHOUT_END,

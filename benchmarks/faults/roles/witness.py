@@ -66,7 +66,7 @@ def _claim(pen: Pen, genuine: Callable[..., Any]) -> Callable[..., Any]:
         since = monotonic()
         claimed = genuine(where, *args, **kwargs)
         if claimed is not None and claimed.taken is not None:
-            token = claimed.taken.token
+            token = claimed.taken.lease_token
             entries = [
                 Entry(job.id, token, "-", job.retry_count, job.deliveries) for job in claimed.jobs
             ]

@@ -46,7 +46,7 @@ class Line:
     def __init__(self, room: "WaitingRoom", consumer: Consumer) -> None:
         self._room = room
         self._using = settings().DATABASE
-        self._puller = Puller(self._using, consumer, Lease.Door.PULL)
+        self._puller = Puller(self._using, consumer, Lease.Via.PULL)
         self._wakened = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._failures = 0
@@ -184,7 +184,7 @@ class Line:
         asked = party[0].asked
         return self._puller.claim(
             sum(pull.asked.batch for pull in party),
-            lease=lease_of(party[0]),
+            lease_duration=lease_of(party[0]),
             max_bytes=asked.max_bytes,
             request_id=asked.request_id,
         )
@@ -292,14 +292,14 @@ def _why(claim: Claim, otherwise: Why) -> Why:
 
 
 def lease_of(pull: Pull) -> timedelta:
-    return pull.consumer.lease + (pull.asked.incremental_timeout or timedelta())
+    return pull.consumer.lease_duration + (pull.asked.incremental_timeout or timedelta())
 
 
 def give_back(pull: Pull, claim: Claim) -> None:
     """Unless a repeat of the pull was told of it: that one's client may hold it by now."""
     if claim.taken is None or claim.repeated:
         return
-    token = claim.taken.token
+    token = claim.taken.lease_token
     if pull.asked.request_id is None or jobs.forget_request(settings().DATABASE, token):
         released = [outcomes.release(Held(job.id, token)) for job, _message in claim.jobs]
         pulling.finish(released, telling.of(pull.consumer, released))

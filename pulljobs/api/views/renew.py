@@ -31,11 +31,11 @@ class RenewView(LeaseView[Renewed]):
         return {"Results": begun}
 
 
-def renew(consumer: Consumer, items: list[Item], lease: timedelta | None) -> Renewed:
+def renew(consumer: Consumer, items: list[Item], lease_duration: timedelta | None) -> Renewed:
     using = settings().DATABASE
     theirs = protocol.jobs_of(using, consumer.pk, [item.held.job_id for item in items if item.held])
     held = {item.held for item in items if item.held and item.held.job_id in theirs}
-    untils = pulling.renew(sorted(held), lease)
+    untils = pulling.renew(sorted(held), lease_duration)
     now = nodes.clock(using)
     return [
         _told(item, untils[item.held], now)

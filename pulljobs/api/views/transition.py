@@ -82,7 +82,9 @@ def _event(found: AddressedJob, asked: Transition, fence: str | None) -> Event |
 
 
 def _is_lease_of(found: AddressedJob, fence: str) -> bool:
-    return found.token is not None and constant_time_compare(fence.lower(), str(found.token))
+    return found.lease_token is not None and constant_time_compare(
+        fence.lower(), str(found.lease_token)
+    )
 
 
 def _take(consumer: Consumer, found: AddressedJob, asked: Transition) -> Response:
@@ -105,13 +107,13 @@ def _outrun(consumer: Consumer, found: AddressedJob, asked: Transition) -> Respo
 
 def _lease(taken: Taken) -> dict[str, str]:
     until = times.rfc_3339(taken.leased_until)
-    return {LEASE_TOKEN: str(taken.token), LEASE_EXPIRES_AT: until}
+    return {LEASE_TOKEN: str(taken.lease_token), LEASE_EXPIRES_AT: until}
 
 
 def _settle(consumer: Consumer, found: AddressedJob, event: Event, *, fenced: bool) -> Response:
-    if not fenced and found.door != Lease.Door.POST:
+    if not fenced and found.via != Lease.Via.POST:
         raise exceptions.held_elsewhere()
-    held = Held(found.id, found.token or UUID(int=0))
+    held = Held(found.id, found.lease_token or UUID(int=0))
     outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
     if found.id not in pulling.finish([outcome], telling.of(consumer, [outcome])).states:
         raise exceptions.overtaken()

@@ -10,7 +10,7 @@ from pulljobs.engine.claiming.guarded import Guards
 from pulljobs.engine.claiming.rows import Claimed, Terms
 from pulljobs.engine.claiming.session import Session
 from pulljobs.engine.clocks import Watch
-from pulljobs.engine.low_water_marks import Entry, Floors
+from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 
 Look = Callable[[Entry], Claimed]
 """Claims from there on."""
@@ -21,7 +21,7 @@ class Claimer:
     """Where the last claim of a consumer ended, and what to mind; not for more than one thread."""
 
     consumer_id: int
-    floors: Floors = field(default_factory=Floors)
+    marks: LowWaterMarks = field(default_factory=LowWaterMarks)
     watch: Watch = field(default_factory=Watch)
     guards: Guards = field(default_factory=Guards)
 
@@ -35,15 +35,15 @@ class Claimer:
 
     def walk(self, wanted: int, look: Look) -> Claimed:
         """A claim that goes on where the last one ended, after what turned up behind it."""
-        if self.floors.below is not None:
+        if self.marks.below is not None:
             claimed = self._below(wanted, look)
             if claimed.taken is not None:
                 return claimed._replace(more=True)  # Above the floors nobody has looked yet.
         asked = time.monotonic()
-        claimed = look(self.floors.entry_above())
+        claimed = look(self.marks.entry_above())
         if self.watch.is_set_back(claimed.started_at, asked=asked, answered=time.monotonic()):
-            self.floors.forget()
-        self.floors.learn(
+            self.marks.forget()
+        self.marks.learn(
             started_at=claimed.started_at,
             snapshot=claimed.snapshot,
             xid=claimed.xid,
@@ -55,9 +55,9 @@ class Claimer:
 
     def _below(self, wanted: int, look: Look) -> Claimed:
         started = time.monotonic()
-        claimed = look(self.floors.entry_below())
+        claimed = look(self.marks.entry_below())
         took = timedelta(seconds=time.monotonic() - started)
-        self.floors.learn_below(
+        self.marks.learn_below(
             started_at=claimed.started_at,
             full=claimed.refusal is not None or claimed.more or len(claimed.jobs) == wanted,
             passed=claimed.passed,

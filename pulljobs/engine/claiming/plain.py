@@ -27,16 +27,16 @@ def _claim_level(
     session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
 ) -> Claimed | None:
     """Where all that wait have the one priority of the entry; None: they may have others."""
-    [priority], [floor_at], [floor_id] = entry.priorities, entry.floor_ats, entry.floor_ids
+    [priority], [mark_at], [mark_id] = entry.priorities, entry.mark_ats, entry.mark_ids
     params = {
         "consumer_id": consumer_id,
         "wanted": wanted,
         **terms._asdict(),
         "priority": priority,
-        "floor_at": floor_at,
-        "floor_id": floor_id,
-        "lowest": first_of(floor_at - AROUND) if terms.few else None,
-        "highest": first_of(floor_at + AROUND) if terms.few else None,
+        "mark_at": mark_at,
+        "mark_id": mark_id,
+        "lowest": first_of(mark_at - AROUND) if terms.few else None,
+        "highest": first_of(mark_at + AROUND) if terms.few else None,
     }
     rows = session.run("claim_level", params)
     return _level(rows[0], priority) if rows else None

@@ -32,7 +32,7 @@ def held_jobs(columns: Iterable[Iterable[Any]]) -> list[HeldJob]:
 
 
 class Taken(NamedTuple):
-    token: UUID
+    lease_token: UUID
     leased_until: datetime
 
 
@@ -57,10 +57,10 @@ class Refusal(StrEnum):
 class Terms(NamedTuple):
     """On what terms jobs are claimed."""
 
-    door: str
+    via: str
     max_lease: timedelta
     node_id: UUID | None = None
-    lease: timedelta | None = None
+    lease_duration: timedelta | None = None
     """None: of the consumer's length."""
     request_id: str | None = None
     guarded: bool = False
@@ -72,7 +72,7 @@ class Terms(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What a claim took, and what it saw (for `Floors.learn`)."""
+    """What a claim took, and what it saw (for `LowWaterMarks.learn`)."""
 
     started_at: datetime
     snapshot: Snapshot

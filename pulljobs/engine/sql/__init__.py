@@ -1,26 +1,46 @@
-"""Every hot-path statement, one a file, for any psycopg connection; nothing of Django here."""
+"""Statements of the hot path, one file each, in folders by subject, for any psycopg connection.
+
+File names are unique over all folders: code names a statement by its file's name alone.
+"""
 
 import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Final, LiteralString
 
 DATABASE_CHANNEL: Final = "pulljobs"
-"""Where notify.sql sends, and waiters listen."""
+"""PostgreSQL channel that notify.sql sends to and that waiters listen to."""
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%%")
 
 
 @cache
 def statement(name: str) -> LiteralString:
-    """The text of `name.sql`, with psycopg's named placeholders."""
-    return files(__name__).joinpath(f"{name}.sql").read_text("utf-8")
+    """Return the text of `name.sql`, with psycopg's named placeholders."""
+    return _paths()[name].read_text("utf-8")
+
+
+def names() -> list[str]:
+    """Return the names of all statements, sorted."""
+    return sorted(_paths())
+
+
+@cache
+def _paths() -> dict[str, Traversable]:
+    folders = (folder for folder in files(__name__).iterdir() if folder.is_dir())
+    return {
+        file.name.removesuffix(".sql"): file
+        for folder in folders
+        for file in folder.iterdir()
+        if file.name.endswith(".sql")
+    }
 
 
 def bound(text: str, params: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
-    """A statement and its parameters for `psycopg.RawCursor`, which needs not parse it.
+    """Return a statement and its parameters in the form that `psycopg.RawCursor` sends as it is.
 
-    psycopg would parse one of more than 4 kB anew whenever it is run.
+    Other cursors of psycopg parse a statement of more than 4 kB each time they run it.
     """
     numbered, names = _numbered(text)
     return numbered, [params[name] for name in names]
@@ -28,7 +48,7 @@ def bound(text: str, params: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
 
 @cache
 def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """With the server's own placeholders, $1 and so on, and the names of what they stand for."""
+    """Return the statement with placeholders of the server ($1, ...), and their names in order."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:

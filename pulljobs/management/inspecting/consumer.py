@@ -14,9 +14,10 @@ from pulljobs.models import Consumer
 from pulljobs.storage import dead
 
 SETTINGS: Final = (
-    "type", "callback_url", "lease", "protocol_lease", "retry_strategy", "retry_jitter",
-    "max_retries", "max_total_delay", "max_deliveries", "exclusive_keys", "hold_key_on_retry",
-    "max_queued_per_key", "key_overflow", "key_limit_counts", "max_in_flight", "max_waiting",
+    "type", "callback_url", "lease_duration", "protocol_lease_duration", "retry_strategy",
+    "retry_jitter", "max_retries", "max_total_delay", "max_deliveries", "exclusive_keys",
+    "hold_key_on_retry", "max_queued_per_key", "key_overflow", "key_limit_counts",
+    "max_in_flight", "max_waiting",
 )  # fmt: skip
 STANDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_at")
 

@@ -116,7 +116,7 @@ class Puller:
 def claim_elsewhere(puller: Puller, request_id: str, jobs: int = 1) -> set[str]:
     """The ids of jobs that are published, and claimed at once by another process."""
     PullWaiter.objects.all().delete()  # So what is published wakes nobody.
-    elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Door.PULL)
+    elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Via.PULL)
     with transaction.atomic(using=USING):  # Nor does a poll find it.
         published = {ids.encode(publish()) for _ in range(jobs)}
         assert len(elsewhere.claim(jobs, request_id=request_id).jobs) == jobs

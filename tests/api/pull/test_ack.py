@@ -260,10 +260,10 @@ def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller:
     answer = puller.ack(said(first, "DELIVERED"), Pull={"Expires": LONG})
     assert answer["Results"] == [{"ID": first["ID"], "Status": "ok"}]
     assert (answer["Result"], answer["Status"]["Reason"]) == ([], "push_consumer")
-    pushing = pulling.Puller(USING, puller.subscription.consumer, Lease.Door.PUSH).claim(1)
+    pushing = pulling.Puller(USING, puller.subscription.consumer, Lease.Via.PUSH).claim(1)
     assert pushing.taken is not None
     [(job, _message)] = pushing.jobs
-    pushed = {"ID": ids.encode(job.id), "LeaseToken": str(pushing.taken.token)}
+    pushed = {"ID": ids.encode(job.id), "LeaseToken": str(pushing.taken.lease_token)}
     before = contents()
     for held in (pushed, {**second, "LeaseToken": first["LeaseToken"][::-1]}, first):
         refused = puller.post("ack", Results=[said(held, "DELIVERED")])

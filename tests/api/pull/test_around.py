@@ -53,7 +53,7 @@ def test_E26_counts_that_add_up(census: Subscription, tokens: dict[str, str]) ->
         publish()
     claim = pulling.Puller(USING, census.consumer).claim(2)
     assert claim.taken is not None
-    held = Held(claim.jobs[0][0].id, claim.taken.token)
+    held = Held(claim.jobs[0][0].id, claim.taken.lease_token)
     pulling.finish([outcomes.retry(held, "later", after=timedelta(seconds=60))])
     kill(publish())
     told = info(tokens)
@@ -350,7 +350,7 @@ def test_health(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _held(job_id: int) -> Held:
-    token = Job.objects.get(id=job_id).lease
+    token = Job.objects.get(id=job_id).lease_token
     assert token is not None
     return Held(job_id, token)
 

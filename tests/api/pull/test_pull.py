@@ -59,7 +59,7 @@ def test_what_a_job_looks_like(puller: Puller) -> None:
         "RetryCount": 0,
         "Deliveries": 1,
         "Key": "k",
-        "LeaseToken": str(lease.token),
+        "LeaseToken": str(lease.lease_token),
         "LeaseExpiresAt": lease.leased_until.isoformat().replace("+00:00", "Z"),
         "LeaseSeconds": 30.0,
     }
@@ -73,7 +73,7 @@ def test_what_a_job_looks_like(puller: Puller) -> None:
     }
     status = {"Code": 200, "Reason": "ok", "PendingMessages": 0, "PendingBytes": 0}
     assert answer["Status"] == status
-    assert lease.door == Lease.Door.PULL
+    assert lease.via == Lease.Via.PULL
 
 
 def test_payloads_that_are_no_text_come_in_base64(puller: Puller) -> None:

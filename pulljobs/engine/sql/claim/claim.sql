@@ -1,0 +1,212 @@
+-- Claim jobs of a consumer under one new lease: highest priority first, within it the longest available first.
+-- Event: claim. Nothing is claimed of a paused or deleted consumer, and of one that is pushed to only by the via `push`.
+-- Parameters: consumer_id bigint, wanted int, until timestamptz (of a look below the low-water marks, else NULL), node_id uuid, via text,
+--   lease_duration interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (max_in_flight
+--   was seen to); where to enter the index (low_water_marks.py), by falling priority:
+--   priorities int[], mark_ats timestamptz[], mark_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
+-- Returns one row: started_at, snapshot, xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids,
+--   message_ids, job_priorities, retry_counts, deliveries, suspects), and how far each walked priority was taken without
+--   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); passed boolean: one was left behind;
+--   next_due_seconds float8, when fewer than wanted; refusal text: deleted, paused (then what is due next is the end of the
+--   pause), unguarded, repeated (there is a lease of that request_id), else NULL.
+-- Locks: the jobs taken, skipping what others hold; waits for a claim under the same request_id.
+--   Index: pulljobs_job_claim; the update is HOT.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+),
+asked AS MATERIALIZED (
+    SELECT
+        consumer.id,
+        coalesce(%(lease_duration)s::interval, consumer.lease_duration) AS lease_duration,
+        (consumer.type = 'push') = (%(via)s::text = 'push') AS is_open,
+        greatest(consumer.paused_until, channel.paused_until) AS paused_until,
+        CASE
+            WHEN consumer.deleted_at IS NOT NULL THEN 'deleted'
+            WHEN greatest(consumer.paused_until, channel.paused_until) > now THEN 'paused'
+            WHEN consumer.exclusive_keys OR (consumer.max_in_flight IS NOT NULL AND NOT %(guarded)s::boolean)
+                THEN 'unguarded'
+        END AS refusal
+    FROM pulljobs_consumer AS consumer
+    JOIN pulljobs_channel AS channel ON channel.id = consumer.channel_id
+    CROSS JOIN clock
+    WHERE consumer.id = %(consumer_id)s::bigint
+),
+consumer AS MATERIALIZED (
+    SELECT id, lease_duration
+    FROM asked
+    WHERE refusal IS NULL AND is_open
+),
+discovered (priority, bottom) AS (
+    SELECT job.priority, gap.bottom
+    FROM unnest(%(gap_tops)s::int[], %(gap_bottoms)s::int[]) AS gap (top, bottom)
+    CROSS JOIN LATERAL (
+        SELECT priority
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint AND priority < gap.top AND priority > gap.bottom
+        ORDER BY priority DESC
+        LIMIT 1
+    ) AS job
+    UNION ALL
+    SELECT job.priority, discovered.bottom
+    FROM discovered
+    CROSS JOIN LATERAL (
+        SELECT priority
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority < discovered.priority AND priority > discovered.bottom
+        ORDER BY priority DESC
+        LIMIT 1
+    ) AS job
+),
+walk AS MATERIALIZED (
+    SELECT priority, mark_at, mark_id
+    FROM unnest(%(priorities)s::int[], %(mark_ats)s::timestamptz[], %(mark_ids)s::bigint[])
+        AS mark (priority, mark_at, mark_id)
+    UNION ALL
+    SELECT priority, '-infinity', 0
+    FROM discovered
+    ORDER BY priority DESC
+),
+pick AS MATERIALIZED (
+    SELECT job.*
+    FROM consumer
+    CROSS JOIN walk
+    CROSS JOIN LATERAL (
+        SELECT id, message_id, priority, available_at, retry_count, deliveries, suspect
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = walk.priority
+            AND (available_at, id) > (walk.mark_at, walk.mark_id)
+            AND available_at <= least(%(until)s::timestamptz, (SELECT now FROM clock))
+            AND state = 'QUEUED'
+        ORDER BY available_at, id
+        LIMIT %(wanted)s::int
+        FOR UPDATE SKIP LOCKED
+    ) AS job
+    LIMIT %(wanted)s::int
+),
+taken AS MATERIALIZED (
+    SELECT
+        count(*) AS jobs,
+        coalesce(array_agg(id), '{}') AS ids,
+        array_agg(message_id) AS message_ids,
+        array_agg(priority) AS priorities,
+        array_agg(retry_count) AS retry_counts,
+        array_agg(deliveries + 1) AS deliveries,
+        array_agg(suspect) AS suspects
+    FROM pick
+),
+lease AS (
+    INSERT INTO pulljobs_lease (
+        lease_token, consumer_id, node_id, via, claimed_at, leased_until, hard_end, job_ids, request_id
+    )
+    SELECT
+        gen_random_uuid(),
+        consumer.id,
+        %(node_id)s::uuid,
+        %(via)s::text,
+        clock.now,
+        clock.now + consumer.lease_duration,
+        clock.now + greatest(consumer.lease_duration, %(max_lease)s::interval),
+        taken.ids,
+        %(request_id)s::text
+    FROM consumer, clock, taken
+    WHERE taken.jobs > 0
+    ON CONFLICT (consumer_id, request_id) WHERE request_id IS NOT NULL DO NOTHING
+    RETURNING lease_token, leased_until, pg_current_xact_id() AS xid
+),
+claimed AS (
+    UPDATE pulljobs_job
+    SET
+        state = 'INFLIGHT',
+        lease_token = (SELECT lease_token FROM lease),
+        deliveries = deliveries + 1,
+        first_claimed_at = coalesce(first_claimed_at, (SELECT now FROM clock))
+    WHERE id = ANY((SELECT ids FROM taken)::bigint[]) AND state = 'QUEUED' AND (SELECT lease_token FROM lease) IS NOT NULL
+),
+last AS MATERIALIZED (
+    SELECT walk.priority, walk.mark_at, walk.mark_id, edge.available_at, edge.id
+    FROM walk
+    LEFT JOIN LATERAL (
+        SELECT available_at, id
+        FROM pick
+        WHERE priority = walk.priority
+        ORDER BY available_at DESC, id DESC
+        LIMIT 1
+    ) AS edge ON true
+),
+passed AS MATERIALIZED (
+    -- The first job that the walk saw QUEUED and could not lock: whoever holds it may yet let it go.
+    -- Behind the last one taken nothing is left behind, for the next claim starts there; but a look
+    -- below the low-water marks does not come back. (One upper bound: beside a second one on the same column
+    -- PostgreSQL would not stop the scan at it. The array: what a generic plan expects of it fits a
+    -- hash, whatever it expects of the pick.)
+    SELECT last.priority, job.available_at, job.id
+    FROM last
+    CROSS JOIN clock
+    CROSS JOIN LATERAL (
+        SELECT available_at, id
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = last.priority
+            AND (available_at, id) > (last.mark_at, last.mark_id)
+            AND (available_at, id) < (
+                CASE WHEN %(until)s::timestamptz IS NULL THEN last.available_at ELSE least(%(until)s, clock.now) END,
+                CASE WHEN %(until)s::timestamptz IS NULL THEN last.id ELSE 9223372036854775807 END
+            )
+            AND state = 'QUEUED'
+            AND id NOT IN (SELECT unnest(ids) FROM taken)
+        ORDER BY available_at, id
+        LIMIT 1
+    ) AS job
+),
+reached AS MATERIALIZED (
+    SELECT
+        last.priority,
+        -- Before the one that was passed nothing is left behind.
+        coalesce(passed.available_at, last.available_at) AS available_at,
+        coalesce(passed.id - 1, last.id) AS id
+    FROM last
+    LEFT JOIN passed USING (priority)
+)
+SELECT
+    now() AS started_at,
+    pg_current_snapshot()::text AS snapshot,
+    lease.xid::text::bigint AS xid,
+    lease.lease_token,
+    lease.leased_until,
+    taken.ids AS job_ids,
+    coalesce(taken.message_ids, '{}') AS message_ids,
+    coalesce(taken.priorities, '{}') AS job_priorities,
+    coalesce(taken.retry_counts, '{}') AS retry_counts,
+    coalesce(taken.deliveries, '{}') AS deliveries,
+    coalesce(taken.suspects, '{}') AS suspects,
+    ARRAY(SELECT priority::int FROM reached ORDER BY priority DESC) AS walked,
+    ARRAY(SELECT available_at FROM reached ORDER BY priority DESC) AS reached_ats,
+    ARRAY(SELECT id FROM reached ORDER BY priority DESC) AS reached_ids,
+    EXISTS (SELECT FROM passed) AS passed,
+    CASE
+        WHEN asked.refusal = 'paused' THEN extract(epoch FROM asked.paused_until - clock_timestamp())::float8
+        WHEN taken.jobs < %(wanted)s::int THEN (
+            SELECT extract(epoch FROM min(due.available_at) - clock_timestamp())::float8
+            FROM walk
+            CROSS JOIN LATERAL (
+                SELECT available_at
+                FROM pulljobs_job
+                WHERE consumer_id = %(consumer_id)s::bigint
+                    AND priority = walk.priority
+                    AND available_at > (SELECT now FROM clock)
+                    AND state = 'QUEUED'
+                ORDER BY available_at, id
+                LIMIT 1
+            ) AS due
+        )
+    END AS next_due_seconds,
+    CASE
+        WHEN asked.id IS NULL THEN 'deleted'
+        WHEN lease.lease_token IS NULL AND taken.jobs > 0 THEN 'repeated'
+        ELSE asked.refusal
+    END AS refusal
+FROM taken
+LEFT JOIN asked ON true
+LEFT JOIN lease ON true

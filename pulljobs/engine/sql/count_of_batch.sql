@@ -1,8 +1,0 @@
--- Count jobs of a batch that a handler settled by themselves, so that they are not taken for lost.
--- Event: none; in the transaction of finish.sql, which settled them.
--- Parameters: token uuid, acked int, failed int.
--- Returns: nothing.
--- Locks: the batch. Index: stream batch token.
-UPDATE pulljobs_stream_batch
-SET acked = acked + %(acked)s::int, failed = failed + %(failed)s::int
-WHERE token = %(token)s::uuid AND state = 'open'

@@ -1,0 +1,92 @@
+-- List the jobs of a consumer that wait and are due: highest priority first, within it the longest available first.
+-- Event: none.
+-- Parameters: consumer_id bigint, wanted int; where to enter the index (low_water_marks.py), by falling priority: priorities int[],
+--   mark_ats timestamptz[], mark_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
+-- Returns one row: server_started_at, started_at, snapshot, next_after_3 (the next transaction id, less 3), the jobs as
+--   arrays in their order (job_ids, message_ids, job_priorities, available_ats, timeouts), and how far each walked
+--   priority holds none that waits (walked, reached_ats, reached_ids).
+-- Locks: none. Index: pulljobs_job_claim, entered once a priority, so that neither what waits behind the page nor what is
+--   due later is read; what is in flight behind the low-water marks is passed over.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+),
+discovered (priority, bottom) AS (
+    SELECT job.priority, gap.bottom
+    FROM unnest(%(gap_tops)s::int[], %(gap_bottoms)s::int[]) AS gap (top, bottom)
+    CROSS JOIN LATERAL (
+        SELECT priority
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint AND priority < gap.top AND priority > gap.bottom
+        ORDER BY priority DESC
+        LIMIT 1
+    ) AS job
+    UNION ALL
+    SELECT job.priority, discovered.bottom
+    FROM discovered
+    CROSS JOIN LATERAL (
+        SELECT priority
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority < discovered.priority AND priority > discovered.bottom
+        ORDER BY priority DESC
+        LIMIT 1
+    ) AS job
+),
+walk AS MATERIALIZED (
+    SELECT priority, mark_at, mark_id
+    FROM unnest(%(priorities)s::int[], %(mark_ats)s::timestamptz[], %(mark_ids)s::bigint[])
+        AS mark (priority, mark_at, mark_id)
+    UNION ALL
+    SELECT priority, '-infinity', 0
+    FROM discovered
+    ORDER BY priority DESC
+),
+due AS MATERIALIZED (
+    SELECT job.*
+    FROM walk
+    CROSS JOIN LATERAL (
+        SELECT id, message_id, priority, available_at, incremental_timeout
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = walk.priority
+            AND (available_at, id) > (walk.mark_at, walk.mark_id)
+            AND available_at <= (SELECT now FROM clock)
+            AND state = 'QUEUED'
+        ORDER BY available_at, id
+        LIMIT %(wanted)s::int
+    ) AS job
+    LIMIT %(wanted)s::int
+),
+reached AS MATERIALIZED (
+    -- Up to the first that waits, due or not.
+    SELECT
+        walk.priority,
+        coalesce(first.available_at, clock.now) AS available_at,
+        coalesce(first.id - 1, 0) AS id
+    FROM walk
+    CROSS JOIN clock
+    LEFT JOIN LATERAL (
+        SELECT available_at, id
+        FROM pulljobs_job
+        WHERE consumer_id = %(consumer_id)s::bigint
+            AND priority = walk.priority
+            AND (available_at, id) > (walk.mark_at, walk.mark_id)
+            AND state = 'QUEUED'
+        ORDER BY available_at, id
+        LIMIT 1
+    ) AS first ON true
+)
+SELECT
+    pg_postmaster_start_time() AS server_started_at,
+    now() AS started_at,
+    pg_current_snapshot()::text AS snapshot,
+    -- So many ids after the third: the next to be given out. (The snapshot ends at the last that was completed.)
+    age('3'::xid) AS next_after_3,
+    ARRAY(SELECT id FROM due) AS job_ids,
+    ARRAY(SELECT message_id FROM due) AS message_ids,
+    ARRAY(SELECT priority FROM due) AS job_priorities,
+    ARRAY(SELECT available_at FROM due) AS available_ats,
+    ARRAY(SELECT incremental_timeout FROM due) AS timeouts,
+    ARRAY(SELECT priority::int FROM reached ORDER BY priority DESC) AS walked,
+    ARRAY(SELECT available_at FROM reached ORDER BY priority DESC) AS reached_ats,
+    ARRAY(SELECT id FROM reached ORDER BY priority DESC) AS reached_ids

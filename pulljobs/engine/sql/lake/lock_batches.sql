@@ -1,0 +1,13 @@
+-- Lock batches of a stream that are not acked, with their jobs.
+-- Event: none; before they are acked, given back or taken again.
+-- Parameters: stream_id bigint, after bigint, until bigint.
+-- Returns: batch_id, seq, lease_token, job_ids; by seq.
+-- Locks: the batches, waiting for them. Index: stream batch.
+SELECT id AS batch_id, seq, lease_token, job_ids
+FROM pulljobs_stream_batch
+WHERE stream_id = %(stream_id)s::bigint
+    AND seq > %(after)s::bigint
+    AND seq <= %(until)s::bigint
+    AND state <> 'acked'
+ORDER BY seq
+FOR UPDATE

@@ -1,0 +1,83 @@
+-- Take jobs again that a batch held once and nobody has now, by their ids, under one new lease.
+-- Event: claim. A pause does not keep it: the batch began before. Jobs that wait for their retry are taken, too.
+-- Parameters: consumer_id bigint, job_ids bigint[] (in the order of the batch), wanted int (room for so many), node_id uuid, via
+--   text, lease_duration interval (NULL: the consumer's), max_lease interval, exclusive boolean (their keys are locked).
+-- Returns one row: lease_token (NULL: none could be taken), taken int8.
+-- Locks: the jobs, in order of id, waiting for who has them. Index: job primary key, exclusive key, pulljobs_job_key.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+),
+asked AS MATERIALIZED (
+    SELECT job_id, place
+    FROM unnest(%(job_ids)s::bigint[]) WITH ORDINALITY AS row (job_id, place)
+),
+free AS MATERIALIZED (
+    SELECT id, key
+    FROM pulljobs_job
+    WHERE id = ANY(%(job_ids)s::bigint[])
+        AND consumer_id = %(consumer_id)s::bigint
+        AND state = 'QUEUED'
+    ORDER BY id
+    FOR UPDATE
+),
+pick AS MATERIALIZED (
+    SELECT free.id, free.key, asked.place
+    FROM free
+    JOIN asked ON asked.job_id = free.id
+    CROSS JOIN clock
+    WHERE NOT %(exclusive)s::boolean
+        OR free.key IS NULL
+        OR NOT EXISTS (
+            SELECT
+            FROM pulljobs_exclusive_key AS row
+            JOIN pulljobs_job AS holder ON holder.id = row.holder
+            WHERE row.consumer_id = %(consumer_id)s::bigint
+                AND row.key = free.key
+                AND holder.id <> free.id
+                AND holder.reason IS NULL
+            UNION ALL
+            SELECT
+            FROM pulljobs_job AS earlier
+            WHERE earlier.consumer_id = %(consumer_id)s::bigint
+                AND earlier.key = free.key
+                AND earlier.id < free.id
+                AND earlier.reason IS NULL
+                AND (earlier.available_at IS NULL OR earlier.available_at <= clock.now)
+                AND earlier.state = 'QUEUED'
+        )
+    ORDER BY asked.place
+    LIMIT %(wanted)s::int
+),
+lease AS (
+    INSERT INTO pulljobs_lease (lease_token, consumer_id, node_id, via, claimed_at, leased_until, hard_end, job_ids)
+    SELECT
+        gen_random_uuid(),
+        consumer.id,
+        %(node_id)s::uuid,
+        %(via)s::text,
+        clock.now,
+        clock.now + coalesce(%(lease_duration)s::interval, consumer.lease_duration),
+        clock.now + greatest(coalesce(%(lease_duration)s::interval, consumer.lease_duration), %(max_lease)s::interval),
+        ARRAY(SELECT id FROM pick ORDER BY place)
+    FROM pulljobs_consumer AS consumer
+    CROSS JOIN clock
+    WHERE consumer.id = %(consumer_id)s::bigint AND EXISTS (SELECT FROM pick)
+    RETURNING lease_token
+),
+taken AS (
+    UPDATE pulljobs_job
+    SET
+        state = 'INFLIGHT',
+        lease_token = (SELECT lease_token FROM lease),
+        deliveries = deliveries + 1,
+        first_claimed_at = coalesce(first_claimed_at, (SELECT now FROM clock))
+    WHERE id = ANY(ARRAY(SELECT id FROM pick)) AND state = 'QUEUED'
+),
+holding AS (
+    UPDATE pulljobs_exclusive_key
+    SET holder = ((SELECT jsonb_object_agg(key, id) FROM pick WHERE key IS NOT NULL) -> key)::bigint
+    WHERE %(exclusive)s::boolean
+        AND consumer_id = %(consumer_id)s::bigint
+        AND key = ANY(ARRAY(SELECT key FROM pick))
+)
+SELECT (SELECT lease_token FROM lease) AS lease_token, (SELECT count(*) FROM pick) AS taken

@@ -1,0 +1,101 @@
+-- Publish one message on a channel: one job for each of its consumers, or for one of them only. What publish.sql does, without arrays.
+-- Event: publish. In the caller's transaction.
+-- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), payload bytea,
+--   content_type text, headers jsonb, key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given),
+--   replacing bigint[] (consumers that get no new job, for one they have takes the message; NULL: nobody looked for bounds).
+-- Returns: message_id, job_ids, consumer_ids, awaited (somebody waits for one of them), bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
+--   key must be looked at first. No row: no such channel.
+-- Locks: the publication row of the client id. Index: channel name, publication key.
+WITH transaction AS MATERIALIZED (
+    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
+    SELECT pg_current_xact_id() AS xid
+),
+clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+    FROM transaction
+    WHERE xid IS NOT NULL
+),
+offered AS MATERIALIZED (
+    SELECT
+        channel.id AS channel_id,
+        CASE
+            WHEN %(key)s::text IS NULL OR %(replacing)s::bigint[] IS NOT NULL THEN false
+            ELSE EXISTS (
+                SELECT
+                FROM pulljobs_consumer
+                WHERE channel_id = channel.id
+                    AND max_queued_per_key > 0
+                    AND deleted_at IS NULL
+                    AND (id = %(only_consumer_id)s::bigint) IS NOT FALSE
+            )
+        END AS bounded,
+        coalesce(dedupe_window, %(dedupe_window)s::interval) AS dedupe_window,
+        clock.now,
+        -- In floating point: `extract` would give a numeric.
+        ((((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+            | nextval('pulljobs_id')) AS id
+    FROM pulljobs_channel AS channel, clock
+    WHERE name = %(channel)s::text
+),
+taken AS (
+    INSERT INTO pulljobs_publication AS publication (
+        channel_id, client_message_id, message_id, published_at
+    )
+    SELECT channel_id, %(client_message_id)s::text, id, now
+    FROM offered
+    WHERE %(client_message_id)s::text IS NOT NULL AND NOT bounded
+    ON CONFLICT (channel_id, client_message_id) DO UPDATE
+    SET message_id = excluded.message_id, published_at = excluded.published_at
+    WHERE publication.published_at < clock_timestamp() - (SELECT dedupe_window FROM offered)
+    RETURNING message_id
+),
+accepted AS MATERIALIZED (
+    SELECT *
+    FROM offered
+    WHERE NOT bounded AND (%(client_message_id)s::text IS NULL OR id IN (SELECT message_id FROM taken))
+),
+message AS (
+    INSERT INTO pulljobs_message (
+        id, channel_id, producer_id, published_at, priority, key, client_message_id,
+        content_type, headers, payload
+    )
+    SELECT
+        id, channel_id, %(producer_id)s::bigint, now, %(priority)s::smallint, %(key)s::text,
+        %(client_message_id)s::text, %(content_type)s::text, %(headers)s::jsonb, %(payload)s::bytea
+    FROM accepted
+),
+job AS (
+    INSERT INTO pulljobs_job (
+        consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries
+    )
+    SELECT
+        consumer.id,
+        accepted.id,
+        greatest(
+            now,
+            coalesce(%(available_at)s::timestamptz, now) + coalesce(%(delay)s::interval, '0')
+        ),
+        %(priority)s::smallint,
+        'QUEUED',
+        CASE WHEN consumer.exclusive_keys OR consumer.max_queued_per_key > 0 THEN %(key)s::text END,
+        0,
+        0
+    FROM accepted
+    JOIN pulljobs_consumer AS consumer ON consumer.channel_id = accepted.channel_id
+    WHERE consumer.deleted_at IS NULL
+        AND (consumer.id = ANY(%(replacing)s::bigint[])) IS NOT TRUE
+        AND (consumer.id = %(only_consumer_id)s::bigint) IS NOT FALSE
+    ORDER BY consumer.id
+    RETURNING id, consumer_id
+)
+SELECT
+    (SELECT id FROM accepted) AS message_id,
+    ARRAY(SELECT id FROM job ORDER BY consumer_id) AS job_ids,
+    ARRAY(SELECT consumer_id FROM job ORDER BY consumer_id) AS consumer_ids,
+    EXISTS (
+        SELECT
+        FROM pulljobs_pull_waiter
+        WHERE consumer_id = ANY(ARRAY(SELECT consumer_id FROM job)) AND waiting_until > clock_timestamp()
+    ) AS awaited,
+    offered.bounded
+FROM offered

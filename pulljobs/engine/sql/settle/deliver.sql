@@ -1,0 +1,112 @@
+-- Deliver jobs of one claim without results: what finish.sql does, without its cases.
+-- Event: deliver.
+-- Parameters: lease_token uuid, job_ids bigint[], a job once.
+-- Returns one row: delivered bigint[] (NULL: all of them; what is missing was not held under that lease_token, and nothing was
+--   written for it); consumer_id if others of its jobs may be claimed now that could not before (else NULL), and then
+--   keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
+-- Locks: the jobs, in order of id. Index: primary key. The lease goes if it holds nothing more, unless somebody else has it locked.
+WITH lease AS MATERIALIZED (
+    SELECT
+        claimed_at, node_id, via, leased_until,
+        max(renewals) OVER () AS renewals,
+        count(*) OVER () AS parts,
+        cardinality(job_ids) AS jobs
+    FROM pulljobs_lease
+    WHERE lease_token = %(lease_token)s::uuid
+    LIMIT 1
+),
+delivered AS (
+    DELETE FROM pulljobs_job
+    WHERE id = ANY(%(job_ids)s::bigint[]) AND state = 'INFLIGHT' AND lease_token = %(lease_token)s::uuid
+    RETURNING id, message_id, consumer_id, retry_count, deliveries, key
+),
+archived AS (
+    INSERT INTO pulljobs_archived_job (
+        id, job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
+        node_id, lease_token, state
+    )
+    -- Scalar subqueries are evaluated once, when the first job is deleted; a join would be for every job.
+    SELECT
+        -- As the column's default has it, but in floating point: `extract` would give a numeric.
+        (SELECT ((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+            | nextval('pulljobs_id'),
+        id,
+        message_id,
+        consumer_id,
+        to_timestamp((id >> 22)::float8 / 1000 + 1577836800),
+        (SELECT claimed_at FROM lease),
+        (SELECT clock_timestamp()),
+        retry_count,
+        deliveries,
+        (SELECT node_id FROM lease),
+        %(lease_token)s::uuid,
+        'DELIVERED'
+    FROM delivered
+),
+attempted AS (
+    -- Only of renewed claims: of others the archive tells all.
+    INSERT INTO pulljobs_attempt (
+        job_id, lease_token, node_id, via, claimed_at, ended_at, leased_until, renewals, event
+    )
+    SELECT
+        delivered.id, %(lease_token)s::uuid, lease.node_id, lease.via, lease.claimed_at, clock_timestamp(),
+        coalesce(part.leased_until, lease.leased_until), coalesce(part.renewals, lease.renewals), 'deliver'
+    FROM lease
+    JOIN delivered ON lease.renewals > 0
+    LEFT JOIN LATERAL (
+        SELECT leased_until, renewals
+        FROM pulljobs_lease
+        WHERE lease.parts > 1 AND lease_token = %(lease_token)s::uuid AND delivered.id = ANY(job_ids)
+        LIMIT 1
+    ) AS part ON true
+    WHERE coalesce(part.renewals, lease.renewals) > 0
+),
+one AS MATERIALIZED (
+    SELECT count(*) AS jobs, min(consumer_id) AS consumer_id
+    FROM delivered
+),
+ended AS (
+    -- ANY of an array, which is always looked up by the primary key: IN may read the whole of the index.
+    DELETE FROM pulljobs_lease
+    WHERE id = ANY(ARRAY(
+        SELECT id
+        FROM pulljobs_lease AS held
+        WHERE lease_token = %(lease_token)s::uuid
+            AND (SELECT jobs FROM one) > 0
+            AND (
+                -- All of the claim at once, mostly; to look for each of them takes a tenth of all this.
+                (SELECT lease.jobs = one.jobs AND parts = 1 FROM lease, one)
+                OR NOT EXISTS (
+                    SELECT
+                    FROM unnest(held.job_ids) AS member (id)
+                    CROSS JOIN LATERAL (
+                        -- One by one: a join might scan the table.
+                        SELECT
+                        FROM pulljobs_job
+                        WHERE id = member.id AND lease_token = held.lease_token
+                        LIMIT 1
+                    ) AS job
+                    WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM delivered)))
+                )
+            )
+        FOR UPDATE SKIP LOCKED
+    ))
+),
+guarded AS MATERIALIZED (
+    SELECT id
+    FROM pulljobs_consumer
+    WHERE (exclusive_keys OR max_in_flight IS NOT NULL) AND id = (SELECT consumer_id FROM one)
+)
+SELECT
+    CASE
+        WHEN one.jobs < cardinality(%(job_ids)s::bigint[]) THEN ARRAY(SELECT id FROM delivered)
+    END AS delivered,
+    guarded.id AS consumer_id,
+    CASE
+        WHEN guarded.id IS NOT NULL THEN (SELECT array_agg(id) FROM delivered WHERE key IS NOT NULL)
+    END AS keyed_ids,
+    CASE
+        WHEN guarded.id IS NOT NULL THEN (SELECT array_agg(key) FROM delivered WHERE key IS NOT NULL)
+    END AS freed_keys
+FROM one
+LEFT JOIN guarded ON true

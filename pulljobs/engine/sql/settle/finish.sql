@@ -1,0 +1,217 @@
+-- Settle or give back jobs under their leases, each by its own event.
+-- Events: deliver, reject, retry, release; expire from the reaper, which holds the lease row.
+-- Parameters, arrays of one length, those after events empty where all are NULL, a job once: job_ids bigint[], lease_tokens uuid[],
+--   events text[], reasons text[] (of reject, and of a retry that is one too many),
+--   delays interval[] (of retry; NULL: the consumer's strategy), errors text[], results jsonb[]; started boolean[] (of expire
+--   and retry: a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more).
+-- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
+--   freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
+-- Locks: the jobs, in order of id. Index: primary key. Leases that hold nothing more go, unless somebody else has them locked.
+WITH transaction AS MATERIALIZED (
+    -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
+    SELECT pg_current_xact_id() AS xid
+),
+clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+    FROM transaction
+    WHERE xid IS NOT NULL
+),
+offered AS MATERIALIZED (
+    SELECT *
+    FROM unnest(
+        %(job_ids)s::bigint[],
+        %(lease_tokens)s::uuid[],
+        %(events)s::text[],
+        %(reasons)s::text[],
+        %(delays)s::interval[],
+        %(errors)s::text[],
+        %(results)s::jsonb[],
+        %(started)s::boolean[]
+    ) AS row (job_id, lease_token, event, reason, delay, error, result, started)
+    ORDER BY job_id
+),
+lease AS MATERIALIZED (
+    SELECT DISTINCT ON (lease_token)
+        lease_token, claimed_at, node_id, via, leased_until,
+        max(renewals) OVER (PARTITION BY lease_token) AS renewals,
+        count(*) OVER (PARTITION BY lease_token) AS parts
+    FROM pulljobs_lease
+    WHERE lease_token = ANY(%(lease_tokens)s::uuid[])
+),
+result AS MATERIALIZED (
+    SELECT jsonb_object_agg(job_id, result) AS by_job
+    FROM offered
+    WHERE result IS NOT NULL
+),
+delivered AS (
+    -- One scan with all ids, filtered through a hash: IS TRUE keeps it from being a join, which takes longer.
+    DELETE FROM pulljobs_job
+    WHERE id = ANY(ARRAY(SELECT job_id FROM offered WHERE event = 'deliver'))
+        AND state = 'INFLIGHT'
+        AND ((id, lease_token) IN (SELECT job_id, lease_token FROM offered WHERE event = 'deliver')) IS TRUE
+    RETURNING
+        id, message_id, consumer_id, retry_count, deliveries, lease_token, key AS freed_key,
+        'DELIVERED' AS state, NULL AS reason, NULL AS error,
+        (SELECT by_job FROM result) -> id::text AS result,
+        'deliver' AS event, NULL AS said
+),
+failed AS MATERIALIZED (
+    SELECT
+        offered.*,
+        CASE
+            WHEN event = 'reject' THEN coalesce(offered.reason, 'rejected')
+            WHEN event = 'release' THEN NULL
+            WHEN job.deliveries >= consumer.max_deliveries THEN 'max_deliveries'
+            WHEN spared THEN NULL
+            WHEN job.retry_count >= consumer.max_retries
+                OR cardinality(consumer.retry_delays) = 0
+                OR clock.now + wait > job.first_claimed_at + consumer.max_total_delay
+                THEN coalesce(offered.reason, 'retries_exhausted')
+        END AS dead,
+        clock.now + CASE WHEN spared THEN interval '0' ELSE wait END AS due,
+        spared,
+        event = 'retry' AND NOT consumer.hold_key_on_retry AS lets_go
+    FROM clock
+    CROSS JOIN offered
+    CROSS JOIN LATERAL (SELECT event = 'release' OR started IS FALSE AS spared) AS blame
+    JOIN pulljobs_job AS job
+        ON job.id = offered.job_id AND job.lease_token = offered.lease_token AND job.state = 'INFLIGHT'
+        -- Else a plan made while the table is empty may begin with all of it; here and below.
+        AND job.id = ANY(ARRAY(SELECT job_id FROM offered WHERE event <> 'deliver'))
+    CROSS JOIN LATERAL (
+        -- One by one: a join might begin with the consumer and read all of its jobs.
+        SELECT *
+        FROM pulljobs_consumer
+        WHERE id = job.consumer_id
+        LIMIT 1
+    ) AS consumer
+    CROSS JOIN LATERAL (
+        -- The (retry count + 1)-th delay of the strategy: see backoff.Delays.before().
+        SELECT least(consumer.retry_cap, CASE
+            WHEN job.retry_count < cardinality(consumer.retry_delays)
+                THEN consumer.retry_delays[job.retry_count + 1]
+            ELSE (job.retry_count + 2 - cardinality(consumer.retry_delays))
+                * coalesce(consumer.retry_delays[cardinality(consumer.retry_delays)], 0)
+        END) AS seconds
+    ) AS strategy
+    CROSS JOIN LATERAL (
+        SELECT
+            seconds * (1 - consumer.retry_jitter) AS lowest,
+            least(consumer.retry_cap, seconds * (1 + consumer.retry_jitter)) AS highest
+    ) AS jitter
+    CROSS JOIN LATERAL (
+        -- Never in the past: nothing comes back below the low-water marks.
+        SELECT greatest(
+            coalesce(offered.delay, make_interval(secs => lowest + (highest - lowest) * random())),
+            interval '0'
+        ) AS wait
+    ) AS planned
+    WHERE event <> 'deliver'
+),
+returned AS (
+    UPDATE pulljobs_job AS job
+    SET
+        state = CASE WHEN dead IS NULL THEN 'QUEUED' ELSE 'DEAD' END,
+        lease_token = NULL,
+        incremental_timeout = NULL,
+        reason = dead,
+        available_at = CASE WHEN dead IS NULL THEN due END,
+        retry_count = job.retry_count + CASE
+            WHEN event IN ('retry', 'expire') AND dead IS NULL AND NOT spared THEN 1
+            ELSE 0
+        END,
+        deliveries = job.deliveries - CASE event WHEN 'release' THEN 1 ELSE 0 END,
+        first_claimed_at = CASE
+            WHEN event <> 'release' OR job.deliveries > 1 THEN job.first_claimed_at
+        END,
+        error = CASE WHEN spared AND dead IS NULL THEN job.error ELSE failed.error END,
+        suspect = CASE WHEN spared THEN job.suspect ELSE started IS TRUE END
+    FROM failed
+    WHERE job.id = failed.job_id AND job.lease_token = failed.lease_token AND job.state = 'INFLIGHT'
+        AND job.id = ANY(ARRAY(SELECT job_id FROM failed))
+    RETURNING
+        job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, failed.lease_token,
+        CASE WHEN lets_go OR job.state = 'DEAD' THEN job.key END AS freed_key,
+        job.state, job.reason, job.error, failed.result,
+        failed.event, failed.error AS said
+),
+settled AS MATERIALIZED (
+    SELECT * FROM delivered
+    UNION ALL
+    SELECT * FROM returned
+),
+archived AS (
+    INSERT INTO pulljobs_archived_job (
+        job_id, message_id, consumer_id, created_at, claimed_at, settled_at, retry_count, deliveries,
+        node_id, lease_token, state, reason, error, result
+    )
+    SELECT
+        settled.id,
+        settled.message_id,
+        settled.consumer_id,
+        to_timestamp((settled.id >> 22)::float8 / 1000 + 1577836800),
+        lease.claimed_at,
+        clock_timestamp(),
+        settled.retry_count,
+        settled.deliveries,
+        lease.node_id,
+        settled.lease_token,
+        settled.state,
+        settled.reason,
+        settled.error,
+        settled.result
+    FROM settled
+    LEFT JOIN lease ON lease.lease_token = settled.lease_token
+    WHERE settled.state <> 'QUEUED'
+),
+untold AS MATERIALIZED (
+    -- What the archive won't tell: claims that settled nothing, and renewals. Jobs at first go pay nothing for it.
+    SELECT settled.id, settled.state, settled.event, settled.said, lease.*
+    FROM settled
+    JOIN lease ON lease.lease_token = settled.lease_token
+    WHERE settled.state = 'QUEUED' OR lease.renewals > 0
+),
+attempted AS (
+    INSERT INTO pulljobs_attempt (
+        job_id, lease_token, node_id, via, claimed_at, ended_at, leased_until, renewals, event, error
+    )
+    SELECT
+        untold.id, untold.lease_token, untold.node_id, untold.via, untold.claimed_at, clock_timestamp(),
+        coalesce(part.leased_until, untold.leased_until), coalesce(part.renewals, untold.renewals),
+        untold.event, untold.said
+    FROM untold
+    LEFT JOIN LATERAL (
+        -- Only where renewals parted its claim: to look through the ids for every job takes their square.
+        SELECT leased_until, renewals
+        FROM pulljobs_lease
+        WHERE untold.parts > 1 AND lease_token = untold.lease_token AND untold.id = ANY(job_ids)
+        LIMIT 1
+    ) AS part ON true
+    WHERE untold.state = 'QUEUED' OR coalesce(part.renewals, untold.renewals) > 0
+),
+ended AS (
+    DELETE FROM pulljobs_lease
+    WHERE id = ANY(ARRAY(
+        -- The array, unlike a join with what is settled, may be evaluated again for a row that changed; it is
+        -- looked up in a hash, for arrays compare each with each.
+        SELECT id
+        FROM pulljobs_lease
+        WHERE lease_token = ANY(%(lease_tokens)s::uuid[])
+            AND NOT EXISTS (
+                SELECT
+                FROM unnest(job_ids) AS member (id)
+                WHERE member.id NOT IN (SELECT unnest(ARRAY(SELECT id FROM settled)))
+            )
+        FOR UPDATE SKIP LOCKED
+    ))
+)
+SELECT
+    id AS job_id,
+    state,
+    CASE
+        WHEN consumer_id = ANY(
+            ARRAY(SELECT id FROM pulljobs_consumer WHERE exclusive_keys OR max_in_flight IS NOT NULL)
+        ) THEN consumer_id
+    END AS consumer_id,
+    freed_key
+FROM settled

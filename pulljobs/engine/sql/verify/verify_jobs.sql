@@ -1,0 +1,113 @@
+-- Look for live jobs that break a promise, a page of them at a time.
+-- Event: none.
+-- Parameters: after bigint (the last id of the page before), wanted int, since bigint (what has lower ids may have outlived its
+--   history), overtaken interval (how long a job may wait while later ones of its priority were claimed).
+-- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: jobs.
+-- Locks: none. Index: primary keys, lease lease_token, archived job_id, pulljobs_job_key, pulljobs_job_claim.
+WITH page AS MATERIALIZED (
+    SELECT job.*, consumer.exclusive_keys, consumer.id IS NULL AS is_stray
+    FROM (
+        SELECT *
+        FROM pulljobs_job
+        WHERE id > %(after)s::bigint
+        ORDER BY id
+        LIMIT %(wanted)s::int
+    ) AS job
+    LEFT JOIN pulljobs_consumer AS consumer ON consumer.id = job.consumer_id
+),
+lease AS MATERIALIZED (
+    SELECT page.id, count(*) FILTER (WHERE lease.consumer_id = page.consumer_id) AS naming
+    FROM page
+    JOIN pulljobs_lease AS lease ON lease.lease_token = page.lease_token AND page.id = ANY(lease.job_ids)
+    WHERE page.state = 'INFLIGHT'
+    GROUP BY page.id
+),
+broken (promise, id) AS (
+    SELECT 'job_is_legal', id
+    FROM page
+    WHERE state NOT IN ('QUEUED', 'INFLIGHT', 'DEAD')
+        OR (state = 'INFLIGHT') <> (lease_token IS NOT NULL)
+        OR (state = 'DEAD') <> (reason IS NOT NULL)
+        OR (state = 'DEAD' AND available_at IS NOT NULL)
+        OR retry_count < 0
+        OR deliveries < 0
+    UNION ALL
+    SELECT 'in_flight_is_leased', page.id
+    FROM page
+    LEFT JOIN lease USING (id)
+    WHERE page.state = 'INFLIGHT' AND coalesce(lease.naming, 0) = 0
+    UNION ALL
+    SELECT 'leased_once', id
+    FROM lease
+    WHERE naming > 1
+    UNION ALL
+    SELECT 'job_has_its_message', id
+    FROM page
+    WHERE NOT EXISTS (SELECT FROM pulljobs_message WHERE id = page.message_id)
+    UNION ALL
+    SELECT 'job_has_its_consumer', id
+    FROM page
+    WHERE is_stray
+    UNION ALL
+    SELECT 'delivered_is_gone', id
+    FROM page
+    WHERE EXISTS (SELECT FROM pulljobs_archived_job WHERE job_id = page.id AND state = 'DELIVERED')
+    UNION ALL
+    SELECT 'dead_is_remembered', id
+    FROM page
+    WHERE state = 'DEAD'
+        AND id >= %(since)s::bigint
+        AND NOT EXISTS (SELECT FROM pulljobs_archived_job WHERE job_id = page.id AND state = 'DEAD')
+    UNION ALL
+    SELECT 'one_in_flight_a_key', id
+    FROM page
+    WHERE state = 'INFLIGHT'
+        AND exclusive_keys
+        AND key IS NOT NULL
+        AND EXISTS (
+            SELECT
+            FROM pulljobs_job
+            WHERE consumer_id = page.consumer_id
+                AND key = page.key
+                AND reason IS NULL
+                AND state = 'INFLIGHT'
+                AND id <> page.id
+        )
+    UNION ALL
+    -- It is the next of its key, nobody holds that, and nothing that may be claimed would ever free it. (Those behind it may
+    -- wait through many moments in which their key passes from one job to the next.)
+    SELECT 'parked_behind_something', id
+    FROM page
+    WHERE state = 'QUEUED'
+        AND available_at IS NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM pulljobs_job
+            WHERE exclusive_keys
+                AND consumer_id = page.consumer_id
+                AND key = page.key
+                AND reason IS NULL
+                AND (state = 'INFLIGHT' OR available_at IS NOT NULL OR id < page.id)
+        )
+    UNION ALL
+    -- Later ones of its priority were claimed long after it could have been.
+    SELECT 'claimed_in_turn', id
+    FROM page
+    WHERE state = 'QUEUED'
+        AND exclusive_keys IS NOT TRUE
+        AND available_at < clock_timestamp() - %(overtaken)s::interval
+        AND EXISTS (
+            SELECT
+            FROM pulljobs_lease AS later
+            JOIN pulljobs_job AS overtaking ON overtaking.id = ANY(later.job_ids) AND overtaking.lease_token = later.lease_token
+            WHERE later.consumer_id = page.consumer_id
+                AND later.claimed_at > page.available_at + %(overtaken)s::interval
+                AND overtaking.priority = page.priority
+                AND overtaking.available_at > page.available_at + %(overtaken)s::interval
+        )
+)
+SELECT
+    (SELECT max(id) FROM page) AS reached,
+    (SELECT count(*) FROM page) AS looked_at,
+    ARRAY(SELECT promise FROM broken ORDER BY id, promise) AS promises,
+    ARRAY(SELECT id FROM broken ORDER BY id, promise) AS ids
