@@ -1,12 +1,12 @@
-"""Handlers: the functions that do jobs in process, and what they are given.
+"""Handlers: the functions that run jobs in a worker, and the job object that they get.
 
-    # orders/pull_handlers.py, found by itself in every installed app
+    # orders/pull_handlers.py, discovered in every installed app
     @handler(channel="orders", consumer="invoicing")
     def invoice(job: ClaimedJob) -> None:
         Invoice.objects.create(order_id=job.json()["order"])
 
-Return to deliver the job; what is returned is stored as its result. Raise `Retry` or `Discard` to
-say what else shall happen; any other exception goes by the ack policy.
+A handler that returns delivers its job, and the return value is stored as the result. It raises
+`Retry` or `Discard` for another outcome. The ack policy decides about any other exception.
 """
 
 import json
@@ -38,35 +38,35 @@ _parsed: Final = json.JSONDecoder().raw_decode
 
 
 class AckPolicy(StrEnum):
-    """What becomes of a job whose handler returned, or raised."""
+    """Outcome of a job whose handler returned or raised."""
 
     NACK_ON_ERROR = "nack_on_error"
-    """Delivered; after an exception tried again by the consumer's strategy."""
+    """Deliver; after an exception, retry by the consumer's strategy."""
     REJECT_ON_ERROR = "reject_on_error"
-    """Delivered; after an exception dead."""
+    """Deliver; after an exception, reject: the job is DEAD."""
     ACK = "ack"
-    """Delivered, exception or not."""
+    """Deliver, exception or not."""
     ACK_FIRST = "ack_first"
-    """Delivered before the handler runs: at most once."""
+    """Deliver before the handler runs: at most once."""
     MANUAL = "manual"
-    """What the handler calls; if it calls nothing, tried again."""
+    """Do what the handler called; retry if it called nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Grant:
-    """What the jobs of one claim have in common; times of this process's monotonic clock."""
+    """Facts that the jobs of one claim share. Times are of this process's monotonic clock."""
 
     handler: "Handler"
     lease_duration: timedelta
     claimed_at: float
     hard_end: float = float("inf")
     start_by: float = float("inf")
-    """Later it would not have all of its time: its lease would end first."""
+    """Latest start: a job that starts later would lose its lease before its time limit."""
     renew: Callable[["ClaimedJob"], bool]
     stopping: Callable[[], bool]
     circuit: Circuit = field(default_factory=lambda: Circuit(0, 0, 0))
     on_end: Callable[[Result], None] = lambda result: None
-    """Told once of each job how its run ended, unless that changes nothing in the circuit."""
+    """Called once a job with the result of its run, unless the circuit would not change."""
     deadline: float = field(init=False)
     renew_at: float = field(init=False)
 
@@ -74,13 +74,13 @@ class Grant:
         self.deadline, self.renew_at = self.times(self.claimed_at, self.hard_end)
 
     def times(self, since: float, hard_end: float) -> tuple[float, float]:
-        """When a lease that runs from there is over, and when to renew it."""
+        """Return when a lease that starts at `since` ends, and when to renew it: after a third."""
         seconds = self.lease_duration.total_seconds()
         return min(since + seconds, hard_end), since + seconds / 3
 
 
 class ClaimedJob:
-    """One job in the hands of its handler."""
+    """One claimed job, as its handler sees it."""
 
     __slots__ = (
         "_grant",
@@ -105,46 +105,51 @@ class ClaimedJob:
         self.settlement: Settlement | None = None
         self.taken_away = self.is_settled = False
         self.verdict: Result | None = None
-        """What its run tells of the next one, where its outcome does not say."""
+        """Result of the run for the circuit, if it does not follow from the outcome."""
         self.went_to: State | None = None
-        """QUEUED or DEAD, once a retry of it was committed together with what its handler wrote."""
+        """QUEUED or DEAD, once a retry was committed together with the handler's own writes."""
 
     @property
     def id(self) -> int:
+        """Id of the job, as a number."""
         return self._row.id
 
     @property
     def lease_duration(self) -> timedelta:
-        """How long one is."""
+        """Length of a full lease of this job."""
         return self._grant.lease_duration
 
-    def tell_end(self, result: Result) -> None:
-        """How its run ended, once: the circuit of its consumer goes by it."""
+    def report_end(self, result: Result) -> None:
+        """Report once how the run ended; the circuit of the consumer counts it."""
         grant = self._grant
-        # Nearly always it is calm: so nobody takes the lock that all threads share.
+        # The circuit is nearly always calm: then no thread takes the lock that all threads share.
         if result is FAILURE or not grant.circuit.is_calm:
             grant.on_end(result)
 
     @property
     def message_id(self) -> int:
+        """Id of the message in the database."""
         return self._row.message_id
 
     @property
     def client_message_id(self) -> str | None:
-        """What its publisher called the message."""
+        """Message id that the publisher gave; None if it gave none."""
         return self._message.client_message_id
 
     @property
     def payload(self) -> bytes:
+        """Payload of the message, as it was published."""
         return self._message.payload
 
     @property
     def text(self) -> str:
+        """Payload as text; UnicodeDecodeError if it is not UTF-8."""
         return self._message.payload.decode()
 
     def json(self) -> Any:
+        """Return the payload parsed as JSON; ValueError if it is not JSON."""
         payload = self._message.payload
-        # To look for another encoding and for space around it takes two thirds of the time.
+        # json.loads spends two thirds of its time on other encodings and on surrounding space.
         try:
             text = payload.decode()
             value, end = _parsed(text)
@@ -154,101 +159,114 @@ class ClaimedJob:
 
     @property
     def headers(self) -> dict[str, str]:
+        """Headers of the message."""
         return self._message.headers
 
     @property
     def content_type(self) -> str:
+        """Content type of the payload."""
         return self._message.content_type
 
     @property
     def published_at(self) -> datetime:
+        """Time of the publish by the database's clock, aware."""
         return self._message.published_at
 
     @property
     def key(self) -> str | None:
+        """Key of the message; None if it has none."""
         return self._message.key
 
     @property
     def priority(self) -> int:
+        """Priority of the job; higher numbers are claimed first."""
         return self._row.priority
 
     @property
     def retry_count(self) -> int:
-        """How often it was tried again before this run."""
+        """Number of charged retries before this run."""
         return self._row.retry_count
 
     @property
     def deliveries(self) -> int:
-        """How often it was claimed, this time counted."""
+        """Number of claims of the job, including this one."""
         return self._row.deliveries
 
     @property
     def is_suspect(self) -> bool:
-        """It ran in a process that died."""
+        """True if the job ran in a process that died."""
         return self._row.suspect
 
     @property
     def remaining(self) -> timedelta:
-        """Of the lease, by this process's own clock; the worker renews it while it lives."""
+        """Rest of the lease by this process's own clock; a living worker keeps renewing it."""
         return timedelta(seconds=max(0.0, self.deadline - time.monotonic()))
 
     @property
     def stopping(self) -> bool:
-        """The worker is asked to stop: end soon, or raise `Retry`."""
+        """True once the worker is asked to stop: the handler should end soon, or raise `Retry`."""
         return self._grant.stopping()
 
     @property
     def lost(self) -> bool:
-        """Somebody else has the job now, or nobody: stop; what is done from now on is discarded."""
+        """True once the lease is lost: the handler should stop, because its result is discarded."""
         return self.taken_away or time.monotonic() >= self.deadline
 
     def is_late_at(self, now: float) -> bool:
-        """Whether it is too late to begin, for who has just read the monotonic clock."""
+        """Return True if it is too late to start at this time of the monotonic clock."""
         return self.taken_away or now >= self.deadline or now >= self._grant.start_by
 
     def renew(self) -> bool:
-        """Ask for a full new lease now; False: it is lost."""
+        """Renew the lease now, for its full duration; return False if it is lost."""
         return self._grant.renew(self)
 
     async def arenew(self) -> bool:
-        """The same, for async handlers."""
+        """Renew the lease from an async handler; return False if it is lost."""
         return await sync_to_async(self.renew)()
 
     def ack(self, result: Any = None) -> bool:
-        """Deliver it, whatever the policy; False: an earlier word on it stands."""
+        """Deliver the job, whatever the ack policy; return False if an earlier outcome stands.
+
+        TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
+        """
         return self._settle(lambda: outcomes.deliver(self.held, encoded(result)))
 
     def nack(self, after: timedelta | None = None, *, error: str = "nack") -> bool:
-        """Try it again, after the consumer's own delay or the given one."""
-        wish = Retry(after=after, reason=error)
-        return self._settle(lambda: outcomes.retry(self.held, clean(wish.reason), after=wish.after))
+        """Retry the job after the given delay, by default after the consumer's own.
+
+        Return False if an earlier outcome stands. The retry is charged.
+        """
+        retry = Retry(after=after, reason=error)
+        return self._settle(
+            lambda: outcomes.retry(self.held, clean(retry.reason), after=retry.after)
+        )
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
-        """Give it up for dead."""
+        """Reject the job: it is DEAD without further retries. Return False if it has an outcome."""
         return self._settle(lambda: outcomes.reject(self.held, clean(reason)))
 
     def extend(self, since: float) -> None:
-        """The lease runs anew from that monotonic time, unless there is none any more."""
+        """Note a renewal: the lease runs from that time of the monotonic clock on."""
         self.deadline, self.renew_at = self._grant.times(since, self.hard_end)
-        if self.is_settled:  # Asked last: another thread may have settled it just now.
+        if self.is_settled:  # Checked last: another thread may have settled the job just now.
             self.mark_settled()
 
     def mark_settled(self) -> None:
-        """It is written before the handler's end: no lease to renew any more, and none to lose."""
+        """Note that the outcome is written before the handler ends: no lease is left to lose."""
         self.is_settled = True
         self.hard_end = self.deadline = time.monotonic() + FOREVER
         self.renew_at = float("inf")
 
-    def _settle(self, say: Callable[[], Settlement]) -> bool:
+    def _settle(self, make: Callable[[], Settlement]) -> bool:
         if self.settlement is not None:
             return False
-        self.settlement = say()
+        self.settlement = make()
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """A registered function; `defaults` fill the consumer's row where code makes it."""
+    """Registered handler function; `defaults` are the fields of a consumer that code creates."""
 
     channel: str
     consumer: str
@@ -259,28 +277,29 @@ class Handler:
     on_giving_up: Callable[[ClaimedJob], Any] | None = None
     backoff: bool = True
     defaults: dict[str, Any] = field(default_factory=dict)
-    # These two are asked for with every job.
-    place: tuple[str, str] = field(init=False)
+    # Both are read for every job.
+    path: tuple[str, str] = field(init=False)
+    """Names of the channel and of the consumer."""
     is_async: bool = field(init=False)
-    """Whether it runs on the event loop."""
+    """True if the handler runs on the event loop."""
 
     def __post_init__(self) -> None:
         called = getattr(self.function, "__call__", None)  # noqa: B004  of an object, its method
         is_async = iscoroutinefunction(self.function) or iscoroutinefunction(called)
         object.__setattr__(self, "ack_policy", _policy(self.function, self.ack_policy))
-        object.__setattr__(self, "place", (self.channel, self.consumer))
+        object.__setattr__(self, "path", (self.channel, self.consumer))
         object.__setattr__(self, "is_async", is_async)
 
     @property
     def names(self) -> set[str]:
-        """What `--only` may call it by."""
+        """Names that choose the handler with `--only`."""
         return {self.channel, f"{self.channel}/{self.consumer}"}
 
 
-def traced(one: Handler) -> Handler:
-    """The same, with spans around its calls if somebody traces."""
-    function = tracing.handler(one.function, one.place, is_async=one.is_async)
-    return one if function is one.function else replace(one, function=function)
+def traced(handler: Handler) -> Handler:
+    """Return the handler with spans around its calls, or unchanged if tracing is off."""
+    function = tracing.handler(handler.function, handler.path, is_async=handler.is_async)
+    return handler if function is handler.function else replace(handler, function=function)
 
 
 _registered: dict[tuple[str, str], Handler] = {}
@@ -297,15 +316,16 @@ def handler(
     backoff: bool = True,
     **defaults: Any,
 ) -> Callable[[Callable[[ClaimedJob], Any]], Callable[[ClaimedJob], Any]]:
-    """Let the function do the jobs of that consumer.
+    """Register the function as the handler of that consumer's jobs.
 
     With `transactional` the handler runs in a transaction of the jobs' database that ends with the
-    settle: its writes and the settle are committed together, so its effects happen exactly once.
-    `timeout` is how long it may run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after
-    its job died because retries or deliveries were used up; what it raises changes nothing.
-    `backoff=False`: that some jobs fail tells nothing of the others, so these are not held back.
-    Other keywords are fields of the consumer (`retry_strategy`, `max_retries`, `lease`, ...), used
-    when its row is made, and by `syncconsumers --update`.
+    settlement: its writes and the settlement commit together, so its effects happen exactly once.
+    `timeout` limits a run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after a job died
+    because its retries or deliveries were used up; what it raises changes nothing. With
+    `backoff=False` failures never hold back the other jobs of the consumer. Other keywords are
+    fields of the consumer (`retry_strategy`, `max_retries`, `lease_duration`, ...). They are used
+    when the row of the consumer is created, and by `syncconsumers --update`. ConfigurationError
+    for options that can't work.
     """
 
     def register(function: Callable[[ClaimedJob], Any]) -> Callable[[ClaimedJob], Any]:
@@ -333,55 +353,60 @@ def autodiscover() -> None:
 
 
 def registered() -> Iterator[Handler]:
+    """Yield the registered handlers in the order of their registration."""
     yield from _registered.values()
 
 
 def serving(only: Collection[str] = ()) -> list[Handler]:
-    """The handlers that these names choose, all without any; ConfigurationError if one has none."""
+    """Return the handlers that these names choose; without names, all of them.
+
+    ConfigurationError if there is no handler at all, or none for a name.
+    """
     known = list(registered())
     if not known:
         raise ConfigurationError(
             "There is no handler: register one with @pulljobs.handlers.handler in a "
             "pull_handlers.py of an installed app."
         )
-    strange = sorted(set(only).difference(*(one.names for one in known)))
-    if strange:
-        served = ", ".join(sorted(f"{one.channel}/{one.consumer}" for one in known))
+    unknown = sorted(set(only).difference(*(handler.names for handler in known)))
+    if unknown:
+        served = ", ".join(sorted("/".join(handler.path) for handler in known))
         raise ConfigurationError(
-            f"No handler serves {', '.join(strange)}: there are handlers for {served}."
+            f"No handler serves {', '.join(unknown)}: there are handlers for {served}."
         )
-    return [one for one in known if not only or one.names & set(only)]
+    return [handler for handler in known if not only or handler.names & set(only)]
 
 
 def sync_consumers() -> list[Consumer]:
-    """Make the rows of channels and consumers that handlers name and the database lacks; all rows.
+    """Create the missing channels and consumers of all handlers and return all their consumers.
 
-    What people changed in the admin stays as it is.
+    Rows that exist are not changed.
     """
-    return [subscribed(one) for one in registered()]
+    return [subscribed(handler) for handler in registered()]
 
 
 def add(new: Handler) -> None:
+    """Register a handler; ConfigurationError if its consumer has another one."""
     check(new)
-    known = _registered.get(new.place)
+    known = _registered.get(new.path)
     if known is not None and known.function is not new.function:
         raise ConfigurationError(
             f"Consumer {new.consumer!r} of channel {new.channel!r} has two handlers: "
-            f"{_path(known.function)} and {_path(new.function)}. Give one another consumer."
+            f"{_name(known.function)} and {_name(new.function)}. Give one of them another consumer."
         )
-    _registered[new.place] = new
+    _registered[new.path] = new
 
 
 def check(new: Handler) -> None:
-    """ConfigurationError for what can't work, whatever others are registered."""
+    """Raise ConfigurationError for options that can't work, whatever else is registered."""
     if new.transactional and new.ack_policy is AckPolicy.ACK_FIRST:
         raise ConfigurationError(
-            f"{_path(new.function)} is transactional and ack_first: settle before the handler "
+            f"{_name(new.function)} is transactional and ack_first: settle before the handler "
             "runs, or together with its writes, not both."
         )
     if new.transactional and new.is_async:
         raise ConfigurationError(
-            f"{_path(new.function)} is transactional and async, but a transaction belongs to one "
+            f"{_name(new.function)} is transactional and async, but a transaction belongs to one "
             "thread: make it a plain function, or leave out transactional."
         )
     _check_options(new)
@@ -392,25 +417,25 @@ def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:
         return AckPolicy(given)
     except ValueError as error:
         raise ConfigurationError(
-            f"{_path(function)}: {given!r} is no ack_policy: use one of {', '.join(AckPolicy)}."
+            f"{_name(function)}: {given!r} is no ack_policy: use one of {', '.join(AckPolicy)}."
         ) from error
 
 
 def _check_options(new: Handler) -> None:
-    """Here rather than where its row is made: that may be in a worker, later, or never."""
+    """Check the consumer's fields at registration; its row may be created later, or never."""
     fields = options.names()
     for name in sorted(new.defaults.keys() - fields):
         known = [*sorted(fields), *(handler.__kwdefaults__ or ())]
         [nearest] = get_close_matches(name, known, 1, 0)
         raise ConfigurationError(
-            f"{_path(new.function)} has the option {name!r}, which is neither a keyword of "
+            f"{_name(new.function)} has the option {name!r}, which is neither a keyword of "
             f"@handler nor a field of the consumer; did you mean {nearest!r}?"
         )
     if problems := [
         *_own_problems(new.timeout, new.on_giving_up),
-        *options.problems(*new.place, new.defaults),
+        *options.problems(*new.path, new.defaults),
     ]:
-        raise ConfigurationError(f"{_path(new.function)}: {' '.join(problems)}")
+        raise ConfigurationError(f"{_name(new.function)}: {' '.join(problems)}")
 
 
 def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:
@@ -422,15 +447,15 @@ def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:
         yield f"on_giving_up must be a function, not {on_giving_up!r}."
 
 
-def _path(function: Callable[..., Any]) -> str:
+def _name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
-def subscribed(one: Handler) -> Consumer:
-    """The row of its consumer; that and its channel's are made where they are missing."""
+def subscribed(handler: Handler) -> Consumer:
+    """Return the consumer of a handler; create it and its channel if they are missing."""
     using = settings().DATABASE
-    channel, _made = Channel.objects.using(using).get_or_create(name=one.channel)
-    consumer, _made = Consumer.objects.using(using).get_or_create(
-        channel=channel, name=one.consumer, defaults=one.defaults
+    channel, _created = Channel.objects.using(using).get_or_create(name=handler.channel)
+    consumer, _created = Consumer.objects.using(using).get_or_create(
+        channel=channel, name=handler.consumer, defaults=handler.defaults
     )
     return consumer

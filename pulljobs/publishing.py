@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connections, transaction
 
-from pulljobs import telling
+from pulljobs import emission
 from pulljobs.conf import Settings, settings
 from pulljobs.engine import tracing, validation
 from pulljobs.engine.telemetry import JobsPublished, is_counting
@@ -242,7 +242,7 @@ def _tell(using: str, channel: str, published: list[Published]) -> None:
     if is_counting():
         jobs = sum(len(one.job_ids) for one in published)
         accepted = sum(one.message_id is not None for one in published)
-        telling.tell(using, JobsPublished(channel, accepted, jobs))
+        emission.emit_on_commit(using, JobsPublished(channel, accepted, jobs))
 
 
 def _receipt(published: Published, client_id: str | None, first: dict[str, int]) -> Receipt:

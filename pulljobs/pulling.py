@@ -1,4 +1,4 @@
-"""Taking jobs under leases and settling them: the one way in for every door."""
+"""Claiming jobs under leases and settling them: worker, HTTP API and push delivery all use this."""
 
 import threading
 import weakref
@@ -11,8 +11,9 @@ from uuid import UUID
 
 from django.db import connections
 
-from pulljobs import telling
+from pulljobs import emission
 from pulljobs.conf import settings
+from pulljobs.emission import ConsumerPaths
 from pulljobs.engine import tracing
 from pulljobs.engine.claiming.claimer import Claimer
 from pulljobs.engine.claiming.rows import Terms
@@ -23,36 +24,38 @@ from pulljobs.states import State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
 from pulljobs.storage.statements import AliasSession, Row
-from pulljobs.telling import Places
 
 REAPED_LEASES = 20
 FEW: Final = 10
-"""Jobs of a claim with which their messages come along."""
+"""Return messages with the claim itself when the last claim took at most this many jobs."""
 FROM_THE_HEAD = LowWaterMarks().entry_above()
 
 
 class Claim(NamedTuple):
-    """Jobs with their messages, in the order claimed; empty with `taken` None, or when repeated."""
+    """Result of a claim: jobs with their messages in claim order, and when to claim again.
+
+    `taken` is None when nothing was claimed. A repeated claim may have no jobs left.
+    """
 
     taken: Taken | None
     jobs: list[tuple[HeldJob, StoredMessage]]
     more: bool
-    """There may be more right now."""
+    """True if more jobs may be claimable right now."""
     next_due: timedelta | None
-    """When nothing more is there: how long until something falls due or a pause ends, if known."""
+    """Time until a job falls due or a pause ends, if nothing more is claimable and it is known."""
     refusal: Refusal | None = None
-    """What kept it from more: DELETED, PAUSED, MAX_IN_FLIGHT or MAX_BYTES."""
+    """Reason for getting no more jobs: DELETED, PAUSED, MAX_IN_FLIGHT or MAX_BYTES."""
     repeated: bool = False
-    """Others were told of it, too: nobody who asked may cut it or give it back."""
+    """True if another caller got the same answer: the claim must not be cut or given back."""
 
     @property
     def is_spent(self) -> bool:
-        """It repeats one of which nothing is held any more: that says nothing of what waits."""
+        """True if it repeats a claim that holds no job any more; jobs may still be waiting."""
         return self.taken is not None and not self.jobs
 
 
-class Wish(NamedTuple):
-    """What a caller asks of a claim."""
+class _ClaimRequest(NamedTuple):
+    """Arguments of `Puller.claim`."""
 
     wanted: int
     lease_duration: timedelta | None
@@ -62,20 +65,20 @@ class Wish(NamedTuple):
 
 @dataclass(slots=True)
 class Puller:
-    """Claims for one consumer from one process, remembering where the last claim ended."""
+    """Claims for one consumer from one process. It remembers where the last claim ended."""
 
     using: str
     consumer: Consumer
     via: str = Lease.Via.WORKER
     node_id: UUID | None = None
     timeout: timedelta = timedelta()
-    """Of the handler; leases can be renewed so long at least."""
+    """Time limit of the handler; leases can be renewed for at least this long."""
     _session: weakref.ref[object] | None = None
     _server: datetime | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _claimer: Claimer = field(init=False)
     _is_small: bool = False
-    """The last claim was, so the next one may well be."""
+    """True if the last claim took few jobs, because the next claim probably does so too."""
 
     def __post_init__(self) -> None:
         self._claimer = Claimer(self.consumer.pk)
@@ -88,13 +91,14 @@ class Puller:
         max_bytes: int | None = None,
         request_id: str | None = None,
     ) -> Claim:
-        """Up to `wanted` jobs under one new lease (None: of the consumer's length).
+        """Claim up to `wanted` jobs under one new lease and return them with their messages.
 
-        `max_bytes` bounds payloads and headers together: the first job that does not fit stays as
-        it is. A second claim under a `request_id` gets what the first one's lease still holds, and
-        nothing more while there is that lease.
+        `lease_duration` None is the consumer's. `max_bytes` bounds payloads and headers together:
+        the first job that does not fit stays queued. A second claim under a `request_id` returns
+        the jobs that the lease of the first one still holds, and nothing else while that lease
+        exists. In a transaction of the caller's, a rollback gives the jobs back.
         """
-        wish = Wish(wanted, lease_duration, max_bytes, request_id)
+        request = _ClaimRequest(wanted, lease_duration, max_bytes, request_id)
         began = tracing.now()
         while True:
             if request_id is not None:
@@ -102,34 +106,34 @@ class Puller:
                 if before is not None:
                     return before
             with self._lock:
-                claimed = self._claim(wish)
+                claimed = self._claim(request)
             if claimed.refusal is not Refusal.REPEATED:
-                return self._told(claimed, wanted, began)
+                return self._with_telemetry(claimed, wanted, began)
 
-    def _told(self, claimed: Claimed, wanted: int, began: int) -> Claim:
+    def _with_telemetry(self, claimed: Claimed, wanted: int, began: int) -> Claim:
         if claimed.taken is None:
             more = claimed.refusal is None and (
                 claimed.more or self._claimer.marks.below is not None
             )
             return Claim(None, [], more, claimed.next_due, claimed.refusal)
-        telling.claimed(self.using, self.consumer, claimed.jobs, claimed.started_at)
+        emission.emit_claimed(self.using, self.consumer, claimed.jobs, claimed.started_at)
         self._is_small = len(claimed.jobs) <= FEW
         together = _with_messages(self.using, claimed.jobs, claimed.messages)
-        telling.traced(self.consumer, together, began)
+        emission.trace_claimed(self.consumer, together, began)
         more = claimed.more or len(together) == wanted
         return Claim(claimed.taken, together, more, claimed.next_due, claimed.refusal)
 
-    def _claim(self, wish: Wish) -> Claimed:
-        look = partial(self._run, wish)
+    def _claim(self, request: _ClaimRequest) -> Claimed:
+        look = partial(self._run, request)
         if connections[self.using].in_atomic_block:
-            # What a transaction claims it may give back by a rollback: nothing to remember.
+            # A rollback may give the jobs back, so the low-water marks must not learn from it.
             return look(FROM_THE_HEAD)
         if self._is_elsewhere():
             self._claimer.marks.forget()
-        return self._claimer.walk(wish.wanted, look)
+        return self._claimer.walk(request.wanted, look)
 
     def _is_elsewhere(self) -> bool:
-        """Its last claim was on another connection or, behind a pooler, on another server."""
+        """Return True if the last claim used another connection or, behind a pooler, server."""
         session = statements.session(self.using)
         pooled = statements.behind_pooler(self.using)
         server = statements.server_start(self.using) if pooled else None
@@ -139,10 +143,13 @@ class Puller:
 
     @property
     def max_lease(self) -> timedelta:
+        """Longest time for which renewals can keep a lease, from its claim on."""
         return max(settings().MAX_LEASE, self.timeout)
 
-    def _run(self, wish: Wish, entry: Entry) -> Claimed:
-        terms = Terms(self.via, self.max_lease, self.node_id, wish.lease_duration, wish.request_id)
+    def _run(self, request: _ClaimRequest, entry: Entry) -> Claimed:
+        terms = Terms(
+            self.via, self.max_lease, self.node_id, request.lease_duration, request.request_id
+        )
         if self._is_small:
             terms = terms._replace(few=FEW)
         session = AliasSession(self.using)
@@ -150,17 +157,17 @@ class Puller:
         def claim(wanted: int) -> Claimed:
             return self._claimer.claim(session, wanted, terms, entry)
 
-        if wish.max_bytes is None:
-            return claim(wish.wanted)
-        return limits.fitting(self.using, wish.wanted, wish.max_bytes, claim)
+        if request.max_bytes is None:
+            return claim(request.wanted)
+        return limits.fitting(self.using, request.wanted, request.max_bytes, claim)
 
 
 def claimed_before(using: str, consumer_id: int, request_id: str) -> Claim | None:
-    """What is still held of the claim under that request id; None: there is no such claim."""
-    found = jobs.requested(using, consumer_id, request_id)
-    if found is None:
+    """Return the claim under that request id and the jobs it still holds; None if there is none."""
+    known = jobs.requested(using, consumer_id, request_id)
+    if known is None:
         return None
-    taken, held = found
+    taken, held = known
     together = _with_messages(using, held)
     return Claim(taken, together, more=False, next_due=None, repeated=True)
 
@@ -177,8 +184,11 @@ def _with_messages(
 def take(
     consumer: Consumer, job_id: int, source: State, *, incremental_timeout: timedelta | None = None
 ) -> Taken | Refusal | None:
-    """One job by its id, as a job POST does; None: not in that state, or not this consumer's."""
-    lease = consumer.protocol_lease_duration or settings().PROTOCOL_LEASE
+    """Claim one job by its id, as a job POST of the broker protocol does.
+
+    None: the job is not in the state `source`, or does not belong to this consumer.
+    """
+    lease_duration = consumer.protocol_lease_duration or settings().PROTOCOL_LEASE
     using = settings().DATABASE
     take = partial(
         jobs.take,
@@ -186,7 +196,7 @@ def take(
         consumer.pk,
         job_id,
         source=source,
-        lease_duration=lease + (incremental_timeout or timedelta()),
+        lease_duration=lease_duration + (incremental_timeout or timedelta()),
         max_lease=settings().MAX_LEASE,
         via=Lease.Via.POST,
         incremental_timeout=incremental_timeout,
@@ -195,7 +205,7 @@ def take(
     if taken is Refusal.UNGUARDED:
         taken = limits.take(using, consumer.pk, job_id, partial(take, guarded=True))
     if isinstance(taken, Taken):
-        telling.taken(using, consumer)
+        emission.emit_taken(using, consumer)
     return taken
 
 
@@ -205,54 +215,60 @@ def renew(
     *,
     running: Collection[int] | None = None,
 ) -> dict[Held, datetime]:
-    """New deadlines; what is missing in the answer is lost. A worker says which are running."""
+    """Renew the leases of held jobs and return the new deadlines.
+
+    A job that is missing in the result is lost. A worker passes the ids of its `running` jobs.
+    """
     return jobs.renew(settings().DATABASE, held, lease_duration, running=running)
 
 
-def finish(settlements: Sequence[Settlement], places: Places = telling.nobody) -> Finished:
-    """Write outcomes; losses and refusals are told in the answer and as events.
+def finish(settlements: Sequence[Settlement], paths: ConsumerPaths = emission.no_paths) -> Finished:
+    """Write outcomes of jobs; the result and events name lost leases and refused outcomes.
 
-    `places` says whose jobs they are, for those who count.
+    `paths` returns the consumer paths of the jobs for the events.
     """
     finished = jobs.finish(settings().DATABASE, settlements)
-    telling.finished(settings().DATABASE, settlements, finished, places)
+    emission.emit_finished(settings().DATABASE, settlements, finished, paths)
     _wake_for(finished.released)
     listen.wake_on_commit(settings().DATABASE, finished.roomier)
     return finished
 
 
 def reap() -> int | None:
-    """Expire a batch of leases that are over: how many jobs went back or died; None: no leases."""
-    return _told(jobs.reap(settings().DATABASE, REAPED_LEASES))
+    """Expire a batch of overdue leases; return how many jobs went back or died; None: no lease."""
+    return _announce(jobs.reap(settings().DATABASE, REAPED_LEASES))
 
 
 def sweep_keys() -> bool:
-    """Free some keys of jobs that ended with whoever was about to; whether there may be more."""
+    """Free some keys whose holder ended before it could; return True if there may be more."""
     return keys.sweep(settings().DATABASE)
 
 
 def abandon(node_id: UUID, started: frozenset[int]) -> int | None:
-    """Give back what a node holds that is dead for sure; only what it had started is charged."""
-    return _told(jobs.abandon(settings().DATABASE, node_id, started))
+    """Give back the jobs of a node that is certainly dead; only jobs it had started are charged.
+
+    Return how many jobs went back or died; None if the node holds no lease.
+    """
+    return _announce(jobs.abandon(settings().DATABASE, node_id, started))
 
 
 def give_back(node_id: UUID, *, but: frozenset[UUID]) -> None:
-    """Release unharmed what a living node holds under other leases than these."""
-    _told(jobs.abandon(settings().DATABASE, node_id, frozenset(), but=but))
+    """Release, uncharged, the jobs that a living node holds under other leases than these."""
+    _announce(jobs.abandon(settings().DATABASE, node_id, frozenset(), but=but))
 
 
-def _told(finished: Finished | None) -> int | None:
+def _announce(finished: Finished | None) -> int | None:
     if finished is None:
         return None
     if finished.states:
-        telling.given_back(settings().DATABASE, finished)
+        emission.emit_given_back(settings().DATABASE, finished)
         listen.wake_on_commit(settings().DATABASE, finished.roomier)
         _wake_for({id for id, state in finished.states.items() if state is State.QUEUED})
     return len(finished.states)
 
 
 def _wake_for(job_ids: Collection[int]) -> None:
-    """Somebody may be waiting for what came back."""
+    """Wake the waiters of the consumers to which these jobs went back."""
     if job_ids:
         using = settings().DATABASE
         listen.wake_on_commit(using, jobs.consumers_of(using, job_ids))

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from django.db import DataError, IntegrityError, transaction
 
-from pulljobs import telling
+from pulljobs import emission
 from pulljobs.conf import settings
 from pulljobs.engine import tracing
 from pulljobs.engine.telemetry import MessageHeldBack
@@ -124,7 +124,7 @@ def _published(using: str, due: ScheduledMessage) -> bool:
         scheduled.put_off(using, due.pk, HELD_BACK)
         # Of an error of the database no more: it may go on with what it was given.
         why = str(error).partition("\n")[0]
-        telling.tell(using, MessageHeldBack(due.channel.name, why))
+        emission.emit_on_commit(using, MessageHeldBack(due.channel.name, why))
         return False
     return True
 

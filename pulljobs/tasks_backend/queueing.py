@@ -46,7 +46,7 @@ def _publish(backend: "PullJobsBackend", task: AnyTask, content: dict[str, Any])
     found = _published(channel, task, content)
     if found is None:
         running.register(backend)
-        own = (one for one in handlers.registered() if one.place == (channel, CONSUMER))
+        own = (one for one in handlers.registered() if one.path == (channel, CONSUMER))
         handlers.subscribed(next(own))
         found = _published(channel, task, content)
     if found is None:

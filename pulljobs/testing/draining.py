@@ -139,7 +139,7 @@ def _run(
 
 def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
     """Where it went, if it was to go back to the queue."""
-    finished = pulling.finish([settlement], lambda: {job.id: job.handler.place})
+    finished = pulling.finish([settlement], lambda: {job.id: job.handler.path})
     return finished.states.get(job.id) if settlement.event in BACK else None
 
 

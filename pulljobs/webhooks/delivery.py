@@ -46,10 +46,10 @@ class Sender:
         try:
             answer = await self._exchange(endpoint, job)
         except (TimeoutError, ssl.SSLError, *FAILURES) as error:
-            emit(PushAnswered(*job.handler.place, _why(error)))
+            emit(PushAnswered(*job.handler.path, _why(error)))
             timeout = self._limits.PUSH_TIMEOUT.total_seconds()
             raise Retry(reason=_told(error, timeout, job.payload, secrets)) from None
-        emit(PushAnswered(*job.handler.place, f"{answer.status // 100}xx"))
+        emit(PushAnswered(*job.handler.path, f"{answer.status // 100}xx"))
         longest = self._limits.PUSH_MAX_RETRY_AFTER
         judge(answer, sent=job.payload, secrets=secrets, longest=longest)
 

@@ -14,7 +14,7 @@ class Breaker:
     """The circuit of one consumer."""
 
     def __init__(self, handler: Handler, limits: Settings) -> None:
-        self._place = handler.place
+        self._place = handler.path
         # A burst comes to an end by itself, and had better not be long about it.
         is_disabled = not handler.backoff or limits.BURST or limits.ONCE
         initial = 0 if is_disabled else limits.BACKOFF_INITIAL.total_seconds()
@@ -60,9 +60,9 @@ class Breakers:
         self._breakers: dict[tuple[str, str], Breaker] = {}
 
     def of(self, handler: Handler) -> Breaker:
-        known = self._breakers.get(handler.place)
+        known = self._breakers.get(handler.path)
         if known is None:
-            known = self._breakers.setdefault(handler.place, Breaker(handler, self._limits))
+            known = self._breakers.setdefault(handler.path, Breaker(handler, self._limits))
         return known
 
     def waits(self) -> list[float]:

@@ -152,7 +152,7 @@ class Tasks:
         for run in self._outbox.runs.now():
             is_meant = run.job in self._tasks and blocking in (None, run.job)
             if is_meant and run.slot != NOWHERE and run.cancel(Ended.BLOCKED):
-                emit(LoopBlocked(run.job.id, *run.job.handler.place, run.seconds))
+                emit(LoopBlocked(run.job.id, *run.job.handler.path, run.seconds))
         self.give_up(0)
 
     def _on_done(

@@ -148,7 +148,7 @@ def _transactional(job: ClaimedJob) -> None:
 
 
 def _finished(job: ClaimedJob, word: Settlement) -> Finished:
-    return pulling.finish([word], lambda: {job.id: job.handler.place})
+    return pulling.finish([word], lambda: {job.id: job.handler.path})
 
 
 def _said(job: ClaimedJob, result: Any) -> Settlement:
@@ -157,7 +157,7 @@ def _said(job: ClaimedJob, result: Any) -> Settlement:
         return job.settlement
     if job.handler.ack_policy is MANUAL:
         if not job.taken_away:
-            emit(HandlerSilent(job.id, *job.handler.place))
+            emit(HandlerSilent(job.id, *job.handler.path))
         raise Retry(reason="the handler called neither ack, nack nor reject")
     return outcomes.deliver(job.held, None if result is None else encoded(result))
 
@@ -200,7 +200,7 @@ def _tell(job: ClaimedJob, error: BaseException) -> None:
     Nothing of a run that was ended: who ended it has told of that.
     """
     if not job.taken_away:
-        emit(JobFailed(job.id, *job.handler.place, type(error).__name__))
+        emit(JobFailed(job.id, *job.handler.path, type(error).__name__))
 
 
 def _traceback(error: BaseException) -> str:

@@ -52,4 +52,4 @@ def call_on_giving_up(job: ClaimedJob) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        emit(GivingUpFailed(job.id, *job.handler.place, type(error).__name__))
+        emit(GivingUpFailed(job.id, *job.handler.path, type(error).__name__))

@@ -84,7 +84,7 @@ class Fetcher:
         From any thread; whoever says it wakes the loop, too.
         """
         if consumers is None:
-            consumers = [source.handler.place for source in self._sources]
+            consumers = [source.handler.path for source in self._sources]
         known = [one for one in consumers if one in self._known]
         self._heard.extend(known)
         return bool(known)
@@ -95,10 +95,10 @@ class Fetcher:
 
     def hear_of(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
         """Those that are `back` in the queue may be claimed again; in place of others, others."""
-        concerned = {job.handler.place for job in back}
-        waiting = {one.handler.place for one in self._sources if one.waits_for_settles}
+        concerned = {job.handler.path for job in back}
+        waiting = {one.handler.path for one in self._sources if one.waits_for_settles}
         if waiting:
-            concerned |= waiting & {job.handler.place for job in settled}
+            concerned |= waiting & {job.handler.path for job in settled}
         self.hear(concerned)
 
     def tick(self) -> float:
@@ -113,7 +113,7 @@ class Fetcher:
 
     def places(self) -> list[str]:
         """Whom it claims for, as channel/consumer."""
-        return ["/".join(source.handler.place) for source in self._sources]
+        return ["/".join(source.handler.path) for source in self._sources]
 
     def give_back(self) -> None:
         """What waits to run alone, once the worker stops."""
@@ -122,7 +122,7 @@ class Fetcher:
     def _serve(self, sources: Sequence[Source]) -> None:
         if sources is not self._sources:
             known: dict[object, Source] = {one.puller.consumer.pk: one for one in sources}
-            known |= {one.handler.place: one for one in sources}
+            known |= {one.handler.path: one for one in sources}
             self._known = known | {one.lane: one for one in sources if one.lane.calls_back}
             self._sources, self._registered_until = sources, 0.0
 

@@ -69,7 +69,7 @@ class Flusher:
         jobs, words = zip(*batch, strict=True)
         written = [word for word in words if word is not None]
         try:
-            finished = pulling.finish(written, lambda: {one.id: one.handler.place for one in jobs})
+            finished = pulling.finish(written, lambda: {one.id: one.handler.path for one in jobs})
         except Exception:
             self._said.extendleft(reversed(batch))
             raise
@@ -137,7 +137,7 @@ class Flusher:
             elif job.renew_at <= before and not job.is_settled:
                 job.taken_away, job.renew_at = True, float("inf")
                 self._outbox.runs.cancel(job.held, Ended.LOST)
-                lost[job.handler.place] += 1
+                lost[job.handler.path] += 1
         for place, count in lost.items():
             emit(LeasesLost(count, *place))
 

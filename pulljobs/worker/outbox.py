@@ -38,14 +38,14 @@ class Outbox:
     def say(self, job: ClaimedJob, settlement: Settlement | None) -> None:
         is_plain = settlement is not None and settlement.event is DELIVER and job.verdict is None
         # Nearly all are; and an enum takes long to hash.
-        job.tell_end(SUCCESS if is_plain else _result(job, settlement))
+        job.report_end(SUCCESS if is_plain else _result(job, settlement))
         self.said.append((job, settlement))
         if len(self.said) >= self._many:
             self._on_many()
 
     def release(self, job: ClaimedJob) -> None:
         """Never started: if its lease is over but not yet taken away, nothing is charged."""
-        job.tell_end(Result.NEUTRAL)
+        job.report_end(Result.NEUTRAL)
         self.said.append((job, None if job.taken_away else outcomes.release(job.held)))
 
     def end(self, job: ClaimedJob, settlement: Settlement | None) -> None:

@@ -31,7 +31,7 @@ def _run(run: Run) -> Report:
     handler = run.job.handler
     return {
         "job": str(run.job.id),
-        "consumer": "/".join(handler.place),
+        "consumer": "/".join(handler.path),
         "slot": run.slot,
         "seconds": round(run.seconds, 1),
         "ended": run.ended,

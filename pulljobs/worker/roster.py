@@ -80,12 +80,12 @@ class Roster:
         self._only = frozenset(limits.ONLY)
         self._threads, self._tasks, self._pushing = threads, tasks, pushing
         self._handlers = {
-            one.place: handlers.traced(one) for one in chosen(self._only, push=limits.PUSH)
+            one.path: handlers.traced(one) for one in chosen(self._only, push=limits.PUSH)
         }
         self._rows = [
             row.pk
             for row, handler in zip(handlers.sync_consumers(), handlers.registered(), strict=True)
-            if handler.place in self._handlers
+            if handler.path in self._handlers
         ]
         self._sources: Sequence[Source] = ()
         self._warned: set[int] = set()

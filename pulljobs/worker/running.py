@@ -122,7 +122,7 @@ class Runs:
             cancelled = self._cancelled.pop(job)
             started_at = cancelled.started_at
         if self._times is not None:
-            self._times.append((job.handler.place, time.monotonic() - started_at))
+            self._times.append((job.handler.path, time.monotonic() - started_at))
         return cancelled
 
     def claim_word(self, run: Run) -> bool:

@@ -63,7 +63,7 @@ class Watch:
         budget = (handler.timeout or self._limits.HANDLER_TIMEOUT).total_seconds()
         end = min(run.started_at + budget, run.job.hard_end - BEFORE_HARD_END)
         if time.monotonic() >= end and run.cancel(Ended.TIMED_OUT):
-            emit(JobTimedOut(run.job.id, *handler.place, run.seconds))
+            emit(JobTimedOut(run.job.id, *handler.path, run.seconds))
 
     def _wear(self, running: Sequence[Run]) -> str:
         """Why another process had better go on; empty: it needn't."""

@@ -13,7 +13,7 @@ from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer, options
 
 PAGE = (BASE_DIR / "docs" / "reference" / "python.md").read_text("utf-8")
-FOR_THE_WORKER = {"extend", "is_late_at", "mark_settled", "tell_end"}
+FOR_THE_WORKER = {"extend", "is_late_at", "mark_settled", "report_end"}
 TYPES = {
     models.BooleanField: "bool",
     models.CharField: "str",

@@ -122,7 +122,7 @@ def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None
     desk.write(again, outcomes.reject(again.held, "no"))
     end()
     assert jobs.get(first.id).state == State.DEAD
-    assert LeasesLost(1, *first.handler.place) in told
+    assert LeasesLost(1, *first.handler.path) in told
 
 
 def test_leases_that_are_due_are_renewed_in_one_pass_and_the_lost_are_told() -> None:

@@ -184,7 +184,7 @@ def test_claim_under_way_when_the_circuit_opens_is_of_before_the_block(
     stand.fetcher.tick()
     assert len(lane.jobs) == 3
     for job in lane.jobs:
-        job.tell_end(Result.SUCCESS)
+        job.report_end(Result.SUCCESS)
     assert breaker.circuit.level == 1
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pulljobs import pulling, telling
+from pulljobs import emission, pulling
 from pulljobs.api import exceptions, problems
 from pulljobs.api.lingering.pull import Answer, Pull, Why
 from pulljobs.conf import settings
@@ -302,7 +302,7 @@ def give_back(pull: Pull, claim: Claim) -> None:
     token = claim.taken.lease_token
     if pull.asked.request_id is None or jobs.forget_request(settings().DATABASE, token):
         released = [outcomes.release(Held(job.id, token)) for job, _message in claim.jobs]
-        pulling.finish(released, telling.of(pull.consumer, released))
+        pulling.finish(released, emission.paths_of(pull.consumer, released))
 
 
 def give_back_answered(pull: Pull, run: Callable[[Callable[[], None]], Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rest_framework.exceptions import Throttled
 
-from pulljobs import pulling, telling
+from pulljobs import emission, pulling
 from pulljobs.api import exceptions, pull_bodies, throttling
 from pulljobs.api.lingering.pull import Answer, Asked, Why
 from pulljobs.api.pull_bodies import Word
@@ -96,7 +96,7 @@ def settle(consumer: Consumer, words: Sequence[Word]) -> list[Status]:
 
 def _finish(consumer: Consumer, settlements: list[Settlement]) -> list[Status]:
     """A job once."""
-    finished = pulling.finish(settlements, telling.of(consumer, settlements))
+    finished = pulling.finish(settlements, emission.paths_of(consumer, settlements))
     if any(one.event is Event.RETRY and one.held.job_id in finished.states for one in settlements):
         # Who waits has to learn when it falls due.
         listen.wake_on_commit(settings().DATABASE, [consumer.pk])

@@ -11,7 +11,7 @@ from django.utils.crypto import constant_time_compare
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import ids, pulling, telling
+from pulljobs import emission, ids, pulling
 from pulljobs.api import bodies, exceptions, serializers, times
 from pulljobs.api.authentication import caller
 from pulljobs.api.headers import LEASE_TOKEN
@@ -115,6 +115,6 @@ def _settle(consumer: Consumer, found: AddressedJob, event: Event, *, fenced: bo
         raise exceptions.held_elsewhere()
     held = Held(found.id, found.lease_token or UUID(int=0))
     outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
-    if found.id not in pulling.finish([outcome], telling.of(consumer, [outcome])).states:
+    if found.id not in pulling.finish([outcome], emission.paths_of(consumer, [outcome])).states:
         raise exceptions.overtaken()
     return Response(status=202)

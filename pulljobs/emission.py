@@ -1,0 +1,130 @@
+"""Telemetry of the verbs: one event per consumer and batch, emitted after the commit."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from django.db import connections
+
+from pulljobs import ids
+from pulljobs.engine import tracing
+from pulljobs.engine.outcomes import Settlement
+from pulljobs.engine.telemetry import (
+    JobRefused,
+    JobsClaimed,
+    JobsExpired,
+    JobsFinished,
+    LeasesLost,
+    emit,
+    is_counting,
+)
+from pulljobs.models import Consumer, Job
+from pulljobs.states import Event
+from pulljobs.storage.rows import Finished, HeldJob, StoredMessage
+
+ConsumerPath = tuple[str, str]
+"""Names of a channel and of a consumer."""
+ConsumerPaths = Callable[[], Mapping[int, ConsumerPath]]
+"""Function that returns consumer paths by job id; called only if an event needs them."""
+UNKNOWN: Final = ("", "")
+_PATH: Final = ("consumer__channel__name", "consumer__name")
+
+
+def no_paths() -> Mapping[int, ConsumerPath]:
+    """Return no path: the events then name no consumer."""
+    return {}
+
+
+def paths_of(consumer: Consumer, settlements: Sequence[Settlement]) -> ConsumerPaths:
+    """Return the paths of settlements that all belong to one consumer."""
+    return lambda: {settlement.held.job_id: path_of(consumer) for settlement in settlements}
+
+
+def path_of(consumer: Consumer) -> ConsumerPath:
+    """Return the names of the consumer's channel and of the consumer."""
+    return consumer.channel.name, consumer.name
+
+
+def emit_claimed(using: str, consumer: Consumer, jobs: Sequence[HeldJob], at: datetime) -> None:
+    """Emit the event of a claim; `at` is the time of the claim by the database's clock."""
+    if is_counting():
+        waits = [
+            (at - ids.time_of(job.message_id)).total_seconds()
+            for job in jobs
+            if job.deliveries == 1
+        ]
+        emit_on_commit(using, JobsClaimed(*path_of(consumer), len(jobs), waits))
+
+
+def trace_claimed(
+    consumer: Consumer, jobs: Sequence[tuple[HeldJob, StoredMessage]], began: int
+) -> None:
+    """Record the span of a claim; `began` is from `tracing.now`, and 0 if tracing is off."""
+    if began:
+        headers = [message.headers for _job, message in jobs]
+        tracing.claimed(*path_of(consumer), headers, began=began)
+
+
+def emit_taken(using: str, consumer: Consumer) -> None:
+    """Emit the event of a claim of one job by its id."""
+    if is_counting():
+        emit_on_commit(using, JobsClaimed(*path_of(consumer), 1))
+
+
+def emit_finished(
+    using: str, settlements: Sequence[Settlement], done: Finished, paths: ConsumerPaths
+) -> None:
+    """Emit the events of a finish: settlements, lost leases and refused outcomes."""
+    if not (done.lost or done.refused or (done.states and is_counting())):
+        return
+    known = paths()
+    for path, ends in _ends(settlements, done, known).items():
+        emit_on_commit(using, JobsFinished(ends, *path))
+    for path, lost in Counter(known.get(id, UNKNOWN) for id in done.lost).items():
+        emit_on_commit(using, LeasesLost(lost, *path))
+    for id, error in done.refused.items():
+        emit_on_commit(using, JobRefused(id, *known.get(id, UNKNOWN), error))
+
+
+def emit_given_back(using: str, done: Finished) -> None:
+    """Emit the events of jobs that went back without their holder: released or expired."""
+    rows = Job.objects.using(using).filter(id__in=done.states)
+    known = {id: (channel, consumer) for id, channel, consumer in rows.values_list("id", *_PATH)}
+    expired: defaultdict[ConsumerPath, Counter[str]] = defaultdict(Counter)
+    released: defaultdict[ConsumerPath, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for id, state in done.states.items():
+        path = known.get(id, UNKNOWN)
+        if id in done.released:
+            released[path][Event.RELEASE, state] += 1
+        else:
+            expired[path][state] += 1
+    for path, states in expired.items():
+        emit_on_commit(using, JobsExpired(*path, states))
+    for path, ends in released.items():
+        emit_on_commit(using, JobsFinished(ends, *path))
+
+
+def _ends(
+    settlements: Sequence[Settlement], done: Finished, known: Mapping[int, ConsumerPath]
+) -> Mapping[ConsumerPath, Counter[tuple[str, str]]]:
+    """Count the settlements by consumer; a repeated settlement was counted the first time."""
+    ends: defaultdict[ConsumerPath, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for settlement in settlements:
+        id = settlement.held.job_id
+        if (state := done.states.get(id)) is not None and id not in done.repeated:
+            ends[known.get(id, UNKNOWN)][settlement.event, state] += 1
+    return ends
+
+
+def emit_on_commit(using: str, event: object) -> None:
+    """Emit the event once the caller's transaction is committed.
+
+    In a transaction that the caller manages by hand Django reports no commit: emit at once.
+    """
+    connection = connections[using]
+    if connection.in_atomic_block:
+        connection.on_commit(partial(emit, event))
+    else:
+        emit(event)
