@@ -10,15 +10,15 @@ from example_project.state import BASE_DIR
 
 HOURS = 8
 PARTITIONS = 2 * (1 + 2 + 1 + 7)
-"""Of messages and of the archive: the default, two whole days kept, today, those made ahead."""
+"""Partitions of both tables: the default, two whole days kept, today and seven made ahead."""
 
 
 @pytest.mark.slow
 @pytest.mark.processes
 def test_history_of_a_small_day_levels_off() -> None:
-    """All jobs of an hour are done at its end, or the benchmark fails.
+    """The benchmark fails if jobs of an hour are left at its end.
 
-    What waits for autovacuum, once a minute, is still growing when this is over.
+    Tables that wait for autovacuum, which runs once a minute, still grow at the end.
     """
     command = [sys.executable, "-m", "benchmarks", "day", "--json"]
     command += ["--hours", str(HOURS), "--rate", "0.5"]

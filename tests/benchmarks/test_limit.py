@@ -17,20 +17,20 @@ from tests.example.processes import project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.processes,
-    pytest.mark.xdist_group("limit"),  # they share a server, and the name of their database
+    pytest.mark.xdist_group("limit"),  # they share a server and the name of their database
 ]
 UNSAFE = {"PULLJOBS_POSTGRES_FSYNC", "DATABASE_URL"}
 
 
 @pytest.fixture(scope="module")
 def state() -> Iterator[Path]:
-    """Of a server that waits for its disk: there are no figures of others."""
+    """State directory of a server with fsync, as in production."""
     with project() as made:
         yield made.cluster.parent
 
 
 def limit(state: Path, *flags: str) -> dict[str, Any]:
-    """What it tells."""
+    """Run `python -m benchmarks limit` with these flags; return its figures."""
     environment = {name: value for name, value in os.environ.items() if name not in UNSAFE}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "limit", "--json", *flags],
@@ -40,23 +40,23 @@ def limit(state: Path, *flags: str) -> dict[str, Any]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def test_worker_is_compared_with_raw_sql_by_number_of_processes(state: Path) -> None:
-    """Two ratios each, by their names, of rates that are in the table."""
+    """Each has two named ratios of rates that are in the table."""
     flags = ("--jobs", "1000", "--rounds", "1", "--designs", "hot", "--processes", "1", "4")
-    told = limit(state, *flags)
-    rows = told["tables"]["1,000 jobs queued, batches of 500"]
+    figures = limit(state, *flags)
+    rows = figures["tables"]["1,000 jobs queued, batches of 500"]
     rates = {(row["contender"], row["processes"]): row["jobs/s"] for row in rows}
     for name, processes in (("ratio_one_process", 1), ("ratio_four_processes", 4)):
         ratio = rates["runpullworker", processes] / rates["hot", processes]
-        assert told[name] == pytest.approx(ratio, abs=0.001)
-        # A worker claims by one connection and finishes by another; a raw loop has one.
+        assert figures[name] == pytest.approx(ratio, abs=0.001)
+        # A worker claims on one connection and finishes on another; a raw loop has one.
         by_connections = rates["runpullworker", processes] / rates["hot", 2 * processes]
-        assert told[f"{name}_by_connections"] == pytest.approx(by_connections, abs=0.001)
-    assert not [name for name in told if "two" in name]
+        assert figures[f"{name}_by_connections"] == pytest.approx(by_connections, abs=0.001)
+    assert not [name for name in figures if "two" in name]
 
 
 def test_as_many_processes_as_cores_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +72,10 @@ def test_as_many_processes_as_cores_are_compared(monkeypatch: pytest.MonkeyPatch
 
 
 def test_trickle_compares_claims_with_those_without_a_snapshot(state: Path) -> None:
-    """Three seconds: all that was offered is done, and none is skipped."""
-    told = limit(state, "--trickle", "0.05")
-    assert told["skipped"] == 0
-    assert 0 < told["dequeued_share"] <= 1
-    assert told["claim_p99_of_without"] > 0
-    [claims] = told["tables"]["Claims"]
+    """In three seconds all offered jobs are done, and none is skipped."""
+    figures = limit(state, "--trickle", "0.05")
+    assert figures["skipped"] == 0
+    assert 0 < figures["dequeued_share"] <= 1
+    assert figures["claim_p99_of_without"] > 0
+    [claims] = figures["tables"]["Claims"]
     assert claims["p50 / p99 ms, without"]

@@ -1,4 +1,4 @@
-"""The peer harness measures, keeps what it measured, and says who could not run and why."""
+"""The peer harness measures, keeps its figures, and reports which peer could not run and why."""
 
 import json
 import re
@@ -29,7 +29,7 @@ HELD = [
     "--jobs", "400", "--rounds", "0", "--held-seconds", "3", "--held-rate", "80",
 ]  # fmt: skip
 DEADLINE = 60
-"""Seconds: more than a job waits on a loaded machine, less than any clock shows."""
+"""Seconds: more than a job waits on a loaded machine, less than the reading of any clock."""
 SIZES = Sizes(
     jobs=1, publish_seconds=0, drain_seconds=0, latency_seconds=0,
     held_seconds=0, held_rate=1, held_jobs=1, held_together=1,
@@ -54,7 +54,7 @@ MISSING = Peer(
 @pytest.mark.slow
 @pytest.mark.processes
 def test_pulljobs_is_measured(tmp_path: Path) -> None:
-    """Rates and latencies are those of jobs that ran; the page and the chart have them."""
+    """The page and the chart have the rates and latencies of jobs that ran."""
     record = tmp_path / "record.json"
     run_harness("--json", str(record), "--output", str(tmp_path), *TINY)
     content = json.loads(record.read_text())
@@ -66,7 +66,7 @@ def test_pulljobs_is_measured(tmp_path: Path) -> None:
     assert latency["started"] == pytest.approx(1, abs=0.05)
     page = (tmp_path / "peers.md").read_text()
     assert "| pulljobs |" in page
-    assert "measured: held" not in page, "for that was not"
+    assert "measured: held" not in page, "the load was not measured"
     ElementTree.fromstring((tmp_path / "peers.svg").read_text())
 
 
@@ -74,7 +74,7 @@ def test_pulljobs_is_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_load_under_a_held_snapshot_is_measured_alone(tmp_path: Path) -> None:
-    """What was offered was published, done and waited for; the page gets this table only."""
+    """The offered jobs were published and done; only this table of the page changes."""
     record = tmp_path / "record.json"
     written = "<!-- measured: rates -->\nold\n<!-- end -->\n"
     (tmp_path / "peers.md").write_text(f"{written}<!-- measured: held -->\nold\n<!-- end -->\n")
@@ -132,7 +132,7 @@ def test_page_and_chart_show_the_median_between_the_least_and_the_most(tmp_path:
         record.add("pgqueuer", "noop x 1", {"rate": rate})
     assert "| **12,300** (900 to 20,000) |" in page.rates(record.content)
     picture = ElementTree.fromstring(chart.svg(record.content))
-    assert [one.text for one in picture.iter("{http://www.w3.org/2000/svg}title")][1:] == [
+    assert [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")][1:] == [
         "pgqueuer, 1 process: 1.234e+04"
     ]
 
@@ -148,8 +148,8 @@ def test_publisher_that_cannot_keep_up_ends_in_time_with_fewer(
         assert least <= pace.published <= most
 
 
-def test_latencies_under_load_are_of_its_first_tenth_and_its_last() -> None:
-    """By the time of publish: 0.1 s without, 0.1 s at first, 0.3 s at the end, 7 s between."""
+def test_latencies_under_load_are_those_of_its_first_and_last_tenth() -> None:
+    """Waits by time of publish: 0.1 s without, 0.1 s at first, 7 s between, 0.3 s at the end."""
     without = stretch([Start(0.0, 0.1), Start(1.0, 1.1)])
     waits = [0.1] * 5 + [7.0] * 40 + [0.3] * 5
     during = stretch([Start(100 + at / 5, 100 + at / 5 + wait) for at, wait in enumerate(waits)])
@@ -165,7 +165,7 @@ def stretch(starts: list[Start]) -> Stretch:
     return Stretch(10.0, 0.9, 0.8, 0.98, starts)
 
 
-def test_page_says_who_started_nothing_at_the_end_and_marks_who_was_late(tmp_path: Path) -> None:
+def test_page_names_peers_that_started_nothing_and_marks_late_publishers(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", resume=False)
     record.about(**WHERE)
     record.prepared("pgqueuer", {})
@@ -179,7 +179,7 @@ def test_page_says_who_started_nothing_at_the_end_and_marks_who_was_late(tmp_pat
     assert "| 100 | none started | none started\\* |  | **1,200** |" in page.held(record.content)
 
 
-def test_record_from_before_there_was_a_load_has_its_drains(tmp_path: Path) -> None:
+def test_record_without_a_load_has_its_drains(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", resume=False)
     record.about(**WHERE, sizes={"held_rate": 200.0, "held_seconds": 180.0})
     record.prepared("pgqueuer", {})
@@ -191,7 +191,7 @@ def test_record_from_before_there_was_a_load_has_its_drains(tmp_path: Path) -> N
     assert "| pgqueuer | 200 | 180 | failed |" in page.held(resumed.content)
 
 
-def test_page_keeps_what_people_wrote_around_the_marks(tmp_path: Path) -> None:
+def test_page_keeps_the_text_around_the_marks(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", resume=False)
     record.prepared("pgqueuer", {"pgqueuer": "1"})
     text = "# Ours\n<!-- measured: settings -->\nold\n<!-- end -->\nThe end.\n"
@@ -203,7 +203,7 @@ def test_page_keeps_what_people_wrote_around_the_marks(tmp_path: Path) -> None:
     assert page.filled(text, record.content, ["held"]) == text
 
 
-def test_every_peer_has_an_adapter_and_says_what_it_keeps() -> None:
+def test_every_peer_has_an_adapter_and_a_description_of_its_guarantees() -> None:
     adapters = BASE_DIR / "benchmarks" / "peers" / "adapters"
     for peer in PEERS:
         assert (adapters / peer.adapter).exists(), peer.name

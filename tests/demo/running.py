@@ -1,4 +1,4 @@
-"""`manage.py demo` as a process, and what its database says from outside."""
+"""`manage.py demo` as a process, and a view of its database from outside."""
 
 import os
 import re
@@ -28,13 +28,13 @@ Session = psycopg.Connection[Any]
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)
 
 
 @contextmanager
 def own_database() -> Iterator[tuple[str, Session]]:
-    """URL of, and a session in, a database on the tests' server that goes in the end."""
+    """Create a database on the tests' server for the block; give its URL and a session."""
     known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     name = f"census_{uuid4().hex}"
@@ -66,18 +66,18 @@ class Project:
         return self._session.execute(sql.SQL(text), params).fetchall()
 
     def number(self, text: str, *params: Any) -> int:
-        """Zero while the tables are not there yet."""
+        """Query a number; return 0 while the tables do not exist."""
         try:
             return int(self.query(text, *params)[0][0])
         except psycopg.errors.UndefinedTable:
             return 0
 
     def starts(self) -> Counter[int]:
-        """How often the handler of a job was started, by job."""
+        """Count the starts of the handler by job."""
         return Counter(map(int, self._history.read_text().split()))
 
     def working(self) -> tuple[int, str] | None:
-        """The group of the worker that holds 20 jobs or more, and its node."""
+        """Return the process group and the node of a worker that holds 20 jobs or more."""
         with suppress(psycopg.errors.UndefinedTable):
             for node, name in self.query(
                 "SELECT node.id::text, node.name FROM pulljobs_job AS job"
@@ -91,8 +91,7 @@ class Project:
 
     def wait_for_work(self) -> tuple[int, str]:
         wait_until(lambda: self.working() is not None)
-        found = self.working()
-        return found or self.wait_for_work()
+        return self.working() or self.wait_for_work()
 
     def held_by(self, node: str) -> int:
         return self.number(
@@ -102,7 +101,7 @@ class Project:
         )
 
     def worker_groups(self) -> set[int]:
-        """Of those workers of this database that live."""
+        """Return the process groups of the live workers of this database."""
         groups = set()
         for (name,) in self.query("SELECT name FROM pulljobs_node"):
             with suppress(ProcessLookupError):
@@ -110,7 +109,7 @@ class Project:
         return groups
 
     def end(self) -> None:
-        """Whatever the test left: the commands first, or they would start workers again."""
+        """Kill what the test left: the commands first, or they would start workers again."""
         for demo in self._demos:
             demo.process.kill()
             demo.process.wait()
@@ -122,7 +121,7 @@ class Project:
 
 
 class Demo:
-    """One `manage.py demo`."""
+    """Process of `manage.py demo`."""
 
     def __init__(self, environment: dict[str, str], *flags: str) -> None:
         self.process = subprocess.Popen(
@@ -136,19 +135,19 @@ class Demo:
         self.out = self.err = ""
 
     def end(self) -> int:
-        """Its exit code."""
+        """Wait for its end; return the exit code."""
         out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
         self.out, self.err = self.out + out, self.err + err
         return self.process.returncode
 
     def says(self, pattern: str) -> re.Match[str]:
-        """The first line on the error stream that matches."""
+        """Read the error stream up to the first match; return the match."""
         assert self.process.stderr
         for line in self.process.stderr:
             self.err += line
-            if found := re.search(pattern, line):
-                return found
-        raise AssertionError(f"{pattern} is not in what it said:\n{self.err}")
+            if match := re.search(pattern, line):
+                return match
+        raise AssertionError(f"{pattern} is not in its output:\n{self.err}")
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)

@@ -1,4 +1,4 @@
-"""A worker that is killed loses nothing and does nothing twice."""
+"""A killed worker loses nothing and does nothing twice."""
 
 import json
 import os
@@ -12,18 +12,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def kill_worker(project: Project) -> int:
-    """Kill -9 all of the worker while it holds 20 jobs or more; how many it held."""
+    """Kill a whole worker that holds 20 jobs or more; return how many it held."""
     while True:
         group, node = project.wait_for_work()
-        os.killpg(group, signal.SIGSTOP)  # So that what is counted is what is killed.
+        os.killpg(group, signal.SIGSTOP)  # it claims no more between the count and the kill
         if project.held_by(node) >= 20:
             os.killpg(group, signal.SIGKILL)
             return project.held_by(node)
         os.killpg(group, signal.SIGCONT)
 
 
-def test_killed_twice_the_sum_adds_up(project: Project) -> None:
-    """Once the command starts the worker again; then it is killed too, and a new one resumes."""
+def test_the_sum_adds_up_after_two_kills(project: Project) -> None:
+    """First the command restarts the worker; then both are killed, and a new command resumes."""
     demo = project.demo("--limit=500", "--json")
     held = kill_worker(project)
     held += kill_worker(project)
@@ -32,11 +32,11 @@ def test_killed_twice_the_sum_adds_up(project: Project) -> None:
         os.killpg(group, signal.SIGKILL)
     resumed = project.demo("--resume", "--json", "--check")
     assert resumed.end() == 0, resumed.err
-    found = json.loads(resumed.out)
+    summary = json.loads(resumed.out)
 
-    assert found["published"] == 500
-    assert found["jobs"] == 1000 == found["delivered"] + found["dead"]
-    assert found["duplicates"] == 0
+    assert summary["published"] == 500
+    assert summary["jobs"] == 1000 == summary["delivered"] + summary["dead"]
+    assert summary["duplicates"] == 0
     assert project.query(
         "SELECT job_id FROM pulljobs_archived_job GROUP BY job_id HAVING count(*) > 1"
     ) == []  # fmt: skip

@@ -1,4 +1,4 @@
-"""`manage.py demo` tells the truth, and leaves nothing behind."""
+"""`manage.py demo` prints correct sums and leaves no process behind."""
 
 import ast
 import json
@@ -32,28 +32,28 @@ def can_be_counted(path: Path) -> bool:
 
 
 def result_of(demo: Demo) -> dict[str, Any]:
-    """The one line on stdout, of a demo that ended well."""
+    """Wait for a demo to succeed; return its line on stdout."""
     assert demo.end() == 0, demo.err
     [line] = demo.out.splitlines()
-    found: dict[str, Any] = json.loads(line)
-    return found
+    summary: dict[str, Any] = json.loads(line)
+    return summary
 
 
 def test_the_summary_adds_up_and_the_check_agrees(project: Project) -> None:
-    """Messages, jobs, deaths and retries; the files that die are those that Python refuses.
+    """Messages, jobs, deaths and retries are right, and Python refuses the files that die.
 
-    Every row of the archive names a process, and it is not the command.
+    Every row of the archive names a process that is not the command.
     """
     demo = project.demo("--json", "--limit=120", "--check")
-    found = result_of(demo)
+    summary = result_of(demo)
     refused = refused_by_python(120)
-    assert found["published"] == 120
-    assert found["jobs"] == 240 == found["delivered"] + found["dead"]
-    assert set(found["dead_files"]["census"]) == refused
-    assert found["dead"] == len(refused) > 0
-    assert found["retried"] == found["dead"] * 3
-    assert found["duplicates"] == 0
-    assert found["jobs_per_second"] == pytest.approx(240 / found["seconds"], rel=0.01)
+    assert summary["published"] == 120
+    assert summary["jobs"] == 240 == summary["delivered"] + summary["dead"]
+    assert set(summary["dead_files"]["census"]) == refused
+    assert summary["dead"] == len(refused) > 0
+    assert summary["retried"] == summary["dead"] * 3
+    assert summary["duplicates"] == 0
+    assert summary["jobs_per_second"] == pytest.approx(240 / summary["seconds"], rel=0.01)
     assert max(project.starts().values()) == 4
     [(name,)] = project.query(
         "SELECT DISTINCT node.name FROM pulljobs_archived_job AS archived"
@@ -62,7 +62,7 @@ def test_the_summary_adds_up_and_the_check_agrees(project: Project) -> None:
     assert name.rpartition(":")[2] not in ("", str(demo.process.pid))
 
 
-def test_a_relative_directory_is_the_workers_too() -> None:
+def test_a_relative_state_directory_is_also_that_of_the_worker() -> None:
     with processes.project() as own:
         state = own.cluster.parent
         done = subprocess.run(
@@ -84,13 +84,13 @@ def test_a_relative_directory_is_the_workers_too() -> None:
         ("--concurrency=0", "'0' is no whole number from 1 on"),
     ],
 )
-def test_a_number_that_cannot_be_is_refused_before_anything_runs(flag: str, complaint: str) -> None:
+def test_an_invalid_number_is_refused_before_anything_runs(flag: str, complaint: str) -> None:
     with pytest.raises(CommandError, match=complaint):
         call_command("demo", "--serve", flag)
 
 
-def test_the_check_sees_what_differs(project: Project) -> None:
-    """Exit code 1, and a sentence for wrong sums, effects, nodes, counts, digests and deaths."""
+def test_the_check_reports_every_difference(project: Project) -> None:
+    """It exits with 1 and names wrong sums, effects, nodes, counts, digests and deaths."""
     result_of(project.demo("--json", "--limit=60"))
     for harm in (
         "UPDATE census_count SET lines = lines + 1 WHERE id = 5 RETURNING 1",
@@ -113,7 +113,7 @@ def test_the_check_sees_what_differs(project: Project) -> None:
 
 
 def test_a_signal_ends_the_worker_too(project: Project) -> None:
-    """Any of three, in the middle: nothing runs on, nothing is held, and a resume goes on."""
+    """After each of three signals nothing runs, no job is in flight, and a resume continues."""
     settled = 0
     for number, flag in (
         (signal.SIGINT, "--limit=400"),
@@ -131,6 +131,6 @@ def test_a_signal_ends_the_worker_too(project: Project) -> None:
         )
         before, settled = settled, project.number("SELECT count(*) FROM pulljobs_archived_job")
         assert before < settled < 800
-    found = result_of(project.demo("--json", "--resume"))
-    assert (found["jobs"], found["duplicates"]) == (800, 0)
-    assert found["delivered"] + found["dead"] == 800
+    summary = result_of(project.demo("--json", "--resume"))
+    assert (summary["jobs"], summary["duplicates"]) == (800, 0)
+    assert summary["delivered"] + summary["dead"] == 800

@@ -1,4 +1,4 @@
-"""`demo --serve`: a dead job is redriven in the admin by who logs in as the terminal says."""
+"""`demo --serve`: a user with the printed login redrives a dead job in the admin."""
 
 import re
 import signal
@@ -29,7 +29,7 @@ class Browser:
 
 
 def test_a_job_redriven_in_the_admin_dies_again(project: Project) -> None:
-    """With its error on its page; then Ctrl-C ends the site and the worker."""
+    """Its page shows the error; then Ctrl-C ends the site and the worker."""
     demo = project.demo("--limit=100", "--serve", "--port=0")
     address, user, password = demo.says(r"(http://\S+) +user (\S+) +password (\S+)").groups()
     browser = Browser(address)

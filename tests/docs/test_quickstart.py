@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from tests.docs.walking import assert_shows, copied, newcomer, walk
-from tests.example.processes import Project, open_directory
+from tests.example.processes import EmbeddedProject, open_directory
 from tests.guides import Block, blocks, texts
 
 PAGE = "docs/quickstart.md"
@@ -22,7 +22,7 @@ def test_the_quickstart_works_literally() -> None:
     steps = [_named(block, database) for block in blocks(PAGE)]
     with open_directory() as home, newcomer(database, home / "bin") as environment:
         checkout = copied(home / "pulljobs")
-        with closing(Project(checkout, checkout / ".pulljobs")):
+        with closing(EmbeddedProject(checkout, checkout / ".pulljobs")):
             outputs = iter(walk(steps, checkout, environment))
     printed = [""]
     for block in steps:

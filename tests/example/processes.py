@@ -18,7 +18,7 @@ from example_project.postgres.locks import open_lock, try_exclusive
 from example_project.state import BASE_DIR
 
 PATIENCE_SECONDS = 120
-# Answers every line it reads with the directory of a server that is up.
+# The program answers every line of its input with the directory of a running server.
 USER = """
 import sys
 from example_project.postgres.launcher import ensure_running
@@ -30,16 +30,16 @@ for line in sys.stdin:
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)
 
 
 class User:
-    """One process of a project."""
+    """Process of a project that uses its server."""
 
     def __init__(
         self,
-        project: "Project",
+        project: "EmbeddedProject",
         *,
         program: str = USER,
         python: str = sys.executable,
@@ -77,8 +77,8 @@ class User:
         self.process.communicate()
 
 
-class Project:
-    """A place for code and state; `state` may lie outside of the code."""
+class EmbeddedProject:
+    """Directories of code and state of a project; `state` may lie outside of the code."""
 
     def __init__(self, code: Path, state: Path, version: int = 18) -> None:
         self.code = code
@@ -124,21 +124,23 @@ class Project:
 
 @contextmanager
 def open_directory() -> Iterator[Path]:
-    """Unlike pytest's, one that other users can pass through."""
+    """Create a temporary directory that other users can enter, unlike those of pytest."""
     with tempfile.TemporaryDirectory(prefix="pulljobs-test-") as name:
         os.chmod(name, 0o711)
         yield Path(name)
 
 
 @contextmanager
-def project(state: str = "state", version: int = 18, code: Path = BASE_DIR) -> Iterator[Project]:
+def project(
+    state: str = "state", version: int = 18, code: Path = BASE_DIR
+) -> Iterator[EmbeddedProject]:
     with ExitStack() as stack:
         directory = stack.enter_context(open_directory())
-        yield stack.enter_context(closing(Project(code, directory / state, version)))
+        yield stack.enter_context(closing(EmbeddedProject(code, directory / state, version)))
 
 
 def postmaster(run: Path) -> int:
-    """The process id of the server; asking it proves that it answers."""
+    """Ask the server for its process id."""
     with psycopg.connect(host=str(run), user="pulljobs", dbname="pulljobs") as connection:
         row = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone()
     assert row
@@ -146,7 +148,7 @@ def postmaster(run: Path) -> int:
 
 
 def kill_server(run: Path) -> None:
-    """Returns when the kernel has closed the server's socket, a little after its signal."""
+    """Kill the server; return once the kernel has closed its socket."""
     os.kill(postmaster(run), signal.SIGKILL)
 
     def refuses() -> bool:
@@ -157,8 +159,8 @@ def kill_server(run: Path) -> None:
 
 
 @contextmanager
-def slow_recovery(cluster: Project) -> Iterator[None]:
-    """The server is down; as long as the context lasts, its next start does not come to an end."""
+def slow_recovery(cluster: EmbeddedProject) -> Iterator[None]:
+    """Let the next start of a stopped server last until the end of the block."""
     release, data = cluster.home / "release", cluster.home / "data"
     release.unlink(missing_ok=True)
     with (data / "postgresql.auto.conf").open("a") as settings:
@@ -173,7 +175,7 @@ def slow_recovery(cluster: Project) -> Iterator[None]:
 
 @contextmanager
 def sleeping(uid: int) -> Iterator[int]:
-    """The id of an unrelated process of an account."""
+    """Run an unrelated process of an account; give its id."""
     process = subprocess.Popen(["sleep", "1000"], user=uid if os.geteuid() == 0 else None)
     try:
         yield process.pid

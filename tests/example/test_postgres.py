@@ -10,7 +10,7 @@ import pytest
 
 from tests.example.processes import (
     USER,
-    Project,
+    EmbeddedProject,
     kill_server,
     postmaster,
     project,
@@ -45,19 +45,19 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Project]:
+def cluster() -> Iterator[EmbeddedProject]:
     with project() as made:
         yield made
 
 
 @pytest.fixture
-def shared(cluster: Project) -> Iterator[Project]:
-    """The cluster is made once, its server starts anew for every test."""
+def shared(cluster: EmbeddedProject) -> Iterator[EmbeddedProject]:
+    """Cluster that is made once and whose server starts again for every test."""
     yield cluster
     cluster.end_users()
 
 
-def test_processes_that_start_at_once_share_one_server(shared: Project) -> None:
+def test_processes_that_start_at_once_share_one_server(shared: EmbeddedProject) -> None:
     log = shared.cluster / "run" / "server.log"
     before = log.read_text().count("starting PostgreSQL") if log.exists() else 0
     users = [shared.user() for _ in range(4)]
@@ -68,7 +68,7 @@ def test_processes_that_start_at_once_share_one_server(shared: Project) -> None:
     assert log.read_text().count("starting PostgreSQL") == before + 1
 
 
-def test_server_lives_as_long_as_its_last_user(shared: Project) -> None:
+def test_server_lives_as_long_as_its_last_user(shared: EmbeddedProject) -> None:
     first, last = shared.user(), shared.user()
     server = postmaster(first.connect())
     last.connect()
@@ -78,7 +78,9 @@ def test_server_lives_as_long_as_its_last_user(shared: Project) -> None:
     wait_until(shared.stopped)
 
 
-def test_user_who_comes_while_the_server_stops_gets_a_new_one(shared: Project) -> None:
+def test_a_user_that_comes_while_the_server_stops_gets_a_new_server(
+    shared: EmbeddedProject,
+) -> None:
     user = shared.user()
     user.connect()
     for _ in range(5):
@@ -90,7 +92,7 @@ def test_user_who_comes_while_the_server_stops_gets_a_new_one(shared: Project) -
     wait_until(shared.stopped)
 
 
-def test_forked_child_is_a_user(shared: Project) -> None:
+def test_forked_child_is_a_user(shared: EmbeddedProject) -> None:
     user = shared.user(
         program="import os\n"
         "from example_project.postgres.launcher import ensure_running\n"
@@ -111,7 +113,7 @@ def test_forked_child_is_a_user(shared: Project) -> None:
     wait_until(shared.stopped)
 
 
-def test_killed_server_is_started_again(shared: Project) -> None:
+def test_killed_server_is_started_again(shared: EmbeddedProject) -> None:
     user = shared.user()
     server = postmaster(user.connect())
     kill_server(shared.cluster / "run")
@@ -120,7 +122,9 @@ def test_killed_server_is_started_again(shared: Project) -> None:
     wait_until(shared.stopped)
 
 
-def test_user_who_is_killed_while_the_server_starts_leaves_none(shared: Project) -> None:
+def test_a_user_that_is_killed_while_the_server_starts_leaves_no_server(
+    shared: EmbeddedProject,
+) -> None:
     shared.user().connect()
     shared.end_users()
     with slow_recovery(shared):
@@ -132,21 +136,21 @@ def test_user_who_is_killed_while_the_server_starts_leaves_none(shared: Project)
     postmaster(shared.user().connect())
 
 
-def test_recovery_may_take_its_time(shared: Project) -> None:
-    """It is told, and the advice to remove the data is not given."""
+def test_recovery_may_take_its_time(shared: EmbeddedProject) -> None:
+    """The user gets a message without the advice to remove the data."""
     shared.user().connect()
     shared.end_users()
     with slow_recovery(shared):
         user = shared.user(program=HURRIED + USER)
         user.ask()
         assert user.process.stderr
-        told = user.process.stderr.readline()
-    assert "still starting: after a crash it recovers first" in told
-    assert f"{shared.cluster}/run/server.log" in told
+        message = user.process.stderr.readline()
+    assert "still starting: after a crash it recovers first" in message
+    assert f"{shared.cluster}/run/server.log" in message
     postmaster(user.answer())
 
 
-def test_server_that_does_not_start(shared: Project) -> None:
+def test_a_server_that_does_not_start_is_reported_with_advice(shared: EmbeddedProject) -> None:
     user = shared.user()
     user.connect()
     kill_server(shared.cluster / "run")
@@ -160,10 +164,12 @@ def test_server_that_does_not_start(shared: Project) -> None:
     postmaster(shared.user().connect())
 
 
-def test_killed_watcher_is_replaced_by_the_next_user(shared: Project) -> None:
+def test_killed_watcher_is_replaced_by_the_next_user(shared: EmbeddedProject) -> None:
     user = shared.user()
     user.connect()
-    wait_until(lambda: len(_watchers(shared)) == 1)  # That of the server before may still end.
+    wait_until(
+        lambda: len(_watchers(shared)) == 1
+    )  # the watcher of the previous server may still be ending
     os.kill(_watchers(shared)[0], signal.SIGKILL)
     last = shared.user()
     last.connect()
@@ -172,8 +178,8 @@ def test_killed_watcher_is_replaced_by_the_next_user(shared: Project) -> None:
     wait_until(shared.stopped)
 
 
-def test_pid_file_of_a_dead_server_does_not_hinder(shared: Project) -> None:
-    """Its process id may belong to another process of the same account by now."""
+def test_pid_file_of_a_dead_server_does_not_hinder(shared: EmbeddedProject) -> None:
+    """Its process id may belong to another process of the same account now."""
     user = shared.user()
     run = user.connect()
     kill_server(run)
@@ -184,14 +190,14 @@ def test_pid_file_of_a_dead_server_does_not_hinder(shared: Project) -> None:
         postmaster(user.connect())
 
 
-def test_django_connects_again_after_the_server_was_killed(shared: Project) -> None:
+def test_django_connects_again_after_the_server_was_killed(shared: EmbeddedProject) -> None:
     user = shared.user(program=DJANGO)
     run = user.connect()
     kill_server(run)
     assert user.connect() == run
 
 
-def test_nobody_else_can_connect(shared: Project) -> None:
+def test_no_other_account_can_connect(shared: EmbeddedProject) -> None:
     run = shared.user().connect()
     for directory in (run, run.parent / "data"):
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -207,13 +213,13 @@ def test_other_version_has_its_own_server() -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 120, 'one, two $HOME `x` "it\'s"'])
-def test_any_path_will_do(name: str) -> None:
+def test_any_path_works(name: str) -> None:
     with project(state=name) as odd:
         postmaster(odd.user().connect())
 
 
 def test_copy_has_a_socket_of_its_own() -> None:
-    """The path of the state is too long for one, so a pointer says where it is."""
+    """The path of the state is too long for a socket, so a pointer file names the directory."""
     with project(state="x" * 120) as original, project(state="y" * 120) as copy:
         original.user().connect()
         original.end_users()
@@ -240,13 +246,13 @@ def test_socket_goes_along_when_the_state_is_moved() -> None:
         postmaster(run)
 
 
-def _says(project: Project, status: str) -> bool:
-    """Of itself, in the last line of its pid file."""
+def _says(project: EmbeddedProject, status: str) -> bool:
+    """Return True if the last line of the server's pid file has this status."""
     file = project.home / "data" / "postmaster.pid"
     return file.exists() and file.read_text().split()[-1:] == [status]
 
 
-def _watchers(project: Project) -> list[int]:
+def _watchers(project: EmbeddedProject) -> list[int]:
     return [
         int(entry.name)
         for entry in Path("/proc").glob("[0-9]*")

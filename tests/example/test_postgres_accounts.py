@@ -1,4 +1,4 @@
-"""Who may run the embedded server, and the sentences for those who cannot."""
+"""Accounts that may run the embedded server, and the errors for the others."""
 
 import os
 import pwd
@@ -13,7 +13,14 @@ import pytest
 
 from example_project.postgres.binaries import TREES, installed
 from example_project.state import BASE_DIR
-from tests.example.processes import USER, Project, User, kill_server, open_directory, postmaster
+from tests.example.processes import (
+    USER,
+    EmbeddedProject,
+    User,
+    kill_server,
+    open_directory,
+    postmaster,
+)
 from tests.requirements import not_run
 
 pytestmark = pytest.mark.processes
@@ -22,20 +29,20 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anoth
 
 
 @pytest.fixture
-def checkout() -> Iterator[Project]:
+def checkout() -> Iterator[EmbeddedProject]:
     with open_directory() as directory:
         yield from _checked_out(directory)
 
 
 @pytest.fixture
-def odd_checkout() -> Iterator[Project]:
+def odd_checkout() -> Iterator[EmbeddedProject]:
     with open_directory() as directory:
         yield from _checked_out(directory / 'one, two $HOME `x` "it\'s"')
 
 
-def _checked_out(directory: Path) -> Iterator[Project]:
-    """A copy of the launcher and of its wheel, with its own home."""
-    copy = Project(directory, directory / ".pulljobs")
+def _checked_out(directory: Path) -> Iterator[EmbeddedProject]:
+    """Copy the launcher and its wheel, with a home of their own."""
+    copy = EmbeddedProject(directory, directory / ".pulljobs")
     copy.environment["HOME"] = str(directory)
     del copy.environment["PULLJOBS_STATE_DIR"]
     _copy_code(directory)
@@ -58,7 +65,7 @@ def _copy_code(directory: Path) -> None:
     (directory / wheel.name / "__init__.py").touch()
 
 
-def test_ordinary_user(checkout: Project) -> None:
+def test_an_ordinary_user_runs_the_server(checkout: EmbeddedProject) -> None:
     user = _ordinary_user(checkout)
     run = user.connect()
     postmaster(run)
@@ -66,8 +73,8 @@ def test_ordinary_user(checkout: Project) -> None:
     assert run.is_relative_to(checkout.cluster)
 
 
-def test_ordinary_user_who_keeps_state_at_home(odd_checkout: Project) -> None:
-    """The project's own path will not do, and what lies in the system's is cleaned away by age."""
+def test_an_ordinary_user_may_keep_the_state_at_home(odd_checkout: EmbeddedProject) -> None:
+    """A socket cannot have the project's path, and old files in the temporary one are deleted."""
     home = odd_checkout.code.parent
     state = home / ".local" / "state"
     state.mkdir(parents=True)
@@ -76,7 +83,7 @@ def test_ordinary_user_who_keeps_state_at_home(odd_checkout: Project) -> None:
     assert odd_checkout.home.is_relative_to(state)
 
 
-def _ordinary_user(checkout: Project, *owned: Path) -> User:
+def _ordinary_user(checkout: EmbeddedProject, *owned: Path) -> User:
     if os.geteuid() != 0:
         return checkout.user()
     uid = pwd.getpwnam("nobody").pw_uid
@@ -85,12 +92,12 @@ def _ordinary_user(checkout: Project, *owned: Path) -> User:
     return checkout.user(uid=uid, python=_python_for(uid))
 
 
-def test_wheel_may_be_under_any_path(odd_checkout: Project) -> None:
+def test_wheel_may_be_under_any_path(odd_checkout: EmbeddedProject) -> None:
     postmaster(odd_checkout.user().connect())
 
 
 def _python_for(uid: int) -> str:
-    """Root's own Python may be closed to others."""
+    """Find a Python that this account may run: root's own may be closed to it."""
     modern = "import sys; sys.exit(sys.version_info < (3, 11))"
     for python in (os.path.realpath(shutil.which("python3") or ""), "/usr/bin/python3"):
         try:
@@ -102,15 +109,15 @@ def _python_for(uid: int) -> str:
 
 
 @root_only
-def test_root_with_everything_open_keeps_all_in_the_project(checkout: Project) -> None:
+def test_root_with_everything_open_keeps_all_in_the_project(checkout: EmbeddedProject) -> None:
     run = checkout.user().connect()
     assert run.is_relative_to(checkout.cluster)
     assert run.stat().st_uid == pwd.getpwnam("nobody").pw_uid
 
 
 @root_only
-def test_root_with_a_closed_home(checkout: Project) -> None:
-    """Project, home and site-packages are all in the closed directory."""
+def test_root_with_a_closed_home_keeps_the_data_elsewhere(checkout: EmbeddedProject) -> None:
+    """EmbeddedProject, home and site-packages are all in the closed directory."""
     checkout.code.chmod(0o700)
     first = checkout.user()
     run = first.connect()
@@ -123,8 +130,8 @@ def test_root_with_a_closed_home(checkout: Project) -> None:
 
 
 @root_only
-def test_copy_of_a_closed_project_has_a_server_of_its_own(checkout: Project) -> None:
-    """The data is elsewhere and the copy's pointer names it, too."""
+def test_copy_of_a_closed_project_has_a_server_of_its_own(checkout: EmbeddedProject) -> None:
+    """The data is elsewhere, and the pointer of the copy names it as well."""
     checkout.code.chmod(0o700)
     original = checkout.user()
     run = original.connect()
@@ -138,18 +145,18 @@ def test_copy_of_a_closed_project_has_a_server_of_its_own(checkout: Project) -> 
 
 
 @root_only
-def test_moved_project_keeps_its_data(checkout: Project) -> None:
+def test_moved_project_keeps_its_data(checkout: EmbeddedProject) -> None:
     checkout.code.chmod(0o700)
     run = checkout.user().connect()
     checkout.end_users()
-    with closing(Project(checkout.code, checkout.code / "moved")) as moved:
+    with closing(EmbeddedProject(checkout.code, checkout.code / "moved")) as moved:
         checkout.cluster.parent.rename(moved.cluster.parent)
         assert moved.user().connect() == run
 
 
 @root_only
-def test_no_second_server_starts_over_the_data_of_a_live_one(checkout: Project) -> None:
-    """Not even from a copy whose original, with the locks of its users, was removed."""
+def test_no_second_server_starts_over_the_data_of_a_live_one(checkout: EmbeddedProject) -> None:
+    """A copy does not start one either, after its original and the locks were removed."""
     checkout.code.chmod(0o700)
     run = checkout.user().connect()
     server = postmaster(run)
@@ -163,14 +170,14 @@ def test_no_second_server_starts_over_the_data_of_a_live_one(checkout: Project) 
         assert postmaster(run) == server
 
 
-def _copied_state(checkout: Project) -> Project:
-    copy = Project(checkout.code, checkout.code / "copy")
+def _copied_state(checkout: EmbeddedProject) -> EmbeddedProject:
+    copy = EmbeddedProject(checkout.code, checkout.code / "copy")
     shutil.copytree(checkout.cluster, copy.cluster)
     return copy
 
 
 @root_only
-def test_root_runs_the_server_as_the_user_who_made_it(checkout: Project) -> None:
+def test_root_runs_the_server_as_the_user_who_made_it(checkout: EmbeddedProject) -> None:
     uid = pwd.getpwnam("daemon").pw_uid
     os.chown(checkout.code, uid, -1)
     user = checkout.user(uid=uid, python=_python_for(uid))
@@ -182,16 +189,16 @@ def test_root_runs_the_server_as_the_user_who_made_it(checkout: Project) -> None
 
 
 @root_only
-def test_server_of_another_user_is_refused(checkout: Project) -> None:
+def test_server_of_another_user_is_refused(checkout: EmbeddedProject) -> None:
     checkout.user().connect()
     checkout.code.chmod(0o755)
     uid = pwd.getpwnam("daemon").pw_uid
     assert "be the user who made it" in _complaint(checkout, uid=uid, python=_python_for(uid))
 
 
-def test_wheel_is_missing(checkout: Project) -> None:
+def test_a_missing_wheel_is_reported_with_its_command(checkout: EmbeddedProject) -> None:
     shutil.rmtree(checkout.code / installed().name)
-    # The interpreter outside of the virtual environment, -S, knows only PYTHONPATH.
+    # With -S the interpreter outside of the virtual environment searches only PYTHONPATH.
     program = "from example_project.postgres.launcher import ensure_running; ensure_running()"
     done = subprocess.run(
         [os.path.realpath(sys.executable), "-S", "-c", program],
@@ -203,12 +210,12 @@ def test_wheel_is_missing(checkout: Project) -> None:
     assert 'run `python -m pip install "pulljobs[demo]"`' in done.stderr
 
 
-def test_unknown_version(checkout: Project) -> None:
+def test_an_unknown_version_is_refused_with_the_known_ones(checkout: EmbeddedProject) -> None:
     checkout.environment["PULLJOBS_POSTGRES_VERSION"] = "17"
     assert "set PULLJOBS_POSTGRES_VERSION to 18 or 16" in _complaint(checkout)
 
 
-def _complaint(project: Project, **how: str | int) -> str:
+def _complaint(project: EmbeddedProject, **how: str | int) -> str:
     user: User = project.user(**how)
     assert user.process.stdin
     user.process.stdin.write("\n")

@@ -11,30 +11,30 @@ import pytest
 from example_project.state import BASE_DIR
 from tests.example.processes import project
 
-Told = dict[str, Any]
-Faults = Callable[..., Told]
+Report = dict[str, Any]
+Faults = Callable[..., Report]
 
 
 @pytest.fixture(scope="session")
 def state() -> Iterator[Path]:
-    """One server for all runs of this process, which takes a second or two to make."""
+    """State directory of one server for all runs of this process."""
     with project() as made:
         yield made.cluster.parent
 
 
 @pytest.fixture
 def faults(state: Path) -> Faults:
-    """`python -m benchmarks faults` with these flags, to its end: what it told."""
+    """Function that runs `python -m benchmarks faults` with flags and returns its report."""
 
-    def run(*flags: str) -> Told:
+    def run(*flags: str) -> Report:
         command = [sys.executable, "-m", "benchmarks", "faults", "--json", "--state", str(state)]
         environment = {**os.environ, "PULLJOBS_POSTGRES_FSYNC": "off"}
         done = subprocess.run(
             [*command, *flags], cwd=BASE_DIR, env=environment, capture_output=True, text=True
         )
         assert done.stdout, done.stderr
-        told: Told = json.loads(done.stdout)
-        assert done.returncode == (0 if told["clean"] else 1), done.stderr
-        return told
+        report: Report = json.loads(done.stdout)
+        assert done.returncode == (0 if report["clean"] else 1), done.stderr
+        return report
 
     return run

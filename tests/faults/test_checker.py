@@ -1,4 +1,4 @@
-"""The checker sees what is wrong, and nothing else. Histories here are of one job, number 1."""
+"""The checker reports what is wrong and nothing else; most histories here are of job 1."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,9 +35,9 @@ def claim(token: str, since: float, at: float, seconds: float = 10, **more: Any)
     return say(CLAIMED, token, since, at, seconds=seconds, **more)
 
 
-def settle(token: str, since: float, at: float, said: str = "DELIVERED") -> list[Line]:
-    event = "retry" if said == "QUEUED" else "deliver"
-    return [say(SENT, token, since, said=event), say(ANSWERED, token, since, at, said=said)]
+def settle(token: str, since: float, at: float, state: str = "DELIVERED") -> list[Line]:
+    event = "retry" if state == "QUEUED" else "deliver"
+    return [say(SENT, token, since, said=event), say(ANSWERED, token, since, at, said=state)]
 
 
 def sent(token: str, since: float, event: str = "deliver") -> Line:
@@ -77,7 +77,7 @@ GOOD: dict[str, tuple[Lines, Tables]] = {
         ],
         by("b"),
     ),
-    "late, but nobody had taken it": ([claim("a", 0, 1), *settle("a", 30, 31)], by("a")),
+    "late, but no other worker had taken it": ([claim("a", 0, 1), *settle("a", 30, 31)], by("a")),
     "tried again by its holder": (
         [
             claim("a", 0, 1),
@@ -123,7 +123,7 @@ GOOD: dict[str, tuple[Lines, Tables]] = {
         [claim("a", 0, 1), renew("a", 9, 10), claim("b", 20, 21), *settle("b", 22, 23)],
         by("b"),
     ),
-    "given back by one that had not heard the answer": (
+    "released by a process that had not received the answer": (
         [claim("a", 0, 1), give_back(A, 2, but="other"), claim("b", 2.5, 3), *settle("b", 4, 5)],
         by("b"),
     ),
@@ -133,7 +133,7 @@ GOOD: dict[str, tuple[Lines, Tables]] = {
     ),
     "rolled back": ([say(ROLLED_BACK, "-", 0)], Tables()),
 }
-GOOD["one of a key after the other, though the first was frozen over its answer"] = (
+GOOD["jobs of a key in turn, though the first worker was frozen at its answer"] = (
     [
         claim("a", 0, 20),
         claim("b", 11, 12)._replace(job=2),
@@ -276,14 +276,14 @@ def test_good_history_has_no_fault(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_history_is_seen(name: str) -> None:
-    said = [one for sentences in faults(case(*BAD[name])).values() for one in sentences]
-    assert any(RENAMED.get(name, name) in one for one in said), said
+def test_bad_history_is_reported(name: str) -> None:
+    complaints = [text for texts in faults(case(*BAD[name])).values() for text in texts]
+    assert any(RENAMED.get(name, name) in text for text in complaints), complaints
 
 
 def test_every_rule_is_broken_here() -> None:
-    found = {rule for lines, tables in BAD.values() for rule in faults(case(lines, tables))}
-    assert found == {rule.__name__ for rule in RULES}
+    broken = {rule for lines, tables in BAD.values() for rule in faults(case(lines, tables))}
+    assert broken == {rule.__name__ for rule in RULES}
 
 
 def test_killed_process_is_charged_for_no_more_than_its_threads_may_have_begun() -> None:
@@ -293,6 +293,6 @@ def test_killed_process_is_charged_for_no_more_than_its_threads_may_have_begun()
         for line in (claim("a", 0, 1), claim("b", 3, 4, retry_count=1), *settle("b", 5, 6))
     ]
     tables = Tables(archived={1: by("b").archived[1], 2: by("b").archived[1]})
-    told = sorted([*lines, kill(A, 2)], key=lambda line: line.at)
-    assert faults(Case(told, tables, threads=2)) == {}
-    assert faults(Case(told, tables, threads=1)).keys() == {"only_what_started_is_charged"}
+    history = sorted([*lines, kill(A, 2)], key=lambda line: line.at)
+    assert faults(Case(history, tables, threads=2)) == {}
+    assert faults(Case(history, tables, threads=1)).keys() == {"only_what_started_is_charged"}

@@ -1,4 +1,4 @@
-"""Real processes, real faults: the promises hold, and where they are broken on purpose it shows."""
+"""Real processes under real faults keep the promises, and the checker sees broken ones."""
 
 import os
 
@@ -13,17 +13,17 @@ MIXED = "kill,stop,restart,terminate,cut,row"
 
 
 def test_mix_of_faults_breaks_no_promise(faults: Faults) -> None:
-    """Whoever lost a lease settles late in one of three runs: faults hit idle processes, too."""
+    """A process that lost a lease settles late in one of three runs: faults also hit idle ones."""
     late = 0
     for _run in range(3):
-        told = faults(
+        report = faults(
             *("--faults", MIXED, "--times", "6", "--every", "0.8", "--hold", "0.5"),
             *("--workers", "2", "--lease", "1"),
         )
-        assert (told["broken"], told["complaints"]) == ({}, [])
-        assert set(told["faults"]) == set(MIXED.split(","))
-        assert told["lost"] == 0 < told["acknowledged"]
-        late += told["late settles refused"]
+        assert (report["broken"], report["complaints"]) == ({}, [])
+        assert set(report["faults"]) == set(MIXED.split(","))
+        assert report["lost"] == 0 < report["acknowledged"]
+        late += report["late settles refused"]
         if late:
             return
     pytest.fail("no late settle was refused in three runs")
@@ -37,9 +37,9 @@ def test_mix_of_faults_breaks_no_promise(faults: Faults) -> None:
         ("flush,publish", {"answers_are_true", "nothing_is_lost"}),
     ],
 )
-def test_checker_sees_what_is_broken_on_purpose(
+def test_checker_reports_what_is_broken_on_purpose(
     faults: Faults, broken: str, rules: set[str]
 ) -> None:
-    """In one of three runs: on a busy machine all claimers of one may be slow alike."""
+    """One of three runs shows it: on a busy machine all claimers of a run may be equally slow."""
     runs = (faults("--break", broken, "--jobs", JOBS, *ONLY_CLAIMERS) for _ in range(3))
-    assert any(rules <= set(told["broken"]) for told in runs)
+    assert any(rules <= set(report["broken"]) for report in runs)

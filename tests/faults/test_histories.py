@@ -1,14 +1,14 @@
-"""The files that histories are kept in."""
+"""Files of histories."""
 
 from pathlib import Path
 
 from benchmarks.faults.history import CLAIMED, SENT, Entry, Pen, process_of, read
 
 
-def test_what_is_written_is_read_in_the_order_of_time(tmp_path: Path) -> None:
-    one, other = Pen(tmp_path, "one"), Pen(tmp_path, "other")
-    one.write(CLAIMED, [Entry(1, "a", "-", 2, 3), Entry(2, "a")], since=0.5, seconds=30)
-    other.write(SENT, [Entry(1, "a", "deliver")])
+def test_records_are_read_in_the_order_of_time(tmp_path: Path) -> None:
+    first_pen, second_pen = Pen(tmp_path, "one"), Pen(tmp_path, "other")
+    first_pen.write(CLAIMED, [Entry(1, "a", "-", 2, 3), Entry(2, "a")], since=0.5, seconds=30)
+    second_pen.write(SENT, [Entry(1, "a", "deliver")])
     first, second, third = read(tmp_path)
     assert first[:4] == (CLAIMED, 1, "a", process_of(next(tmp_path.iterdir())))
     assert (first.since, first.seconds, first.retry_count, first.deliveries) == (0.5, 30, 2, 3)
@@ -17,7 +17,7 @@ def test_what_is_written_is_read_in_the_order_of_time(tmp_path: Path) -> None:
     assert first.at == second.at <= third.since == third.at
 
 
-def test_writer_that_was_killed_spoils_only_its_last_record(tmp_path: Path) -> None:
+def test_a_killed_writer_spoils_only_its_last_record(tmp_path: Path) -> None:
     Pen(tmp_path, "one").write(SENT, [Entry(1, "a", "deliver")])
     [file] = tmp_path.iterdir()
     with file.open("a") as opened:

@@ -1,4 +1,4 @@
-"""A migration only adds: whoever runs the release before it goes on, and waits for nothing."""
+"""Migrations only add: processes of the previous release continue and wait for nothing."""
 
 import re
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ from tests.factories import USING
 from tests.sessions import query
 
 OLDER = 2
-"""What the release in older.tar.xz has."""
+"""Number of the newest migration in older.tar.xz."""
 FIRST_RELEASE = 12
-"""Before it there were no tables that anybody filled, which an index would have to lock."""
+"""Number of the first released migration: no table with rows existed before it."""
 LABEL = "pulljobs"
 OF_REPLAYS = "pulljobs_replayed_job_publish_id_2a1d468b"
 MADE = "SELECT indexrelid, indisvalid FROM pg_index WHERE indexrelid = %s::regclass"
@@ -29,11 +29,11 @@ LOCKING = (
     operations.AddConstraint,
     operations.RemoveConstraint,
 )
-"""Who writes to the table waits for these. No statement asks for one by its name."""
+"""Operations that block writers of the table. No statement names an index or a constraint."""
 QUIET = re.compile(
     r"ALTER TABLE \w+ SET \([\w =,]+\)|(CREATE|DROP) INDEX CONCURRENTLY (IF EXISTS )?\w+[\w (,)]*"
 )
-"""Nobody who reads or writes waits for it, and only what is written later is stored otherwise."""
+"""Statements that block neither readers nor writers and leave stored rows unchanged."""
 
 
 def test_migrations_only_add() -> None:
@@ -46,13 +46,15 @@ def test_migrations_only_add() -> None:
         if number > OLDER:
             refused[name] = list(refusals(migration, state, is_released=number > FIRST_RELEASE))
         state = migration.mutate_state(state)
-    assert not {name: said for name, said in refused.items() if said}
+    assert not {name: reasons for name, reasons in refused.items() if reasons}
 
 
 def refusals(migration: Migration, state: ProjectState, *, is_released: bool) -> Iterator[str]:
-    """What an older process, or one that writes meanwhile, would run into."""
+    """Describe the operations that would break or block a process of the older release."""
     made = {
-        one.name_lower for one in migration.operations if isinstance(one, operations.CreateModel)
+        operation.name_lower
+        for operation in migration.operations
+        if isinstance(operation, operations.CreateModel)
     }
     before = state.clone()
     for operation in migration.operations:
@@ -69,7 +71,7 @@ def _only_adds(
 ) -> bool:
     if isinstance(operation, operations.SeparateDatabaseAndState):
         done = operation.database_operations
-        return all(_only_adds(one, before, after, is_released) for one in done)
+        return all(_only_adds(step, before, after, is_released) for step in done)
     if isinstance(operation, operations.AddField):
         return _may_be_left_out(operation.field) and not (is_released and _indexes(operation.field))
     if isinstance(operation, operations.AlterField):
@@ -80,7 +82,7 @@ def _only_adds(
         return not is_released
     if isinstance(operation, operations.RunSQL):
         statements = [operation.sql] if isinstance(operation.sql, str) else operation.sql
-        return all(QUIET.fullmatch(str(one)) for one in statements)
+        return all(QUIET.fullmatch(str(statement)) for statement in statements)
     return isinstance(operation, ADDING)
 
 
@@ -93,13 +95,13 @@ def _may_be_left_out(field: Any) -> bool:
 
 
 def _indexes(field: Any) -> set[str]:
-    """What the field itself has an index for: to make or drop it locks the table, too."""
+    """Return the options of a field that make an index, whose creation or removal locks."""
     return {name for name in ("db_index", "unique") if getattr(field, name)}
 
 
 def _is_wider(old: Any, new: Any) -> bool:
-    """It holds whatever the old one held, and lets left out what that let."""
-    types = [one.db_type(connections[USING]).partition("(")[0] for one in (old, new)]
+    """Return True if the new field accepts every value of the old one, and the same omissions."""
+    types = [field.db_type(connections[USING]).partition("(")[0] for field in (old, new)]
     longer = (new.max_length or 0) >= (old.max_length or 0)
     return types[0] == types[1] and longer and new.null >= old.null
 
@@ -130,8 +132,8 @@ def test_a_migration_that_takes_something_away_is_refused(operation: Operation) 
 
 @pytest.mark.owner
 @pytest.mark.django_db(transaction=True)
-def test_an_index_that_is_there_already_is_made_anew() -> None:
-    """By a run that was interrupted, or by 0014 as it once was."""
+def test_an_index_that_exists_is_made_again() -> None:
+    """An interrupted run, or an earlier form of 0014, may have left it."""
     loader = MigrationLoader(None)
     before = loader.project_state((LABEL, "0014_sinks_and_streams"))
     old = query(MADE, [OF_REPLAYS])

@@ -1,4 +1,4 @@
-"""An older release at work beside a newer one, on the newer one's tables."""
+"""An older and a newer release work together on the tables of the newer one."""
 
 import json
 import re
@@ -21,42 +21,45 @@ from django.conf import settings
 settings.configure(INSTALLED_APPS=["django.contrib.postgres", "pulljobs"])
 django.setup()
 from django.apps import apps
-models = [one._meta for one in apps.get_app_config("pulljobs").get_models() if one._meta.managed]
-columns = {one.db_table: [field.column for field in one.concrete_fields] for one in models}
+every = [model._meta for model in apps.get_app_config("pulljobs").get_models()]
+models = [meta for meta in every if meta.managed]
+columns = {meta.db_table: [field.column for field in meta.concrete_fields] for meta in models}
 print(json.dumps({table: list(filter(None, columns[table])) for table in columns}))
 """
-"""What models of a release write, by table."""
+"""Program that prints the columns that the models of a release write, by table."""
 THERE = "SELECT column_name FROM information_schema.columns WHERE table_name = %s"
 NEEDED = " AND is_nullable = 'NO' AND column_default IS NULL AND is_identity = 'NO'"
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_workers_and_publishers_of_both_break_no_promise(faults: Faults, older: Path) -> None:
-    """They take each other's jobs, and some are killed; histories outside the database judge."""
-    told = faults(
+def test_workers_and_publishers_of_both_releases_break_no_promise(
+    faults: Faults, older: Path
+) -> None:
+    """They take each other's jobs while some are killed; histories outside the database judge."""
+    report = faults(
         *("--older", str(older), "--faults", "kill", "--times", "2", "--every", "0.8"),
         *("--jobs", "1000", "--seconds", "0.02", "--workers", "4", "--claimers", "0"),
         *("--lease", "1", "--keys", "20"),
     )
-    assert (told["broken"], told["complaints"]) == ({}, [])
-    assert (told["lost"], told["acknowledged"]) == (0, 1000)
+    assert (report["broken"], report["complaints"]) == ({}, [])
+    assert (report["lost"], report["acknowledged"]) == (0, 1000)
 
 
 @pytest.mark.django_db
-def test_every_statement_of_the_older_runs_on_the_newer_tables(older: Path) -> None:
-    """PostgreSQL looks up all tables, columns and types when it prepares one."""
+def test_every_statement_of_the_older_release_runs_on_the_newer_tables(older: Path) -> None:
+    """PostgreSQL looks up all tables, columns and types when it prepares a statement."""
     files = sorted((older / "pulljobs" / "sql").glob("*.sql"))
     assert len(files) > 20
     with session() as other:
-        told = {file.stem: _refused(other, file.read_text()) for file in files}
-    assert not {name: said for name, said in told.items() if said}
+        errors = {file.stem: _refused(other, file.read_text()) for file in files}
+    assert not {name: error for name, error in errors.items() if error}
 
 
 def _refused(other: "psycopg.Connection[object]", text: str) -> str:
     names: dict[str, int] = {}
     numbered = re.sub(
-        r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", text
+        r"%\((\w+)\)s", lambda match: f"${names.setdefault(match[1], len(names) + 1)}", text
     )
     with other.transaction(force_rollback=True):
         done = other.pgconn.prepare(b"", numbered.replace("%%", "%").encode())
@@ -64,13 +67,13 @@ def _refused(other: "psycopg.Connection[object]", text: str) -> str:
 
 
 @pytest.mark.django_db
-def test_rows_that_the_older_writes_lack_nothing(older: Path) -> None:
-    """Columns that it knows are there still; those that it does not may be left out."""
+def test_rows_of_the_older_release_have_all_required_columns(older: Path) -> None:
+    """Columns that it knows still exist, and the others may be left out."""
     done = subprocess.run(
         [sys.executable, "-c", COLUMNS], cwd=older, capture_output=True, text=True, check=True
     )
     written: dict[str, list[str]] = json.loads(done.stdout)
-    assert "pulljobs_audit_entry" not in written, "that is not the older release"
+    assert "pulljobs_audit_entry" not in written, "this is not the older release"
     for table, columns in written.items():
         there = {name for (name,) in query(THERE, [table])}
         assert there >= set(columns), table

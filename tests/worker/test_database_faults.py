@@ -15,7 +15,7 @@ from django.db import connection
 from example_project.state import BASE_DIR
 from pulljobs.models import ArchivedJob, Job
 from tests import second
-from tests.example.processes import Project, kill_server, postmaster, project
+from tests.example.processes import EmbeddedProject, kill_server, postmaster, project
 from tests.sessions import query, wait_until
 from tests.worker.history import FILE
 from tests.worker.processes import Stage, Worker
@@ -88,7 +88,7 @@ def test_a_read_only_period_costs_nothing(stage: Stage) -> None:
 class ServerOfItsOwn:
     """A project whose database is another server, reached by its socket alone."""
 
-    def __init__(self, made: Project, directory: Path) -> None:
+    def __init__(self, made: EmbeddedProject, directory: Path) -> None:
         self.history = directory / "history"
         # Not left out: a worker has what is said here on top of the environment of the tests.
         elsewhere = {"DATABASE_URL": "", "DATABASE_POOLED": ""}
