@@ -1,9 +1,9 @@
-"""Draw what a command shows on a real terminal.
+"""Take a picture of a command in a terminal.
 
     python docs/terminal.py OUT.png COLUMNS ROWS SECONDS COMMAND ...
 
-The command runs in a pseudo-terminal; what it drew after so many seconds becomes a picture, by pyte
-and a headless Chromium. Start it in a directory whose name may be seen.
+The command runs in a pseudo-terminal for SECONDS, pyte keeps its screen, and a headless Chromium draws
+it. The screen may show the name of the current directory.
 """
 
 import fcntl
@@ -42,8 +42,8 @@ pre {{ margin: 0; padding: 12px 16px 14px; font: 14px/1.32 "DejaVu Sans Mono", m
 
 def main() -> None:
     out, columns, rows, seconds, *command = sys.argv[1:]
-    screen = _drawn(int(columns), int(rows), float(seconds), command)
-    text = "\n".join("".join(_cells(screen, row)) for row in range(screen.lines))
+    screen = _run(int(columns), int(rows), float(seconds), command)
+    text = "\n".join("".join(_render_cells(screen, row)) for row in range(screen.lines))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM"))
         page = browser.new_page(viewport={"width": 2000, "height": 1400}, device_scale_factor=1.5)
@@ -54,7 +54,7 @@ def main() -> None:
         browser.close()
 
 
-def _drawn(columns: int, rows: int, seconds: float, command: list[str]) -> pyte.Screen:
+def _run(columns: int, rows: int, seconds: float, command: list[str]) -> pyte.Screen:
     screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
     pid, master = pty.fork()
@@ -71,7 +71,7 @@ def _drawn(columns: int, rows: int, seconds: float, command: list[str]) -> pyte.
     return screen
 
 
-def _cells(screen: pyte.Screen, row: int) -> Iterator[str]:
+def _render_cells(screen: pyte.Screen, row: int) -> Iterator[str]:
     for column in range(screen.columns):
         cell = screen.buffer[row][column]
         style = f"color: {COLOURS.get(cell.fg, '#' + cell.fg)}"
