@@ -27,9 +27,9 @@ from pulljobs.engine.circuit import Circuit, Result
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
+from pulljobs.outcome_texts import clean, encoded
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, StoredMessage
-from pulljobs.texts import clean, encoded
 
 MODULE: Final = "pull_handlers"
 FAILURE: Final = Result.FAILURE

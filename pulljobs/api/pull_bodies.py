@@ -17,8 +17,8 @@ from pulljobs.api.times import rfc_3339
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.outcome_texts import clean
 from pulljobs.storage.rows import HeldJob, StoredMessage, Taken
-from pulljobs.texts import clean
 
 Fields = Mapping[str, Any]
 """A JSON object with its keys in lower case."""

@@ -30,10 +30,10 @@ class PullJobsBackend(BaseTaskBackend):
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyResult:
         """Publish it in the caller's transaction; TypeError for arguments that JSON can't say."""
-        from pulljobs.tasks_backend import queueing
+        from pulljobs.tasks_backend import enqueueing
 
         self.validate_task(task)
-        result = queueing.enqueue(self, task, args, kwargs)
+        result = enqueueing.enqueue(self, task, args, kwargs)
         task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -51,9 +51,9 @@ class PullJobsBackend(BaseTaskBackend):
             return [self._no_queues()]
         if not apps.is_installed("pulljobs"):
             return [self._no_app()]
-        from pulljobs.tasks_backend import checking
+        from pulljobs.tasks_backend import checks
 
-        return [*super().check(**kwargs), *checking.problems(self)]
+        return [*super().check(**kwargs), *checks.problems(self)]
 
     def _no_queues(self) -> CheckMessage:
         return Error(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from django.db import connections, transaction
 from django.db.models.functions import Now
 
-from pulljobs import effects, handlers, jobs, pulling
+from pulljobs import handlers, jobs, pulling
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError
@@ -19,10 +19,10 @@ from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, JobView, StoredMessage, Taken
 from pulljobs.testing.recording import recording
-from pulljobs.worker import executor
-from pulljobs.worker.farewells import call_on_giving_up
+from pulljobs.worker import executor, transactions
 from pulljobs.worker.fetcher import renew_one
 from pulljobs.worker.flusher import BACK
+from pulljobs.worker.give_up_hooks import call_on_giving_up
 
 BATCH: Final = 100
 
@@ -146,7 +146,7 @@ def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
 @contextmanager
 def _usable_transactions() -> Iterator[None]:
     with ExitStack() as usable:
-        for using in effects.databases():
+        for using in transactions.databases():
             usable.enter_context(_usable_transaction(using))
         yield
 
@@ -159,7 +159,7 @@ def _usable_transaction(using: str) -> Iterator[None]:
         return
     before = transaction.savepoint(using=using)
     yield
-    if effects.is_spoilt(using):
+    if transactions.is_spoilt(using):
         transaction.set_rollback(False, using=using)
         transaction.savepoint_rollback(before, using=using)
     else:

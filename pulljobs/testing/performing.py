@@ -12,7 +12,7 @@ from uuid import uuid4
 from django.db import connections, transaction
 from django.utils import timezone
 
-from pulljobs import effects, handlers
+from pulljobs import handlers
 from pulljobs.engine import encodings, outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
@@ -20,7 +20,7 @@ from pulljobs.publishing import Payload, encoded
 from pulljobs.states import Event
 from pulljobs.storage.rows import HeldJob, StoredMessage
 from pulljobs.testing.recording import Recorded, recording
-from pulljobs.worker import executor
+from pulljobs.worker import executor, transactions
 
 
 class Performed(NamedTuple):
@@ -85,7 +85,7 @@ def perform(
     with _transaction(handler):
         said = executor.perform(job)
         if handler.transactional and (lost or not _keeps_effects(job, said, recorded)):
-            for using in effects.databases():
+            for using in transactions.databases():
                 transaction.set_rollback(True, using=using)
     if handler.ack_policy is AckPolicy.ACK_FIRST:
         said = outcomes.deliver(job.held)  # A worker had said so before it ran.
@@ -113,7 +113,7 @@ def _asking(handler: Handler) -> Handler:
 
     def function(job: ClaimedJob) -> Any:
         result = handler.function(job)
-        for using in effects.databases():
+        for using in transactions.databases():
             with connections[using].cursor() as cursor:
                 cursor.execute("SELECT 1")
         return result
@@ -140,7 +140,7 @@ def _without_rows(handler: Handler, recorded: Recorded) -> Handler:
 
 def _transaction(handler: Handler) -> AbstractContextManager[None]:
     if handler.transactional:
-        return effects.together()
+        return transactions.together()
     return nullcontext()
 
 

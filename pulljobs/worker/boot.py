@@ -9,7 +9,7 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.metrics import sharing
 
 if TYPE_CHECKING:
-    from pulljobs.worker.board import Board
+    from pulljobs.worker.shared_state import Board
 
 MISCONFIGURED: Final = 78
 """Exit code of a child that no restart would help; the EX_CONFIG of sysexits."""
@@ -33,7 +33,7 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
     django.setup()
     from pulljobs import handlers
     from pulljobs.storage import schema
-    from pulljobs.worker import child, copies
+    from pulljobs.worker import child, fork_guard
 
     try:
         with schema.required():
@@ -43,7 +43,7 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
         sys.stderr.write(f"{error}\n")
         board.leave()
         sys.exit(MISCONFIGURED)
-    copies.expect()
+    fork_guard.expect()
     sys.setswitchinterval(TURN_SECONDS)
     _collect_less()
     child.work(ready, board, supervisor)

@@ -23,26 +23,26 @@ from pulljobs.engine.telemetry import LeftBehind, emit
 from pulljobs.handlers import ClaimedJob
 from pulljobs.storage import nodes, statements
 from pulljobs.worker import boot
-from pulljobs.worker.asyncpool import AsyncPool
-from pulljobs.worker.board import Board
-from pulljobs.worker.breaker import Breakers
-from pulljobs.worker.eventloop import EventLoop
-from pulljobs.worker.farewells import Farewells
+from pulljobs.worker.async_pool import AsyncPool
+from pulljobs.worker.circuits import Breakers
+from pulljobs.worker.event_loop import EventLoop
 from pulljobs.worker.fetcher import Fetcher
 from pulljobs.worker.flusher import Flusher
-from pulljobs.worker.held import Holdings
+from pulljobs.worker.give_up_hooks import Farewells
+from pulljobs.worker.in_flight import Holdings
 from pulljobs.worker.listener import Wakeups
 from pulljobs.worker.loop import JITTER, Runner
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.pool import Pool
 from pulljobs.worker.reaper import Reaper
 from pulljobs.worker.report import Report, lines, report
-from pulljobs.worker.roster import Roster, can_push
-from pulljobs.worker.running import Ended, Run
-from pulljobs.worker.watch import Sign, Watch
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.runs import Ended, Run
+from pulljobs.worker.shared_state import Board
+from pulljobs.worker.subscriptions import Roster, can_push
+from pulljobs.worker.thread_pool import Pool
+from pulljobs.worker.watchdog import Sign, Watch
 
 if TYPE_CHECKING:
-    from pulljobs.worker.pushing import Pushing, PushLane
+    from pulljobs.worker.push_delivery import Pushing, PushLane
 
 logger = logging.getLogger("pulljobs.worker")
 
@@ -229,7 +229,7 @@ class Child:
     def _make_pushing(self) -> "Pushing | None":
         if not (self._limits.PUSH and can_push()):
             return None
-        from pulljobs.worker.pushing import Pushing
+        from pulljobs.worker.push_delivery import Pushing
 
         return Pushing(self._limits, self._loop, self._outbox, self._hear_of_room)
 

@@ -6,18 +6,18 @@ from typing import Any, Final
 
 from asgiref.sync import async_to_sync, sync_to_async
 
-from pulljobs import effects, pulling
+from pulljobs import pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, emit
 from pulljobs.errors import Discard, LeaseLost, PulljobsError, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
+from pulljobs.outcome_texts import clean, encoded
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished
-from pulljobs.texts import clean, encoded
-from pulljobs.worker import copies
-from pulljobs.worker.running import Ended, Run
+from pulljobs.worker import fork_guard, transactions
+from pulljobs.worker.runs import Ended, Run
 
 ACK_FIRST: Final = AckPolicy.ACK_FIRST
 MANUAL: Final = AckPolicy.MANUAL
@@ -84,16 +84,16 @@ def _run(function: Callable[[ClaimedJob], Any], job: ClaimedJob) -> Any:
     try:
         return function(job)
     finally:
-        if copies.is_one:
-            copies.leave()
+        if fork_guard.is_one:
+            fork_guard.leave()
 
 
 async def _arun(job: ClaimedJob) -> Any:
     try:
         return await job.handler.function(job)
     finally:
-        if copies.is_one:
-            copies.leave()
+        if fork_guard.is_one:
+            fork_guard.leave()
 
 
 def _settle_first(job: ClaimedJob) -> Settlement | None:
@@ -132,9 +132,9 @@ async def _arun_settled(job: ClaimedJob) -> None:
 
 def _transactional(job: ClaimedJob) -> None:
     """The handler's writes and the settle together: both, or neither."""
-    with effects.together():
+    with transactions.together():
         word = _said(job, _run(job.handler.function, job))
-        effects.check()
+        transactions.check()
         finished = _finished(job, word)
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")

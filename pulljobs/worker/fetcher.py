@@ -20,13 +20,13 @@ from pulljobs.handlers import ClaimedJob, Grant
 from pulljobs.pulling import Claim
 from pulljobs.storage import listen, statements
 from pulljobs.storage.rows import HeldJob
-from pulljobs.worker.breaker import Breakers
-from pulljobs.worker.held import Holdings
-from pulljobs.worker.lanes import LONGEST_WAIT, Lane
+from pulljobs.worker.circuits import Breakers
+from pulljobs.worker.in_flight import Holdings
+from pulljobs.worker.isolation import Quarantine
+from pulljobs.worker.job_pool import LONGEST_WAIT, Lane
 from pulljobs.worker.loop import JITTER
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.quarantine import Quarantine
-from pulljobs.worker.roster import Source
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.subscriptions import Source
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SOONEST: Final = 0.001

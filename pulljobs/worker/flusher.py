@@ -14,12 +14,12 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import DELIVER, Held, Settlement
 from pulljobs.engine.telemetry import HandlersRan, LeasesLost, emit
 from pulljobs.handlers import ClaimedJob
+from pulljobs.outcome_texts import clean
 from pulljobs.states import Event, State
 from pulljobs.storage.rows import Finished
-from pulljobs.texts import clean
-from pulljobs.worker.held import Holdings
-from pulljobs.worker.outbox import Outbox, Said
-from pulljobs.worker.running import Ended
+from pulljobs.worker.in_flight import Holdings
+from pulljobs.worker.result_buffer import Outbox, Said
+from pulljobs.worker.runs import Ended
 
 BACK: Final = (Event.RETRY, Event.RELEASE)
 LOOK_AGAIN: Final = 0.05

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pulljobs.worker.loop import Runner
-from pulljobs.worker.running import Run
+from pulljobs.worker.runs import Run
 
 Report = dict[str, Any]
 

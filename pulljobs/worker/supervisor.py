@@ -12,9 +12,9 @@ from typing import Any, Final
 from pulljobs.conf import Settings
 from pulljobs.metrics import sharing
 from pulljobs.worker import boot
-from pulljobs.worker.childprocess import ChildProcess, patience
-from pulljobs.worker.debts import Debts
-from pulljobs.worker.post import Post
+from pulljobs.worker.child_process import ChildProcess, patience
+from pulljobs.worker.child_slot import Post
+from pulljobs.worker.lease_recovery import Debts
 from pulljobs.worker.probes import Health, Probes
 
 LOOK: Final = 0.2

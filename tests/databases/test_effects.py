@@ -10,10 +10,11 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import DEFAULT_DB_ALIAS, IntegrityError, connections, transaction
 
-from pulljobs import effects, jobs
+from pulljobs import jobs
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Channel
 from pulljobs.states import State
+from pulljobs.worker import transactions
 from pulljobs.worker.executor import perform
 from tests import second
 from tests.factories import USING
@@ -41,7 +42,7 @@ def insert() -> None:
 
 def test_an_error_undoes_the_writes_in_both_databases() -> None:
     def work() -> None:
-        with effects.together():
+        with transactions.together():
             write()
             raise ValueError("as it happens")
 
@@ -72,7 +73,7 @@ def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
 def test_the_handlers_own_writes_are_committed_before_the_end_of_its_job() -> None:
     """A crash between the two commits repeats the effect; in the other order it would be lost."""
     committed: list[str] = []
-    with effects.together():
+    with transactions.together():
         write()
         transaction.on_commit(lambda: committed.append("job"), using=USING)
         transaction.on_commit(lambda: committed.append("effect"), using=DEFAULT_DB_ALIAS)

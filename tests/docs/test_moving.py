@@ -17,7 +17,7 @@ from django.utils import timezone
 from pulljobs import handlers
 from pulljobs.models import Job, Message
 from pulljobs.states import State
-from pulljobs.tasks_backend import PullJobsBackend, running
+from pulljobs.tasks_backend import PullJobsBackend, handler
 from pulljobs.tasks_backend.interface import task_backends
 from pulljobs.testing import drain
 from tests.guides import forget, modules_of
@@ -92,7 +92,7 @@ def test_tasks_of_django_keep_running_by_another_backend() -> None:
             assert isinstance(ours, PullJobsBackend)
             assert [ours.check(), old.check()] == [[], []]
             with registry_of_its_own():
-                running.register(ours)
+                handler.register(ours)
                 assert {handler.timeout for handler in handlers.registered()} == {
                     timedelta(minutes=5)
                 }

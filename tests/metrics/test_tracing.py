@@ -26,9 +26,9 @@ from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Channel, Message, ScheduledMessage
 from pulljobs.publishing import publish, publish_many
 from pulljobs.testing import drain
-from pulljobs.worker.eventloop import EventLoop
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.pushing import Pushing
+from pulljobs.worker.event_loop import EventLoop
+from pulljobs.worker.push_delivery import Pushing
+from pulljobs.worker.result_buffer import Outbox
 from tests.api.broadcasting import Announcer
 from tests.api.caller import subscription
 from tests.client.names import SHOP, SUBSCRIPTION

@@ -6,7 +6,7 @@ import pytest
 from asgiref.local import Local
 from django.test import override_settings
 
-from pulljobs.tasks_backend import PullJobsBackend, running
+from pulljobs.tasks_backend import PullJobsBackend, handler
 from pulljobs.tasks_backend.interface import task_backends
 from tests.handling import registry_of_its_own
 
@@ -30,7 +30,7 @@ def tasks(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         read_again()
         backend = task_backends["default"]
         assert isinstance(backend, PullJobsBackend)
-        running.register(backend)
+        handler.register(backend)
         from tests.tasks_backend import declared
 
         yield declared

@@ -14,11 +14,11 @@ from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer
 from pulljobs.pulling import Puller
 from pulljobs.storage.rows import HeldJob, StoredMessage
-from pulljobs.worker.breaker import Breaker
+from pulljobs.worker.circuits import Breaker
 from pulljobs.worker.fetcher import renew_one
 from pulljobs.worker.flusher import Flusher
-from pulljobs.worker.held import Holdings
-from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.in_flight import Holdings
+from pulljobs.worker.result_buffer import Outbox
 from tests.factories import USING, ConsumerFactory, published
 
 

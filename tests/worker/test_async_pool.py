@@ -16,12 +16,12 @@ from pulljobs.engine import outcomes
 from pulljobs.errors import ConfigurationError, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler, handler
 from pulljobs.states import Event
-from pulljobs.worker import asyncpool, eventloop
-from pulljobs.worker.asyncpool import AsyncPool
-from pulljobs.worker.board import IDLE
-from pulljobs.worker.eventloop import EventLoop
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.running import Ended
+from pulljobs.worker import async_pool, event_loop
+from pulljobs.worker.async_pool import AsyncPool
+from pulljobs.worker.event_loop import EventLoop
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.runs import Ended
+from pulljobs.worker.shared_state import IDLE
 from tests.handling import registry_of_its_own
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.sessions import query as rows_of
@@ -247,7 +247,7 @@ def test_connection_of_a_seat_that_nobody_needs_is_closed_when_its_age_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As at the end of a request; a burst must not leave its connections behind."""
-    monkeypatch.setattr(asyncpool, "TIDY", 0.05)
+    monkeypatch.setattr(async_pool, "TIDY", 0.05)
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)
     lane, pids = Lane(), list[int]()
 
@@ -274,7 +274,7 @@ def _backend(*, spoil: bool) -> int:
 def test_e61_lost_job_is_cancelled_and_nothing_is_said_for_it(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventloop, "HEED", 600)
+    monkeypatch.setattr(event_loop, "HEED", 600)
     gate = Gate()
     [job] = lane.take(gate)
     wait_until(lambda: gate.running == 1)
@@ -330,7 +330,7 @@ def test_result_that_comes_after_the_cancelling_is_discarded(lane: Lane) -> None
 def test_handler_that_ignores_it_holds_its_job_back_no_longer_than_that(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventloop, "HEED", 0.2)
+    monkeypatch.setattr(event_loop, "HEED", 0.2)
     begun, may_end = threading.Event(), threading.Event()
 
     async def ignore(job: ClaimedJob) -> str:
@@ -448,7 +448,7 @@ def block(lane: Lane) -> Iterator[Block]:
 def test_over_its_time_is_said_though_the_loop_stands_still(
     lane: Lane, block: Block, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventloop, "HEED", 0.2)
+    monkeypatch.setattr(event_loop, "HEED", 0.2)
     [job] = lane.take(block)
     assert block.blocked.wait(PATIENCE_SECONDS)
     assert lane.outbox.runs.cancel(job.held, Ended.TIMED_OUT)

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, connections
 
 from pulljobs.storage import statements
-from pulljobs.worker.pool import Connections
+from pulljobs.worker.thread_pool import Connections
 from tests.factories import USING
 from tests.sessions import Thread
 

@@ -10,8 +10,8 @@ import pytest
 
 from pulljobs import jobs
 from pulljobs.models import ArchivedJob, Job, Node
-from pulljobs.worker import boot, post
-from pulljobs.worker.debts import Debt
+from pulljobs.worker import boot, child_slot
+from pulljobs.worker.lease_recovery import Debt
 from tests.sessions import pass_time, wait_until
 from tests.worker.claiming import limits
 from tests.worker.processes import Stage, in_flight
@@ -71,9 +71,9 @@ def test_supervisor_bears_a_thousand_failures_in_a_row(monkeypatch: pytest.Monke
     def refuse(*_args: object) -> NoReturn:
         raise BlockingIOError
 
-    monkeypatch.setattr(post, "ChildProcess", refuse)
-    monkeypatch.setattr(post, "LONGEST_PAUSE", 0.0)
-    empty = post.Post(get_context("spawn"), limits(), list[Debt]().append, 0)
+    monkeypatch.setattr(child_slot, "ChildProcess", refuse)
+    monkeypatch.setattr(child_slot, "LONGEST_PAUSE", 0.0)
+    empty = child_slot.Post(get_context("spawn"), limits(), list[Debt]().append, 0)
     for _failure in range(1100):
         empty.tick(None)
     assert empty.exit_code is None

@@ -17,10 +17,10 @@ from pulljobs.errors import Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Channel
 from pulljobs.storage.rows import JobView
-from pulljobs.worker.breaker import Breaker
+from pulljobs.worker.circuits import Breaker
 from pulljobs.worker.executor import perform
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.running import Ended, Runs
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.runs import Ended, Runs
 from tests.factories import ChannelFactory, ConsumerFactory
 from tests.worker.claiming import Desk, claim_of, handler_of, limits
 

@@ -14,12 +14,12 @@ from pulljobs.models import Consumer, Job, Lease
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import Event
 from pulljobs.worker import fetcher
-from pulljobs.worker.breaker import Breakers
+from pulljobs.worker.circuits import Breakers
 from pulljobs.worker.fetcher import LONGEST_PASS, URGENT_SHARE, Fetcher
-from pulljobs.worker.held import Holdings
-from pulljobs.worker.lanes import LONGEST_WAIT
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.roster import Source
+from pulljobs.worker.in_flight import Holdings
+from pulljobs.worker.job_pool import LONGEST_WAIT
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.subscriptions import Source
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import SLACK
 from tests.worker.claiming import limits

@@ -8,7 +8,7 @@ from itertools import count
 from threading import Barrier
 
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.running import Ended, Run, Runs
+from pulljobs.worker.runs import Ended, Run, Runs
 from tests.worker.claiming import unclaimed
 
 _numbers = count(1)

@@ -12,7 +12,7 @@ from pulljobs import jobs, operating, pulling
 from pulljobs.handlers import ClaimedJob
 from pulljobs.states import State
 from pulljobs.worker.executor import perform, word_for
-from pulljobs.worker.running import Ended
+from pulljobs.worker.runs import Ended
 from tests.factories import ConsumerFactory
 from tests.sessions import PATIENCE_SECONDS, Thread, query
 from tests.worker.claiming import Desk, claim_of

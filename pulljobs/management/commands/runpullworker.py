@@ -18,7 +18,7 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.management.parsing import LONGEST, number
 from pulljobs.storage import schema
-from pulljobs.worker import reloading, roster
+from pulljobs.worker import reloader, subscriptions
 from pulljobs.worker.supervisor import Supervisor
 
 FLAGS: Final = {
@@ -99,7 +99,7 @@ class Command(BaseCommand):
         try:
             with schema.required():
                 handlers.autodiscover()
-                served = roster.chosen(limits.ONLY, push=limits.PUSH)
+                served = subscriptions.chosen(limits.ONLY, push=limits.PUSH)
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if problems := out_of_order(limits):
@@ -124,13 +124,13 @@ def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
 
 def _begin_reloading() -> None:
     """Return in the process that works; the one that watches ends here, when that has ended."""
-    if reloading.is_watched():
-        reloading.end_with_watcher()
+    if reloader.is_watched():
+        reloader.end_with_watcher()
         return
     with suppress(Exception):  # Whoever works will say what is wrong with the code.
         handlers.autodiscover()
     connections.close_all()
-    sys.exit(reloading.watch())
+    sys.exit(reloader.watch())
 
 
 def bytes_of(text: str) -> int:

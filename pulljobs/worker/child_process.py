@@ -12,9 +12,9 @@ from uuid import uuid4
 from pulljobs.conf import Settings
 from pulljobs.metrics import sharing
 from pulljobs.worker import boot
-from pulljobs.worker.board import Board
 from pulljobs.worker.child import LAST_FLUSH, Order
-from pulljobs.worker.pool import slots_of
+from pulljobs.worker.shared_state import Board
+from pulljobs.worker.thread_pool import slots_of
 
 MARGIN: Final = 0.3
 MISSED_BEATS: Final = 3

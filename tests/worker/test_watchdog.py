@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pulljobs.worker import watch as module
-from pulljobs.worker.board import Board
+from pulljobs.worker import watchdog as module
+from pulljobs.worker.debounce import LOOKS
 from pulljobs.worker.loop import Runner
-from pulljobs.worker.running import Ended, Run, Runs
-from pulljobs.worker.steady import LOOKS
-from pulljobs.worker.watch import HEED, Watch, resident
+from pulljobs.worker.runs import Ended, Run, Runs
+from pulljobs.worker.shared_state import Board
+from pulljobs.worker.watchdog import HEED, Watch, resident
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.worker.claiming import limits, unclaimed
 

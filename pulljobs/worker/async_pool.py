@@ -14,13 +14,13 @@ from django.db import close_old_connections, connections
 
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.board import IDLE, Slots
-from pulljobs.worker.eventloop import EventLoop, Tasks
+from pulljobs.worker.event_loop import EventLoop, Tasks
 from pulljobs.worker.executor import aperform
-from pulljobs.worker.lanes import Pace
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.pool import TIDY, Connections
-from pulljobs.worker.running import Ended
+from pulljobs.worker.job_pool import Pace
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.runs import Ended
+from pulljobs.worker.shared_state import IDLE, Slots
+from pulljobs.worker.thread_pool import TIDY, Connections
 
 
 class Calls(ThreadPoolExecutor):

@@ -10,7 +10,7 @@ from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError, UnknownChannel
 from pulljobs.models import Job
 from pulljobs.publishing import publish
-from pulljobs.tasks_backend import results, running
+from pulljobs.tasks_backend import handler, results
 from pulljobs.tasks_backend.backend import CONSUMER
 from pulljobs.tasks_backend.interface import AnyResult, AnyTask, TaskResultStatus, normalize_json
 
@@ -45,7 +45,7 @@ def _publish(backend: "PullJobsBackend", task: AnyTask, content: dict[str, Any])
     channel = backend.channel_of(task.queue_name)
     found = _published(channel, task, content)
     if found is None:
-        running.register(backend)
+        handler.register(backend)
         own = (one for one in handlers.registered() if one.path == (channel, CONSUMER))
         handlers.subscribed(next(own))
         found = _published(channel, task, content)

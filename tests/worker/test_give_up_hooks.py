@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulljobs.handlers import ClaimedJob, Handler
-from pulljobs.worker.farewells import Farewells
+from pulljobs.worker.give_up_hooks import Farewells
 from tests.sessions import PATIENCE_SECONDS
 from tests.worker.claiming import unclaimed
 

@@ -16,10 +16,10 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.models import Consumer, Lease
 from pulljobs.pulling import Puller
-from pulljobs.worker.lanes import Lane
+from pulljobs.worker.job_pool import Lane
 
 if TYPE_CHECKING:
-    from pulljobs.worker.pushing import Pushing
+    from pulljobs.worker.push_delivery import Pushing
 
 logger = logging.getLogger("pulljobs.worker")
 

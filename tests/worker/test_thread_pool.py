@@ -11,10 +11,10 @@ from django.db import connection
 
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.states import Event
-from pulljobs.worker import lanes, pool
-from pulljobs.worker.board import IDLE
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.pool import Pool
+from pulljobs.worker import job_pool, thread_pool
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.shared_state import IDLE
+from pulljobs.worker.thread_pool import Pool
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.worker.claiming import unclaimed
 
@@ -61,7 +61,7 @@ def nothing(job: ClaimedJob) -> None:
 def test_there_is_room_for_idle_threads_and_nobody_waits_for_slow_jobs(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "WORK_AHEAD", 0.0)
+    monkeypatch.setattr(job_pool, "WORK_AHEAD", 0.0)
     assert lane.pool.room() == 4, "nothing is known yet"
     lane.pool.take([lane.job(nothing)])
     lane.events(1)
@@ -85,7 +85,7 @@ def test_job_that_waited_too_long_to_have_all_of_its_time_is_given_back(lane: La
 def test_what_waits_while_no_thread_comes_free_is_given_back(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "LONGEST_WAIT", timedelta(milliseconds=50))
+    monkeypatch.setattr(thread_pool, "LONGEST_WAIT", timedelta(milliseconds=50))
     lane.pool.take([lane.job(lane.blocks, number=number) for number in (1, 2, 3)])
     wait_until(lambda: lane.slots.count(IDLE) == 0)
 
@@ -102,7 +102,7 @@ def test_what_waits_while_no_thread_comes_free_is_given_back(
 def test_idle_threads_keep_no_connection_beyond_its_age(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "TIDY", 0.05)
+    monkeypatch.setattr(thread_pool, "TIDY", 0.05)
     opened: list[Any] = []
 
     def asks(job: ClaimedJob) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from pulljobs.engine.outcomes import Held
 from pulljobs.handlers import Grant
-from pulljobs.worker import lanes
-from pulljobs.worker.held import Holdings
-from pulljobs.worker.lanes import PACE_WINDOW, WORK_AHEAD, Pace
+from pulljobs.worker import job_pool
+from pulljobs.worker.in_flight import Holdings
+from pulljobs.worker.job_pool import PACE_WINDOW, WORK_AHEAD, Pace
 from tests.worker.claiming import unclaimed
 
 
@@ -80,7 +80,7 @@ class Paced:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now, self._pace = 0.0, Pace(8, _at=0.0)
-        monkeypatch.setattr(lanes, "time", SimpleNamespace(monotonic=lambda: self._now))
+        monkeypatch.setattr(job_pool, "time", SimpleNamespace(monotonic=lambda: self._now))
 
     def ahead(self, done: int, *, later: float = 0.0) -> int:
         self._now += later

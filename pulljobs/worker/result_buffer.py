@@ -9,7 +9,7 @@ from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import DELIVER, Settlement
 from pulljobs.handlers import ClaimedJob
 from pulljobs.states import Event
-from pulljobs.worker.running import Runs
+from pulljobs.worker.runs import Runs
 
 Said = tuple[ClaimedJob, Settlement | None]
 SUCCESS: Final = Result.SUCCESS

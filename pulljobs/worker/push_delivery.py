@@ -14,10 +14,10 @@ from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer
 from pulljobs.webhooks.delivery import Origin, Sender
 from pulljobs.webhooks.requests import Endpoint, NoEndpoint, endpoint_of
-from pulljobs.worker.eventloop import EventLoop, Tasks
+from pulljobs.worker.event_loop import EventLoop, Tasks
 from pulljobs.worker.executor import aperform
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.running import NOWHERE, Ended
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.runs import NOWHERE, Ended
 
 SWEEP: Final = 10.0
 

@@ -10,9 +10,9 @@ from typing import Final
 from pulljobs.conf import Settings
 from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.worker import boot
-from pulljobs.worker.childprocess import ChildProcess, patience
-from pulljobs.worker.debts import Debt
-from pulljobs.worker.steady import Steady
+from pulljobs.worker.child_process import ChildProcess, patience
+from pulljobs.worker.debounce import Steady
+from pulljobs.worker.lease_recovery import Debt
 
 logger = logging.getLogger("pulljobs.worker")
 

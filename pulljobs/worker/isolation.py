@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.held import Holdings
-from pulljobs.worker.lanes import Lane
-from pulljobs.worker.outbox import Outbox
+from pulljobs.worker.in_flight import Holdings
+from pulljobs.worker.job_pool import Lane
+from pulljobs.worker.result_buffer import Outbox
 
 
 class Quarantine:

@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 from pulljobs.conf import Settings
 from pulljobs.engine.telemetry import JobTimedOut, emit
-from pulljobs.worker.board import Board
-from pulljobs.worker.running import Ended, Run, Runs
-from pulljobs.worker.steady import Steady
+from pulljobs.worker.debounce import Steady
+from pulljobs.worker.runs import Ended, Run, Runs
+from pulljobs.worker.shared_state import Board
 
 LOOK: Final = 0.2
 HEED: Final = 0.3

@@ -12,11 +12,11 @@ from django.db.backends.signals import connection_created
 
 from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.board import IDLE, Slots
 from pulljobs.worker.executor import perform, word_for
-from pulljobs.worker.lanes import LONGEST_WAIT, Pace
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.running import Run, Slot
+from pulljobs.worker.job_pool import LONGEST_WAIT, Pace
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.runs import Run, Slot
+from pulljobs.worker.shared_state import IDLE, Slots
 
 LOOK: Final = 0.1
 AGE_CHECK: Final = 1.0

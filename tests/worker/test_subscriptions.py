@@ -10,11 +10,11 @@ from pulljobs.conf import settings
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer
 from pulljobs.storage import statements
-from pulljobs.worker import roster
-from pulljobs.worker.eventloop import EventLoop
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.pushing import Pushing, PushLane
-from pulljobs.worker.roster import Roster, Source
+from pulljobs.worker import subscriptions
+from pulljobs.worker.event_loop import EventLoop
+from pulljobs.worker.push_delivery import Pushing, PushLane
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.subscriptions import Roster, Source
 from tests.factories import USING, ChannelFactory, ConsumerFactory
 from tests.handling import registry_of_its_own
 from tests.sessions import Thread, query, wait_until
@@ -67,7 +67,7 @@ def doors(sources: Sequence[Source]) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "READ_EVERY", -1.0)
+    monkeypatch.setattr(subscriptions, "READ_EVERY", -1.0)
 
 
 def test_a_consumer_goes_by_its_type_from_the_next_look_on() -> None:

@@ -6,7 +6,7 @@ from django.core.checks import CheckMessage, Error
 
 from pulljobs import handlers
 from pulljobs.errors import ConfigurationError
-from pulljobs.tasks_backend import running
+from pulljobs.tasks_backend import handler
 from pulljobs.tasks_backend.backend import PullJobsBackend
 from pulljobs.tasks_backend.interface import task_backends
 
@@ -26,7 +26,7 @@ def problems(backend: PullJobsBackend) -> Iterator[CheckMessage]:
 
 def _refusal(backend: PullJobsBackend, queue: str) -> str:
     try:
-        handlers.check(running.handler_of(backend, queue))
+        handlers.check(handler.handler_of(backend, queue))
     except (ConfigurationError, TypeError) as error:
         return str(error)
     return ""

@@ -11,10 +11,10 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import LoopBlocked, emit
 from pulljobs.handlers import ClaimedJob
+from pulljobs.worker.debounce import Steady
 from pulljobs.worker.executor import word_for
-from pulljobs.worker.outbox import Outbox
-from pulljobs.worker.running import NOWHERE, Ended, Run
-from pulljobs.worker.steady import Steady
+from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.runs import NOWHERE, Ended, Run
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, Settlement | None]
