@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -71,8 +72,20 @@ class Source:
         return ast.parse(self.code, str(self.path))
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def docstrings(self) -> list[Docstring]:
-        return sorted(_docstrings(self.tree), key=lambda docstring: docstring.line)
+        docstrings = [
+            Docstring(kind, node.lineno, _dedent(str(node.value)))
+            for node, kind in self._docstring_nodes
+        ]
+        return sorted(docstrings, key=lambda docstring: docstring.line)
+
+    @cached_property
+    def _docstring_nodes(self) -> list[tuple[ast.Constant, Kind]]:
+        return [pair for node in self.nodes for pair in _docstrings(node)]
 
     @cached_property
     def comments(self) -> list[Text]:
@@ -86,17 +99,19 @@ class Source:
     @cached_property
     def messages(self) -> list[Text]:
         """String literals that read like a sentence, docstrings excluded."""
-        docstrings = {id(node) for node, _kind in _docstring_nodes(self.tree)}
+        docstrings = {id(node) for node, _kind in self._docstring_nodes}
         return [
             Text(node.lineno, node.value)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
             if id(node) not in docstrings and len(node.value.split()) >= WORDS_OF_A_MESSAGE
         ]
 
     @cached_property
     def names(self) -> list[Name]:
-        return [Name(1, self.path.stem), *_names(self.tree, None)]
+        overrides = {id(member) for node in self.nodes for member in _overrides(node)}
+        names = [_name(node, is_override=id(node) in overrides) for node in self.nodes]
+        return [Name(1, self.path.stem), *filter(None, names)]
 
     @cached_property
     def classes(self) -> list[ast.ClassDef]:
@@ -126,27 +141,21 @@ def _decorator(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _docstrings(tree: ast.Module) -> Iterator[Docstring]:
-    for node, kind in _docstring_nodes(tree):
-        yield Docstring(kind, node.lineno, _dedent(str(node.value)))
-
-
 def _dedent(text: str) -> str:
     first, *others = text.expandtabs().splitlines() or [""]
     return "\n".join([first.strip(), *(line.strip() for line in others)]).rstrip()
 
 
-def _docstring_nodes(tree: ast.Module) -> Iterator[tuple[ast.Constant, Kind]]:
-    """Find the docstrings of definitions, and strings that follow an assignment."""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list) or not body:
-            continue
-        if (kind := _kind(node)) and (constant := _string(body[0])):
-            yield constant, kind
-        for before, statement in zip(body, body[1:], strict=False):
-            if isinstance(before, ast.Assign | ast.AnnAssign) and (constant := _string(statement)):
-                yield constant, Kind.ATTRIBUTE
+def _docstrings(node: ast.AST) -> Iterator[tuple[ast.Constant, Kind]]:
+    """Find the docstring of a definition, and strings that follow an assignment in it."""
+    body = getattr(node, "body", None)
+    if not isinstance(body, list) or not body:
+        return
+    if (kind := _kind(node)) and (constant := _string(body[0])):
+        yield constant, kind
+    for before, statement in pairwise(body):
+        if isinstance(before, ast.Assign | ast.AnnAssign) and (constant := _string(statement)):
+            yield constant, Kind.ATTRIBUTE
 
 
 def _kind(node: ast.AST) -> Kind | None:
@@ -166,14 +175,16 @@ def _string(node: ast.stmt) -> ast.Constant | None:
     return None
 
 
-def _names(node: ast.AST, owner: ast.AST | None) -> Iterator[Name]:
+def _overrides(node: ast.AST) -> list[ast.stmt]:
+    """Return the statements in the body of a class that has a base."""
+    return node.body if isinstance(node, ast.ClassDef) and node.bases else []
+
+
+def _name(node: ast.AST, *, is_override: bool) -> Name | None:
     if isinstance(node, Function):
-        is_override = isinstance(owner, ast.ClassDef) and bool(owner.bases)
-        yield Name(node.lineno, node.name, is_function=True, is_override=is_override)
-    elif name := _stored(node):
-        yield Name(getattr(node, "lineno", 0), name)
-    for child in ast.iter_child_nodes(node):
-        yield from _names(child, node)
+        return Name(node.lineno, node.name, is_function=True, is_override=is_override)
+    name = _stored(node)
+    return Name(getattr(node, "lineno", 0), name) if name else None
 
 
 def _stored(node: ast.AST) -> str | None:

@@ -18,7 +18,7 @@ from example_project.state import BASE_DIR
         "ruff check",
         "ruff format --check",
         "lint-imports",
-        pytest.param("mypy", marks=pytest.mark.slow),
+        pytest.param("mypy", marks=[pytest.mark.slow, pytest.mark.types]),
     ],
 )
 def test_tool_passes(command: str) -> None:
