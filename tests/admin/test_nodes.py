@@ -17,7 +17,7 @@ from tests.factories import USING, ConsumerFactory, claimed, published
 pytestmark = pytest.mark.django_db
 
 
-def test_e80_silent_node_is_shown_as_such_after_two_heartbeats(reader: Client) -> None:
+def test_silent_node_is_shown_as_such_after_two_heartbeats(reader: Client) -> None:
     alive, silent, stopped = uuid4(), uuid4(), uuid4()
     for name, node in {"a": alive, "b": silent, "c": stopped}.items():
         nodes.register(USING, node, f"host-{name}:1")

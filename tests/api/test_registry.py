@@ -217,13 +217,15 @@ def test_the_callback_url_must_be_absolute(url: str, orders: Any, manager: Manag
     ("fields", "type"),
     [({}, "push"), ({"type": ""}, "push"), ({"type": "pull"}, "pull"), ({"type": "push"}, "push")],
 )
-def test_e01_types(fields: dict[str, str], type: str, orders: Any, manager: Manager) -> None:
+def test_a_consumer_has_one_of_the_types(
+    fields: dict[str, str], type: str, orders: Any, manager: Manager
+) -> None:
     answer: Any = manager.put("/channel/orders/consumer/k", callbackUrl=URL, **fields)
     assert (answer.status_code, answer.json()["Type"]) == (200, type)
 
 
 @pytest.mark.parametrize("type", ["Pull", "PUSH", "x", "pull "])
-def test_e01_another_type_changes_nothing(type: str, orders: Any, manager: Manager) -> None:
+def test_another_type_changes_nothing(type: str, orders: Any, manager: Manager) -> None:
     path = "/channel/orders/consumer/k"
     assert manager.put(path, callbackUrl=URL, type=type).status_code == 400
     assert not Consumer.objects.exists()

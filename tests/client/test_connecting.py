@@ -178,7 +178,7 @@ def test_what_is_exported() -> None:
 
 
 def test_strategies() -> None:
-    """E77 and E74: what is waited before the n-th repetition."""
+    """What is waited before the n-th repetition."""
     assert [REQUEUE(n) for n in (1, 2, 10, 11, 2000)] == [90, 180, 900, 900, 900]
     assert [linear(2, 5)(n) for n in (1, 2, 3)] == [2, 4, 5]
     assert [exponential(1, 60)(n) for n in (1, 2, 7, 5000)] == [1, 2, 60, 60]

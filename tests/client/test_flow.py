@@ -186,7 +186,7 @@ def test_a_pull_that_is_refused_inside_of_the_limits_ends_the_run() -> None:
     assert len(broker.asked("info")) == 2
 
 
-def test_E64_held_messages_never_exceed_max_in_flight() -> None:
+def test_held_messages_never_exceed_max_in_flight() -> None:
     """Whatever is pulled and not confirmed counts, and so does what a pull may still bring."""
     broker = filled(300)
     consumer, transport = consumer_of([broker], nothing, max_in_flight=5, concurrency=8)
@@ -261,7 +261,7 @@ def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are
         wait_until(lambda: away.states() == ["DELIVERED"])
 
 
-def test_E65_the_room_can_be_changed_while_it_runs() -> None:
+def test_max_in_flight_can_be_changed_while_it_runs() -> None:
     """0 pauses: no pulls, what is held ends; a pull that was waiting is taken back."""
     broker = FakeBroker()
     consumer, transport = consumer_of([broker], nothing, max_in_flight=5)
@@ -279,7 +279,7 @@ def test_E65_the_room_can_be_changed_while_it_runs() -> None:
     assert transport.most_held == 3
 
 
-def test_E72_a_batch_ends_when_no_more_is_to_come() -> None:
+def test_a_batch_ends_when_no_more_messages_can_come() -> None:
     """Of two brokers one is idle, and the other has no multiple of a batch: none waits for ever."""
     broker = filled(57)
     batch: list[Message] = []
@@ -434,7 +434,7 @@ SLOW = 0.01
 """Seconds of a handler that does not end before it is told how the one before did."""
 
 
-def test_E66_the_ladder_of_the_back_off() -> None:
+def test_failures_raise_the_back_off_step_by_step() -> None:
     """Three failures open it; then one message at a time, after 0.2, 0.4, 0.8, 0.8 seconds."""
     broker = filled(100)
 
@@ -453,7 +453,7 @@ def test_E66_the_ladder_of_the_back_off() -> None:
     assert len(waited) >= 2
 
 
-def test_E67_success_closes_the_circuit_step_by_step() -> None:
+def test_success_closes_the_circuit_step_by_step() -> None:
     """While it is open nothing is pulled, then one message; when that succeeds, all there is."""
     broker = filled(100)
     failed: list[float] = []
@@ -475,7 +475,7 @@ def test_E67_success_closes_the_circuit_step_by_step() -> None:
     assert min(full) > probe > opened + 0.2
 
 
-def test_E68_what_is_neutral_opens_nothing() -> None:
+def test_neutral_outcomes_open_nothing() -> None:
     """Or nothing more would be pulled for as long as a test waits."""
     broker = filled(30)
 
@@ -530,7 +530,7 @@ def test_a_pull_under_way_when_the_circuit_opens_is_of_before_the_block() -> Non
 
 
 @pytest.mark.parametrize("auto_renew", [False, True])
-def test_E75_leases_are_kept_only_if_asked_for(auto_renew: bool) -> None:
+def test_leases_are_renewed_only_on_request(auto_renew: bool) -> None:
     """Else the message is handed out again when its lease is over."""
     broker = filled(1)
     broker.limits = {"LeaseSeconds": 6.0 if auto_renew else 1.2}
@@ -615,7 +615,7 @@ def test_sample_rate_never_drops_from_a_shared_queue() -> None:
     assert 10 < len(seen) < 100
 
 
-def test_E78_a_refusal_ends_the_run_and_says_why() -> None:
+def test_a_refusal_ends_the_run_with_its_reason() -> None:
     broker = filled(1)
     wrong = Subscription("orders", "census", "wrong", "wrong")
     consumer, _ = consumer_of([broker], nothing, subscription=wrong)

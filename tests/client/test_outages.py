@@ -261,7 +261,7 @@ def test_what_stays_away_is_told_in_time(mocked: Mock) -> None:
     assert len(broker.requests) >= 2
 
 
-def test_E79_requests_say_who_asks_and_large_ones_are_compressed(mocked: Mock) -> None:
+def test_requests_name_their_client_and_large_ones_are_compressed(mocked: Mock) -> None:
     side, broker = mocked
     side.producer().publish_many(["x" * 30_000])
     side.producer().publish("small")
@@ -293,7 +293,7 @@ def test_a_broker_that_fails_is_asked_less_and_less_and_at_full_rate_again(statu
     assert min(waits) >= 0.05
 
 
-def test_E74_refused_connections_give_few_attempts_and_then_recovery(
+def test_refused_connections_give_few_attempts_and_then_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At most 15 in 60 seconds, with growing waits; after it, no longer than one of them."""

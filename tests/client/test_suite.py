@@ -108,7 +108,7 @@ def test_the_reason_of_a_reject_is_kept(side: Side) -> None:
     assert side.world.error() == "no such order"
 
 
-def test_E76_a_second_word_is_ignored(side: Side) -> None:
+def test_a_second_outcome_is_ignored(side: Side) -> None:
     side.producer().publish("x")
     message = side.consumer().next()
     message.ack()
@@ -117,7 +117,7 @@ def test_E76_a_second_word_is_ignored(side: Side) -> None:
     assert side.world.states() == {"DELIVERED": 1}
 
 
-def test_E77_without_a_delay_a_retry_waits_90_seconds_times_attempts(side: Side) -> None:
+def test_without_a_delay_a_retry_waits_90_seconds_times_attempts(side: Side) -> None:
     side.producer().publish("x")
     consumer = side.consumer()
     consumer.next().nack()
@@ -143,7 +143,7 @@ def test_a_delay_that_is_no_number_is_refused_where_it_is_said(side: Side) -> No
 
 
 def test_a_lost_lease_is_told_and_others_go_on(side: Side) -> None:
-    """E49: what is said too late changes nothing."""
+    """What is said too late changes nothing."""
     side.producer().publish("x")
     consumer = side.consumer()
     late = consumer.next()
@@ -203,7 +203,7 @@ def test_what_is_refused_does_not_stop_the_others(side: Side) -> None:
     assert side.world.states() == {"QUEUED": 2}
 
 
-def test_E79_large_bodies_are_sent_compressed(side: Side) -> None:
+def test_large_bodies_are_sent_compressed(side: Side) -> None:
     """Each text is above the limit; together they would be above it a hundredfold."""
     connection = side.world.connection(is_async=side.is_async)
     assert isinstance(connection, Connection)
@@ -212,7 +212,7 @@ def test_E79_large_bodies_are_sent_compressed(side: Side) -> None:
     assert [len(message.payload) for message in messages] == [120_000] * 3
 
 
-def test_E78_wrong_tokens_and_names_are_told_clearly(side: Side) -> None:
+def test_wrong_tokens_and_names_give_clear_errors(side: Side) -> None:
     with pytest.raises(NotAllowed, match="X-Broker-Channel-Token"):
         side.consumer(Subscription("orders", "census", "wrong", "wrong")).fetch()
     with pytest.raises(NotFound, match="no such channel"):
@@ -297,7 +297,7 @@ def test_what_a_handler_says_wrongly_harms_no_other(side: Side) -> None:
     assert states["DELIVERED"] >= 20
 
 
-def test_E71_after_as_many_calls_it_is_given_up_once(side: Side) -> None:
+def test_a_job_is_given_up_once_after_its_last_call(side: Side) -> None:
     """What the callback raises loses nothing."""
     side.producer().publish("bad")
     calls: list[int] = []
@@ -341,7 +341,7 @@ def test_a_handler_may_keep_its_lease(side: Side) -> None:
 
 
 def test_on_stop_what_waits_goes_back_unharmed(side: Side) -> None:
-    """E90: the one that runs finishes, the others are released, their deliveries given back."""
+    """The one that runs finishes, the others are released, their deliveries given back."""
     side.producer().publish_many([str(n) for n in range(5)])
     consumer = side.consumer()
 

@@ -62,7 +62,7 @@ def waiting(consumer: Consumer) -> list[str]:
 
 class TestReject:
     def test_one_too_many_is_refused_and_nothing_written(self) -> None:
-        """E52: with a bound of 1 the second is refused; other keys go on."""
+        """With a bound of 1 the second is refused; other keys go on."""
         consumer = bounded()
         first = send(consumer)
         before = counts()
@@ -74,7 +74,6 @@ class TestReject:
         assert send(consumer, key="b").job_ids
 
     def test_the_eleventh_of_ten(self) -> None:
-        """E52"""
         consumer = bounded(10)
         for _number in range(10):
             send(consumer)
@@ -83,7 +82,7 @@ class TestReject:
 
     @committed
     def test_many_publishers_at_once_fill_it_exactly(self) -> None:
-        """E52: of 50 parallel publishers exactly 10 are accepted."""
+        """Of 50 parallel publishers exactly 10 are accepted."""
         consumer = bounded(10)
 
         def try_some(_number: int) -> list[bool]:
@@ -137,7 +136,7 @@ class TestReject:
         assert counts()["pulljobs_job"] == 2
 
     def test_a_duplicate_is_one_even_if_the_key_is_full(self) -> None:
-        """E51: the duplicate check precedes the limit check."""
+        """The duplicate check precedes the limit check."""
         consumer = bounded()
         send(consumer, message_id="m")
         with pytest.raises(DuplicateMessage):
@@ -295,7 +294,7 @@ class TestDropOldest:
 
 class TestReplace:
     def test_the_newest_payload_takes_the_place_of_the_one_that_waits(self) -> None:
-        """E53: three publishes, one queued job with the last payload, and the answer says so."""
+        """Three publishes, one queued job with the last payload, and the answer says so."""
         consumer = bounded(1, "replace")
         first, second, third = [send(consumer, payload) for payload in "abc"]
         assert waiting(consumer) == ["c"]
@@ -304,7 +303,6 @@ class TestReplace:
         assert Message.objects.get(id=third.message_id).payload == b"c"
 
     def test_a_job_in_flight_keeps_its_payload_and_is_followed_by_the_newest_only(self) -> None:
-        """E53"""
         consumer = bounded(1, "replace")
         send(consumer, "a")
         [held] = claim(consumer)

@@ -180,7 +180,6 @@ def test_all_that_can_be_said_is_stored(way: Way) -> None:
 )
 @WAYS
 def test_when_it_may_be_claimed(way: Way, options: dict[str, Any], due_seconds: float) -> None:
-    """E94."""
     now = {name: one() if callable(one) else one for name, one in options.items()}
     way(ConsumerFactory.create().channel.name, payload=b"x", **now)
     [(seconds,)] = query(
@@ -193,7 +192,6 @@ def test_when_it_may_be_claimed(way: Way, options: dict[str, Any], due_seconds: 
 
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_seen_before_the_commit_and_all_of_it_after() -> None:
-    """E93."""
     consumer = ConsumerFactory.create()
     with session() as other:
         other.autocommit = True
@@ -213,7 +211,6 @@ def seen(other: object) -> tuple[int, ...]:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_rollback_leaves_nothing() -> None:
-    """E93."""
     consumer = ConsumerFactory.create()
     with transaction.atomic(USING):
         publish(consumer.channel.name, b"x", message_id="1")

@@ -91,7 +91,6 @@ CASES = pytest.mark.parametrize(("error", "bad"), BAD.values(), ids=BAD)
 
 @CASES
 def test_publish(channel: str, error: type[PublishError], bad: dict[str, Any]) -> None:
-    """E94."""
     with pytest.raises(error, match=".{20}"):
         publish(channel, **({"payload": b"x"} | bad))
 

@@ -137,7 +137,6 @@ def test_a_transaction_managed_by_hand_may_be_waited_for(listener: Listener) -> 
 
 
 def test_only_after_the_commit(listener: Listener) -> None:
-    """E93."""
     consumer = waiting()
     with transaction.atomic(USING):
         publish(consumer.channel.name, b"x")

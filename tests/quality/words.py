@@ -28,7 +28,7 @@ COMMAND: Final = "Command"
 """Name that Django asks for in the modules of management commands."""
 CODE: Final = re.compile(r"``?[^`]*``?", re.DOTALL)
 CASE_CODE: Final = re.compile(r"(?<![.\w])E\d{1,3}(?!\w)")
-NAME_CODE: Final = re.compile(r"_e\d{1,3}(_|$)")
+NAME_CODE: Final = re.compile(r"_[eE]\d{1,3}(_|$)")
 SEMICOLONS: Final = 1
 
 WORDS: Final = vocabulary.any_of(vocabulary.FORBIDDEN_WORDS)

@@ -121,7 +121,7 @@ def test_the_bounds_are_those_of_the_settings() -> None:
 @pytest.mark.parametrize("overflow", ["reject", "drop_oldest", "replace"])
 @modes
 def test_keys_are_bounded(mode: str, overflow: str) -> None:
-    """E52, E53: 6 jobs of two keys, and room for 2 of each."""
+    """6 jobs of two keys, and room for 2 of each."""
     options = {"max_queued_per_key": 2, "key_overflow": overflow, "exclusive_keys": True}
     ours, theirs = two_alike(**options)
     sent = [{"key": key, "payload": str(n).encode()} for n, key in enumerate("aaabab")]

@@ -149,7 +149,6 @@ def test_deliveries_of_many_claims_are_each_under_their_own_token() -> None:
     ids=["deliver", "deliver with a result", "reject"],
 )
 def test_a_repeat_is_answered_the_same_and_writes_nothing(settle: Any) -> None:
-    """E95."""
     settlements = list(map(settle, held_jobs(3)))
     first = jobs.finish(USING, settlements)
     before = contents()
@@ -279,7 +278,6 @@ def test_a_release_keeps_what_was_charged_before() -> None:
 
 
 def test_retries_used_up() -> None:
-    """E84."""
     consumer = ConsumerFactory.create(max_retries=2)
     published(consumer)
     for attempt in range(3):
@@ -316,7 +314,6 @@ def test_deliveries_are_bounded_whatever_gives_the_job_back() -> None:
 
 
 def test_no_retry_is_planned_past_the_total_delay() -> None:
-    """E85."""
     held = held_jobs(
         2, retry_strategy="constant:50", max_total_delay=timedelta(seconds=60), max_retries=99
     )

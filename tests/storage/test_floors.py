@@ -241,7 +241,6 @@ def lock(other: Session, job_id: int) -> None:
 def test_a_locked_job_is_passed_without_waiting_and_found_when_it_is_let_go(
     puller: Puller, consumer: Consumer, other: Session, place: int
 ) -> None:
-    """E97."""
     made = published(consumer, 5)
     lock(other, made[place])
     with lock_timeout("1s"):

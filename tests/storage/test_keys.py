@@ -48,14 +48,13 @@ def nothing_is_stuck(db: None) -> Iterator[None]:
 
 class TestClaim:
     def test_one_job_of_a_key_in_a_batch(self) -> None:
-        """E56: a, a, b, c gives the first a, b and c."""
+        """A claim over keys a, a, b, c takes the first a, b and c."""
         consumer = exclusive()
         first, second, b, c = queued(consumer, "aabc")
         assert ids(claim(consumer)) == [first, b, c]
         assert parked() == {second}
 
     def test_the_next_of_a_key_comes_after_the_one_before_it(self) -> None:
-        """E54, E58"""
         consumer = exclusive()
         made, order = queued(consumer, "aaaa"), []
         while held := claim(consumer):
@@ -65,7 +64,6 @@ class TestClaim:
         assert order == made
 
     def test_what_is_published_while_its_key_is_busy_waits(self) -> None:
-        """E54"""
         consumer = exclusive()
         queued(consumer, "a")
         held = claim(consumer)
@@ -322,7 +320,7 @@ def test_parked_jobs_are_counted_apart() -> None:
 class TestFreeing:
     @pytest.mark.parametrize("event", FREEING)
     def test_the_next_of_the_key_may_be_claimed(self, event: str) -> None:
-        """E39: a DEAD job frees its key."""
+        """A DEAD job frees its key."""
         consumer = exclusive(max_retries=0)
         _first, second, _third = queued(consumer, "aaa")
         [held] = claim(consumer)
@@ -332,7 +330,7 @@ class TestFreeing:
     @pytest.mark.parametrize("event", HOLDING)
     @pytest.mark.parametrize("hold", [True, False])
     def test_the_same_job_comes_again(self, event: str, hold: bool) -> None:
-        """E59: not the next of its key, whoever held it."""
+        """Not the next of its key, whoever held it."""
         consumer = exclusive(hold_key_on_retry=hold)
         first, *_rest = queued(consumer, "aaa")
         [held] = claim(consumer)
@@ -341,7 +339,7 @@ class TestFreeing:
         assert claim(consumer) == []
 
     def test_a_retry_to_come_holds_its_key(self) -> None:
-        """E63: with hold_key_on_retry later jobs of the key wait."""
+        """With hold_key_on_retry later jobs of the key wait."""
         consumer = exclusive()
         first, *_rest = queued(consumer, "aab")
         held = claim(consumer)
@@ -351,7 +349,7 @@ class TestFreeing:
         assert ids(claim(consumer)) == [first]
 
     def test_a_retry_to_come_lets_others_pass_where_it_does_not_hold_its_key(self) -> None:
-        """E63: without the flag they pass, and it takes its turn when it is due."""
+        """Without the flag they pass, and it takes its turn when it is due."""
         consumer = exclusive(hold_key_on_retry=False)
         first, second, third = queued(consumer, "aaa")
         pulling.finish([outcomes.retry(claim(consumer)[0], "later", after=LATER)])
@@ -366,7 +364,6 @@ class TestFreeing:
         assert ids(claim(consumer)) == [third]
 
     def test_a_crashed_holders_job_holds_its_key_through_the_back_off(self) -> None:
-        """E59"""
         consumer = exclusive(hold_key_on_retry=False, retry_strategy="constant:60")
         queued(consumer, "aa")
         [held] = claim(consumer)
@@ -412,7 +409,6 @@ class TestFreeing:
     @committed
     @pytest.mark.parametrize("event", ["deliver", "kill"])
     def test_who_waits_for_the_next_of_the_key_is_woken(self, event: str) -> None:
-        """E58"""
         if behind_pooler(USING):
             pytest.skip("LISTEN needs a connection of its own")
         consumer = exclusive()

@@ -154,7 +154,7 @@ def no_lease() -> bool:
 
 @pytest.mark.parametrize("hold", [True, False])
 def test_keys_under_everything_at_once(watched: None, hold: bool) -> None:
-    """E54, with publishers that stay open across claims, kills, redrives, revivals and takes.
+    """Publishers stay open across claims, kills, redrives, revivals and takes.
 
     Nothing is swept, for nobody dies at freeing a key.
     """

@@ -62,7 +62,6 @@ def listener() -> Iterator[Listener]:
 class TestPause:
     @pytest.mark.parametrize("whose", ["consumer", "channel"])
     def test_claims_give_nothing_while_settles_and_leases_go_on(self, whose: str) -> None:
-        """E25"""
         consumer = ConsumerFactory.create()
         published(consumer, 3)
         [job] = claimed(consumer)
@@ -136,7 +135,7 @@ def test_a_deleted_consumer_is_named_as_the_reason() -> None:
 
 class TestInFlight:
     def test_claims_fill_what_room_there_is(self) -> None:
-        """E21: redeliveries count like any job in flight."""
+        """Redeliveries count like any job in flight."""
         consumer = ConsumerFactory.create(max_in_flight=3)
         published(consumer, 10)
         puller = Puller(USING, consumer)
@@ -257,7 +256,6 @@ def sized(consumer: Consumer, *sizes: int) -> list[int]:
 class TestBytes:
     @committed
     def test_what_fits_is_claimed_and_the_next_is_untouched(self) -> None:
-        """E18"""
         consumer = ConsumerFactory.create()
         made = sized(consumer, 400, 400, 400)
         puller = Puller(USING, consumer)
@@ -271,7 +269,6 @@ class TestBytes:
 
     @committed
     def test_a_first_job_that_is_too_large_stays_as_it_was(self) -> None:
-        """E18"""
         consumer = ConsumerFactory.create()
         made = sized(consumer, 5000, 10)
         puller = Puller(USING, consumer)

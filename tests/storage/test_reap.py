@@ -108,7 +108,6 @@ def test_a_lease_with_nothing_left_goes_without_a_word() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_five_reapers_at_once_give_each_job_back_once() -> None:
-    """E98."""
     consumer = ConsumerFactory.create(max_retries=99)
     made = published(consumer, 300)
     while claimed(consumer, 5):

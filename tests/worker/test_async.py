@@ -46,7 +46,7 @@ def test_many_run_at_once_and_neither_they_nor_threads_hold_the_others_up(stage:
     wait_until(lambda: jobs.get(stuck[0]).state == "DELIVERED")
 
 
-def test_e64_async_jobs_are_never_held_beyond_the_limit(stage: Stage) -> None:
+def test_async_jobs_are_never_held_beyond_the_limit(stage: Stage) -> None:
     awaiting()
     publish(0.05, 100)
     worker = stage.worker("--burst", "--max-held", "8", "--async-concurrency", "30")
@@ -69,7 +69,7 @@ def test_database_connections_are_no_more_than_handlers_that_run(stage: Stage) -
     assert 1 < len(used) <= 5
 
 
-def test_e90_stop_lets_async_handlers_end_and_gives_back_those_that_don_t(stage: Stage) -> None:
+def test_stop_lets_async_handlers_end_and_gives_back_those_that_don_t(stage: Stage) -> None:
     """Cancelled and released: nothing is charged, and nothing is left to a lease."""
     awaiting()
     [short], [long] = publish(0, until=str(stage.gate)), publish(600)
@@ -155,7 +155,7 @@ def test_pause_of_all_processes_is_nobody_s_fault(stage: Stage) -> None:
     assert worker.stop() == 0
 
 
-def test_e82_e83_failures_are_tried_again_or_dead_with_their_error(stage: Stage) -> None:
+def test_failures_are_tried_again_or_dead_with_their_error(stage: Stage) -> None:
     """The payload has no number of seconds: a KeyError, each time."""
     awaiting(retry_strategy="constant:0.1", max_retries=2)
     [receipt] = publish_many("awaited", [{"minutes": 1}])

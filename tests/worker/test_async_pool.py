@@ -271,7 +271,7 @@ def _backend(*, spoil: bool) -> int:
     return int(pid)
 
 
-def test_e61_lost_job_is_cancelled_and_nothing_is_said_for_it(
+def test_lost_job_is_cancelled_and_nothing_is_said_for_it(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_loop, "HEED", 600)
@@ -298,7 +298,7 @@ def test_cancelled_job_goes_its_way(lane: Lane, why: Ended, event: Event) -> Non
     assert gate.cancelled == 1
 
 
-def test_e76_what_a_handler_said_before_it_was_cancelled_stands(lane: Lane) -> None:
+def test_what_a_handler_said_before_it_was_cancelled_stands(lane: Lane) -> None:
     async def ack(job: ClaimedJob) -> None:
         job.ack({"n": 1})
         await asyncio.sleep(60)

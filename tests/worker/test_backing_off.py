@@ -23,7 +23,7 @@ def circuits() -> dict[str, dict[str, object]]:
 
 
 def test_failures_in_a_row_hold_jobs_back_and_then_one_is_tried(stage: Stage) -> None:
-    """E66, E67 in a worker: no claims in a block, one probe after it, and full speed again."""
+    """A worker claims nothing in a block, one probe after it, and then at full speed again."""
     stage.consumer(retry_strategy="constant:60")
     failing = stage.publish(60, fail="the other side is down")
     worker = stage.worker(*FLAGS)
@@ -55,14 +55,14 @@ def test_one_bad_job_and_its_neighbours_are_not_held_back(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("flags", [["--backoff-max", "0"], ["--burst"]])
-def test_e70_disabled_back_off_lets_all_fail_at_once(stage: Stage, flags: list[str]) -> None:
+def test_disabled_back_off_lets_all_fail_at_once(stage: Stage, flags: list[str]) -> None:
     stage.consumer(max_retries=0)
     stage.publish(60, fail="the other side is down")
     stage.worker(*flags)
     wait_until(lambda: set(Job.objects.values_list("state", flat=True)) == {"DEAD"})
 
 
-def test_e71_job_whose_retries_are_used_up_is_given_up_once(stage: Stage) -> None:
+def test_job_whose_retries_are_used_up_is_given_up_once(stage: Stage) -> None:
     """What `on_giving_up` raises loses nothing; other ends are no giving up."""
     stage.consumer(max_retries=1)
     [job] = stage.publish(fail="no luck", giving_up="no luck either")
@@ -77,7 +77,7 @@ def test_e71_job_whose_retries_are_used_up_is_given_up_once(stage: Stage) -> Non
     assert worker.stop() == 0
 
 
-def test_e71_job_over_its_limits_is_given_up_without_a_run(stage: Stage) -> None:
+def test_job_over_its_limits_is_given_up_without_a_run(stage: Stage) -> None:
     """Somebody lowered them while it waited."""
     consumer = stage.consumer()
     tired, fresh = stage.publish(2)
@@ -92,7 +92,7 @@ def test_e71_job_over_its_limits_is_given_up_without_a_run(stage: Stage) -> None
     assert worker.stop() == 0
 
 
-def test_e68_retries_that_ask_for_no_back_off_are_none(stage: Stage) -> None:
+def test_retries_that_ask_for_no_back_off_are_none(stage: Stage) -> None:
     stage.consumer(retry_strategy="constant:60")
     stage.publish(60, after=timedelta(hours=1).total_seconds(), backoff=False)
     worker = stage.worker()

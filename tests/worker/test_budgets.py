@@ -30,7 +30,7 @@ def awaited(stage: Stage, **fields: object) -> int:
 
 
 @pytest.mark.own_session
-def test_e61_kill_is_told_within_a_second_to_a_thread_that_heeds(stage: Stage) -> None:
+def test_kill_is_told_within_a_second_to_a_thread_that_heeds(stage: Stage) -> None:
     """Not only when the lease is renewed."""
     stage.consumer(lease_duration=LONG)
     [job] = stage.until_gate(heed=True)
@@ -116,7 +116,7 @@ def test_process_of_its_own_that_is_over_its_time_is_replaced(stage: Stage) -> N
     assert worker.stop() == 0
 
 
-def test_e75_lease_is_renewed_while_the_handler_has_time_and_never_past_its_hard_end(
+def test_lease_is_renewed_while_the_handler_has_time_and_never_past_its_hard_end(
     stage: Stage,
 ) -> None:
     stage.consumer(lease_duration=3 * SECOND, retry_strategy="constant:60")

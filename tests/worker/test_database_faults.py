@@ -45,7 +45,7 @@ def terminate_all_others() -> None:
 
 
 def test_terminated_connections_cost_nothing(stage: Stage) -> None:
-    """E99: No outcome is lost, so nothing runs twice; nobody is charged for it."""
+    """No outcome is lost, so nothing runs twice; nobody is charged for it."""
     stage.consumer()
     every = stage.publish(COUNT, seconds=0.02)
     worker = stage.worker("--concurrency", "4")
@@ -135,7 +135,6 @@ def server(tmp_path: Path) -> Iterator[ServerOfItsOwn]:
 def test_restarts_of_the_server_under_load_cost_nothing(
     stage: Stage, server: ServerOfItsOwn
 ) -> None:
-    """E99."""
     stage.environment, stage.history_file = server.environment, server.history
     worker = Worker(stage, "--concurrency", "4")
     try:

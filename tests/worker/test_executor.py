@@ -98,7 +98,6 @@ CASES = [
 
 @pytest.mark.parametrize(("function", "policy", "state"), CASES)
 def test_outcome_by_policy(function: Callable[..., Any], policy: AckPolicy, state: str) -> None:
-    """E83, E88, E89."""
     view = outcome(function, ack_policy=policy)
     assert view.state == state
     assert view.retry_count == (1 if state == "QUEUED" else 0)
@@ -150,7 +149,7 @@ def test_a_run_that_was_ended_fails_no_second_time(
 
 
 @pytest.mark.parametrize(("function", "policy", "state"), CASES)
-def test_e88_e89_outcome_of_an_async_handler_is_the_same(
+def test_outcomes_of_async_handlers_are_those_of_sync_handlers(
     function: Callable[..., Any], policy: AckPolicy, state: str
 ) -> None:
     async def awaited(job: ClaimedJob) -> Any:
@@ -243,7 +242,6 @@ def test_retry_into_the_past_is_one_for_now() -> None:
 
 @override_settings(PULLJOBS={"MAX_ERROR_CHARS": 1000})
 def test_error_is_first_line_and_traceback_cleaned_and_cut() -> None:
-    """E83."""
 
     def function(job: ClaimedJob) -> None:
         raise ValueError("bad \x00 and \ud800 " + "x" * 2000)
@@ -268,7 +266,6 @@ def test_words_of_the_handler_are_cleaned_too() -> None:
 
 
 def test_first_word_wins_and_a_second_says_so() -> None:
-    """E76."""
     said: list[bool] = []
 
     def function(job: ClaimedJob) -> None:

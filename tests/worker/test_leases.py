@@ -42,7 +42,7 @@ def test_leases_of_what_runs_and_of_what_waits_are_renewed(stage: Stage) -> None
 
 
 def test_held_jobs_are_never_more_than_allowed(stage: Stage) -> None:
-    """E64: Those whose outcomes wait for the flusher count; sampled in the database."""
+    """Those whose outcomes wait for the flusher count; sampled in the database."""
     stage.consumer()
     stage.publish(300, seconds=0.01)
     worker = stage.worker(

@@ -160,7 +160,7 @@ def test_report_tells_when_the_last_pass_ended() -> None:
     assert not runner.is_sick(0), "it was asked to end"
 
 
-def test_e73_first_passes_of_many_are_spread() -> None:
+def test_first_passes_of_many_are_spread() -> None:
     """50 that are started together: over a third of the interval, never many in one instant."""
     assert any(_are_spread() for _try in range(TRIES))
 

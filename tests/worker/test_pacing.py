@@ -12,7 +12,7 @@ from tests.worker.processes import Stage
 pytestmark = pytest.mark.processes
 
 
-def test_e65_pause_under_load_stops_claims_and_its_end_resumes_them(stage: Stage) -> None:
+def test_pause_under_load_stops_claims_and_its_end_resumes_them(stage: Stage) -> None:
     """What runs comes to its end, and is settled."""
     consumer = stage.consumer()
     stage.publish(4000, seconds=0.02)
@@ -30,7 +30,7 @@ def test_e65_pause_under_load_stops_claims_and_its_end_resumes_them(stage: Stage
     assert worker.stop() == 0
 
 
-def test_e91_full_claims_follow_each_other_and_room_is_respected(stage: Stage) -> None:
+def test_full_claims_follow_each_other_and_room_is_respected(stage: Stage) -> None:
     """Seven jobs by four: two claims at once, although an empty one would wait for minutes."""
     stage.consumer()
     stage.publish(7)
@@ -39,7 +39,7 @@ def test_e91_full_claims_follow_each_other_and_room_is_respected(stage: Stage) -
     assert worker.stop() == 0
 
 
-def test_e92_three_workers_share_a_thousand_jobs_and_each_runs_once(stage: Stage) -> None:
+def test_three_workers_share_a_thousand_jobs_and_each_runs_once(stage: Stage) -> None:
     stage.consumer()
     every = stage.publish(1000)
     workers = [stage.worker("--burst", "--fetch-batch", "20") for _number in range(3)]

@@ -118,7 +118,7 @@ def test_children_that_are_worn_are_replaced_and_nothing_is_charged(stage: Stage
 @pytest.mark.own_session
 @processes
 def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stage) -> None:
-    """E80: and a process that hangs is told by a heartbeat that is old."""
+    """A process that hangs is told by a heartbeat that is old."""
     stage.consumer(lease_duration=timedelta(seconds=60))
     [job] = stage.until_gate()
     worker = stage.worker(
@@ -166,7 +166,7 @@ def asked(worker: Worker, path: str) -> int:
 
 @processes
 @pytest.mark.parametrize("how", HOWS)
-def test_e109_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
+def test_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
     stage: Stage, tmp_path: Path, how: str
 ) -> None:
     """Which it says for a moment only: a busy machine may miss that."""

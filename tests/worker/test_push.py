@@ -164,7 +164,7 @@ def test_consumer_that_comes_or_changes_is_noticed(
     assert worker.stop() == 0
 
 
-def test_e10_turned_to_pull_what_runs_finishes_and_what_waits_can_be_pulled(
+def test_turned_to_pull_what_runs_finishes_and_what_waits_can_be_pulled(
     stage: Stage,
     endpoint: Opened,
 ) -> None:

@@ -24,7 +24,6 @@ processes = pytest.mark.processes
 
 @processes
 def test_burst_drains_and_ends(stage: Stage) -> None:
-    """E81, E82."""
     stage.consumer(retry_strategy="constant:60")
     every = stage.publish(300)
     [failed] = stage.publish(fail="no such order")
@@ -66,7 +65,6 @@ def test_burst_waits_for_what_runs(stage: Stage) -> None:
 
 @processes
 def test_only_serves_what_it_names(stage: Stage) -> None:
-    """E86."""
     consumer = stage.consumer()
     neighbour = ConsumerFactory.create(channel__name="other", name="plain")
     [mine] = stage.publish()

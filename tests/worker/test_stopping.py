@@ -23,7 +23,6 @@ def send_to_group(pid: int) -> None:
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "group"])
 def test_what_runs_ends_and_the_rest_is_given_back(stage: Stage, how: str) -> None:
-    """E90, E107."""
     stage.consumer()
     stage.until_gate(12)
     worker = stage.worker("--concurrency", "2", "--graceful-timeout", "600")

@@ -18,7 +18,7 @@ FLAGS = ("--graceful-timeout", str(TIMEOUT), "--concurrency", "4", "--max-fetch-
 
 @pytest.mark.parametrize("number", range(STOPS))
 def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number: int) -> None:
-    """E107, E108: some handlers end in time and one doesn't; another worker does what is left."""
+    """Some handlers end in time and one doesn't; another worker does what is left."""
     stage.consumer()
     every = {*stage.until_gate(), *stage.publish(50, seconds=0.2), *stage.publish(50)}
     stopped = stage.worker(*FLAGS, "--processes", "2")
@@ -42,7 +42,7 @@ def node_of(worker: Worker) -> UUID:
 
 
 @pytest.mark.own_session
-def test_e90_released_job_is_claimed_within_two_seconds_by_an_idle_worker(stage: Stage) -> None:
+def test_released_job_is_claimed_within_two_seconds_by_an_idle_worker(stage: Stage) -> None:
     """It is neither polled for nor published anew: the release itself wakes."""
     stage.consumer()
     running = set(stage.until_gate(2))

@@ -1,4 +1,4 @@
-"""E3: what becomes of jobs that were pulled."""
+"""Outcomes of pulled jobs: acks, retries, renewals and late answers."""
 
 import time
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_outcomes(puller: Puller) -> None:
     assert not in_flight()
 
 
-def test_E33_the_same_ack_twice(puller: Puller) -> None:
+def test_a_repeated_ack_changes_nothing(puller: Puller) -> None:
     """Both are ok, and there is one archive row."""
     for outcome in ("DELIVERED", "DEAD"):
         publish()
@@ -68,7 +68,7 @@ def test_a_repeat_of_what_went_back_is_lost(puller: Puller) -> None:
         assert puller.statuses(said(job, first), said(job, second)) == ["ok", "lease_lost"]
 
 
-def test_E34_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
+def test_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
     publish(payload={"id": 17}, message_id="order-17", headers={"a": "b"})
     [first] = puller.taken()
     puller.ack(said(first, "RETRY", DelaySeconds=0))
@@ -77,7 +77,7 @@ def test_E34_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
     assert (second["Deliveries"], second["RetryCount"]) == (2, 1)
 
 
-def test_E35_who_waits_learns_of_a_delay(puller: Puller) -> None:
+def test_a_waiter_learns_of_a_delay(puller: Puller) -> None:
     publish()
     [job] = puller.taken()
     lingering = puller.lingering()
@@ -88,14 +88,14 @@ def test_E35_who_waits_learns_of_a_delay(puller: Puller) -> None:
     assert again["ID"] == job["ID"]
 
 
-def test_E35_what_is_delayed_is_not_given(puller: Puller) -> None:
+def test_a_delayed_job_is_not_given(puller: Puller) -> None:
     publish()
     [job] = puller.taken()
     puller.ack(said(job, "RETRY", DelaySeconds=60))
     assert not puller.taken()
 
 
-def test_E35_delays_are_clamped_or_refused(puller: Puller) -> None:
+def test_delays_are_clamped_or_refused(puller: Puller) -> None:
     for asked, kept in ((0, 0), (3600, 3600), (1e9, 3600), (10**300, 3600)):
         publish()
         [job] = puller.taken()
@@ -115,7 +115,7 @@ def test_E35_delays_are_clamped_or_refused(puller: Puller) -> None:
     assert contents() == before
 
 
-def test_E36_E45_delays_of_the_consumer(puller: Puller) -> None:
+def test_a_retry_without_delay_takes_that_of_the_consumer(puller: Puller) -> None:
     """The strategy's, one after the other and the last again; one that is named stands alone."""
     Consumer.objects.update(retry_delays=[100.0, 300.0, 500.0], retry_jitter=0, max_retries=10)
     publish()
@@ -133,7 +133,7 @@ def test_E36_E45_delays_of_the_consumer(puller: Puller) -> None:
     assert waits == [pytest.approx(wait, abs=50) for wait in (100, 200, 500, 1000, 1500)]
 
 
-def test_E37_renewing(puller: Puller) -> None:
+def test_a_renewal_extends_the_lease(puller: Puller) -> None:
     """A full lease from now, by the database's clock."""
     publish()
     [job] = puller.taken()
@@ -149,7 +149,7 @@ def test_E37_renewing(puller: Puller) -> None:
     assert kept["RemainingSeconds"] > 180
 
 
-def test_E37_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
+def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
     """What remains shrinks towards it; after it nothing is renewed, and what is done counts."""
     publish()
     [job] = puller.taken()
@@ -177,7 +177,7 @@ def test_renewals_that_are_refused(puller: Puller) -> None:
     assert statuses == ["lease_lost", "not_found", "ok"]
 
 
-def test_E39_a_dead_job_keeps_its_reason(puller: Puller) -> None:
+def test_a_dead_job_keeps_its_reason(puller: Puller) -> None:
     """As its error, for reasons are ours; its key is free."""
     Consumer.objects.update(exclusive_keys=True)
     publish(key="k")
@@ -191,7 +191,7 @@ def test_E39_a_dead_job_keeps_its_reason(puller: Puller) -> None:
     assert following["ID"] != job["ID"]
 
 
-def test_E42_a_late_ack_counts_while_nobody_took_the_job_back(puller: Puller) -> None:
+def test_a_late_ack_counts_until_the_job_is_taken_back(puller: Puller) -> None:
     Consumer.objects.update(retry_delays=[0.0])
     publish()
     publish()
@@ -202,7 +202,7 @@ def test_E42_a_late_ack_counts_while_nobody_took_the_job_back(puller: Puller) ->
     assert puller.statuses(said(too_late, "DELIVERED")) == ["lease_lost"]
 
 
-def test_E43_tokens_of_other_jobs_and_other_consumers(puller: Puller) -> None:
+def test_tokens_of_other_jobs_and_consumers_settle_nothing(puller: Puller) -> None:
     """Nothing changes, and nobody learns of another's jobs."""
     other = Puller(puller._client, puller.base, subscription("invoices", "census"))
     publish()
@@ -274,7 +274,7 @@ def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller:
     assert puller.statuses(said(second, "RETRY")) == ["ok"]
 
 
-def test_E46_deliveries_are_bounded(puller: Puller) -> None:
+def test_deliveries_are_bounded(puller: Puller) -> None:
     """Two deliveries, then DEAD, once, however many reapers there are and though nobody pulls."""
     Consumer.objects.update(max_deliveries=2, retry_delays=[0.0])
     publish()
@@ -288,7 +288,7 @@ def test_E46_deliveries_are_bounded(puller: Puller) -> None:
     assert ArchivedJob.objects.get().reason == "max_deliveries"
 
 
-def test_E47_an_ack_pulls_the_next(puller: Puller) -> None:
+def test_an_ack_pulls_the_next_job(puller: Puller) -> None:
     publish()
     next_id = publish()
     [job] = puller.taken()
@@ -307,7 +307,7 @@ def test_E47_an_ack_pulls_the_next(puller: Puller) -> None:
     ("fields", "code", "reason"),
     [({"max_waiting": 0}, 429, "max_waiting"), ({"deleted_at": Now()}, 410, "consumer_deleted")],
 )
-def test_E47_what_was_settled_is_told_when_the_pull_is_refused(
+def test_an_ack_reports_its_settlements_when_its_pull_is_refused(
     fields: dict[str, Any], code: int, reason: str, puller: Puller
 ) -> None:
     publish()
@@ -324,14 +324,14 @@ def test_E47_what_was_settled_is_told_when_the_pull_is_refused(
     assert answer["Status"] == {"Code": code, "Reason": reason, **pending}
 
 
-def test_E47_the_pull_of_an_ack_lingers(puller: Puller) -> None:
+def test_the_pull_of_an_ack_waits(puller: Puller) -> None:
     start = time.monotonic()
     answer = puller.ack(Pull={"Expires": 0.3})
     assert time.monotonic() - start >= 0.3
     assert (answer["Results"], answer["Status"]["Reason"]) == ([], "timeout")
 
 
-def test_E48_E49_good_outcomes_are_committed_beside_bad_ones(puller: Puller) -> None:
+def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
     """A token that is stale is an answer, not an error."""
     Consumer.objects.update(retry_delays=[0.0])
     publish()

@@ -48,7 +48,7 @@ def info(tokens: dict[str, str]) -> Any:
     return Client().get(f"{CENSUS}/info", headers=tokens).json()
 
 
-def test_E26_counts_that_add_up(census: Subscription, tokens: dict[str, str]) -> None:
+def test_the_counts_add_up(census: Subscription, tokens: dict[str, str]) -> None:
     for _ in range(5):
         publish()
     claim = pulling.Puller(USING, census.consumer).claim(2)

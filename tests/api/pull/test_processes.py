@@ -159,7 +159,7 @@ def _entry(job: Any) -> Entry:
     return Entry(*held, "-", job["RetryCount"], job["Deliveries"])
 
 
-def test_E44_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
+def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
     """503 with Retry-After meanwhile, work again after it, and a history that breaks no promise."""
     with project() as made:
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}

@@ -1,4 +1,4 @@
-"""E2: what a pull gets, and how long it waits for it."""
+"""Jobs that a pull takes, and the time that it waits for them."""
 
 import asyncio
 import json
@@ -118,7 +118,7 @@ def test_without_a_body_it_answers_at_once(puller: Puller) -> None:
         assert puller.post("pull", body).json()["Status"]["Reason"] == "no_messages"
 
 
-def test_E12_an_empty_queue_and_no_wait(puller: Puller) -> None:
+def test_an_empty_queue_and_no_wait_give_an_empty_answer_at_once(puller: Puller) -> None:
     start = time.monotonic()
     answer = puller.pull(NoWait=True, Batch=7)
     assert time.monotonic() - start < LONG / 2
@@ -128,20 +128,20 @@ def test_E12_an_empty_queue_and_no_wait(puller: Puller) -> None:
     }
 
 
-def test_E13_what_there_is_comes_at_once(puller: Puller) -> None:
+def test_queued_jobs_come_at_once(puller: Puller) -> None:
     published = [ids.encode(publish()) for _ in range(3)]
     answer = puller.pull(Batch=10, NoWait=True)
     assert [job["ID"] for job in answer["Result"]] == published
     assert answer["Status"]["PendingMessages"] == 7
 
 
-def test_E13_a_pull_that_would_linger_takes_what_there_is(puller: Puller) -> None:
+def test_a_long_poll_takes_queued_jobs_at_once(puller: Puller) -> None:
     publish()
     assert len(puller.taken(Batch=10, Expires=LONG)) == 1
     assert waiting() == 0
 
 
-def test_E14_a_pull_that_lingers_is_woken(puller: Puller) -> None:
+def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
     lingering = puller.lingering()
     job, published = publish(), time.monotonic()
     [taken] = lingering.result().json()["Result"]
@@ -149,7 +149,7 @@ def test_E14_a_pull_that_lingers_is_woken(puller: Puller) -> None:
     assert taken["ID"] == ids.encode(job)
 
 
-def test_E15_the_time_is_over(puller: Puller) -> None:
+def test_a_long_poll_ends_after_its_time(puller: Puller) -> None:
     start = time.monotonic()
     answer = puller.pull(Expires=0.4, Batch=3)
     assert time.monotonic() - start >= 0.4
@@ -157,20 +157,20 @@ def test_E15_the_time_is_over(puller: Puller) -> None:
     assert answer == {"Result": [], "Status": status}
 
 
-def test_E16_no_wait_never_lingers(puller: Puller) -> None:
+def test_a_pull_without_wait_never_waits(puller: Puller) -> None:
     """Also where Expires is given: it neither waits nor returns a part late."""
     start = time.monotonic()
     assert puller.pull(NoWait=True, Expires=LONG)["Status"]["Reason"] == "no_messages"
     assert time.monotonic() - start < LONG / 2
 
 
-def test_E17_one_job_unless_more_are_asked_for(puller: Puller) -> None:
+def test_a_pull_gives_one_job_unless_it_asks_for_more(puller: Puller) -> None:
     publish()
     publish()
     assert len(puller.taken()) == 1
 
 
-def test_E17_bodies_that_are_refused(puller: Puller) -> None:
+def test_invalid_bodies_are_refused(puller: Puller) -> None:
     """Each with its status, its code and a word on what is wrong; nothing changes."""
     publish()
     before = contents()
@@ -185,15 +185,15 @@ def test_E17_bodies_that_are_refused(puller: Puller) -> None:
     assert contents() == before
 
 
-def test_E19_E28_E31_E32_fields_that_are_none_of_ours_are_ignored(puller: Puller) -> None:
-    """E17; idle heartbeats and priority groups of NATS are not offered. Keys are in any case."""
+def test_unknown_fields_are_ignored(puller: Puller) -> None:
+    """Idle heartbeats and priority groups of NATS are not offered. Keys are in any case."""
     publish()
     publish()
     nats = {"idle_heartbeat": 1, "min_pending": 10, "priority": 10, "pin_id": "x", "group": "g"}
     assert len(puller.taken(bAtCh=2, **nats)) == 2
 
 
-def test_E18_max_bytes_gives_what_fits(puller: Puller) -> None:
+def test_max_bytes_gives_the_jobs_that_fit(puller: Puller) -> None:
     for _ in range(3):
         publish(payload=b"x" * 400)
     answer = puller.pull(Batch=10, MaxBytes=1000)
@@ -204,7 +204,7 @@ def test_E18_max_bytes_gives_what_fits(puller: Puller) -> None:
 
 
 @pytest.mark.parametrize("expires", [0, LONG])
-def test_E18_the_first_job_does_not_fit(expires: float, puller: Puller) -> None:
+def test_a_first_job_above_max_bytes_stays_queued(expires: float, puller: Puller) -> None:
     """It stays as it was, and who comes without a limit gets it."""
     publish(payload=b"x" * 5000)
     before = contents("pulljobs_job")
@@ -214,7 +214,7 @@ def test_E18_the_first_job_does_not_fit(expires: float, puller: Puller) -> None:
     assert len(puller.taken()) == 1
 
 
-def test_E20_too_many_wait(puller: Puller) -> None:
+def test_a_pull_above_the_limit_of_waiters_is_refused(puller: Puller) -> None:
     """The third is refused, and its place is free again when one ends."""
     Consumer.objects.update(max_waiting=2)
     both = [puller.lingering(), puller.lingering()]
@@ -230,7 +230,7 @@ def test_E20_too_many_wait(puller: Puller) -> None:
         assert len(one.result().json()["Result"]) == 1
 
 
-def test_E20_the_place_of_a_client_that_was_killed_is_free(puller: Puller) -> None:
+def test_a_killed_client_leaves_its_place_free(puller: Puller) -> None:
     Consumer.objects.update(max_waiting=1)
     with puller.hung_up():
         assert puller.post("pull", Expires=LONG).status_code == 429
@@ -238,7 +238,7 @@ def test_E20_the_place_of_a_client_that_was_killed_is_free(puller: Puller) -> No
     assert puller.pull(Expires=0.1)["Status"]["Reason"] == "timeout"
 
 
-def test_E20_pulls_of_other_processes_count(census: Subscription, puller: Puller) -> None:
+def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) -> None:
     Consumer.objects.update(max_waiting=2)
     elsewhere = PullWaiter.objects.create(
         consumer_id=census.consumer.pk,
@@ -251,7 +251,7 @@ def test_E20_pulls_of_other_processes_count(census: Subscription, puller: Puller
     assert puller.pull(Expires=0.1)["Status"]["Reason"] == "timeout"
 
 
-def test_E20_who_was_refused_is_not_counted(
+def test_a_refused_pull_is_not_counted(
     census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other processes would refuse theirs for it; its own count is looked after now and then."""
@@ -263,7 +263,7 @@ def test_E20_who_was_refused_is_not_counted(
     wait_until(lambda: waiting() == 2, LONG / 2)
 
 
-def test_E21_max_in_flight(puller: Puller) -> None:
+def test_pulls_take_no_more_than_max_in_flight(puller: Puller) -> None:
     """What is released goes out again at the limit; NoWait answers at once there."""
     Consumer.objects.update(max_in_flight=3)
     for _ in range(5):
@@ -280,7 +280,7 @@ def test_E21_max_in_flight(puller: Puller) -> None:
     assert again["ID"] == first[1]["ID"] or again["Deliveries"] == 1
 
 
-def test_E21_a_settle_that_frees_room_wakes(puller: Puller) -> None:
+def test_a_settlement_that_makes_room_wakes_a_waiter(puller: Puller) -> None:
     Consumer.objects.update(max_in_flight=1)
     publish()
     publish()
@@ -292,7 +292,7 @@ def test_E21_a_settle_that_frees_room_wakes(puller: Puller) -> None:
     assert time.monotonic() - settled < LONG / 2
 
 
-def test_E23_what_comes_back_stands_behind_what_waited_already(puller: Puller) -> None:
+def test_returned_jobs_queue_behind_those_that_waited(puller: Puller) -> None:
     """In the order of the times at which jobs became available; NATS has redeliveries first."""
     returned, waited = publish(), publish()
     puller.taken()
@@ -306,7 +306,7 @@ def test_E23_what_comes_back_stands_behind_what_waited_already(puller: Puller) -
 
 
 @pytest.mark.parametrize("gone", ["tombstone", "row"])
-def test_E24_a_consumer_that_is_deleted_ends_the_wait(gone: str, puller: Puller) -> None:
+def test_the_deletion_of_a_consumer_ends_the_wait(gone: str, puller: Puller) -> None:
     """Within a second, for ever."""
     lingering = puller.lingering()
     deleted = time.monotonic()
@@ -327,7 +327,7 @@ def test_a_consumer_that_is_turned_to_push_ends_the_wait(puller: Puller) -> None
     assert puller.post("pull").status_code == 412
 
 
-def test_E25_a_pause(puller: Puller, census: Subscription) -> None:
+def test_a_paused_consumer_gives_no_jobs(puller: Puller, census: Subscription) -> None:
     """Pulls give nothing, acks work; who lingers gets the job when it is over."""
     held_id = publish()
     [held] = puller.taken()
@@ -341,7 +341,7 @@ def test_E25_a_pause(puller: Puller, census: Subscription) -> None:
     assert [job["ID"] != ids.encode(held_id) for job in answer["Result"]] == [True]
 
 
-def test_E25_the_end_of_a_pause_wakes(puller: Puller, census: Subscription) -> None:
+def test_the_end_of_a_pause_wakes_a_waiter(puller: Puller, census: Subscription) -> None:
     publish()
     operating.pause(census.consumer, _database_now() + timedelta(hours=1))
     lingering = puller.lingering()
@@ -349,7 +349,7 @@ def test_E25_the_end_of_a_pause_wakes(puller: Puller, census: Subscription) -> N
     assert len(lingering.result().json()["Result"]) == 1
 
 
-def test_E27_one_job_each(puller: Puller) -> None:
+def test_concurrent_pulls_take_one_job_each(puller: Puller) -> None:
     lingering = [puller.lingering(), puller.lingering()]
     published = {ids.encode(publish()), ids.encode(publish())}
     taken = [one.result().json()["Result"] for one in lingering]

@@ -1,4 +1,4 @@
-"""The cases E02 to E10 of the broker's state machine, over HTTP; E01 is in test_registry.py."""
+"""State machine of jobs over the broker protocol; types of consumers are in test_registry.py."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,7 +34,9 @@ def consumer(orders: Subscription) -> Caller:
     ("limit", "status", "shown"),
     [(None, 200, 25), ("1000", 200, 100), ("-1", 400, 0), ("x", 400, 0), ("0", 200, 0)],
 )
-def test_e02_limits(limit: str | None, status: int, shown: int, consumer: Caller) -> None:
+def test_the_number_of_listed_jobs_is_limited(
+    limit: str | None, status: int, shown: int, consumer: Caller
+) -> None:
     publish_many("orders", [b"x"] * 110)
     answer: Any = consumer.queued() if limit is None else consumer.queued(limit=limit)
     assert answer.status_code == status
@@ -42,7 +44,7 @@ def test_e02_limits(limit: str | None, status: int, shown: int, consumer: Caller
         assert len(answer.json()["Result"]) == shown
 
 
-def test_e03_priority_first_then_the_oldest(consumer: Caller) -> None:
+def test_jobs_come_by_priority_and_then_by_age(consumer: Caller) -> None:
     made = {name: publish(priority=priority) for name, priority in [("a", 1), ("b", 9), ("c", 5)]}
     made["d"] = publish(priority=5)
     answer: Any = consumer.queued()
@@ -60,7 +62,7 @@ MOVES = {
 
 @pytest.mark.parametrize("source", list(State))
 @pytest.mark.parametrize("target", list(State))
-def test_e04_four_moves_and_no_other(
+def test_only_four_transitions_are_allowed(
     source: State, target: State, orders: Subscription, consumer: Caller
 ) -> None:
     job_id = job_in(source, orders)
@@ -82,7 +84,7 @@ def test_e04_four_moves_and_no_other(
         ("QUEUED", "INFLIGHT", 10**12),
     ],
 )
-def test_e05_timeouts_that_are_refused(
+def test_invalid_timeouts_are_refused(
     source: State, target: State, timeout: Any, orders: Subscription, consumer: Caller
 ) -> None:
     job_id = job_in(State(source), orders)
@@ -91,7 +93,7 @@ def test_e05_timeouts_that_are_refused(
     assert (answer.status_code, contents()) == (400, before)
 
 
-def test_e06_a_longer_timeout_holds_once(orders: Subscription, consumer: Caller) -> None:
+def test_a_longer_timeout_holds_for_one_lease(orders: Subscription, consumer: Caller) -> None:
     """Not before base + 100, then at once, with its retry count raised; the next is a plain one."""
     job_id = publish()
     assert consumer.move(job_id, "INFLIGHT", IncrementalTimeout=100).status_code == 202
@@ -109,7 +111,7 @@ def test_e06_a_longer_timeout_holds_once(orders: Subscription, consumer: Caller)
     assert lease.leased_until - lease.claimed_at == BASE
 
 
-def test_e07_a_dead_job_taken_again(orders: Subscription, consumer: Caller) -> None:
+def test_a_dead_job_can_be_taken_again(orders: Subscription, consumer: Caller) -> None:
     """Retry count + 1, without an end to it, and a fresh token."""
     job_id, tokens = publish(), set()
     for times in range(1, 8):
@@ -127,7 +129,7 @@ def _taken(consumer: Caller, job_id: int) -> str:
     return answer["X-Broker-Lease-Token"]
 
 
-def test_e08_after_the_last_retry_it_is_dead(orders: Subscription, consumer: Caller) -> None:
+def test_a_job_is_dead_after_its_last_retry(orders: Subscription, consumer: Caller) -> None:
     """Not QUEUED, and the archive has one row of it."""
     Consumer.objects.update(max_retries=2)
     job_id = publish()
@@ -154,7 +156,9 @@ def test_e08_after_the_last_retry_it_is_dead(orders: Subscription, consumer: Cal
         ("JSON", 400),
     ],
 )
-def test_e09_who_may_not(wrong: str, status: int, orders: Subscription, consumer: Caller) -> None:
+def test_an_invalid_call_changes_no_job(
+    wrong: str, status: int, orders: Subscription, consumer: Caller
+) -> None:
     """Another's job is 401, as the contract has it; nothing changes."""
     job_id = publish()
     if wrong == "another's job":
@@ -168,7 +172,9 @@ def test_e09_who_may_not(wrong: str, status: int, orders: Subscription, consumer
     assert (answer.status_code, contents()) == (status, before)
 
 
-def test_e10_from_push_to_pull(orders: Subscription, consumer: Caller, manager: Manager) -> None:
+def test_jobs_of_a_push_consumer_are_pulled_after_it_changes_its_type(
+    orders: Subscription, consumer: Caller, manager: Manager
+) -> None:
     """What waits can be pulled from then on; what is being pushed ends as it would have."""
     path = "/channel/orders/consumer/census"
     fields = {"callbackUrl": "http://example.com", "token": orders.consumer_token}
