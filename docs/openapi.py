@@ -1,4 +1,4 @@
-"""Write the OpenAPI document that is served and checked in: `python docs/openapi.py`."""
+"""Write the OpenAPI document that the API serves: `python docs/openapi.py`."""
 
 import json
 
@@ -7,7 +7,7 @@ import django
 from pulljobs.api import DOCUMENT
 
 
-def text() -> str:
+def render_document() -> str:
     from pulljobs.api.schema.document import document
 
     return json.dumps(document(), indent=1, sort_keys=True) + "\n"
@@ -15,4 +15,4 @@ def text() -> str:
 
 if __name__ == "__main__":
     django.setup()
-    DOCUMENT.write_text(text(), "utf-8")
+    DOCUMENT.write_text(render_document(), "utf-8")
