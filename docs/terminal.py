@@ -2,8 +2,8 @@
 
     python docs/terminal.py OUT.png COLUMNS ROWS SECONDS COMMAND ...
 
-The command runs in a pseudo-terminal for SECONDS, pyte keeps its screen, and a headless Chromium draws
-it. The screen may show the name of the current directory.
+The command runs in a pseudo-terminal for SECONDS, pyte keeps its screen, and a headless Chromium
+draws it. The screen may show the name of the current directory.
 """
 
 import fcntl

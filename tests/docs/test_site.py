@@ -64,7 +64,7 @@ def test_no_internal_link_is_dead(site: Path) -> None:
 
 @ONE_SITE
 def test_generated_parts_are_on_the_built_pages(site: Path) -> None:
-    """docs/conf.py replaces their blocks; test_generated.py checks what the generators return."""
+    """Sphinx replaces the blocks by docs/conf.py; test_generated.py checks the generators."""
     pages = {page.stem: page.read_text("utf-8") for page in (site / "reference").glob("*.html")}
     assert "FLUSH_INTERVAL" in pages["settings"]
     assert pages["statements"].count("Locks:") > 50
