@@ -1,4 +1,4 @@
-"""The guide's commands and programs, word for word, in one shell."""
+"""The commands and programs of the guides on the client, exactly as shown, in one shell."""
 
 import os
 import subprocess
@@ -16,7 +16,8 @@ from tests.guides import texts
 from tests.requirements import require
 from tests.sessions import wait_until
 
-GUIDE = "docs/guides/workers-without-django.md"
+SHELL_GUIDE = "docs/guides/workers-without-django.md"
+PYTHON_GUIDE = "docs/guides/python-client.md"
 SERVED_AT = "http://localhost:8000"
 MARK = "=== "
 
@@ -45,7 +46,8 @@ def test_the_commands_of_the_guide(live: Live, programs_dir: Path, tmp_path: Pat
     require("bash")
     for name, program in programs(live).items():
         (tmp_path / name).write_text(program)
-    script = f"\necho; echo '{MARK}'\n".join(texts(GUIDE, "sh")).replace(SERVED_AT, live.base_url)
+    commands = [*texts(SHELL_GUIDE, "sh"), *texts(PYTHON_GUIDE, "sh")]
+    script = f"\necho; echo '{MARK}'\n".join(commands).replace(SERVED_AT, live.base_url)
     told = _run(script, tmp_path, programs_dir).split(MARK)
     (_, published, consumed, looked, invoiced, digested, fetched) = told
     assert len(published.split()) == 6
@@ -80,7 +82,7 @@ def test_the_batch_handler_of_the_guide(live: Live, capsys: pytest.CaptureFixtur
 
 def programs(live: Live) -> dict[str, str]:
     """By the name of the file, which is their first line."""
-    named = [text.partition("\n") for text in texts(GUIDE, "python")]
+    named = [text.partition("\n") for text in texts(PYTHON_GUIDE, "python")]
     return {
         name.removeprefix("# "): code.replace(SERVED_AT, live.base_url) for name, _, code in named
     }

@@ -66,7 +66,8 @@ RUN: Final = {
     (f"{G}/traces.md", "text"): "tests/metrics/test_guide.py",
     (f"{G}/workers.md", "python"): SHOWN,
     (f"{G}/workers.md", "ini"): f"{D}/test_commands.py",
-    (f"{G}/workers-without-django.md", "python"): "tests/client/test_guide.py",
+    (f"{G}/python-client.md", "python"): "tests/client/test_guide.py",
+    (f"{G}/python-client.md", "sh"): "tests/client/test_guide.py",
     (f"{G}/workers-without-django.md", "sh"): "tests/client/test_guide.py",
 }
 

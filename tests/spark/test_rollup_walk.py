@@ -12,17 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 
-import pandas as pd
 import pytest
 from django.core.management import call_command
 from django.db import connection
-from pyspark.sql import SparkSession
 
 from example_project.census import runs
 from example_project.census.files import python_files
 from example_project.state import BASE_DIR
 from pulljobs import handlers
-from pulljobs.models import Job
 from pulljobs.testing import drain
 from tests import second
 from tests.demo.running import Project, own_database
@@ -118,10 +115,9 @@ def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Pa
         assert shown == Counter(row[place] for row in counted)
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.django_db(transaction=True)
-def test_the_walk_of_the_guide(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_walk_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every block of it, in its order."""
     handlers.sync_consumers()
     runs.begin(python_files(FILES))
@@ -133,12 +129,12 @@ def test_the_walk_of_the_guide(
             for command in commands_of("docs/guides/lake.md"):
                 call_command(*command)
             assert capsys.readouterr().out.count("Every day is the same.") == 1
-            _check_walk(code, spark)
+            _check_walk(code)
     finally:
         forget("walk")
 
 
-def _check_walk(code: dict[str, ModuleType], spark: SparkSession) -> None:
+def _check_walk(code: dict[str, ModuleType]) -> None:
     with connection.cursor() as cursor:
         [counting] = texts("docs/guides/lake.md", "sql")
         cursor.execute(counting)
@@ -152,11 +148,3 @@ def _check_walk(code: dict[str, ModuleType], spark: SparkSession) -> None:
     hours = charts.hours("census", today) + charts.hours("census", today - timedelta(days=1))
     assert sum(row[1] for row in hours) == delivered
     assert sum(jobs for _error, jobs in charts.worst_errors("census")) == dead
-    before = Job.objects.count()
-    for _ in range(2):
-        code["walk.publishing"].recount(spark, ["a.py", "b.txt"])
-    assert Job.objects.count() == before + 4
-    jobs = pd.DataFrame({"job_id": [1, 2], "payload": ['{"path": "a.py"}', '{"path": "b.txt"}']})
-    assert code["walk.sizes"].largest(jobs).to_dict("records") == [
-        {"job_id": 2, "outcome": "reject", "error": "no Python"}
-    ]
