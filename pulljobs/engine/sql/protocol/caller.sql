@@ -1,8 +1,8 @@
 -- Find a channel and its consumer by their names: who a caller says it is.
 -- Event: none.
 -- Parameters: channel text, consumer text.
--- Returns: channel_id, channel_digest, then of the consumer id, token_digest, type, lease, protocol_lease, max_waiting (NULL: the
---   channel has no such consumer, or it was deleted); no row: there is no such channel.
+-- Returns: channel_id, channel_digest, then of the consumer id, token_digest, type, lease_duration, protocol_lease_duration,
+--   max_waiting (NULL: the channel has no such consumer, or it was deleted); no row: there is no such channel.
 -- Locks: none. Index: unique names.
 SELECT
     channel.id AS channel_id,
@@ -11,7 +11,7 @@ SELECT
     consumer.token_digest,
     consumer.type,
     consumer.lease_duration,
-    consumer.protocol_lease,
+    consumer.protocol_lease_duration,
     consumer.max_waiting
 FROM pulljobs_channel AS channel
 LEFT JOIN pulljobs_consumer AS consumer
