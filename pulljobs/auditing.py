@@ -1,8 +1,9 @@
-"""What operators do, written down: who, when, what, to which and to how many.
+"""Audit trail of operators' actions: by which user, when, what, and on which jobs.
 
-What is done to many jobs is done in batches. A batch changes its jobs, says what became of each and
-how far it came, in one transaction. Whoever was at it may die at any time: any process takes it up
-where the last commit left it, and no job meets it twice, for it goes by the jobs' ids, upwards.
+An action on many jobs runs in batches. One transaction changes the jobs of a batch, records the
+result of each, and advances the cursor of the action. The process may die at any time: any other
+process continues from the last commit. No job is acted on twice, because the cursor only moves up
+through the job ids.
 """
 
 import time
@@ -17,8 +18,8 @@ from django.db.models.functions import Now
 from pulljobs import ids, operating
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer, Job
-from pulljobs.models.registry import Party
-from pulljobs.operating import Outcome
+from pulljobs.models.registry import TokenHolder
+from pulljobs.operating import Changed
 from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import audit, nodes, selecting
 from pulljobs.storage.selecting import Selection
@@ -28,9 +29,9 @@ from pulljobs.storage.windows import upwards
 BATCH: Final = 1_000
 COUNTED: Final = 10_000
 LOOKED_THROUGH: Final = 20_000
-"""Rows, to count what is meant."""
+"""Rows that a preview reads at most."""
 
-Act = Callable[[list[int], AuditEntry], Outcome]
+Act = Callable[[list[int], AuditEntry], Changed]
 ACTS: Final[Mapping[Event, Act]] = {
     Event.REDRIVE: lambda jobs, entry: operating.redrive(jobs),
     Event.RELEASE: lambda jobs, entry: operating.requeue(jobs),
@@ -41,20 +42,20 @@ ACTS: Final[Mapping[Event, Act]] = {
 
 
 class Preview(NamedTuple):
-    """How many jobs it would be upon."""
+    """Number of jobs that an action would be tried on."""
 
     jobs: int
     is_more: bool
-    """There may be more: no more were counted, or looked through."""
+    """True if there may be more: counting stopped at its limit."""
     first: list[int]
 
 
 def preview(event: Event, selection: Selection) -> Preview:
-    """What is meant right now, the oldest first."""
+    """Count the jobs that the selection means right now, oldest first."""
     using = settings().DATABASE
     span = upwards(0, COUNTED, LOOKED_THROUGH)
-    found = selecting.window(using, _for(event, selection), span)
-    return Preview(len(found.ids), found.beyond is not None, found.ids[:5])
+    selected = selecting.window(using, _for(event, selection), span)
+    return Preview(len(selected.ids), selected.beyond is not None, selected.ids[:5])
 
 
 def begin(
@@ -66,10 +67,10 @@ def begin(
     at: datetime | None = None,
     expected: Preview | None = None,
 ) -> AuditEntry:
-    """Write down what is to be done to all that is meant, of the jobs that there are by now.
+    """Record an action on all selected jobs that exist by now.
 
-    `proceed` does it, and so does every worker. `upon` says in words what is meant. ValueError for
-    a time that `operating.check_due` refuses: each of them would fail at it.
+    `proceed` carries it out, and so does every worker. `upon` describes the selection for people.
+    Raises ValueError for a time that `operating.check_due` refuses.
     """
     operating.check_due(at)
     using = settings().DATABASE
@@ -88,7 +89,7 @@ def begin(
 
 
 def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = None) -> AuditEntry:
-    """Do it to these jobs, now: all of it, or nothing if it fails."""
+    """Act on these jobs now, in one transaction, and return the entry of the audit trail."""
     among = tuple(sorted(set(job_ids)))
     upon = ", ".join(map(ids.encode, among[:3])) + (" ..." if among[3:] else "")
 
@@ -106,9 +107,9 @@ def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = 
 
 
 def proceed(seconds: float, entry_id: int | None = None) -> bool:
-    """Go on with what has not come to its end, or with the one, for so long; whether there is more.
+    """Carry out unfinished actions, or one of them, for about that long; True if work is left.
 
-    False as well where another process is at it.
+    False, too, if another process is working on it.
     """
     using = settings().DATABASE
     until = time.monotonic() + seconds
@@ -119,14 +120,14 @@ def proceed(seconds: float, entry_id: int | None = None) -> bool:
 
 
 def note(act: str, *, by: str, upon: str, at: datetime | None = None, done: int = 1) -> None:
-    """Write down what was done at once, by other ways than `begin` and `act`."""
+    """Record an action that was done at once, without `begin` and `act`."""
     AuditEntry.objects.using(settings().DATABASE).create(
         by=by, act=act, upon=upon, at=at, done=done, finished_at=Now()
     )
 
 
 def noting(steps: Iterable[int], act: str, *, by: str, upon: str) -> Iterator[int]:
-    """The same of what is done in steps: after each it is written how far that came."""
+    """Record an action that is done in steps, and update the number of jobs after each step."""
     rows = AuditEntry.objects.using(settings().DATABASE)
     entry = rows.create(by=by, act=act, upon=upon, finished_at=Now())
     for done in steps:
@@ -135,29 +136,30 @@ def noting(steps: Iterable[int], act: str, *, by: str, upon: str) -> Iterator[in
 
 
 def note_pause(party: Channel | Consumer, until: datetime | None, *, by: str) -> None:
+    """Record a pause, or its end, of a channel or consumer."""
     act = AuditEntry.Act.PAUSE if until else AuditEntry.Act.RESUME
     note(act, by=by, upon=name_of(party), at=until)
 
 
-def name_of(party: Party) -> str:
-    """In the trail."""
+def name_of(party: TokenHolder) -> str:
+    """Return the name that the audit trail uses for a channel, producer or consumer."""
     channel = f"{party.channel.name}/" if isinstance(party, Consumer) else ""
     return f"{party._meta.verbose_name} {channel}{party.name}"
 
 
 def stop(entry: AuditEntry, *, by: str) -> bool:
-    """Leave alone what it has not come to; whether there was something left."""
+    """Stop an unfinished action; return True if it had jobs left."""
     return audit.stop(settings().DATABASE, entry.pk, by)
 
 
 def _for(event: Event, selection: Selection) -> Selection:
-    """Only states that the event leaves; chosen jobs are all tried, and told of."""
+    """Restrict the selection to states that the event leaves; explicitly chosen jobs all stay."""
     states = [state for state in selection.states if state in TRANSITIONS[event].sources]
     return selection._replace(states=tuple(map(str, states)))
 
 
 def _proceed(entry_id: int | None) -> bool:
-    """One batch; whether there may be another."""
+    """Act on one batch; return True if there may be another."""
     using = settings().DATABASE
     with brief(using):
         entry = audit.locked(using, entry_id)
@@ -165,17 +167,17 @@ def _proceed(entry_id: int | None) -> bool:
             return False
         selection = Selection.parse(entry.selection)
         meant = selection._replace(last=min(selection.last, entry.last))
-        found = selecting.window(using, meant, upwards(entry.cursor, BATCH))
+        batch = selecting.window(using, meant, upwards(entry.cursor, BATCH))
         event = Event(entry.act)
-        outcome = ACTS[event](found.ids, entry) if found.ids else Outcome([], [])
-        audit.advance(using, entry, outcome.done, _refusals(event, outcome.refused), found.beyond)
-    return found.beyond is not None or entry_id is None
+        changed = ACTS[event](batch.ids, entry) if batch.ids else Changed([], [])
+        audit.advance(using, entry, changed.done, _refusals(event, changed.refused), batch.beyond)
+    return batch.beyond is not None or entry_id is None
 
 
 def _refusals(event: Event, refused: list[int]) -> dict[int, str]:
-    """Why nothing was done to them."""
-    found = Job.objects.using(settings().DATABASE).filter(id__in=refused)
-    now = dict(found.values_list("id", "state"))
+    """Return the reason for each job that the action did not change."""
+    rows = Job.objects.using(settings().DATABASE).filter(id__in=refused)
+    now = dict(rows.values_list("id", "state"))
     return {id: _why_not(event, now.get(id)) for id in refused}
 
 
@@ -184,6 +186,7 @@ def _why_not(event: Event, state: str | None) -> str:
     if state is None:
         return "it is no live job any more (delivered or deleted)"
     if state in sources:
-        return "it waits behind its key" if event is Event.RESCHEDULE else "somebody was at it"
+        blocked = "it is blocked behind its key"
+        return blocked if event is Event.RESCHEDULE else "another session was changing it"
     allowed = " or ".join(source for source in State if source in sources)
     return f"it is {state}, and {event} is for {allowed}"

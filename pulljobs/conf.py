@@ -1,7 +1,7 @@
 """The `PULLJOBS` dict of the Django settings, as one frozen value.
 
-Read when first needed and again after `setting_changed`, so tests can override it. Times are
-timedeltas, sizes are bytes. A flag of `runpullworker` bears the name of its setting.
+It is read when first needed and again after `setting_changed`, so that tests can override it. Times
+are timedeltas, sizes are bytes. A flag of `runpullworker` has the name of its setting.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +24,18 @@ OF_DRF = tuple(
     f"rest_framework.authentication.{kind}Authentication" for kind in ("Session", "Basic", "Token")
 )
 CHECKED_WITHIN = {"PUSH_PORTS", "TOKEN_KEYS", "GATEWAY_SECRETS"}
-"""Lists for whose elements there are checks, which have more to say and show no secret."""
+"""Lists whose elements a system check examines, with better messages and without secrets."""
 SCOPES = frozenset({
     "ack", "app-status", "broadcast", "broadcast-batch", "channel", "channels", "consumer",
     "consumers", "dlq", "dlq-status", "info", "job", "job-status", "lookup", "message", "messages",
     "messages-status", "metrics", "openapi", "pause", "producer", "producers", "pull",
     "queued-jobs", "renew", "requeue-dead-job", "scheduled-message", "scheduled-messages",
 })  # fmt: skip
-"""The routes of the API, by whose names calls are throttled."""
+"""Routes of the API; throttles are set by these names."""
 
 
 class Access(StrEnum):
-    """Who may manage and read over HTTP."""
+    """Users that may manage and read over HTTP."""
 
     USERS = "users"
     READ_ONLY = "read-only"
@@ -44,160 +44,166 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """All settings with their defaults."""
+
     DATABASE: str = "default"
-    """The alias of the database that holds the jobs."""
+    """Alias of the database that holds the jobs."""
 
     MAX_PAYLOAD_BYTES: int = 1024 * 1024
-    """Of one message."""
+    """Largest payload of a message."""
     MAX_HEADERS: int = 64
-    """Of one message."""
+    """Largest number of headers of a message."""
     MAX_HEADER_BYTES: int = 16 * 1024
-    """Names and values of a message's headers together."""
+    """Largest size of a message's headers, names and values together."""
     MAX_RESULT_BYTES: int = 16 * 1024
-    """A handler's result above this is a failure of the handler."""
+    """Largest result of a handler; a larger one is a failure of the handler."""
     MAX_ERROR_CHARS: int = 8_000
-    """Error texts are cut in the middle to this length."""
+    """Longest error text; longer ones are cut in the middle."""
 
     DEDUPE_WINDOW: timedelta = timedelta(minutes=2)
-    """For channels that set none of their own."""
+    """Time for which a client message id stays taken, unless the channel sets its own."""
     PROTOCOL_LEASE: timedelta = timedelta(seconds=32.25)
-    """Of jobs taken by a job POST, where the consumer sets none: stop timeout + rational delay."""
+    """Lease duration of jobs taken by a job POST, unless the consumer sets its own."""
     MIN_SCHEDULE_DELAY: timedelta = timedelta(minutes=2)
-    """Messages are scheduled so far ahead, or farther."""
+    """Shortest time that a message must be scheduled ahead."""
     MAX_LEASE: timedelta = timedelta(seconds=900)
-    """How long a claim can be kept by renewing, unless it was granted longer."""
+    """Longest time that renewals can keep a claim, unless a longer lease was granted."""
 
     RETENTION: timedelta | None = None
-    """Age at which partitions of messages and archive may be dropped, where there is a lake once it
-    was verified to have them; None keeps everything."""
+    """Age at which partitions of messages and archive may be dropped; None keeps everything. With
+    a lake, only partitions that it verifiably has are dropped."""
     PARTITIONS_AHEAD: int = 7
-    """Days for which partitions are made in advance."""
+    """Days for which partitions are created in advance."""
 
     ONLY: Sequence[str] = ()
-    """Channels, or channel/consumer, that workers serve; none: all with a handler or pushed to."""
+    """Channels, or channel/consumer, that workers serve; empty: all with a handler and all push
+    consumers."""
     PROCESSES: int = 1
-    """Children of a worker, each with its own threads and limits."""
+    """Child processes of a worker, each with its own threads and limits."""
     CONCURRENCY: int = 8
-    """Threads that run handlers."""
+    """Threads of a process that run handlers."""
     ASYNC_CONCURRENCY: int = 100
-    """Async handlers that run at once, on the event loop."""
+    """Async handlers of a process that run at once, on its event loop."""
     FETCH_BATCH: int = 200
-    """Jobs of one claim at the most."""
+    """Largest number of jobs of one claim."""
     MAX_HELD: int = 1000
-    """Jobs that are claimed and not yet settled, of one process, at the most."""
+    """Largest number of jobs that a process has claimed and not yet settled."""
     MIN_FETCH_INTERVAL: timedelta = timedelta(0)
-    """Between a full fetch and the next."""
+    """Time between a full fetch and the next."""
     MAX_FETCH_INTERVAL: timedelta = timedelta(seconds=1)
-    """Between polls that found nothing; a wake-up ends the wait."""
+    """Time between polls that claim nothing; a wake-up ends the wait."""
     FLUSH_INTERVAL: timedelta = timedelta(milliseconds=50)
-    """Outcomes wait so long for others, to be written together; a second at the most."""
+    """Time that outcomes wait to be written together; at most a second."""
     FLUSH_SIZE: int = 500
-    """Outcomes that are written without waiting for the interval."""
+    """Number of outcomes that are written without waiting for the interval."""
     REAP_INTERVAL: timedelta = timedelta(seconds=5)
-    """Between looks for leases that are over."""
+    """Time between passes of the reaper over expired leases."""
     MAINTENANCE_INTERVAL: timedelta = timedelta(minutes=10)
-    """Between looks at partitions."""
+    """Time between passes of the maintenance of partitions."""
     HEARTBEAT_INTERVAL: timedelta = timedelta(seconds=10)
-    """Between reports of a process to its row in nodes."""
+    """Time between heartbeats of a process to its node row."""
     GRACEFUL_TIMEOUT: timedelta = timedelta(seconds=15)
-    """What running handlers get after SIGTERM."""
+    """Time that running handlers have to end after SIGTERM."""
     HANDLER_TIMEOUT: timedelta = timedelta(seconds=900)
-    """How long a handler may run that sets no timeout of its own."""
+    """Time limit of handlers that set none of their own."""
     BACKOFF_AFTER: int = 5
-    """Failures in a row after which a consumer's jobs are left alone for a while."""
+    """Failures in a row after which a consumer is held back for a while."""
     BACKOFF_INITIAL: timedelta = timedelta(seconds=1)
-    """Doubled by every failure of the one job that is tried then; 0 disables the back-off."""
+    """First back-off; each failure of the probe job doubles it, and 0 disables the back-off."""
     BACKOFF_MAX: timedelta = timedelta(seconds=120)
-    """The longest such while; 0 disables the back-off."""
+    """Longest back-off; 0 disables the back-off."""
     BURST: bool = False
-    """Workers end once nothing is ready and nothing is held."""
+    """If True, workers end once no job is ready and none is held."""
     ONCE: bool = False
-    """Workers end after one claim for each consumer."""
+    """If True, workers end after one claim for each consumer."""
     MAX_JOBS: int | None = None
-    """Jobs after which a child is replaced by a new one."""
+    """Number of jobs after which a child process is replaced."""
     MAX_MEMORY: int | None = None
-    """Bytes of resident memory at which a child is replaced by a new one; the flag takes 512M."""
+    """Bytes of resident memory at which a child process is replaced; the flag takes 512M."""
     HEALTH_PORT: int | None = None
-    """Where a worker answers /livez, /readyz and, with METRICS, /metrics; 0: a free port, named in
-    the log."""
+    """Port at which a worker answers /livez, /readyz and, with METRICS, /metrics; 0: a free port,
+    named in the log."""
     HEALTH_HOST: str = "127.0.0.1"
-    """The address that the health port is bound to."""
+    """Address to which the health port is bound."""
     LIVENESS_TIMEOUT: timedelta = timedelta(seconds=60)
-    """A loop that takes so long over one pass is hung, and its child is replaced."""
+    """Time after which a loop that does not end its pass is hung, and its process is replaced."""
 
     PUSH: bool = True
-    """Workers deliver to push consumers."""
+    """If True, workers deliver to push consumers."""
     PUSH_CONCURRENCY: int = 500
-    """Deliveries at once of one process, shared out to those who get any; each may have one."""
+    """Deliveries of a process at once, shared fairly; each push consumer may always have one."""
     PUSH_PER_CONSUMER: int = 20
     """Deliveries at once to one consumer."""
     PUSH_PER_HOST: int = 50
     """Deliveries at once to one host and port, beyond the first of each consumer there."""
     PUSH_CONNECT_TIMEOUT: timedelta = timedelta(seconds=5)
-    """Until a delivery is connected."""
+    """Time limit for connecting to an endpoint."""
     PUSH_TIMEOUT: timedelta = timedelta(seconds=30)
-    """From the start of a delivery to the status of its answer."""
+    """Time limit from the start of a delivery to the status of its answer."""
     PUSH_MAX_RETRY_AFTER: timedelta = timedelta(hours=1)
-    """A longer Retry-After is taken for this."""
+    """Longest Retry-After that is honoured; a longer one is cut to this."""
     PUSH_MAX_ANSWER_BYTES: int = 64 * 1024
-    """Of the body of an answer no more than this is read."""
+    """Largest part of an answer's body that is read."""
     PUSH_ALLOWED_NETWORKS: Sequence[str] = ()
-    """Such as `10.1.0.0/16`: addresses that are delivered to though they are not public."""
+    """Networks such as `10.1.0.0/16` that are delivered to although they are not public."""
     PUSH_PORTS: Sequence[int] = ()
-    """Ports that are delivered to; none: any."""
+    """Ports that are delivered to; empty: all."""
     PUSH_TOKEN_HEADER: str = "X-Broker-Consumer-Token"
-    """The header of a delivery that bears the consumer's token."""
+    """Header of a delivery that carries the consumer's token."""
     PUSH_USER_AGENT: str = "pulljobs"
-    """Who a delivery says it is from."""
+    """User-Agent header of deliveries."""
 
     MAX_BATCH: int = 100
-    """Jobs of one pull, outcomes of one ack, messages of one batch over HTTP, at the most."""
+    """Largest number of jobs of a pull, outcomes of an ack and messages of a batch over HTTP."""
     MAX_BATCH_BYTES: int = 8 * 1024 * 1024
-    """The body of a batch."""
+    """Largest body of a batch."""
     MAX_EXPIRES: timedelta = timedelta(seconds=60)
-    """How long a pull over HTTP may linger."""
-    MAX_LINGERING_THREADS: int = 8
-    """Pulls that may linger at once in a process where each holds a thread: under WSGI."""
+    """Longest wait of a long poll over HTTP."""
+    MAX_LONG_POLL_THREADS: int = 8
+    """Long polls at once in a process under WSGI, where each of them holds a thread."""
     ADDRESS: str = ""
-    """The base URL at which others reach the API of this process; else as its first caller did."""
+    """Base URL at which clients reach the API of this process; empty: the URL of its first
+    caller."""
 
     TOKEN_KEYS: Sequence[str] = field(default=(), repr=False)
-    """Fernet keys of the tokens' sealed copies: the first seals, all open; else from SECRET_KEY."""
+    """Fernet keys for the encrypted copies of tokens: the first encrypts, all decrypt. Keys derived
+    from SECRET_KEY follow them."""
     API_AUTHENTICATION: Sequence[str] = OF_DRF
-    """By what Django users are known that manage and read over HTTP: classes of DRF."""
+    """Authentication classes of DRF for Django users that manage and read over HTTP."""
     API_ACCESS: str = Access.USERS
-    """Who may manage and read over HTTP: `users` with the permission, `read-only` also lets anybody
-    read, `open` lets anybody do all."""
+    """Users that may manage and read over HTTP: `users` are those with the permission, `read-only`
+    also lets everyone read, `open` lets everyone do everything."""
     TOKENS_REQUIRED: bool = True
-    """Without, producers and consumers are who they say they are."""
+    """If False, tokens are not checked: anyone can publish and pull."""
     THROTTLES: Mapping[str, str] = field(default_factory=dict)
-    """Requests of one token by scope, such as `{"pull": "100/s"}`; other scopes have no limit."""
+    """Rates per token and scope, such as `{"pull": "100/s"}`; other scopes have no limit."""
     GATEWAY_SECRETS: Sequence[str] = field(default=(), repr=False)
-    """In base64: requests must bear an X-Broker-Signature by one of them; none: no gateway."""
+    """Secrets in base64: requests must carry an X-Broker-Signature made with one of them. Empty:
+    no signature is needed."""
     GATEWAY_TOLERANCE: timedelta = timedelta(minutes=5)
-    """How far a signature's time may be from ours, either way."""
+    """Largest difference between a signature's time and the clock of this process."""
     GATEWAY_EXEMPT: Sequence[str] = ("/_status", "/metrics", "/debug/pprof/", "/livez", "/readyz")
-    """Paths that begin so need no signature."""
+    """Beginnings of paths that need no signature."""
 
     METRICS: bool = False
-    """Count what happens for Prometheus; needs `pulljobs[metrics]`."""
+    """If True, events are counted for Prometheus; needs `pulljobs[metrics]`."""
     TRACING: bool = False
-    """Spans for OpenTelemetry, and their context in the headers of messages; needs
-    `pulljobs[metrics]`."""
+    """If True, spans are recorded for OpenTelemetry and their context travels in the headers of
+    messages; needs `pulljobs[metrics]`."""
 
     LAKE: str = ""
-    """The directory, or the URL of one, that history is exported to; empty: there is no lake."""
+    """Directory or URL that history is exported to; empty: there is no lake."""
     SPARK: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Properties of Spark sessions, such as `{"spark.master": "local[4]"}`."""
 
     @property
     def largest_body(self) -> int:
-        """No route over HTTP takes more."""
+        """Largest body that any route over HTTP accepts."""
         return max(self.MAX_PAYLOAD_BYTES, self.MAX_BATCH_BYTES)
 
 
 def load(given: Mapping[str, Any]) -> Settings:
-    """Raise ConfigurationError for an unknown key or a value of the wrong type."""
+    """Return the settings; ConfigurationError for an unknown key or a value of the wrong type."""
     if not isinstance(given, dict):
         raise ConfigurationError(f"{SETTING} is not a dict.")
     problems = unknown(given) or mistyped(given)
@@ -207,7 +213,7 @@ def load(given: Mapping[str, Any]) -> Settings:
 
 
 def unknown(given: Mapping[str, Any]) -> list[str]:
-    """One sentence for each key that is no setting, naming the nearest that is."""
+    """Return a sentence for each key that is no setting, with the nearest valid key."""
     known = [field.name for field in fields(Settings)]
     return [
         f"{SETTING}[{key!r}] is no setting; did you mean {nearest[0]!r}?"
@@ -219,41 +225,44 @@ def unknown(given: Mapping[str, Any]) -> list[str]:
 
 
 def mistyped(given: Mapping[str, Any]) -> list[str]:
-    """One sentence for each value of the wrong type."""
+    """Return a sentence for each value of the wrong type."""
     types: dict[str, Any] = {field.name: field.type for field in fields(Settings)}
     return [
-        f"{SETTING}[{key!r}] must be {_words(types[key])}, not {_shown(key, value)}."
+        f"{SETTING}[{key!r}] must be {_type_names(types[key])}, not {_masked(key, value)}."
         for key, value in given.items()
         if not _fits(value, types[key], within=key not in CHECKED_WITHIN)
     ]
 
 
 def _fits(value: object, expected: Any, *, within: bool = False) -> bool:
-    """Whether it is of it, `within`: also what a list has; a bool is no number, text no list."""
+    """Return True if the value has the type, and with `within` so do the elements of a list.
+
+    A bool is no number, and text is no list.
+    """
     if isinstance(expected, UnionType):
-        return any(_fits(value, one) for one in get_args(expected))
+        return any(_fits(value, kind) for kind in get_args(expected))
     kind = get_origin(expected) or expected
     if kind is Sequence:
         if not isinstance(value, list | tuple):
             return False
         [element] = get_args(expected)
-        return not within or all(_fits(one, element) for one in value)
+        return not within or all(_fits(item, element) for item in value)
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
-def _shown(key: str, value: object) -> str:
-    """Not what may be a secret."""
+def _masked(key: str, value: object) -> str:
+    """Return the value for a message, or only its type if it may be a secret."""
     secret = key.endswith(("_KEYS", "_SECRETS"))
     return f"of type {type(value).__name__}" if secret else repr(value)
 
 
-def _words(expected: Any) -> str:
+def _type_names(expected: Any) -> str:
     kinds = get_args(expected) if isinstance(expected, UnionType) else (expected,)
     example = ", such as timedelta(days=30)" if timedelta in kinds else ""
-    return " or ".join(map(_word, kinds)) + example
+    return " or ".join(map(_type_name, kinds)) + example
 
 
-def _word(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     if kind is NoneType:
         return "None"
     return kind.__name__ if isinstance(kind, type) else str(kind)
@@ -261,6 +270,7 @@ def _word(kind: Any) -> str:
 
 @cache
 def settings() -> Settings:
+    """Return the current settings; ConfigurationError if they are wrong."""
     return load(getattr(django_settings, SETTING, {}))
 
 

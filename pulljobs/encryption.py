@@ -1,7 +1,7 @@
-"""Tokens encrypted, so that they can be shown again and sent on to whom a job is pushed.
+"""Encryption of tokens, so that pages can show them again and push delivery can send them.
 
-Nothing is ever compared with a sealed copy: who shows a token is known by its digest, and a copy
-that does not match the digest is no copy. Without the package `cryptography` nothing is sealed.
+Authentication never uses an encrypted copy: a token is compared with its digest, and a copy that
+does not match the digest is ignored. Without the package `cryptography` nothing is encrypted.
 """
 
 import base64
@@ -20,16 +20,17 @@ PURPOSE: Final = b"pulljobs: tokens of channels, producers and consumers"
 
 
 def is_available() -> bool:
+    """Return True if the package `cryptography` is installed."""
     return find_spec("cryptography") is not None
 
 
 def seal(token: str) -> str:
-    """By the newest key; empty where nothing can be sealed."""
+    """Encrypt a token with the newest key; return an empty text if nothing can be encrypted."""
     return keys()[0].encrypt(token.encode()).decode() if is_available() else ""
 
 
 def unseal(sealed: str) -> str | None:
-    """None: no copy, or no key of ours opens it."""
+    """Decrypt a copy; return None if it is empty or no key decrypts it."""
     if not sealed or not is_available():
         return None
     from cryptography.fernet import InvalidToken, MultiFernet
@@ -41,7 +42,7 @@ def unseal(sealed: str) -> str | None:
 
 
 def is_newest(sealed: str) -> bool:
-    """Whether the key that seals now has sealed it."""
+    """Return True if the newest key encrypted the copy."""
     from cryptography.fernet import InvalidToken
 
     try:
@@ -52,10 +53,10 @@ def is_newest(sealed: str) -> bool:
 
 
 def keys() -> "list[Fernet]":
-    """The first one seals, all of them open; raise ValueError if a setting holds no key.
+    """Return the keys: the first one encrypts, all of them decrypt.
 
-    Those derived from the project's secrets come last and stay, so that moving on to keys of one's
-    own needs nothing but a rotation.
+    Keys derived from the project's secrets come last, so that a project can move on to keys of its
+    own with nothing but a rotation. Raises ValueError if `TOKEN_KEYS` has a text that is no key.
     """
     from cryptography.fernet import Fernet
 

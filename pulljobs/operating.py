@@ -1,4 +1,4 @@
-"""What operators may do to jobs, and the upkeep that nobody has to ask for."""
+"""Operators' actions on jobs, and the maintenance that workers do on their own."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -28,32 +28,35 @@ from pulljobs.storage.rows import Stats
 
 BATCH: Final = 1000
 YEARS: Final = (datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
-"""PostgreSQL keeps times beyond those of Python; these can be read in every time zone."""
+"""Bounds of times that Python can read in every time zone; PostgreSQL stores others, too."""
 
 
-class Outcome(NamedTuple):
-    """Ids of jobs that changed and of those that were in no state for it any more."""
+class Changed(NamedTuple):
+    """Ids of jobs that an action changed, and of jobs whose state did not allow it."""
 
     done: list[int]
     refused: list[int]
 
 
-def kill(job_ids: Iterable[int], *, by: str) -> Outcome:
-    """End jobs that wait or run; the worker of one that runs is told at once."""
+def kill(job_ids: Iterable[int], *, by: str) -> Changed:
+    """Kill queued and running jobs: they are DEAD, and workers that run them are notified."""
     using = settings().DATABASE
     asked = sorted(set(job_ids))
     killed = jobs.kill(using, asked, reason=Reason.KILLED, error=f"killed by {by}")
     listen.tell_lost_on_commit(using, [id for id, held in killed.items() if held])
-    return _outcome(asked, killed)
+    return _changed(asked, killed)
 
 
 def purge(consumer: Consumer) -> int:
-    """End what waits, in batches; how many. What is published or comes back meanwhile may stay."""
+    """Kill the queued jobs of a consumer and return how many.
+
+    Jobs that are published or returned while it runs may stay.
+    """
     return sum(purging(consumer))
 
 
 def purging(consumer: Consumer) -> Iterator[int]:
-    """The same in batches; how many each ended."""
+    """Kill the queued jobs of a consumer batch by batch, and yield how many each batch killed."""
     using = settings().DATABASE
     newest = ids.first_of(nodes.clock(using))
     is_over = False
@@ -64,45 +67,45 @@ def purging(consumer: Consumer) -> Iterator[int]:
             yield len(jobs.kill(using, waiting, reason=Reason.PURGED, states=[State.QUEUED]))
 
 
-def redrive(job_ids: Iterable[int]) -> Outcome:
-    """Queue DEAD jobs again, as new."""
+def redrive(job_ids: Iterable[int]) -> Changed:
+    """Queue DEAD jobs again with their counts reset."""
     using = settings().DATABASE
     asked = sorted(set(job_ids))
     redriven = jobs.redrive(using, asked)
     listen.wake_on_commit(using, redriven.values())
-    return _outcome(asked, redriven)
+    return _changed(asked, redriven)
 
 
-def requeue(job_ids: Iterable[int]) -> Outcome:
-    """Take jobs from who holds them, and queue them as if nobody had; their worker is told at once.
+def requeue(job_ids: Iterable[int]) -> Changed:
+    """Take running jobs from their holders and queue them, uncharged; workers are notified.
 
-    A handler that is running one can't be ended, but what it says is lost.
+    A handler that runs such a job is not ended, but its outcome is discarded.
     """
     using = settings().DATABASE
     asked = sorted(set(job_ids))
     held = Job.objects.using(using).filter(id__in=asked, state=State.INFLIGHT)
-    taken = [(id, lease) for id, lease in held.values_list("id", "lease_token") if lease]
-    finished = jobs.finish(using, [outcomes.release(Held(*one)) for one in taken])
+    taken = [Held(id, token) for id, token in held.values_list("id", "lease_token") if token]
+    finished = jobs.finish(using, [outcomes.release(job) for job in taken])
     listen.tell_lost_on_commit(using, list(finished.states))
     listen.wake_on_commit(using, jobs.consumers_of(using, finished.states))
-    return _outcome(asked, finished.states)
+    return _changed(asked, finished.states)
 
 
-def reschedule(job_ids: Iterable[int], *, at: datetime | None) -> Outcome:
-    """Have jobs that wait be due then; None, or a time that is past: now.
+def reschedule(job_ids: Iterable[int], *, at: datetime | None) -> Changed:
+    """Make queued jobs due at that time; None or a time in the past makes them due now.
 
-    ValueError as `check_due` has it.
+    Raises ValueError for a time that `check_due` refuses.
     """
     check_due(at)
     using = settings().DATABASE
     asked = sorted(set(job_ids))
     rescheduled = jobs.reschedule(using, asked, at=at)
     listen.wake_on_commit(using, rescheduled.values())
-    return _outcome(asked, rescheduled)
+    return _changed(asked, rescheduled)
 
 
 def check_due(at: datetime | None) -> None:
-    """ValueError for one without a time zone, before the year 1000 or above 100 years ahead."""
+    """Raise ValueError for a naive time, and for one outside the year 1000 to 100 years ahead."""
     if at is None:
         return
     _check_aware("at", at)
@@ -112,7 +115,7 @@ def check_due(at: datetime | None) -> None:
 
 
 def check_pause(until: datetime | None) -> None:
-    """ValueError for a datetime without a time zone, or outside the years 1000 to 8999."""
+    """Raise ValueError for a naive time, and for one outside the years 1000 to 8999."""
     if until is None:
         return
     _check_aware("until", until)
@@ -129,16 +132,16 @@ def _check_readable(name: str, moment: datetime) -> None:
         raise ValueError(f"{name} must be within the years 1000 to 8999, not {moment}.")
 
 
-def delete(job_ids: Iterable[int]) -> Outcome:
-    """Forget DEAD jobs; their history stays in the archive."""
+def delete(job_ids: Iterable[int]) -> Changed:
+    """Delete DEAD jobs; their history stays in the archive."""
     asked = sorted(set(job_ids))
-    return _outcome(asked, jobs.delete(settings().DATABASE, asked))
+    return _changed(asked, jobs.delete(settings().DATABASE, asked))
 
 
 def pause(party: Channel | Consumer, until: datetime | None) -> None:
-    """Nobody is given its jobs before then; those in flight go on.
+    """Stop claims of the channel's or consumer's jobs until that time; jobs in flight go on.
 
-    None, or a time that is past, ends a pause. ValueError as `check_pause` has it.
+    None or a time in the past ends a pause. ValueError for a time that `check_pause` refuses.
     """
     check_pause(until)
     using = settings().DATABASE
@@ -148,7 +151,7 @@ def pause(party: Channel | Consumer, until: datetime | None) -> None:
 
 
 def wake(party: Channel | Consumer) -> None:
-    """Have those who wait for its jobs look again, after a change to its row."""
+    """Wake the waiters of the channel or consumer, so that they see a change of its row."""
     using = settings().DATABASE
     own = {"channel": party} if isinstance(party, Channel) else {"pk": party.pk}
     ids = Consumer.objects.using(using).filter(**own).values_list("pk", flat=True)
@@ -156,7 +159,10 @@ def wake(party: Channel | Consumer) -> None:
 
 
 def redrive_all(consumer: Consumer) -> int:
-    """The same for all that a consumer has, in batches; one that dies again meanwhile stays."""
+    """Redrive all DEAD jobs of a consumer in batches and return how many.
+
+    A job that dies again while it runs stays DEAD.
+    """
     redriven, last = 0, 0
     while batch := dead.ids(settings().DATABASE, consumer.pk, after=last, limit=BATCH):
         redriven += len(redrive(batch).done)
@@ -165,7 +171,10 @@ def redrive_all(consumer: Consumer) -> int:
 
 
 def delete_exhausted(consumer: Consumer, job_id: int | None = None) -> int:
-    """Forget DEAD jobs whose retries are used up, in batches, or the one; how many."""
+    """Delete the consumer's DEAD jobs whose retries are used up, or only `job_id`; return how many.
+
+    It works in batches.
+    """
     using = settings().DATABASE
     deleted = 0
     while batch := dead.delete(using, consumer.pk, consumer.retries, job_id, limit=BATCH):
@@ -174,29 +183,31 @@ def delete_exhausted(consumer: Consumer, job_id: int | None = None) -> int:
 
 
 def stats(consumer: Consumer) -> Stats:
-    """What waits, runs and is dead, for pages: no count goes above 10,000."""
+    """Count the consumer's jobs by state for pages; no count goes above 10,000."""
     return jobs.stats(settings().DATABASE, consumer.pk)
 
 
 class Upkeep(NamedTuple):
+    """Result of the maintenance of partitions."""
+
     made: list[Partition]
     dropped: list[Partition]
     not_owned: Sequence[str] = ()
-    """Tables that this role does not own, so that nothing was made nor dropped."""
+    """Tables that the database role does not own, so that no partition was made or dropped."""
 
 
 def maintain() -> Upkeep:
-    """Make partitions ahead; drop what is older than the retention, if one is set.
+    """Create partitions ahead of time, and drop those older than the retention, if one is set.
 
-    Where there is a lake, only what was verified to be there: see `pulljobs lake verify`. A role
-    that does not own the tables forgets old rows, and leaves the partitions to the owner.
+    With a lake, only partitions that the lake verifiably has are dropped: see `pulljobs lake
+    verify`. A role that does not own the tables deletes old rows and leaves partitions alone.
     """
     *_before, upkeep = maintaining()
     return upkeep
 
 
 def maintaining() -> Iterator[Upkeep]:
-    """The same in steps, for who has other things to do between them; what was done so far."""
+    """Do the maintenance in steps, and yield after each what was done so far."""
     using, now = settings().DATABASE, settings()
     nodes.forget_waits(using)
     upkeep = Upkeep([], [], partitions.not_owned(using))
@@ -212,35 +223,36 @@ def maintaining() -> Iterator[Upkeep]:
 
 
 class Old(NamedTuple):
-    """A partition that is old enough to be dropped."""
+    """Partition that is old enough to be dropped."""
 
     partition: Partition
     stays: str
-    """Why it is not; empty: it is."""
+    """Reason for keeping it; empty if it can be dropped."""
 
 
 def prunable(age: timedelta) -> list[Old]:
-    """What `prune` would look at right now."""
+    """Return the partitions that `prune` would look at now, and why it would keep them."""
     using = settings().DATABASE
     copied = _copied(age)
     old = partitions.older(using, age)
     if partitions.not_owned(using):
-        return [Old(one, "another role owns the table") for one in old]
-    return [Old(one, _why_it_stays(using, one, copied)) for one in old]
+        return [Old(partition, "another role owns the table") for partition in old]
+    return [Old(partition, _why_it_stays(using, partition, copied)) for partition in old]
 
 
 def prune(
-    age: timedelta, told: Callable[[Partition], object] = lambda partition: None
+    age: timedelta, on_partition: Callable[[Partition], object] = lambda partition: None
 ) -> Iterator[Partition | None]:
-    """Drop the partitions that are wholly older, and forget what else is kept as long, in steps.
+    """Drop partitions wholly older than `age`, and delete other rows of that age, in steps.
 
-    Each partition that was dropped, and None for a step of another kind. `told` is called for each
-    that was looked at, dropped or not. A role that does not own the tables leaves the partitions to
-    the owner.
+    Yields each partition that was dropped, and None for a step of another kind. `on_partition` is
+    called for each partition that was looked at. A role that does not own the tables leaves the
+    partitions alone.
     """
     using, where = settings().DATABASE, lake.location(settings().LAKE)
     is_owner = not partitions.not_owned(using)
-    for dropped in partitions.drop_before(using, age, _copied(age), told) if is_owner else ():
+    droppable = partitions.drop_before(using, age, _copied(age), on_partition) if is_owner else ()
+    for dropped in droppable:
         lake.dropped(using, where, [dropped])
         yield dropped
     for forget in _FORGETTING:
@@ -273,6 +285,6 @@ def _why_it_stays(using: str, partition: Partition, copied: Copied | None) -> st
     return ""
 
 
-def _outcome(asked: list[int], done: Iterable[int]) -> Outcome:
+def _changed(asked: list[int], done: Iterable[int]) -> Changed:
     changed = set(done)
-    return Outcome([id for id in asked if id in changed], [id for id in asked if id not in changed])
+    return Changed([id for id in asked if id in changed], [id for id in asked if id not in changed])

@@ -1,4 +1,4 @@
-"""Channels, producers and consumers, as HTTP and files ask for them."""
+"""Creating, changing and deleting channels, producers and consumers for the HTTP API and files."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -24,19 +24,21 @@ NUL: Final = "\x00"
 BATCH: Final = 1000
 LONGEST: Final = 255
 KEPT: Final = {"id", "channel", "name", "created_at", "changed_at"}
-"""Of a consumer that was deleted and is made again; history names it."""
+"""Fields that a deleted consumer keeps when it is created again, because history names it."""
 TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 MASK: Final = "***"
 
 
 class Change(StrEnum):
+    """Effect of `put` on a row."""
+
     MADE = "made"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
 
 
 def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
-    """Raise InvalidRegistration, with what to do, unless a row of that name can have the fields."""
+    """Raise InvalidRegistration, with advice, unless a row of that name can have these fields."""
     check_name(name)
     title, token = fields.get("title", ""), fields["token"]
     if len(title) > LONGEST or NUL in title:
@@ -49,7 +51,8 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
         raise InvalidRegistration("callbackUrl must be an absolute http or https URL.")
     if model is Consumer and _is_masked(fields["callback_url"]):
         raise InvalidRegistration(
-            f"callbackUrl has {MASK}, as it is shown to who may not change it: write it out."
+            f"callbackUrl contains {MASK}, the mask for users who may not change it: write the URL "
+            "without the mask."
         )
     if model is Consumer and fields["type"] not in Consumer.Type.values:
         raise InvalidRegistration("type must be pull or push: leave it out for push.")
@@ -60,6 +63,7 @@ def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
 
 
 def check_name(name: str) -> None:
+    """Raise InvalidRegistration unless URLs can contain the name."""
     try:
         validate_name(name)
     except ValidationError as error:
@@ -67,7 +71,7 @@ def check_name(name: str) -> None:
 
 
 def masked(url: str) -> str:
-    """For those who may not change it: a login and a query are secrets of whoever is called."""
+    """Return the URL with its login and query masked, for users who may not change it."""
     if not is_absolute(url):
         return url and MASK
     parts = urlsplit(url)
@@ -82,6 +86,8 @@ def _is_masked(url: str) -> bool:
 
 
 class Registered(NamedTuple, Generic[P]):
+    """Row that `put` returns, and what `put` did to it."""
+
     party: P
     change: Change
 
@@ -89,18 +95,18 @@ class Registered(NamedTuple, Generic[P]):
 def put(
     model: type[P], key: Mapping[str, Any], decide: Callable[[P | None], Mapping[str, Any]]
 ) -> Registered[P]:
-    """Make the row of this key, or change it under its lock.
+    """Create the row of this key, or change it under its lock, in a transaction.
 
-    `decide` gets the row, or None where there is none, and returns the fields it shall have, the
-    plain `token` among them; what it raises changes nothing, nor does InvalidRegistration. A row
-    that is so already keeps its time of change.
+    `decide` gets the row, or None if there is none, and returns the wanted fields, including the
+    plain `token`. What it raises changes nothing; neither does InvalidRegistration. A row that has
+    the wanted fields already keeps its time of change.
     """
     check_name(key["name"])
     using = settings().DATABASE
     try:
         with transaction.atomic(using=using):
             return _put(using, model, key, decide)
-    except IntegrityError:  # somebody made it at the same moment
+    except IntegrityError:  # another caller created it at the same moment
         with transaction.atomic(using=using):
             return _put(using, model, key, decide)
 
@@ -111,28 +117,28 @@ def _put(
     key: Mapping[str, Any],
     decide: Callable[[P | None], Mapping[str, Any]],
 ) -> Registered[P]:
-    found = model._default_manager.using(using).select_for_update().filter(**key).first()
-    there = found is not None and getattr(found, "deleted_at", None) is None
-    fields = dict(decide(found if there else None))
+    row = model._default_manager.using(using).select_for_update().filter(**key).first()
+    exists = row is not None and getattr(row, "deleted_at", None) is None
+    fields = dict(decide(row if exists else None))
     check(model, key["name"], fields)
-    party = found or model(**key)
-    if not there:
+    party = row or model(**key)
+    if not exists:
         _reset(party)
-    if not _changed(party, fields) and there:
+    if not _changed(party, fields) and exists:
         return Registered(party, Change.UNCHANGED)
     party.save(using=using)
-    return Registered(party, Change.CHANGED if there else Change.MADE)
+    return Registered(party, Change.CHANGED if exists else Change.MADE)
 
 
 def _reset(party: Channel | Producer | Consumer) -> None:
-    """A deleted one comes back as a new one: whoever had the name had settings of their own."""
+    """Reset a deleted row to the defaults of a new one: its settings were an earlier owner's."""
     for field in party._meta.concrete_fields:
         if field.name not in KEPT:
             setattr(party, field.attname, field.get_default())
 
 
 def _changed(party: Channel | Producer | Consumer, fields: dict[str, Any]) -> bool:
-    """Set what differs; whether anything did."""
+    """Set the fields that differ and return True if any did."""
     token = fields.pop("token")
     differing = {name: value for name, value in fields.items() if getattr(party, name) != value}
     for name, value in differing.items():
@@ -146,29 +152,30 @@ def _changed(party: Channel | Producer | Consumer, fields: dict[str, Any]) -> bo
 def delete_consumer(
     channel: Channel, name: str, check: Callable[[Consumer | None], object]
 ) -> Stats | None:
-    """Delete one that has no live jobs, under its lock; its jobs, if it has any: then it stays.
+    """Delete a consumer without live jobs, under its lock; otherwise return its counts.
 
-    `check` gets the row, or None where there is none; what it raises changes nothing. History names
-    it, so its row is kept; its DEAD jobs go, in batches. Who was cut off amid them may go on: until
-    the last is gone it is there to be deleted.
+    `check` gets the row, or None if there is none; what it raises changes nothing. The row is kept,
+    marked as deleted, because history names it. Its DEAD jobs are deleted in batches. A caller that
+    was interrupted can call again: until the last job is gone the consumer can be deleted.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
         rows = Consumer.objects.using(using).select_for_update()
-        found = None if NUL in name else rows.filter(channel=channel, name=name).first()
-        has = None if found is None else jobs.stats(using, found.pk, counts.CAP + 1)
-        if found is None or has is None or _is_gone(found, has):
+        consumer = None if NUL in name else rows.filter(channel=channel, name=name).first()
+        counted = None if consumer is None else jobs.stats(using, consumer.pk, counts.CAP + 1)
+        if consumer is None or counted is None or _is_gone(consumer, counted):
             check(None)
             return None
-        check(found)
-        if has.live:
-            return has
-        Consumer.objects.using(using).filter(pk=found.pk, deleted_at=None).update(deleted_at=Now())
-    while dead.delete(using, found.pk, retries=0, job_id=None, limit=BATCH):
+        check(consumer)
+        if counted.live:
+            return counted
+        known = Consumer.objects.using(using).filter(pk=consumer.pk, deleted_at=None)
+        known.update(deleted_at=Now())
+    while dead.delete(using, consumer.pk, retries=0, job_id=None, limit=BATCH):
         pass
     return None
 
 
-def _is_gone(consumer: Consumer, has: Stats) -> bool:
-    """Deleted before, with all of its DEAD jobs; or with live ones, as only the admin does it."""
-    return consumer.deleted_at is not None and bool(has.live or not has.dead)
+def _is_gone(consumer: Consumer, counted: Stats) -> bool:
+    """Return True for a deleted consumer without DEAD jobs, or with live ones (by the admin)."""
+    return consumer.deleted_at is not None and bool(counted.live or not counted.dead)

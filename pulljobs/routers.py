@@ -1,24 +1,105 @@
-"""A router for projects whose jobs are in a database of their own: name it in DATABASE_ROUTERS."""
+"""Router and system checks for projects that keep jobs in a database of their own.
 
+Name `pulljobs.routers.PulljobsRouter` in DATABASE_ROUTERS.
+"""
+
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from django.apps import AppConfig, apps
+from django.core.checks import CheckMessage, Error, Info, Warning, register
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.models import Model
 
-from pulljobs.conf import settings
+from pulljobs.conf import SETTING, settings
+from pulljobs.errors import ConfigurationError
 
 LABEL = "pulljobs"
+HINT = "Put 'pulljobs.routers.PulljobsRouter' first in DATABASE_ROUTERS."
 
 
 class PulljobsRouter:
-    """Sends pulljobs' models to PULLJOBS['DATABASE'], and migrates them there and nowhere else.
+    """Router that keeps pulljobs' models in PULLJOBS['DATABASE'], and migrates them only there.
 
-    Of all others it says nothing: they go where they would go without it.
+    It has no opinion on other models.
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
+        """Return the alias for pulljobs' models, None for others."""
         return settings().DATABASE if model._meta.app_label == LABEL else None
 
     db_for_write = db_for_read
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        """Return True for pulljobs in its own database, False in others, None for other apps."""
         return db == settings().DATABASE if app_label == LABEL else None
+
+
+@register
+def check_routers(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Check that DATABASE_ROUTERS and PULLJOBS['DATABASE'] agree."""
+    using = _database()
+    return [*_rows_elsewhere(using), *_tables_elsewhere(using)] if using else []
+
+
+@register
+def check_transactions(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Remind of what is not committed together when jobs have a database of their own."""
+    using = _database()
+    if not using or using == DEFAULT_DB_ALIAS:
+        return []
+    return [
+        Info(
+            f"Jobs are in {using!r}: publishes, and settlements of transactional handlers, do not "
+            f"commit together with writes to {DEFAULT_DB_ALIAS!r}.",
+            hint="See the guide on databases, then silence this check.",
+            id="pulljobs.I001",
+        )
+    ]
+
+
+def _database() -> str:
+    """Return the alias of the jobs' database; empty if it is wrong (see check_settings)."""
+    try:
+        using = settings().DATABASE
+    except ConfigurationError:
+        return ""
+    return using if using in connections else ""
+
+
+def _rows_elsewhere(using: str) -> Iterator[CheckMessage]:
+    """Report models whose rows would go to another database, or be read from a replica."""
+    models = list(apps.get_app_config(LABEL).get_models())
+    for access, routed in (("reads", router.db_for_read), ("writes", router.db_for_write)):
+        elsewhere = sorted({alias for model in models if (alias := routed(model)) != using})
+        if elsewhere:
+            yield Error(
+                f"DATABASE_ROUTERS send {access} of pulljobs' models to {', '.join(elsewhere)}, "
+                f"but {SETTING}['DATABASE'] is {using!r}.",
+                hint=HINT,
+                id="pulljobs.E016",
+            )
+
+
+def _tables_elsewhere(using: str) -> Iterator[CheckMessage]:
+    if not router.allow_migrate(using, LABEL):
+        yield Error(
+            f"DATABASE_ROUTERS let no migration of pulljobs run in {using!r}, where "
+            f"{SETTING}['DATABASE'] looks for its tables.",
+            hint=HINT,
+            id="pulljobs.E017",
+        )
+    others = [
+        alias for alias in connections if alias != using and router.allow_migrate(alias, LABEL)
+    ]
+    if using != DEFAULT_DB_ALIAS and others:
+        yield Warning(
+            f"`migrate` makes tables of pulljobs in {', '.join(others)} as well, where no worker "
+            "looks for jobs.",
+            hint=HINT,
+            id="pulljobs.W007",
+        )

@@ -1,4 +1,4 @@
-"""Publishing later: messages that wait for their time, and go to the consumers of then."""
+"""Scheduled messages: publishes at a later time, to the consumers that exist then."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -42,11 +42,11 @@ def schedule(
     content_type: str | None = None,
     producer: Producer | None = None,
 ) -> ScheduledMessage:
-    """Have a message published at that aware moment; joins the caller's transaction.
+    """Store a message to be published at that aware time; joins the caller's transaction.
 
-    The other arguments are those of `publish`; ids of scheduled messages are a space of their own,
-    and stay taken until `RETENTION` has passed since they were published. Raises what `publish`
-    raises, ScheduledTooSoon and DuplicateSchedule.
+    The other arguments are those of `publish`. Ids of scheduled messages are separate from those
+    of messages, and stay taken until `RETENTION` has passed since they were published. Raises what
+    `publish` raises, ScheduledTooSoon and DuplicateSchedule.
     """
     check_time(at)
     message = checked(
@@ -75,7 +75,10 @@ def schedule(
 
 
 def check_time(at: datetime) -> None:
-    """Raise ScheduledTooSoon unless the database's clock leaves it the least delay."""
+    """Raise ScheduledTooSoon unless the time is at least `MIN_SCHEDULE_DELAY` ahead.
+
+    The clock is the database's. InvalidMessage for a naive time.
+    """
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidMessage(f"{at!r} must be an aware datetime: give it a time zone.")
     least = settings().MIN_SCHEDULE_DELAY
@@ -84,7 +87,7 @@ def check_time(at: datetime) -> None:
 
 
 def dispatch() -> int:
-    """Publish what is due, each exactly once, a batch a transaction; how many."""
+    """Publish all due messages, each exactly once, a batch a transaction; return how many."""
     published = 0
     while (batch := dispatch_some()) is not None:
         published += batch
@@ -92,7 +95,7 @@ def dispatch() -> int:
 
 
 def dispatch_some() -> int | None:
-    """A batch of it; None: nothing is due."""
+    """Publish a batch of due messages and return how many; None if nothing is due."""
     using = settings().DATABASE
     return retrying(using, partial(_dispatch_batch, using))
 
@@ -101,28 +104,28 @@ def _dispatch_batch(using: str) -> int | None:
     with brief(using):
         due = scheduled.due(using, BATCH)
         _lock_keys(using, due)
-        done = [one.pk for one in due if _published(using, one)]
+        done = [message.pk for message in due if _published(using, message)]
         scheduled.mark_dispatched(using, done)
     return len(done) if due else None
 
 
 def _lock_keys(using: str, due: list[ScheduledMessage]) -> None:
-    """As whoever publishes several is asked to: they are due in any order."""
+    """Lock bounded keys in order before the first publish, since messages are due in any order."""
     keys: defaultdict[str, list[str | None]] = defaultdict(list)
-    for one in due:
-        keys[one.channel.name].append(one.key)
+    for message in due:
+        keys[message.channel.name].append(message.key)
     for channel in sorted(keys):
         bounds.lock(using, channel, keys[channel])
 
 
 def _published(using: str, due: ScheduledMessage) -> bool:
-    """False: it was refused, and is put off so that others get their turn."""
+    """Publish a message; put it off and return False if it is refused, so that others go on."""
     try:
         with transaction.atomic(using=using):
             _publish(using, due)
     except (PublishError, DataError) as error:
         scheduled.put_off(using, due.pk, HELD_BACK)
-        # Of an error of the database no more: it may go on with what it was given.
+        # The first line only: the rest of a database error may quote the message.
         why = str(error).partition("\n")[0]
         emission.emit_on_commit(using, MessageHeldBack(due.channel.name, why))
         return False
@@ -130,7 +133,7 @@ def _published(using: str, due: ScheduledMessage) -> bool:
 
 
 def _publish(using: str, due: ScheduledMessage) -> None:
-    # Not checked again: it was accepted, and has a trace's headers by now, or other limits.
+    # Not checked again: it was accepted, and its headers or the limits may differ by now.
     message = NewMessage(
         payload=bytes(due.payload),
         content_type=due.content_type,
@@ -142,6 +145,6 @@ def _publish(using: str, due: ScheduledMessage) -> None:
     try:
         publish_checked(due.channel.name, message, due.producer, using)
     except DuplicateMessage:
-        # A plain message bears its id, which is no reason to lose this one.
+        # A message that was not scheduled has taken the id: publish this one without an id.
         unnamed = message._replace(client_message_id=None)
         publish_checked(due.channel.name, unnamed, due.producer, using)

@@ -1,4 +1,4 @@
-"""The sealed copies of tokens and signing secrets, kept under the newest key."""
+"""Rotation of the keys that encrypt tokens and signing secrets."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -6,25 +6,27 @@ from typing import Final, NamedTuple
 from pulljobs import encryption
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import Party
+from pulljobs.models.registry import TokenHolder
 
 STEP: Final = 500
 
 
 class Rotation(NamedTuple):
+    """Numbers of encrypted copies by what the rotation did to them."""
+
     resealed: int
     kept: int
-    """Under the newest key already."""
+    """Copies that the newest key had encrypted already."""
     unreadable: list[str]
-    """No key opens them: who bears them is known still, but can't be shown them nor sent them."""
+    """Names whose copy no key decrypts: their token still works, but it can't be shown or sent."""
     without_copy: int
 
 
-class Copy(NamedTuple):
-    party: Party
+class _Copy(NamedTuple):
+    party: TokenHolder
     column: str
     text: str | None
-    """None: no key opens it."""
+    """Decrypted text; None if no key decrypts it."""
 
     @property
     def sealed(self) -> str:
@@ -32,14 +34,14 @@ class Copy(NamedTuple):
 
 
 def rotate() -> Rotation:
-    """Seal every copy with the newest key; whoever is given a new token meanwhile keeps it."""
+    """Encrypt every copy with the newest key; a token that is set while it runs stays."""
     resealed, kept, without_copy = 0, 0, 0
     unreadable: list[str] = []
     for copy in _copies():
         if not copy.sealed:
             without_copy += 1
         elif copy.text is None:
-            unreadable.append(_words(copy.party))
+            unreadable.append(_name(copy.party))
         elif encryption.is_newest(copy.sealed):
             kept += 1
         else:
@@ -47,15 +49,15 @@ def rotate() -> Rotation:
     return Rotation(resealed, kept, unreadable, without_copy)
 
 
-def _copies() -> Iterator[Copy]:
-    """Of all tokens, and of the secrets by which deliveries are signed, where there are some."""
+def _copies() -> Iterator[_Copy]:
+    """Yield the copies of all tokens, and of the signing secrets of push consumers."""
     for party in _parties():
-        yield Copy(party, "token_sealed", party.shown_token())
+        yield _Copy(party, "token_sealed", party.shown_token())
         if isinstance(party, Consumer) and (secrets := party.signing_secrets_sealed):
-            yield Copy(party, "signing_secrets_sealed", encryption.unseal(secrets))
+            yield _Copy(party, "signing_secrets_sealed", encryption.unseal(secrets))
 
 
-def _parties() -> Iterator[Party]:
+def _parties() -> Iterator[TokenHolder]:
     using = settings().DATABASE
     yield from Channel.objects.using(using).order_by("pk").iterator(chunk_size=STEP)
     yield from Producer.objects.using(using).order_by("pk").iterator(chunk_size=STEP)
@@ -63,13 +65,13 @@ def _parties() -> Iterator[Party]:
     yield from consumers.order_by("pk").iterator(chunk_size=STEP)
 
 
-def _reseal(copy: Copy, text: str) -> int:
-    """Only what was read, and nothing else of the row, not even when it changed."""
+def _reseal(copy: _Copy, text: str) -> int:
+    """Replace the copy if it is still the one that was read; the row's time of change stays."""
     rows = type(copy.party)._default_manager.using(settings().DATABASE)
     same = rows.filter(pk=copy.party.pk, **{copy.column: copy.sealed})
     return same.update(**{copy.column: encryption.seal(text)})
 
 
-def _words(party: Party) -> str:
+def _name(party: TokenHolder) -> str:
     channel = f"{party.channel.name}/" if isinstance(party, Consumer) else ""
     return f"{party._meta.verbose_name} {channel}{party.name}"

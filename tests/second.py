@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TransactionTestCase
 from psycopg import sql
 
-from pulljobs import conf, router_checks
+from pulljobs import conf, routers
 from pulljobs.storage import grants
 from pulljobs.storage.grants import Profile
 
@@ -35,7 +35,7 @@ def prepare() -> None:
     load = conf.load
     conf.load = lambda given: load(_placed(given))  # settings of a test name no database
     vars(django.db.connection)["_alias"] = ALIAS
-    registry.registered_checks.discard(router_checks.check_transactions)  # it warns of exactly this
+    registry.registered_checks.discard(routers.check_transactions)  # it warns of exactly this
 
 
 def _placed(given: Any) -> Any:

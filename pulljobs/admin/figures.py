@@ -14,7 +14,7 @@ from pulljobs.conf import settings
 from pulljobs.dashboard.figures import counted
 from pulljobs.diagnosis import serving
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
-from pulljobs.models.registry import Party
+from pulljobs.models.registry import TokenHolder
 from pulljobs.storage import backlog, nodes
 from pulljobs.storage.backlog import Backlog
 
@@ -143,5 +143,5 @@ def _sum(backlogs: Sequence[Backlog], *names: str) -> str:
     return counted(count, is_least=is_more)
 
 
-def _ids(parties: Sequence[Party]) -> list[int]:
+def _ids(parties: Sequence[TokenHolder]) -> list[int]:
     return [party.pk for party in parties]

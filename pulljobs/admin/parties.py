@@ -16,7 +16,7 @@ from pulljobs import auditing, operating
 from pulljobs.admin import looks
 from pulljobs.conf import settings
 from pulljobs.models import AuditEntry, Channel, Consumer
-from pulljobs.models.registry import Party
+from pulljobs.models.registry import TokenHolder
 from pulljobs.storage import nodes
 
 ENDLESS: Final = timedelta(days=36_500)
@@ -62,7 +62,7 @@ class PauseForm(forms.Form):
         return given or nodes.clock(settings().DATABASE) + span
 
 
-def may(request: HttpRequest, word: str, party: Party | type[Party]) -> bool:
+def may(request: HttpRequest, word: str, party: TokenHolder | type[TokenHolder]) -> bool:
     """By the permission for it, or by that to change all of it."""
     model = party._meta.model_name
     return any(request.user.has_perm(f"pulljobs.{verb}_{model}") for verb in (word, "change"))
@@ -114,14 +114,14 @@ def rotate(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
 
 
 def tell(
-    listed: Any, request: HttpRequest, party: Party, told: Told, then: str
+    listed: Any, request: HttpRequest, party: TokenHolder, told: Told, then: str
 ) -> TemplateResponse:
     """Secrets are in the answer to a form and nowhere else: a message would be kept for a while."""
     title = _("Secrets of %s") % party
     return _page(listed, request, party, "told", told=told, then=then, title=title)
 
 
-def note_told(request: HttpRequest, party: Party, told: Told) -> None:
+def note_told(request: HttpRequest, party: TokenHolder, told: Told) -> None:
     by, name = request.user.get_username(), auditing.name_of(party)
     for what, _secret in told:
         upon = name if what is TOKEN else f"{name}: its signing secret"
@@ -142,13 +142,13 @@ def _party(listed: Any, request: HttpRequest, id: int, word: str) -> Any:
     return party
 
 
-def _back(party: Party) -> HttpResponseRedirect:
+def _back(party: TokenHolder) -> HttpResponseRedirect:
     name = f"admin:pulljobs_{party._meta.model_name}_change"
     return HttpResponseRedirect(reverse(name, args=[party.pk]))
 
 
 def _page(
-    listed: Any, request: HttpRequest, party: Party, word: str, **context: Any
+    listed: Any, request: HttpRequest, party: TokenHolder, word: str, **context: Any
 ) -> TemplateResponse:
     page = {**listed.admin_site.each_context(request), "opts": listed.model._meta, "party": party}
     return TemplateResponse(

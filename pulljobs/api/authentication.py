@@ -13,7 +13,7 @@ from pulljobs.api import exceptions
 from pulljobs.api.headers import text
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import Party
+from pulljobs.models.registry import TokenHolder
 from pulljobs.storage import protocol
 
 CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
@@ -94,7 +94,7 @@ def _check(channel: Channel, headers: Mapping[str, str]) -> None:
         raise exceptions.wrong_channel_token()
 
 
-def shows(party: Party, token: str) -> bool:
+def shows(party: TokenHolder, token: str) -> bool:
     """Whether it is the party's token, where tokens are asked for."""
     return not settings().TOKENS_REQUIRED or party.has_token(token)
 

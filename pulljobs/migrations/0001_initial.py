@@ -384,7 +384,9 @@ class Migration(migrations.Migration):
                 (
                     "protocol_lease_duration",
                     models.DurationField(
-                        blank=True, help_text="The same for jobs taken by a job POST.", null=True
+                        blank=True,
+                        help_text="How long a job POST holds a job; empty: PULLJOBS['PROTOCOL_LEASE'].",
+                        null=True,
                     ),
                 ),
                 (
@@ -406,8 +408,7 @@ class Migration(migrations.Migration):
                 (
                     "retry_jitter",
                     models.FloatField(
-                        default=0.2,
-                        help_text="Share of the delay that is left to chance, inside its cap.",
+                        default=0.2, help_text="Share of the delay that is random, within its cap."
                     ),
                 ),
                 ("max_retries", models.PositiveSmallIntegerField(default=5)),
@@ -473,7 +474,7 @@ class Migration(migrations.Migration):
                     "max_in_flight",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Jobs held at once, of all who claim; empty: any number.",
+                        help_text="Jobs in flight at once, over all workers and clients; empty: any number.",
                         null=True,
                     ),
                 ),
@@ -803,8 +804,8 @@ class Migration(migrations.Migration):
             options={
                 "permissions": [
                     ("redrive_job", "Can queue dead jobs again"),
-                    ("requeue_job", "Can take jobs from who holds them"),
-                    ("kill_job", "Can end jobs that wait or run"),
+                    ("requeue_job", "Can take running jobs from their workers"),
+                    ("kill_job", "Can kill queued and running jobs"),
                     ("reschedule_job", "Can change when jobs are due"),
                 ],
             },

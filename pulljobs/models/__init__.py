@@ -1,4 +1,4 @@
-"""The tables. Rows of jobs, leases, messages and archive are written by `pulljobs.storage` only."""
+"""Models. Only `pulljobs.storage` writes rows of jobs, leases, messages and the archive."""
 
 from pulljobs.models.audit import AuditedBatch, AuditEntry
 from pulljobs.models.bulk import BulkPublish, PublishedPart, RejectedRow, ReplayedJob

@@ -1,4 +1,4 @@
-"""What operators did: who, when, what, to which and to how many. Nothing here is ever deleted."""
+"""Audit trail of operators' actions. Its rows are never deleted."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -12,9 +12,9 @@ from pulljobs.states import Event
 
 
 class AuditEntry(models.Model):
-    """One act of an operator. One upon jobs goes on, batch by batch, until all are done with.
+    """Action of an operator. An action on jobs proceeds batch by batch until it is finished.
 
-    What was asked stays as it is; only how far it is changes, with each batch and with its commit.
+    Each batch updates the progress columns in its own transaction; the request never changes.
     """
 
     class Act(models.TextChoices):
@@ -32,24 +32,24 @@ class AuditEntry(models.Model):
     act = models.CharField(max_length=12, choices=Act.choices)
     asked_at = models.DateTimeField(db_default=Now())
     upon = models.TextField()
-    """In words: what it was done to."""
+    """Description of the selection for people."""
     selection = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
-    """The jobs it is for, as `storage.selecting` has it."""
+    """Selected jobs, in the form of `storage.selecting.Selection`."""
     at = models.DateTimeField(null=True)
-    """When jobs are to be due, or until when it is paused."""
+    """Time at which rescheduled jobs are due, or at which a pause ends."""
     expected = models.IntegerField(null=True)
-    """How many jobs the operator was told of before."""
+    """Number of jobs in the preview that the operator saw."""
     is_more = models.BooleanField(default=False, db_default=False)
-    """He was told that there may be more."""
+    """True if the preview said that there may be more jobs."""
     cursor = models.BigIntegerField(default=0, db_default=0)
-    """Jobs up to this id are done with."""
+    """Highest job id that was processed."""
     last = models.BigIntegerField(default=0, db_default=0)
-    """The highest id it may come to: jobs that are made later are none of its business."""
+    """Highest job id that is meant: jobs created after the request are not."""
     done = models.IntegerField(default=0, db_default=0)
     refused = models.IntegerField(default=0, db_default=0)
     finished_at = models.DateTimeField(null=True)
     stopped_by = models.CharField(max_length=255, blank=True, default="", db_default="")
-    """Who stopped it before it came to its end."""
+    """User who stopped it before it was finished; empty if it was not stopped."""
 
     class Meta:
         db_table = "pulljobs_audit_entry"
@@ -68,14 +68,14 @@ class AuditEntry(models.Model):
 
 
 class AuditedBatch(models.Model):
-    """What became of each job of one batch; written in the transaction that changed them."""
+    """Result for each job of one batch, written in the transaction that changed the jobs."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     entry = models.ForeignKey(AuditEntry, models.DO_NOTHING, related_name="batches")
     at = models.DateTimeField(db_default=Now())
     done = ArrayField(models.BigIntegerField())
     refused = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
-    """By the id of a job that was left alone, as text: why."""
+    """Reasons by job id, as text, for the jobs that were not changed."""
 
     class Meta:
         db_table = "pulljobs_audited_batch"

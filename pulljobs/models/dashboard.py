@@ -1,10 +1,10 @@
-"""A page of the admin that has no rows of its own."""
+"""The dashboard as a model, so that the admin lists it and has a permission for it."""
 
 from django.db import models
 
 
 class Dashboard(models.Model):
-    """No table: it has the page listed among the models, and a permission to see it."""
+    """Model without a table for the page of the admin and its permission."""
 
     class Meta:
         managed = False

@@ -1,4 +1,4 @@
-"""Column types and defaults that Django has no word for."""
+"""Column types and database defaults that Django does not have."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +9,7 @@ from django.utils import timezone
 
 
 class TimeOrderedId(models.Func):
-    """The default of an id column: see `pulljobs.ids` for its layout."""
+    """Database default of an id column; `pulljobs.ids` describes the layout."""
 
     template = (
         "(((extract(epoch from clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)"
@@ -19,7 +19,7 @@ class TimeOrderedId(models.Func):
 
 
 class Xid8Field(models.BigIntegerField):  # type: ignore[type-arg]  # generic for mypy only
-    """A 64-bit transaction id, which never wraps around."""
+    """64-bit transaction id, which never wraps around."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
         return "xid8"
@@ -29,19 +29,21 @@ class Xid8Field(models.BigIntegerField):  # type: ignore[type-arg]  # generic fo
 
 
 class CurrentTransaction(models.Func):
+    """Id of the current transaction, as xid8."""
+
     template = "pg_current_xact_id()"
     output_field = Xid8Field()
 
 
 class TransactionNumber(models.Func):
-    """The same as a plain number, of which there are block range indexes."""
+    """Id of the current transaction as a plain number, which BRIN indexes support."""
 
     template = "pg_current_xact_id()::text::bigint"
     output_field = models.BigIntegerField()
 
 
 class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
-    """When the row was saved last, in a second of its own: HTTP tells versions apart by seconds."""
+    """Time of the last save. Each save gets a second of its own, the resolution of HTTP dates."""
 
     def pre_save(self, model_instance: models.Model, add: bool) -> datetime:
         now, before = timezone.now(), getattr(model_instance, self.attname)

@@ -1,4 +1,4 @@
-"""Jobs, the leases that hold them, and the archive that remembers them."""
+"""Jobs, the leases that hold them, and the archive of their settlements."""
 
 import uuid
 from typing import Any
@@ -20,7 +20,7 @@ REASONS = [(reason.value, reason.value) for reason in Reason]
 
 
 def _state() -> Case:
-    """What the state of a job must be, by its other columns."""
+    """Return the state that the other columns of a job imply."""
     alive = Case(
         When(lease_token=None, then=Value(State.QUEUED.value)), default=Value(State.INFLIGHT.value)
     )
@@ -32,11 +32,11 @@ def _state() -> Case:
 
 
 class Job(models.Model):
-    """The duty to deliver one message to one consumer, until it is delivered.
+    """Job of one consumer for one message. The row leaves the table on delivery.
 
-    Columns stand in the order that wastes no padding. What a claim writes (state, lease,
-    deliveries, first_claimed_at) is in no index and no index predicate, so that claiming stays a
-    HOT update: keep it so.
+    The order of the columns avoids padding. No column that a claim writes (state, lease_token,
+    deliveries, first_claimed_at) is in an index or an index predicate, so that a claim is a HOT
+    update. Keep it so.
     """
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
@@ -47,35 +47,35 @@ class Job(models.Model):
         "pulljobs.Message", models.DO_NOTHING, db_constraint=False, db_index=False
     )
     available_at = models.DateTimeField(null=True)
-    """When it may be claimed; NULL: not at all (DEAD, or waiting behind its key)."""
+    """Time from which it may be claimed; NULL: never (DEAD, or blocked behind its key)."""
     first_claimed_at = models.DateTimeField(null=True)
     incremental_timeout = models.DurationField(null=True)
     retry_count = models.IntegerField(default=0)
     deliveries = models.IntegerField(default=0)
     priority = models.SmallIntegerField(default=0)
     lease_token = models.UUIDField(null=True)
-    """The token of the claim that holds it."""
+    """Token of the claim that holds the job."""
     state = models.CharField(max_length=9, choices=STATES)
     reason = models.CharField(max_length=20, null=True, choices=REASONS)  # noqa: DJ001  NULL unless DEAD
     key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
-    """The message's, where its consumer had a use for keys when it was published."""
+    """Key of the message, if the consumer used keys when it was published."""
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
-    """What its last failure said."""
+    """Error text of its last failure."""
     suspect = models.BooleanField(default=False, db_default=False)
-    """It ran in a process that died, or blocked the event loop: it runs alone the next time."""
+    """True if it ran in a process that died or whose event loop it blocked: it next runs alone."""
 
     class Meta:
         permissions = [
             ("redrive_job", "Can queue dead jobs again"),
-            ("requeue_job", "Can take jobs from who holds them"),
-            ("kill_job", "Can end jobs that wait or run"),
+            ("requeue_job", "Can take running jobs from their workers"),
+            ("kill_job", "Can kill queued and running jobs"),
             ("reschedule_job", "Can change when jobs are due"),
         ]
         indexes = [
             models.Index(
                 fields=["consumer", "-priority", "available_at", "id"],
-                # Always true. Without it a plan made while the table is empty, where all indexes
-                # cost the same, may use this one to find ids: that reads the whole of it.
+                # Always true. Without it a plan that is made while the table is empty, when all
+                # indexes cost the same, may use this one to find ids and read all of it.
                 condition=Q(consumer__isnull=False),
                 name="pulljobs_job_claim",
             ),
@@ -92,8 +92,8 @@ class Job(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(fields=["message", "consumer"], name="pulljobs_job_fan_out"),
-            # One, and short: every statement that writes jobs has the server parse it anew, which
-            # takes longer than to run it.
+            # A single short check: the server parses it for every statement that writes jobs, and
+            # that takes longer than to evaluate it.
             models.CheckConstraint(
                 condition=Q(state=_state(), retry_count__gte=0, deliveries__gte=0),
                 name="pulljobs_job_state",
@@ -106,28 +106,31 @@ class Job(models.Model):
 
 @receiver(pre_delete, sender="pulljobs.Consumer")
 def _keep_while_it_has_jobs(instance: models.Model, using: str, **kwargs: Any) -> None:
-    """As a foreign key with PROTECT would; the jobs have none, for its price in every publish."""
+    """Refuse to delete a consumer that has jobs, as PROTECT of a foreign key would.
+
+    Jobs have no foreign key in the database, because every publish would pay for it.
+    """
     held = Job.objects.using(using).filter(consumer_id=instance.pk)[:1]
     if held:
         raise models.ProtectedError(
-            f"Consumer {instance} has jobs, which nobody could do, or see, any more. Delete it in "
-            "the admin, or by pulljobs.registering.delete_consumer once it has no live ones: its "
-            "row is kept for them and their history.",
+            f"Consumer {instance} has jobs, which could neither run nor be seen any more. Delete "
+            "it in the admin, or by pulljobs.registering.delete_consumer once it has no live jobs: "
+            "its row is kept for its history.",
             set(held),
         )
 
 
 class ExclusiveKey(models.Model):
-    """A key of an exclusive consumer while it has jobs: who changes what runs of it locks the row.
+    """Key of an exclusive consumer, while it has jobs. Changes of its running job lock the row.
 
-    Publishers never do, so one whose transaction stays open stops nobody.
+    Publishers never lock it, so a publisher whose transaction stays open stops no claim.
     """
 
     pk = models.CompositePrimaryKey("consumer_id", "key")
     consumer_id = models.BigIntegerField()
     key = models.CharField(max_length=255)
     holder = models.BigIntegerField(null=True)
-    """The job that is in flight, or waits for its retry; one that is settled holds no more."""
+    """Job of the key that is in flight or waits for its retry; it may be settled by now."""
 
     class Meta:
         db_table = "pulljobs_exclusive_key"
@@ -137,7 +140,7 @@ class ExclusiveKey(models.Model):
 
 
 class BoundedKey(models.Model):
-    """A key of a consumer that bounds its queue: publishers of it take turns at this row."""
+    """Key of a consumer that bounds its queue. Publishers of the key lock the row in turn."""
 
     pk = models.CompositePrimaryKey("consumer_id", "key")
     consumer_id = models.BigIntegerField()
@@ -151,15 +154,15 @@ class BoundedKey(models.Model):
 
 
 class Lease(models.Model):
-    """One claim: renewing, expiring and the death of a node touch this row, not its jobs.
+    """Lease of one claim. Renewal, expiry and the death of a node change this row, not its jobs.
 
-    A job is held while its `lease` is this token; ids of jobs that were settled stay in `job_ids`
-    until the row goes. The jobs renewed apart from the rest of their claim get a row of their own
-    with the same token.
+    A job is held while its `lease_token` is this one. Ids of settled jobs stay in `job_ids` until
+    the row is deleted. Jobs that are renewed separately from the rest of their claim get a row of
+    their own with the same token.
     """
 
     class Via(models.TextChoices):
-        """By which way the jobs were taken; a job POST without a token reaches only its own."""
+        """Way in by which jobs were claimed; a job POST without a lease token reaches only POST."""
 
         WORKER = "worker"
         POST = "post"
@@ -182,9 +185,9 @@ class Lease(models.Model):
     hard_end = models.DateTimeField()
     job_ids = ArrayField(models.BigIntegerField())
     running_ids = ArrayField(models.BigIntegerField(), null=True)
-    """The jobs that ran at the last renewal: suspects, if their host is lost.
+    """Jobs that were running at the last renewal: suspects, if their host is lost.
 
-    Where none is named it may be that a repeat of its request was told of it.
+    An empty array also marks a claim whose request was repeated.
     """
     request_id = models.CharField(max_length=255, null=True)  # noqa: DJ001  few claims have one
     renewals = models.IntegerField(default=0, db_default=0)
@@ -203,7 +206,7 @@ class Lease(models.Model):
 
 
 class Attempt(models.Model):
-    """A claim that did not settle its job, or was renewed: what the archive can't tell of it."""
+    """Claim of a job that did not settle it or was renewed; the archive has only settlements."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     job_id = models.BigIntegerField()
@@ -213,10 +216,10 @@ class Attempt(models.Model):
     claimed_at = models.DateTimeField()
     ended_at = models.DateTimeField()
     leased_until = models.DateTimeField()
-    """Its deadline in the end."""
+    """Last deadline of the lease."""
     renewals = models.IntegerField()
     event = models.CharField(max_length=10)
-    """Of `states.Event`, by which it ended."""
+    """Value of `states.Event` that ended the claim."""
     error = models.TextField(null=True)  # noqa: DJ001  NULL takes no room in the row
 
     class Meta:
@@ -228,7 +231,7 @@ class Attempt(models.Model):
 
 
 class ArchivedJob(models.Model):
-    """One settlement: partitioned by its own id, a day each, never updated or deleted by row."""
+    """Settlement of a job. Partitioned by its own id, a day each; never updated row by row."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     job_id = models.BigIntegerField(db_index=True)
@@ -240,7 +243,7 @@ class ArchivedJob(models.Model):
     claimed_at = models.DateTimeField(null=True)
     settled_at = models.DateTimeField()
     settled_xid = Xid8Field(db_default=CurrentTransaction())
-    """The transaction that settled it: what an export can watch without losing a late commit."""
+    """Transaction that settled it. An export that follows it does not miss a late commit."""
     retry_count = models.IntegerField()
     deliveries = models.IntegerField()
     node_id = models.UUIDField(null=True)
@@ -253,7 +256,7 @@ class ArchivedJob(models.Model):
     class Meta:
         db_table = "pulljobs_archived_job"
         indexes = [
-            # Settling pays next to nothing for it; but there are none of the column's own type.
+            # It costs settlements next to nothing. xid8 itself has no such index, hence the casts.
             BrinIndex(
                 Cast(Cast("settled_xid", models.TextField()), models.BigIntegerField()),
                 name="pulljobs_archived_xid",

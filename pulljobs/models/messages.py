@@ -1,4 +1,4 @@
-"""What was said: written once by publishing, never changed."""
+"""Messages: a publish writes them once, and nothing changes them."""
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
@@ -7,7 +7,7 @@ from pulljobs.models.fields import TimeOrderedId, TransactionNumber
 
 
 class Message(models.Model):
-    """Partitioned by id, a day each; so without foreign keys."""
+    """Published message. Partitioned by id, a day each, and therefore without foreign keys."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     channel = models.ForeignKey(
@@ -19,17 +19,17 @@ class Message(models.Model):
     published_at = models.DateTimeField()
     priority = models.SmallIntegerField(default=0)
     key = models.CharField(max_length=255, null=True)  # noqa: DJ001  no key is not an empty key
-    client_message_id = models.CharField(max_length=255, null=True)  # noqa: DJ001  likewise
+    client_message_id = models.CharField(max_length=255, null=True)  # noqa: DJ001  NULL: no id was given
     content_type = models.CharField(max_length=255)
     headers = models.JSONField(default=dict)
     payload = models.BinaryField()
     published_xid = models.BigIntegerField(db_default=TransactionNumber(), editable=False)
-    """The transaction that published it: what an export can watch without losing a late commit."""
+    """Transaction that published it. An export that follows it does not miss a late commit."""
 
     class Meta:
         indexes = [
             models.Index(fields=["channel", "id"], name="pulljobs_message_channel"),
-            # Publishing pays next to nothing for it, unlike for one more tree.
+            # It costs publishes next to nothing, unlike another B-tree.
             BrinIndex(
                 fields=["published_xid"],
                 name="pulljobs_message_xid",
@@ -43,7 +43,7 @@ class Message(models.Model):
 
 
 class ScheduledMessage(models.Model):
-    """A message to be published at its time, to the consumers of then."""
+    """Message to be published at its time, to the consumers that exist then."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     channel = models.ForeignKey(
@@ -80,7 +80,7 @@ class ScheduledMessage(models.Model):
 
 
 class Publication(models.Model):
-    """A client message id that is taken: unique inside the dedupe window, the newest wins."""
+    """Client message id that is taken. It is unique inside the dedupe window; the newest stays."""
 
     pk = models.CompositePrimaryKey("channel_id", "client_message_id")
     channel_id = models.BigIntegerField()

@@ -1,4 +1,4 @@
-"""Who is at work, and who waits."""
+"""Running processes and their waits for jobs."""
 
 import uuid
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Node(models.Model):
-    """One running process that claims or serves: a row per boot."""
+    """Running process that claims or serves jobs; a row per start."""
 
     class Kind(models.TextChoices):
         WORKER = "worker"
@@ -17,9 +17,9 @@ class Node(models.Model):
     name = models.CharField(max_length=255, help_text="host:pid")
     kind = models.CharField(max_length=6, choices=Kind.choices, db_default=Kind.WORKER)
     address = models.CharField(max_length=2000, blank=True, db_default="")
-    """The base URL at which an API process is reached."""
+    """Base URL at which clients reach an API process."""
     report = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
-    """What it said of itself with its last heartbeat: loops, running jobs, circuits."""
+    """Report of its last heartbeat: loops, running jobs, circuits."""
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()
     stopped_at = models.DateTimeField(null=True)
@@ -29,13 +29,13 @@ class Node(models.Model):
 
 
 class PullWaiter(models.Model):
-    """A process that waits for jobs of a consumer; publishers wake nobody else."""
+    """Process that waits for jobs of a consumer. Publishers wake only processes with such a row."""
 
     pk = models.CompositePrimaryKey("consumer_id", "node_id")
     consumer_id = models.BigIntegerField()
     node_id = models.UUIDField()
     waiting = models.PositiveIntegerField(default=1, db_default=1)
-    """How many pulls wait in it."""
+    """Number of long polls that wait in it."""
     waiting_until = models.DateTimeField()
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Which fields of a consumer code may name, and with what: asked where no row is made yet."""
+"""Fields of a consumer that `@handler` accepts, and the check of their values."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,7 +10,7 @@ from django.db import models
 from pulljobs.models.registry import Consumer, validate_name
 
 NOT_OPTIONS: Final = {"channel", "name", "paused_until"}
-"""Fields of a consumer that people edit and its handler does not name."""
+"""Fields of a consumer that users edit and that `@handler` does not accept."""
 KINDS: Final[Mapping[type[Any], type | tuple[type, ...]]] = {
     models.DurationField: timedelta,
     models.CharField: str,
@@ -21,36 +21,41 @@ KINDS: Final[Mapping[type[Any], type | tuple[type, ...]]] = {
 
 
 def names() -> set[str]:
+    """Return the names of the fields that `@handler` accepts."""
     return {
-        one.name
-        for one in Consumer._meta.concrete_fields
-        if one.editable and not one.primary_key and one.name not in NOT_OPTIONS
+        field.name
+        for field in Consumer._meta.concrete_fields
+        if field.editable and not field.primary_key and field.name not in NOT_OPTIONS
     }
 
 
 def problems(channel: str, consumer: str, given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with names and values; the database is not asked."""
+    """Return a sentence for each wrong name or value, without a query."""
     try:
         for name in (channel, consumer):
             validate_name(name)
     except ValidationError as error:
         return [f"{name!r}: {' '.join(error.messages)}"]
-    if mistyped := [one for name, value in given.items() for one in _mistyped(name, value)]:
+    if mistyped := [text for name, value in given.items() for text in _mistyped(name, value)]:
         return mistyped
     row = Consumer(name=consumer, **given)
-    others = {one.name for one in Consumer._meta.concrete_fields} - given.keys()
+    others = {field.name for field in Consumer._meta.concrete_fields} - given.keys()
     try:
         row.clean_fields(exclude=others)
         row.clean()
     except ValidationError as error:
-        return [f"{name}: {' '.join(said)}" for name, said in error.message_dict.items()]
+        return [f"{name}: {' '.join(texts)}" for name, texts in error.message_dict.items()]
     return []
 
 
 def _mistyped(name: str, value: object) -> list[str]:
-    """The fields' own cleaning would take text for numbers and spans, and fail for some types."""
+    """Return a sentence if the type is wrong.
+
+    The cleaning of Django's fields accepts text for numbers and durations, and fails for some
+    types.
+    """
     field = Consumer._meta.get_field(name)
-    [kind] = [of for one, of in KINDS.items() if isinstance(field, one)]
+    [kind] = [types for field_class, types in KINDS.items() if isinstance(field, field_class)]
     is_bool = isinstance(value, bool)
     if (value is None and field.null) or (isinstance(value, kind) and is_bool == (kind is bool)):
         return []

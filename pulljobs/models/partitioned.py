@@ -1,4 +1,4 @@
-"""A migration operation for tables that are partitioned by their id."""
+"""Migration operation for tables that are partitioned by their id."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from django.db.migrations.state import ProjectState
 
 
 class CreatePartitionedModel(CreateModel):
-    """CreateModel, PARTITION BY RANGE (id), with a default partition so that no insert fails."""
+    """CreateModel with PARTITION BY RANGE (id), and a default partition so that no insert fails."""
 
     def database_forwards(
         self,

@@ -1,4 +1,4 @@
-"""Channels, producers and consumers: edited by people, through the ORM."""
+"""Channels, producers and consumers: the rows that users edit through the ORM."""
 
 import hashlib
 import hmac
@@ -29,26 +29,26 @@ _NOT_KEPT = _(
 
 
 def digest(token: str) -> str:
-    """What is stored of a token."""
+    """Return the digest of a token that is stored instead of the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def validate_name(name: str) -> None:
-    """URLs bear it, and `channel/consumer` names a consumer to people."""
+    """Raise ValidationError unless URLs and `channel/consumer` can contain the name."""
     if not 0 < len(name) <= _LONGEST_NAME or "\x00" in name or "/" in name:
         raise ValidationError(
             f"The id must have 1 to {_LONGEST_NAME} characters, without slashes and NUL."
         )
 
 
-class Party(models.Model):
-    """Somebody who shows a token."""
+class TokenHolder(models.Model):
+    """Base of the models that a token authenticates."""
 
     name = models.CharField(max_length=_LONGEST_NAME, help_text=_("The id that URLs and code use."))
     title = models.CharField(max_length=255, blank=True)
     token_digest = models.CharField(max_length=64, editable=False)
     token_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
-    """The token encrypted, for those who must be shown it again or send it on."""
+    """Encrypted token, for pages that show it again and for push delivery; empty: none."""
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = ChangedAtField(editable=False)
 
@@ -72,24 +72,24 @@ class Party(models.Model):
                 raise ValidationError({"name": error}) from error
 
     def set_token(self, token: str = "") -> str:
-        """Give it this token, or a random one, without saving; the token, to be shown once."""
+        """Set this token, or a random one, without saving the row, and return the token."""
         token = token or secrets.token_urlsafe(_TOKEN_BYTES)
         self.token_digest = digest(token)
         self.token_sealed = encryption.seal(token)
         return token
 
     def shown_token(self) -> str | None:
-        """The token itself; None if there is no sealed copy of it, or none that we can open."""
+        """Return the token itself; None if there is no encrypted copy, or no key decrypts it."""
         token = encryption.unseal(self.token_sealed)
         return token if token is not None and self.has_token(token) else None
 
     def has_token(self, token: str) -> bool:
-        """Whether that is the token, in a time that tells nothing about it."""
+        """Return True if this is the token; the comparison takes constant time."""
         return hmac.compare_digest(self.token_digest, digest(token))
 
 
-class Channel(Party):
-    """A named stream that messages are published to."""
+class Channel(TokenHolder):
+    """Named stream to which messages are published."""
 
     dedupe_window = models.DurationField(
         null=True, blank=True, help_text=_("How long a client message id stays taken.")
@@ -112,8 +112,8 @@ class Channel(Party):
             raise ValidationError({"dedupe_window": _NOT_KEPT})
 
 
-class Producer(Party):
-    """A party that may publish."""
+class Producer(TokenHolder):
+    """Program that may publish over HTTP."""
 
     class Meta:
         permissions = [("rotate_producer", "Can give producers a new token")]
@@ -121,6 +121,7 @@ class Producer(Party):
 
 
 def validate_strategy(text: str) -> None:
+    """Raise ValidationError unless the text is a retry strategy."""
     try:
         backoff.expand(text)
     except ValueError as error:
@@ -131,21 +132,23 @@ def _is_lease(span: timedelta) -> bool:
     return timedelta() < span <= LONGEST_DELAY
 
 
-class Consumer(Party):
-    """A party subscribed to a channel: every message published while it is gives it one job."""
+class Consumer(TokenHolder):
+    """Subscriber of a channel: every message that is published gives it one job."""
 
     class Type(models.TextChoices):
         PULL = "pull", _("pull")
         PUSH = "push", _("push")
 
     class KeyOverflow(models.TextChoices):
-        """What a publish does that finds its key full."""
+        """Effect of a publish whose key is full."""
 
         REJECT = "reject", _("refuse the message")
         DROP_OLDEST = "drop_oldest", _("kill the oldest queued job")
         REPLACE = "replace", _("take the place of the queued job")
 
     class KeyLimitCounts(models.TextChoices):
+        """Jobs of a key that its limit counts."""
+
         QUEUED = "queued", _("queued jobs")
         LIVE = "live", _("queued jobs and those in flight")
 
@@ -153,13 +156,15 @@ class Consumer(Party):
     type = models.CharField(max_length=4, choices=Type.choices, default=Type.PULL)
     callback_url = models.URLField(max_length=2000, blank=True)
     signing_secrets_sealed = models.TextField(blank=True, default="", db_default="", editable=False)
-    """Encrypted, the newest first, and the one before it: both sign what is pushed."""
+    """Encrypted secrets: the newest and the one before it. Both sign deliveries."""
 
     lease_duration = models.DurationField(
         default=timedelta(seconds=30), help_text=_("How long a claim holds without a renewal.")
     )
     protocol_lease_duration = models.DurationField(
-        null=True, blank=True, help_text=_("The same for jobs taken by a job POST.")
+        null=True,
+        blank=True,
+        help_text=_("How long a job POST holds a job; empty: PULLJOBS['PROTOCOL_LEASE']."),
     )
 
     retry_strategy = models.CharField(
@@ -171,7 +176,7 @@ class Consumer(Party):
     retry_delays = ArrayField(models.FloatField(), default=list, editable=False)
     retry_cap = models.FloatField(default=backoff.LONGEST, editable=False)
     retry_jitter = models.FloatField(
-        default=0.2, help_text=_("Share of the delay that is left to chance, inside its cap.")
+        default=0.2, help_text=_("Share of the delay that is random, within its cap.")
     )
     max_retries = models.PositiveSmallIntegerField(default=5)
     max_total_delay = models.DurationField(
@@ -211,7 +216,7 @@ class Consumer(Party):
     max_in_flight = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text=_("Jobs held at once, of all who claim; empty: any number."),
+        help_text=_("Jobs in flight at once, over all workers and clients; empty: any number."),
     )
     max_waiting = models.PositiveIntegerField(
         default=512, db_default=512, help_text=_("Pulls over HTTP that may wait at once.")
@@ -239,7 +244,7 @@ class Consumer(Party):
             ),
         ]
         indexes = [
-            models.Index(  # for every finish asks for them
+            models.Index(  # every finish reads it
                 fields=["id"],
                 condition=models.Q(exclusive_keys=True) | models.Q(max_in_flight__isnull=False),
                 name="pulljobs_consumer_guarded",
@@ -252,7 +257,7 @@ class Consumer(Party):
         super().save(*args, **kwargs)
 
     def clean(self) -> None:
-        """Constraints in words, and what would keep a consumer from ever being served."""
+        """Check the constraints with messages for users, and values with which no job would run."""
         super().clean()
         bounds = {
             "lease_duration": (_is_lease(self.lease_duration), _ABOVE_0),
@@ -269,25 +274,25 @@ class Consumer(Party):
             "max_deliveries": (self.max_deliveries >= 1, _("It must be at least 1.")),
             "max_in_flight": (
                 self.max_in_flight is None or self.max_in_flight >= 1,
-                _("It must be at least 1: none at all is a pause."),
+                _("It must be at least 1; to stop claims, pause the consumer."),
             ),
         }
         if wrong := {name: text for name, (is_right, text) in bounds.items() if not is_right}:
             raise ValidationError(wrong)
 
     def signing_secrets(self) -> list[str]:
-        """By which deliveries are signed, the newest first; none: they are not signed."""
+        """Return the secrets that sign deliveries, newest first; without one nothing is signed."""
         return (encryption.unseal(self.signing_secrets_sealed) or "").split()
 
     def set_signing_secret(self) -> str:
-        """Sign by a new one, too, without saving; the secret, to be shown once.
+        """Add a new signing secret, without saving the row, and return it.
 
-        The one before it goes on signing until the next is set, so that receivers can move on.
-        ConfigurationError where nothing can be sealed.
+        The previous secret also signs until the next one is set, so that receivers can move on.
+        ConfigurationError if nothing can be encrypted.
         """
         if not encryption.is_available():
             raise ConfigurationError(
-                "To sign needs the package cryptography: python -m pip install 'pulljobs[push]'"
+                "Signing needs the package cryptography: python -m pip install 'pulljobs[push]'"
             )
         secret = signing.new_secret()
         kept = [secret, *self.signing_secrets()[:1]]
@@ -296,5 +301,5 @@ class Consumer(Party):
 
     @property
     def retries(self) -> int:
-        """How often a job is tried again: none, where the strategy says never."""
+        """Number of retries of a job; 0 if the strategy never retries."""
         return self.max_retries if self.retry_delays else 0

@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 
 from pulljobs import encryption, tokens
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import Party
+from pulljobs.models.registry import TokenHolder
 from tests.access.keys import new_key, sealed_by
 
 pytestmark = pytest.mark.django_db
@@ -20,7 +20,7 @@ def rotate(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return answer
 
 
-def parties() -> list[Party]:
+def parties() -> list[TokenHolder]:
     channel, producer = Channel(name="orders"), Producer(name="shop")
     channel.save()
     producer.save()

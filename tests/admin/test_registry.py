@@ -107,7 +107,7 @@ def test_a_consumer_is_made_and_edited(operator: Client, consumer: Consumer) -> 
         ({"protocol_lease_duration": "0"}, "It must be above 0 and at most 100 years."),
         ({"max_total_delay": "-1"}, "It must be from 0 to 100 years."),
         ({"max_deliveries": 0}, "It must be at least 1."),
-        ({"max_in_flight": 0}, "It must be at least 1: none at all is a pause."),
+        ({"max_in_flight": 0}, "It must be at least 1; to stop claims, pause the consumer."),
         ({"name": "a/b"}, "without slashes and NUL"),
         ({"type": "push"}, "needs the URL to push to"),
         ({"callback_url": "nonsense"}, "Enter a valid URL"),

@@ -131,7 +131,7 @@ def test_rescheduled_jobs_are_due_then_and_those_behind_a_key_stay() -> None:
     at = due + timedelta(hours=1)
     entry = auditing.act(Event.RESCHEDULE, [free, parked], by="olga", at=at)
     assert Job.objects.get(id=free).available_at == at
-    assert entry.batches.get().refused == {str(parked): "it waits behind its key"}
+    assert entry.batches.get().refused == {str(parked): "it is blocked behind its key"}
     with pytest.raises(ValueError, match="time zone"):
         operating.reschedule([free], at=at.replace(tzinfo=None))
     beyond = at + timedelta(days=36_501)

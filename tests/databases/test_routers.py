@@ -16,7 +16,7 @@ from django.db import connections, router
 from django.test import override_settings
 
 from example_project.state import BASE_DIR
-from pulljobs import router_checks
+from pulljobs import routers
 from pulljobs.models import Consumer, Job
 
 OTHER = "jobs"
@@ -41,7 +41,7 @@ def _two_databases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Configure another alias; nothing connects to it."""
     monkeypatch.setitem(connections.settings, OTHER, {**connections.settings["default"]})
     # Runs over a second database leave this check out, for it would warn in every test.
-    known = {*registry.registered_checks, router_checks.check_transactions}
+    known = {*registry.registered_checks, routers.check_transactions}
     monkeypatch.setattr(registry, "registered_checks", known)
 
 

@@ -6,7 +6,7 @@ from pulljobs import registering
 from pulljobs.api import links, times
 from pulljobs.api.permissions import may
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import Party
+from pulljobs.models.registry import TokenHolder
 
 Shown = dict[str, Any]
 
@@ -40,12 +40,12 @@ def callback_url(request: Request, party: Consumer) -> str:
     return url if may(request, "pulljobs.change_consumer") else registering.masked(url)
 
 
-def name_of(party: Party) -> str:
+def name_of(party: TokenHolder) -> str:
     """What the protocol calls Name: the title, or the id where there is none."""
     return party.title or party.name
 
 
-def _party(party: Party, token: str | None) -> Shown:
+def _party(party: TokenHolder, token: str | None) -> Shown:
     """Without Token where the caller may not see it, or no copy of it can be opened."""
     return {
         "ID": party.name,

@@ -34,25 +34,25 @@ class Listing(Body):
     Links = Text(allow_null=True, help_text="Always null.")
 
 
-class Party(Body):
+class TokenHolder(Body):
     ID = Text()
     Name = Text()
     Token = Text(required=False, help_text="Only to who may change it.")
     ChangedAt = Time()
 
 
-class Producer(Party):
+class Producer(TokenHolder):
     pass
 
 
-class Channel(Party):
+class Channel(TokenHolder):
     ConsumersURL = Text(allow_blank=True)
     MessagesURL = Text(allow_blank=True)
     BroadcastURL = Text(allow_blank=True)
     MessagesStatusURL = Text(allow_blank=True)
 
 
-class Consumer(Party):
+class Consumer(TokenHolder):
     CallbackURL = Text(allow_blank=True, help_text=MASKED)
     DeadLetterQueueURL = Text(allow_blank=True)
     Type = serializers.ChoiceField(["pull", "push"])

@@ -74,7 +74,7 @@ class LingeringThreads:
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        limit = settings().MAX_LINGERING_THREADS
+        limit = settings().MAX_LONG_POLL_THREADS
         with self._lock:
             if self._count >= limit:
                 raise problems.too_many_threads(limit)

@@ -14,7 +14,7 @@ from pulljobs.api.cursors import Mark
 from pulljobs.api.permissions import Needs, may
 from pulljobs.api.views.protocol import UserView
 from pulljobs.errors import InvalidRegistration
-from pulljobs.models.registry import Party
+from pulljobs.models.registry import TokenHolder
 from pulljobs.storage.pages import newest_first
 
 UNMODIFIED_SINCE: Final = "If-Unmodified-Since"
@@ -36,7 +36,7 @@ def listed(request: Request, rows: QuerySet[Any], link: Callable[[Any], str]) ->
     return Response({"Result": [link(row) for row in page], "Pages": pages, "Links": None})
 
 
-def check_precondition(request: Request, party: Party) -> None:
+def check_precondition(request: Request, party: TokenHolder) -> None:
     """Whether the caller has seen the row as it is: the text it was given, letter by letter."""
     given = request.headers.get(UNMODIFIED_SINCE)
     if not given:
@@ -75,7 +75,7 @@ class PartyView(UserView):
         form, key = bodies.form(request), self.key(names)
         fields: dict[str, Any] = {}
 
-        def decide(existing: Party | None) -> dict[str, Any]:
+        def decide(existing: TokenHolder | None) -> dict[str, Any]:
             if existing is not None:
                 check_precondition(request, existing)
             fields.update(self.fields(form), **forms.party(form, key["name"]))

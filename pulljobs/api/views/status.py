@@ -12,7 +12,7 @@ from pulljobs.api.resources import name_of
 from pulljobs.api.views.protocol import UserView
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
-from pulljobs.models.registry import Party
+from pulljobs.models.registry import TokenHolder
 from pulljobs.states import State
 from pulljobs.storage import counts
 from pulljobs.storage.counts import Count
@@ -82,7 +82,7 @@ class DeadLetterStatus(UserView):
         return Response({"consumers": [_dead(consumers[one.consumer_id], one) for one in dead]})
 
 
-def _named(rows: Iterable[Party]) -> list[dict[str, str]]:
+def _named(rows: Iterable[TokenHolder]) -> list[dict[str, str]]:
     return [{"ID": row.name, "Name": name_of(row)} for row in rows]
 
 

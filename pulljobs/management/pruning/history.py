@@ -44,7 +44,7 @@ def handle(**options: Any) -> Answer:
     if not operator.agrees(question, yes=options["yes"]):
         return _answer(found, sizes, None)
     with shown("prune history", "partitions", len(found)) as progress:
-        steps = operating.prune(age, lambda _one: progress.advance(1))
+        steps = operating.prune(age, lambda _partition: progress.advance(1))
         dropped = [one.name for one in steps if one]
     return _answer(found, sizes, dropped)
 

@@ -224,7 +224,7 @@ def test_under_wsgi_pulls_linger_on_threads_up_to_a_limit(
     by_wsgi: Puller, settings: Settings
 ) -> None:
     """Above it 429 with Retry-After; what does not linger is not counted."""
-    setattr(settings, SETTING, {"MAX_LINGERING_THREADS": 2})
+    setattr(settings, SETTING, {"MAX_LONG_POLL_THREADS": 2})
     threads = [by_wsgi.lingering(), by_wsgi.lingering()]
     refused = by_wsgi.post("pull", Expires=LONG)
     assert (refused.status_code, refused.json()["code"]) == (429, "max_lingering_threads")
