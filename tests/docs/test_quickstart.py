@@ -1,10 +1,14 @@
 """Quickstart, followed literally in a fresh virtual environment."""
 
+import re
 from contextlib import closing
 from uuid import uuid4
 
 import pytest
+from django.core.management.base import BaseCommand
 
+from example_project.state import BASE_DIR
+from tests.docs.commands import parser
 from tests.docs.walking import assert_shows, copied, newcomer, walk
 from tests.example.processes import EmbeddedProject, open_directory
 from tests.guides import Block, blocks, texts
@@ -40,6 +44,13 @@ def test_the_readme_has_the_commands_of_the_quickstart_and_of_ci() -> None:
     assert demo.strip() == f"{INSTALL} && python manage.py demo"
     assert INSTALL in texts(PAGE, "sh")[0]
     assert tests.strip() == 'python -m pip install -e ".[dev]" && python -m pytest -n auto'
+
+
+def test_the_page_of_the_example_project_has_every_option_of_the_demo() -> None:
+    page = (BASE_DIR / "docs" / "reference" / "example-project.md").read_text("utf-8")
+    common = BaseCommand().create_parser("manage.py", "any")._option_string_actions
+    documented = set(re.findall(r"(?m)^\| `(--[\w-]+)", page))
+    assert documented == parser("demo")._option_string_actions.keys() - common
 
 
 def _named(block: Block, database: str) -> Block:
