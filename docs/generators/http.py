@@ -115,5 +115,5 @@ def _render_plain_type(schema: Node) -> str:
     is_time = schema.get("format") == "date-time"
     names = [types] if isinstance(types, str) else list(types)
     text = " or ".join("date-time" if is_time and name == "string" else name for name in names)
-    bounds = [f"{word} {schema[key]:,}" for key, word in BOUNDS.items() if key in schema]
+    bounds = [f"{text} {schema[key]:,}" for key, text in BOUNDS.items() if key in schema]
     return " ".join([text, *bounds])

@@ -17,11 +17,13 @@ from typing import Final
 from example_project.state import BASE_DIR
 from tests.quality import vocabulary
 from tests.quality.public import PUBLIC_MODULES, undocumented
-from tests.quality.sources import Kind, Source, parse
+from tests.quality.sources import Docstring, Kind, Source, Text, parse
 
-PACKAGES: Final = ("pulljobs", "pyspark_pulljobs", "example_project", "benchmarks", "tests")
-OUTSIDE: Final = ("migrations", "adapters", "__pycache__")
-"""Folders of generated code and of adapters for other queues, which follow those queues' words."""
+PACKAGES: Final = ("pulljobs", "pyspark_pulljobs", "example_project", "benchmarks", "tests", "docs")
+OUTSIDE: Final = {"migrations", "adapters", "_build", "planted.toml"}
+"""Generated code and pages, adapters in the words of other queues, planted violations."""
+PROSE: Final = {".css", ".html", ".ini", ".js", ".md", ".mjs", ".sql", ".toml", ".yml"}
+"""Suffixes of files other than Python in which words are checked."""
 NAMESPACES: Final = ("pulljobs/client", *PACKAGES)
 """Packages in which a class name is used once: the client, without Django, is read on its own."""
 COMMAND: Final = "Command"
@@ -95,14 +97,15 @@ def _is_imperative(line: str) -> bool:
 def forbidden_word(source: Source) -> Matches:
     """Check docstrings, comments and messages for words that the vocabulary forbids."""
     for text in [*source.docstrings, *source.comments, *source.messages]:
-        for match in WORDS.finditer(CODE.sub(" ", text.text)):
-            reason = vocabulary.FORBIDDEN_WORDS[match[0].lower()]
-            line = text.line + CODE.sub(_newlines, text.text).count("\n", 0, match.start())
-            yield line, f"{match[0]!r}: {reason}"
+        yield from words_in(text)
 
 
-def _newlines(match: re.Match[str]) -> str:
-    return "\n" * match[0].count("\n") or " "
+def words_in(text: Text | Docstring) -> Matches:
+    """Find forbidden words in a text, code in backticks excluded."""
+    prose = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text.text)
+    for match in WORDS.finditer(prose):
+        reason = vocabulary.FORBIDDEN_WORDS[match[0].lower()]
+        yield text.line + prose.count("\n", 0, match.start()), f"{match[0]!r}: {reason}"
 
 
 def semicolons(source: Source) -> Matches:
@@ -135,17 +138,28 @@ def case_code(source: Source) -> Matches:
             yield name.line, name.name
 
 
+PROSE_RULE: Final = "forbidden-word"
 RULES: Final[dict[str, Callable[[Source], Matches]]] = {
     "first-line": first_line,
     "opening": opening,
     "imperative": imperative,
-    "forbidden-word": forbidden_word,
+    PROSE_RULE: forbidden_word,
     "semicolons": semicolons,
     "forbidden-name": forbidden_name,
     "case-code": case_code,
 }
 CLASS_NAME: Final = "class-name"
 PUBLIC_DOCSTRING: Final = "public-docstring"
+
+
+def prose() -> Iterator[Violation]:
+    """Check the words of all files that are not Python."""
+    top = [path for path in BASE_DIR.iterdir() if path.suffix in PROSE]
+    for path in (*top, *_files()):
+        if path.suffix in PROSE:
+            place = path.relative_to(BASE_DIR)
+            for line, text in words_in(Text(1, path.read_text("utf-8"))):
+                yield Violation(place, line, PROSE_RULE, text)
 
 
 def class_names(sources: Iterable[Source]) -> Iterator[Violation]:
@@ -184,8 +198,12 @@ def check(sources: Sequence[Source]) -> list[Violation]:
 
 def read_sources() -> list[Source]:
     """Read the Python files of all packages, in the order of their paths."""
-    paths = [path for package in PACKAGES for path in (BASE_DIR / package).rglob("*.py")]
-    return [parse(BASE_DIR, path) for path in sorted(paths) if not set(OUTSIDE) & {*path.parts}]
+    return [parse(BASE_DIR, path) for path in _files() if path.suffix == ".py"]
+
+
+def _files() -> list[Path]:
+    paths = [path for package in PACKAGES for path in (BASE_DIR / package).rglob("*.*")]
+    return sorted(path for path in paths if path.is_file() and not OUTSIDE.intersection(path.parts))
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
@@ -203,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
     folders = [Path(argument).resolve().relative_to(BASE_DIR) for argument in arguments]
     violations = [
         violation
-        for violation in check(read_sources())
+        for violation in [*check(read_sources()), *prose()]
         if not folders or is_below(violation.path, folders)
     ]
     print(*violations, sep="\n")
