@@ -12,7 +12,8 @@ from django.db import connection
 
 from benchmarks.database import EMPTIED, consumer, own_database, query
 from benchmarks.report import Table, percentiles, print_report
-from pulljobs import listing, pulling
+from pulljobs import pulling
+from pulljobs.api.broker import listing
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer

@@ -8,7 +8,7 @@ from pulljobs.api import DOCUMENT
 
 
 def render_document() -> str:
-    from pulljobs.api.schema.document import document
+    from pulljobs.api.openapi.document import document
 
     return json.dumps(document(), indent=1, sort_keys=True) + "\n"
 

@@ -11,7 +11,7 @@ from rest_framework.exceptions import APIException
 
 from pulljobs import ids
 from pulljobs.api import problems
-from pulljobs.api.lingering.pull import Answer, Asked
+from pulljobs.api.leases.long_poll.pending import Answer, Asked
 from pulljobs.api.serializers import LONGEST_TIMEOUT, json_object, payload_fields
 from pulljobs.api.times import rfc_3339
 from pulljobs.conf import settings

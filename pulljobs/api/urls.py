@@ -2,19 +2,20 @@
 
 from django.urls import path, re_path
 
-from pulljobs.api import exceptions, pull_urls
+from pulljobs.api import exceptions
+from pulljobs.api.broker import status
+from pulljobs.api.broker.broadcast import Broadcast
+from pulljobs.api.broker.dead_letters import DeadLetters
+from pulljobs.api.broker.jobs import JobView, RequeueDeadJob
+from pulljobs.api.broker.messages import Messages, MessagesStatus, MessageView
+from pulljobs.api.broker.queued_jobs import QueuedJobs
 from pulljobs.api.gateway import guarded
-from pulljobs.api.views import status
-from pulljobs.api.views.broadcast import Broadcast
+from pulljobs.api.leases import urls
 from pulljobs.api.views.channels import Channels, ChannelView
 from pulljobs.api.views.consumers import Consumers, ConsumerView
-from pulljobs.api.views.dlq import DeadLetters
-from pulljobs.api.views.job import JobView, RequeueDeadJob
-from pulljobs.api.views.messages import Messages, MessagesStatus, MessageView
 from pulljobs.api.views.metrics import Metrics
 from pulljobs.api.views.openapi import OpenApi
 from pulljobs.api.views.producers import Producers, ProducerView
-from pulljobs.api.views.queued_jobs import QueuedJobs
 from pulljobs.api.views.scheduled import ScheduledMessages, ScheduledMessageView
 from pulljobs.api.views.unknown import UnknownPath
 
@@ -60,6 +61,6 @@ UNKNOWN = re_path(r"^(channel|producer|channels|producers)(/|$)", UnknownPath.as
 app_name = "pulljobs"
 urlpatterns = [
     *(guarded(one) for one in BROKER),
-    *(guarded(one, exceptions.as_problem) for one in pull_urls.urlpatterns),
+    *(guarded(one, exceptions.as_problem) for one in urls.urlpatterns),
     UNKNOWN,
 ]

@@ -6,7 +6,7 @@ from django.db import close_old_connections, connection
 from pytest_django import DjangoDbBlocker
 
 from tests.access.world import World
-from tests.api.pull.serving import close_room
+from tests.api.leases.serving import close_room
 from tests.emptying import empty_tables
 
 

@@ -8,7 +8,7 @@ from django.test import Client, override_settings
 from django.urls import include, path
 
 from pulljobs.api import DOCUMENT
-from pulljobs.api.schema.document import OPERATIONS, document, routes
+from pulljobs.api.openapi.document import OPERATIONS, document, routes
 
 urlpatterns = [path("broker/", include("pulljobs.api.urls"))]
 

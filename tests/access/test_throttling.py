@@ -9,7 +9,7 @@ from django.core.checks import run_checks
 from django.test import override_settings
 from django.utils.functional import SimpleLazyObject
 
-from pulljobs.api.schema.document import routes
+from pulljobs.api.openapi.document import routes
 from pulljobs.api.throttling import seconds_to_wait
 from pulljobs.conf import SCOPES
 from tests.api.caller import Caller, subscription

@@ -9,12 +9,13 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from pulljobs import listing, pulling
+from pulljobs import pulling
+from pulljobs.api.broker import listing
+from pulljobs.api.broker.listing import Queue
 from pulljobs.engine import outcomes
 from pulljobs.engine.low_water_marks import CLAIM_SPACING, PATIENCE, Entry
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import statement
-from pulljobs.listing import Queue
 from pulljobs.models import Consumer, Job
 from pulljobs.publishing import Draft, publish, publish_many
 from pulljobs.storage import protocol

@@ -6,7 +6,7 @@ from django.db import connections
 
 from pulljobs.models import Producer
 from tests.api.caller import subscription
-from tests.api.pull.processes import Site, site
+from tests.api.leases.processes import Site, site
 from tests.client.worlds import Live, Mocked, Side, World
 
 SETTINGS = "tests.client.settings"

@@ -18,7 +18,7 @@ from benchmarks.faults.history import ENDED, PUBLISHED, STARTED, Entry, Pen
 from pulljobs import ids, pulling
 from pulljobs.client import Backoff, Connection, Consumer, Producer, Retry, full_jitter, linear
 from pulljobs.models import ArchivedJob
-from tests.api.pull.processes import Site
+from tests.api.leases.processes import Site
 from tests.client.conftest import subscribe
 from tests.client.names import SHOP, SUBSCRIPTION
 from tests.client.proxy import Proxy, proxy_before

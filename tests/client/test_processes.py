@@ -17,7 +17,7 @@ from pulljobs.client import Consumer
 from pulljobs.client.commands import main
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.publishing import publish_many
-from tests.api.pull.processes import STARTING_SECONDS
+from tests.api.leases.processes import STARTING_SECONDS
 from tests.client.names import ENVIRONMENT, SUBSCRIPTION
 from tests.client.worlds import Live
 from tests.sessions import PATIENCE_SECONDS, wait_until

@@ -15,7 +15,7 @@ from django.db import connection
 from example_project.state import BASE_DIR
 from pulljobs.client import Consumer, Producer
 from tests import second
-from tests.api.pull.processes import Site, site
+from tests.api.leases.processes import Site, site
 from tests.client.conftest import SETTINGS, subscribe
 from tests.client.names import SHOP, SUBSCRIPTION
 from tests.client.test_flow import running

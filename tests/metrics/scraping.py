@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.api.pull.processes import STARTING_SECONDS
+from tests.api.leases.processes import STARTING_SECONDS
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
 

@@ -8,7 +8,7 @@ from django.db import connections
 
 from pulljobs.models import Channel
 from tests.api.broadcasting import Announcer
-from tests.api.pull.processes import STARTING_SECONDS, Site, site
+from tests.api.leases.processes import STARTING_SECONDS, Site, site
 from tests.factories import USING
 from tests.metrics.scraping import by, parsed
 

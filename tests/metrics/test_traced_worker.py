@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulljobs.models import ArchivedJob, Consumer
-from tests.api.pull.processes import STARTING_SECONDS
+from tests.api.leases.processes import STARTING_SECONDS
 from tests.factories import ConsumerFactory
 from tests.metrics.app.apps import FILE
 from tests.metrics.tracing import id_of, traced

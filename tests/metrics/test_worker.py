@@ -8,7 +8,7 @@ import pytest
 from django.db.models import Count
 
 from pulljobs.models import ArchivedJob, Attempt, Job
-from tests.api.pull.processes import STARTING_SECONDS
+from tests.api.leases.processes import STARTING_SECONDS
 from tests.metrics.scraping import Samples, by, counting, scrape
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker

@@ -3,7 +3,8 @@ from typing import Any
 from rest_framework.request import Request
 
 from pulljobs import ids
-from pulljobs.api import links, times
+from pulljobs.api import times
+from pulljobs.api.broker import links
 from pulljobs.api.resources.registry import callback_url, name_of
 from pulljobs.models import Consumer, Message
 from pulljobs.states import State

@@ -3,7 +3,8 @@ from typing import Any
 from rest_framework.request import Request
 
 from pulljobs import registering
-from pulljobs.api import links, times
+from pulljobs.api import times
+from pulljobs.api.broker import links
 from pulljobs.api.permissions import may
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import TokenHolder

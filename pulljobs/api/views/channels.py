@@ -6,9 +6,9 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs.api import links, resources
-from pulljobs.api.views import registry
-from pulljobs.api.views.protocol import UserView, channel_of
+from pulljobs.api import resources
+from pulljobs.api.base_views import UserView, channel_of
+from pulljobs.api.broker import links, registry
 from pulljobs.conf import settings
 from pulljobs.models import Channel
 

@@ -8,9 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import registering
-from pulljobs.api import exceptions, forms, links, resources
-from pulljobs.api.views import registry
-from pulljobs.api.views.protocol import UserView, channel_of, consumer_of
+from pulljobs.api import exceptions, forms, resources
+from pulljobs.api.base_views import UserView, channel_of, consumer_of
+from pulljobs.api.broker import links, registry
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
 

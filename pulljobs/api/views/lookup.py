@@ -9,8 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs.api.authentication import known_channel
-from pulljobs.api.lingering.room import waiting_room
-from pulljobs.api.views.protocol import ProblemsTold, ProtocolView
+from pulljobs.api.base_views import ProblemsTold, ProtocolView
+from pulljobs.api.leases.long_poll.waiters import waiting_room
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.models import Channel, Consumer, Node

@@ -5,7 +5,7 @@ from rest_framework.request import Request
 
 from pulljobs import metrics
 from pulljobs.api import exceptions
-from pulljobs.api.views.protocol import UserView
+from pulljobs.api.base_views import UserView
 
 
 class Metrics(UserView):

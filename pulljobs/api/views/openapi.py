@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs.api import DOCUMENT
-from pulljobs.api.views.protocol import ProtocolView
+from pulljobs.api.base_views import ProtocolView
 
 
 class OpenApi(ProtocolView):

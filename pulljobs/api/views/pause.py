@@ -7,10 +7,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import auditing, operating
-from pulljobs.api import bodies, problems, pull_bodies
+from pulljobs.api import problems, pull_bodies, raw_bodies
 from pulljobs.api.authentication import user_name
+from pulljobs.api.base_views import ProblemsTold, UserView, consumer_of
 from pulljobs.api.times import parse_rfc_3339, rfc_3339
-from pulljobs.api.views.protocol import ProblemsTold, UserView, consumer_of
 
 JSON = "application/json"
 LARGEST_BODY = 1024
@@ -23,7 +23,7 @@ class Pause(ProblemsTold, UserView):
     def post(self, request: Request, **names: str) -> Response:
         _check_type(request)
         consumer = consumer_of(names)
-        until = _until(bodies.read(request, LARGEST_BODY, "send Until and nothing else"))
+        until = _until(raw_bodies.read(request, LARGEST_BODY, "send Until and nothing else"))
         operating.pause(consumer, until)
         if by := user_name(request):
             auditing.note_pause(consumer, until, by=by)

@@ -6,10 +6,10 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs.api import exceptions, links, resources
+from pulljobs.api import exceptions, resources
 from pulljobs.api.authentication import find
-from pulljobs.api.views import registry
-from pulljobs.api.views.protocol import UserView
+from pulljobs.api.base_views import UserView
+from pulljobs.api.broker import links, registry
 from pulljobs.conf import settings
 from pulljobs.models import Producer
 

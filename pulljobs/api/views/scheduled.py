@@ -4,11 +4,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import ids
-from pulljobs.api import cursors, exceptions, links, resources
-from pulljobs.api.cursors import Mark
+from pulljobs.api import exceptions, resources
+from pulljobs.api.base_views import UserView, channel_of
+from pulljobs.api.broker import cursors, links
+from pulljobs.api.broker.cursors import Mark
+from pulljobs.api.broker.messages import statuses
 from pulljobs.api.resources.messages import ACKNOWLEDGED, DISPATCHED
-from pulljobs.api.views.messages import statuses
-from pulljobs.api.views.protocol import UserView, channel_of
 from pulljobs.conf import settings
 from pulljobs.storage import scheduled
 

@@ -12,12 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import emission, ids, pulling
-from pulljobs.api import bodies, exceptions, serializers, times
+from pulljobs.api import exceptions, raw_bodies, serializers, times
 from pulljobs.api.authentication import caller
+from pulljobs.api.base_views import PullConsumerView
 from pulljobs.api.headers import LEASE_TOKEN
 from pulljobs.api.permissions import HolderOrPullConsumer
 from pulljobs.api.serializers import Transition
-from pulljobs.api.views.protocol import PullConsumerView
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
@@ -46,7 +46,7 @@ class JobTransition(PullConsumerView):
     def post(self, request: Request, job: str, **names: str) -> Response:
         consumer = caller(request)
         found = find(consumer, job)
-        asked = serializers.transition(bodies.read(request, LARGEST_BODY, ADVICE))
+        asked = serializers.transition(raw_bodies.read(request, LARGEST_BODY, ADVICE))
         fence = request.headers.get(LEASE_TOKEN)
         event = _event(found, asked, fence)
         if event is None:

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework.request import Request
 
 from pulljobs.api import exceptions
-from pulljobs.api.views.protocol import ProtocolView
+from pulljobs.api.base_views import ProtocolView
 
 
 class UnknownPath(ProtocolView):

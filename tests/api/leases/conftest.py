@@ -1,0 +1,37 @@
+from collections.abc import Iterator
+from datetime import timedelta
+
+import httpx
+import pytest
+from pytest_django import Settings
+
+from tests.api.caller import Subscription
+from tests.api.leases.serving import Puller, close_room, served
+from tests.sessions import PATIENCE_SECONDS
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[httpx.Client]:
+    """To be shared: the certificates that each reads take longer than a test."""
+    with httpx.Client(timeout=2 * PATIENCE_SECONDS) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def base() -> Iterator[str]:
+    """Of a server of the whole session; what waits in it is of one test."""
+    with served() as url:
+        yield url
+
+
+@pytest.fixture
+def emptied(transactional_db: None, settings: Settings) -> Iterator[None]:
+    """Nobody waits in this process before and after; polls are so rare that only wake-ups wake."""
+    settings.PULLJOBS = {"MAX_FETCH_INTERVAL": timedelta(minutes=1)}
+    yield
+    close_room()
+
+
+@pytest.fixture
+def puller(client: httpx.Client, base: str, census: Subscription, emptied: None) -> Puller:
+    return Puller(client, base, census)

@@ -1,0 +1,149 @@
+"""The API served by uvicorn from this process, and clients that pull from it."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import uvicorn
+from django.core.asgi import get_asgi_application
+from django.db import transaction
+from django.db.models import Sum
+
+from pulljobs import ids, pulling
+from pulljobs.api.asgi import with_pulls
+from pulljobs.api.leases.long_poll import waiters
+from pulljobs.models import Job, Lease, PullWaiter
+from tests.api.caller import Subscription, publish
+from tests.factories import USING
+from tests.sessions import PATIENCE_SECONDS, Thread, wait_until
+
+LONG = 50.0
+"""Seconds that a pull lingers which is to end for another reason."""
+
+
+@contextmanager
+def served(wrap: Callable[[Any], Any] = with_pulls) -> Iterator[str]:
+    """The base URL, while it is served on a thread, by the middleware of the moment."""
+    config = uvicorn.Config(wrap(get_asgi_application()), port=0, lifespan="off", log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    thread.start()
+    wait_until(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE_SECONDS)
+
+
+class Puller:
+    """Speaks for one consumer."""
+
+    def __init__(self, client: httpx.Client, base: str, subscription: Subscription) -> None:
+        channel, consumer = subscription.channel.name, subscription.consumer.name
+        self.base, self.subscription = base, subscription
+        self.path = f"/channel/{channel}/consumer/{consumer}"
+        self.tokens = {
+            "X-Broker-Channel-Token": subscription.channel_token,
+            "X-Broker-Consumer-Token": subscription.consumer_token,
+        }
+        self._client = client
+
+    def post(self, verb: str, body: bytes | None = None, **fields: Any) -> httpx.Response:
+        content = json.dumps(fields).encode() if body is None else body
+        return self._client.post(
+            f"{self.base}{self.path}/{verb}", content=content, headers=self.tokens
+        )
+
+    def pull(self, **fields: Any) -> Any:
+        """The answer to a pull that is not refused."""
+        answer = self.post("pull", **fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def taken(self, **fields: Any) -> Any:
+        """The jobs of such an answer."""
+        return self.pull(**fields)["Result"]
+
+    def ack(self, *results: Any, **fields: Any) -> Any:
+        answer = self.post("ack", Results=results, **fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def statuses(self, *results: Any) -> list[str]:
+        return [one["Status"] for one in self.ack(*results)["Results"]]
+
+    def renew(self, *jobs: Any, **fields: Any) -> Any:
+        leases = [{"ID": job["ID"], "LeaseToken": job["LeaseToken"]} for job in jobs]
+        answer = self.post("renew", Leases=leases, **fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["Results"]
+
+    def info(self) -> Any:
+        return self._client.get(f"{self.base}{self.path}/info", headers=self.tokens).json()
+
+    def lingering(self, **fields: Any) -> Thread:
+        """A pull that lingers on a thread, once it waits and would be woken."""
+        with self._one_more():
+            return Thread(lambda: self.post("pull", **{"Expires": LONG, **fields}))
+
+    @contextmanager
+    def hung_up(self, **fields: Any) -> Iterator[None]:
+        """A client that lingers, and is gone at the end."""
+        content = json.dumps({"Expires": LONG, **fields}).encode()
+        lines = [f"POST {self.path}/pull HTTP/1.1", "Host: 127.0.0.1"]
+        lines += [f"{name}: {value}" for name, value in self.tokens.items()]
+        lines += [f"Content-Length: {len(content)}", "", ""]
+        place = urlsplit(self.base)
+        with closing(socket.create_connection((str(place.hostname), place.port or 0))) as client:
+            with self._one_more():
+                client.sendall("\r\n".join(lines).encode() + content)
+            yield
+
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        before = lingering()
+        yield
+        wait_until(lambda: lingering() > before and waiting() > 0)
+
+
+def claim_elsewhere(puller: Puller, request_id: str, jobs: int = 1) -> set[str]:
+    """The ids of jobs that are published, and claimed at once by another process."""
+    PullWaiter.objects.all().delete()  # So what is published wakes nobody.
+    elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Via.PULL)
+    with transaction.atomic(using=USING):  # Nor does a poll find it.
+        published = {ids.encode(publish()) for _ in range(jobs)}
+        assert len(elsewhere.claim(jobs, request_id=request_id).jobs) == jobs
+    return published
+
+
+def said(job: Any, outcome: str, **more: Any) -> dict[str, Any]:
+    """An outcome of a job as it was pulled."""
+    return {"ID": job["ID"], "LeaseToken": job["LeaseToken"], "Outcome": outcome, **more}
+
+
+def close_room() -> None:
+    """And wait for its end: what it writes after that of a test would be in the next."""
+    waiters.close()
+    wait_until(lambda: "pulljobs-waiting" not in {one.name for one in threading.enumerate()})
+
+
+def lingering() -> int:
+    """Pulls that wait, by what the process knows."""
+    running = waiters.running()
+    return running.lingering if running else 0
+
+
+def waiting() -> int:
+    """Pulls that wait, by the rows of the processes that they wait in."""
+    return PullWaiter.objects.aggregate(pulls=Sum("waiting"))["pulls"] or 0
+
+
+def in_flight() -> int:
+    return Job.objects.filter(state="INFLIGHT").count()

@@ -1,0 +1,364 @@
+"""Outcomes of pulled jobs: acks, retries, renewals and late answers."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.db.models.functions import Now
+from django.test import override_settings
+
+from pulljobs import ids, pulling
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from tests.api.caller import publish, subscription
+from tests.api.leases.serving import LONG, Puller, in_flight, said, waiting
+from tests.factories import USING
+from tests.sessions import Thread, contents, pass_time, query, wait_until
+
+LEASE = 30
+MALFORMED: list[dict[str, Any]] = [
+    {"Outcome": "QUEUED"},
+    {"Outcome": None},
+    {"Outcome": ["DELIVERED"]},
+    {"Outcome": "RETRY", "DelaySeconds": -1},
+    {"Outcome": "RETRY", "DelaySeconds": "abc"},
+    {"Outcome": "RETRY", "DelaySeconds": True},
+    {"Outcome": "DEAD", "Reason": 5},
+    {"Outcome": "DEAD", "Error": ["x"]},
+    {"ID": 5, "Outcome": "DELIVERED"},
+    {"LeaseToken": None, "Outcome": "DELIVERED"},
+]
+
+
+def test_outcomes(puller: Puller) -> None:
+    for _ in range(4):
+        publish()
+    jobs = puller.taken(Batch=4)
+    outcomes = ["DELIVERED", "DEAD", "RETRY", "RELEASE"]
+    statuses = puller.statuses(*map(said, jobs, outcomes))
+    assert statuses == ["ok"] * 4
+    states = dict(ArchivedJob.objects.values_list("job_id", "state"))
+    states |= dict(Job.objects.values_list("id", "state"))
+    assert [states[ids.decode(job["ID"])] for job in jobs] == [
+        "DELIVERED",
+        "DEAD",
+        "QUEUED",
+        "QUEUED",
+    ]
+    assert not in_flight()
+
+
+def test_a_repeated_ack_changes_nothing(puller: Puller) -> None:
+    """Both are ok, and there is one archive row."""
+    for outcome in ("DELIVERED", "DEAD"):
+        publish()
+        [job] = puller.taken()
+        assert puller.statuses(said(job, outcome), said(job, outcome)) == ["ok", "ok"]
+        assert puller.statuses(said(job, outcome)) == ["ok"]
+    assert ArchivedJob.objects.count() == 2
+
+
+def test_a_repeat_of_what_went_back_is_lost(puller: Puller) -> None:
+    """And so is another word on what was settled."""
+    for first, second in (("RETRY", "RETRY"), ("RELEASE", "RELEASE"), ("DELIVERED", "DEAD")):
+        publish()
+        [job] = puller.taken()
+        assert puller.statuses(said(job, first), said(job, second)) == ["ok", "lease_lost"]
+
+
+def test_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
+    publish(payload={"id": 17}, message_id="order-17", headers={"a": "b"})
+    [first] = puller.taken()
+    puller.ack(said(first, "RETRY", DelaySeconds=0))
+    [second] = puller.taken()
+    assert (second["ID"], second["Message"]) == (first["ID"], first["Message"])
+    assert (second["Deliveries"], second["RetryCount"]) == (2, 1)
+
+
+def test_a_waiter_learns_of_a_delay(puller: Puller) -> None:
+    publish()
+    [job] = puller.taken()
+    lingering = puller.lingering()
+    start = time.monotonic()
+    puller.ack(said(job, "RETRY", DelaySeconds=0.6))
+    [again] = lingering.result().json()["Result"]
+    assert 0.6 <= time.monotonic() - start < LONG / 2
+    assert again["ID"] == job["ID"]
+
+
+def test_a_delayed_job_is_not_given(puller: Puller) -> None:
+    publish()
+    [job] = puller.taken()
+    puller.ack(said(job, "RETRY", DelaySeconds=60))
+    assert not puller.taken()
+
+
+def test_delays_are_clamped_or_refused(puller: Puller) -> None:
+    for asked, kept in ((0, 0), (3600, 3600), (1e9, 3600), (10**300, 3600)):
+        publish()
+        [job] = puller.taken()
+        assert puller.statuses(said(job, "RETRY", DelaySeconds=asked)) == ["ok"]
+        [(seconds,)] = query(
+            "SELECT extract(epoch FROM available_at - now())::float8 FROM pulljobs_job"
+        )
+        assert kept - 10 < seconds <= kept
+        Job.objects.all().delete()
+    publish()
+    [job] = puller.taken()
+    before = contents()
+    for bad in (b"NaN", b"-1", b'"abc"', b"1e999", b"Infinity"):
+        held = f'"ID": "{job["ID"]}", "LeaseToken": "{job["LeaseToken"]}"'.encode()
+        body = b'{"Results": [{%s, "Outcome": "RETRY", "DelaySeconds": %s}]}' % (held, bad)
+        assert puller.post("ack", body).status_code == 400
+    assert contents() == before
+
+
+def test_a_retry_without_delay_takes_that_of_the_consumer(puller: Puller) -> None:
+    """The strategy's, one after the other and the last again; one that is named stands alone."""
+    Consumer.objects.update(retry_delays=[100.0, 300.0, 500.0], retry_jitter=0, max_retries=10)
+    publish()
+    waits = []
+    for named in (None, 200, None, None, None):
+        [job] = puller.taken()
+        delay = {} if named is None else {"DelaySeconds": named}
+        puller.ack(said(job, "RETRY", **delay))
+        [(seconds,)] = query(
+            "UPDATE pulljobs_job SET available_at = now() RETURNING"
+            " (SELECT extract(epoch FROM old.available_at - now())::float8"
+            " FROM pulljobs_job AS old WHERE old.id = pulljobs_job.id)"
+        )
+        waits.append(seconds)
+    assert waits == [pytest.approx(wait, abs=50) for wait in (100, 200, 500, 1000, 1500)]
+
+
+def test_a_renewal_extends_the_lease(puller: Puller) -> None:
+    """A full lease from now, by the database's clock."""
+    publish()
+    [job] = puller.taken()
+    pass_time(timedelta(seconds=0.8 * LEASE))
+    [renewed] = puller.renew(job)
+    lease = Lease.objects.get()
+    assert renewed.pop("LeaseExpiresAt") == lease.leased_until.isoformat().replace("+00:00", "Z")
+    assert LEASE - 10 < renewed.pop("RemainingSeconds") <= LEASE
+    assert renewed == {"ID": job["ID"], "Status": "ok"}
+    [longer] = puller.renew(job, Seconds=200)
+    assert 190 < longer["RemainingSeconds"] <= 200
+    [kept] = puller.renew(job, Seconds=1)
+    assert kept["RemainingSeconds"] > 180
+
+
+def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
+    """What remains shrinks towards it; after it nothing is renewed, and what is done counts."""
+    publish()
+    [job] = puller.taken()
+    query("UPDATE pulljobs_lease SET hard_end = clock_timestamp() + interval '25 s'")
+    query("UPDATE pulljobs_lease SET leased_until = clock_timestamp() + interval '5 s'")
+    [renewed] = puller.renew(job)
+    assert 0 < renewed["RemainingSeconds"] <= 25
+    query("UPDATE pulljobs_lease SET hard_end = clock_timestamp()")
+    assert puller.renew(job) == [{"ID": job["ID"], "Status": "lease_lost"}]
+    assert puller.statuses(said(job, "DELIVERED")) == ["ok"]
+
+
+def test_renewals_that_are_refused(puller: Puller) -> None:
+    publish()
+    [job] = puller.taken()
+    before = contents()
+    for seconds in (0, -1, "x", 10**9):
+        held = {"ID": job["ID"], "LeaseToken": job["LeaseToken"]}
+        assert puller.post("renew", Leases=[held], Seconds=seconds).status_code == 400
+    assert puller.post("renew", Leases=[{}]).status_code == 400
+    assert contents() == before
+    other = {**job, "LeaseToken": "0" * 32}
+    unknown = {**job, "ID": ids.encode(2**40)}
+    statuses = [one["Status"] for one in puller.renew(other, unknown, job)]
+    assert statuses == ["lease_lost", "not_found", "ok"]
+
+
+def test_a_dead_job_keeps_its_reason(puller: Puller) -> None:
+    """As its error, for reasons are ours; its key is free."""
+    Consumer.objects.update(exclusive_keys=True)
+    publish(key="k")
+    publish(key="k")
+    [job] = puller.taken(Batch=2)
+    puller.ack(said(job, "DEAD", Reason="no such order", Error="KeyError: 17\x00"))
+    archived = ArchivedJob.objects.get()
+    assert (archived.state, archived.reason) == ("DEAD", "rejected")
+    assert archived.error == "no such order: KeyError: 17\N{REPLACEMENT CHARACTER}"
+    [following] = puller.taken(Batch=2)
+    assert following["ID"] != job["ID"]
+
+
+def test_a_late_ack_counts_until_the_job_is_taken_back(puller: Puller) -> None:
+    Consumer.objects.update(retry_delays=[0.0])
+    publish()
+    publish()
+    late, too_late = puller.taken(Batch=2)
+    pass_time()
+    assert puller.statuses(said(late, "DELIVERED")) == ["ok"]
+    pulling.reap()
+    assert puller.statuses(said(too_late, "DELIVERED")) == ["lease_lost"]
+
+
+def test_tokens_of_other_jobs_and_consumers_settle_nothing(puller: Puller) -> None:
+    """Nothing changes, and nobody learns of another's jobs."""
+    other = Puller(puller._client, puller.base, subscription("invoices", "census"))
+    publish()
+    publish()
+    publish("invoices")
+    x, y = puller.taken()[0], puller.taken()[0]
+    [theirs] = other.taken()
+    before = contents()
+    mixed = {**y, "LeaseToken": x["LeaseToken"]}
+    unknown = {**x, "ID": ids.encode(2**40)}
+    nonsense = {**x, "ID": "x"}
+    no_token = {**x, "LeaseToken": "x"}
+    statuses = puller.statuses(
+        *(said(job, "DELIVERED") for job in (mixed, no_token, theirs, unknown, nonsense))
+    )
+    assert statuses == ["lease_lost"] * 2 + ["not_found"] * 3
+    assert [one["Status"] for one in puller.renew(mixed, theirs, unknown)] == [
+        "lease_lost",
+        "not_found",
+        "not_found",
+    ]
+    assert contents() == before
+    other.ack(said(theirs, "DELIVERED"))
+    assert puller.statuses(said(theirs, "DELIVERED")) == ["not_found"]
+
+
+@pytest.fixture
+def _counts_from_none() -> Iterator[None]:
+    cache.clear()
+    yield
+    cache.clear()
+
+
+@pytest.mark.usefixtures("_counts_from_none")
+def test_a_pull_in_an_ack_counts_as_a_pull(puller: Puller) -> None:
+    """One too many is refused, and what was said of jobs stands."""
+    publish()
+    [job] = puller.taken()
+    with override_settings(PULLJOBS={"THROTTLES": {"pull": "1/day"}}):
+        acked = [puller.ack(said(job, "DELIVERED"), Pull={}) for _twice in range(2)]
+        assert puller.post("pull").status_code == 429
+    assert [one["Results"][0]["Status"] for one in acked] == ["ok", "ok"]
+    told = [(one["Status"]["Code"], one["Status"]["Reason"]) for one in acked]
+    assert told == [(404, "no_messages"), (429, "throttled")]
+
+
+def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller: Puller) -> None:
+    """What is pushed to it, and what it pulls now, is refused."""
+    for _ in range(3):
+        publish()
+    first, second = puller.taken(Batch=2)
+    Consumer.objects.update(type="push")
+    [renewed] = puller.renew(first, Seconds=60)
+    assert renewed["Status"] == "ok"
+    answer = puller.ack(said(first, "DELIVERED"), Pull={"Expires": LONG})
+    assert answer["Results"] == [{"ID": first["ID"], "Status": "ok"}]
+    assert (answer["Result"], answer["Status"]["Reason"]) == ([], "push_consumer")
+    pushing = pulling.Puller(USING, puller.subscription.consumer, Lease.Via.PUSH).claim(1)
+    assert pushing.taken is not None
+    [(job, _message)] = pushing.jobs
+    pushed = {"ID": ids.encode(job.id), "LeaseToken": str(pushing.taken.lease_token)}
+    before = contents()
+    for held in (pushed, {**second, "LeaseToken": first["LeaseToken"][::-1]}, first):
+        refused = puller.post("ack", Results=[said(held, "DELIVERED")])
+        assert (refused.status_code, refused.json()["code"]) == (412, "push_consumer")
+        leases = [{"ID": held["ID"], "LeaseToken": held["LeaseToken"]}]
+        assert puller.post("renew", Leases=leases).status_code == 412
+    assert contents() == before
+    assert puller.statuses(said(second, "RETRY")) == ["ok"]
+
+
+def test_deliveries_are_bounded(puller: Puller) -> None:
+    """Two deliveries, then DEAD, once, however many reapers there are and though nobody pulls."""
+    Consumer.objects.update(max_deliveries=2, retry_delays=[0.0])
+    publish()
+    for deliveries in (1, 2):
+        [job] = puller.taken()
+        assert job["Deliveries"] == deliveries
+        pass_time()
+        for _ in range(5):
+            pulling.reap()
+    assert not puller.taken()
+    assert ArchivedJob.objects.get().reason == "max_deliveries"
+
+
+def test_an_ack_pulls_the_next_job(puller: Puller) -> None:
+    publish()
+    next_id = publish()
+    [job] = puller.taken()
+    answer = puller.ack(said(job, "DELIVERED"), Pull={"Batch": 5})
+    assert answer["Results"] == [{"ID": job["ID"], "Status": "ok"}]
+    [following] = answer["Result"]
+    assert following["ID"] == ids.encode(next_id)
+    assert answer["Status"]["Reason"] == "ok"
+    failed = puller.ack(said(job, "DEAD"), Pull={"Expires": LONG})
+    assert (failed["Result"], failed["Status"]["Reason"]) == ([], "ack_failed")
+    assert puller.post("ack", Results=[], Pull={"Batch": 0}).status_code == 400
+    assert puller.post("ack", Results=[], Pull=1).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "reason"),
+    [({"max_waiting": 0}, 429, "max_waiting"), ({"deleted_at": Now()}, 410, "consumer_deleted")],
+)
+def test_an_ack_reports_its_settlements_when_its_pull_is_refused(
+    fields: dict[str, Any], code: int, reason: str, puller: Puller
+) -> None:
+    publish()
+    [job] = puller.taken()
+    Consumer.objects.update(max_waiting=fields.get("max_waiting", 9))
+    acking = Thread(lambda: puller.ack(said(job, "DELIVERED"), Pull={"Batch": 2, "Expires": LONG}))
+    if "deleted_at" in fields:
+        wait_until(lambda: waiting() == 1)
+        Consumer.objects.update(**fields)
+    answer = acking.result()
+    assert answer["Results"] == [{"ID": job["ID"], "Status": "ok"}]
+    assert answer["Result"] == []
+    pending = {"PendingMessages": 2, "PendingBytes": 0}
+    assert answer["Status"] == {"Code": code, "Reason": reason, **pending}
+
+
+def test_the_pull_of_an_ack_waits(puller: Puller) -> None:
+    start = time.monotonic()
+    answer = puller.ack(Pull={"Expires": 0.3})
+    assert time.monotonic() - start >= 0.3
+    assert (answer["Results"], answer["Status"]["Reason"]) == ([], "timeout")
+
+
+def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
+    """A token that is stale is an answer, not an error."""
+    Consumer.objects.update(retry_delays=[0.0])
+    publish()
+    [stale] = puller.taken()
+    pass_time()
+    pulling.reap()
+    publish()
+    valid = puller.taken(Batch=2)
+    unknown = {"ID": ids.encode(2**40), "LeaseToken": stale["LeaseToken"]}
+    statuses = puller.statuses(
+        said(stale, "DELIVERED"), *(said(job, "DELIVERED") for job in valid), said(unknown, "DEAD")
+    )
+    assert statuses == ["lease_lost", "ok", "ok", "not_found"]
+    assert ArchivedJob.objects.filter(state="DELIVERED").count() == 2
+
+
+def test_malformed_acks_change_nothing(puller: Puller) -> None:
+    """Not even what stands beside them."""
+    publish()
+    [job] = puller.taken()
+    before = contents()
+    held = {"ID": job["ID"], "LeaseToken": job["LeaseToken"]}
+    for bad in MALFORMED:
+        answer = puller.post("ack", Results=[said(job, "DELIVERED"), {**held, **bad}])
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_body")
+    too_many = [said(job, "DELIVERED")] * 101
+    for results in ("x", [1], too_many):
+        assert puller.post("ack", Results=results).status_code == 400
+    assert contents() == before
+    assert waiting() == 0

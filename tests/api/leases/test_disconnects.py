@@ -1,0 +1,208 @@
+"""Clients, connections and servers that go away while pulls linger."""
+
+import threading
+import time
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import pytest
+from pytest_django import Settings
+
+from pulljobs.api.leases.long_poll import waiters
+from pulljobs.api.leases.long_poll.queue import Line
+from pulljobs.models import Lease, Node, PullWaiter
+from tests.api.caller import publish
+from tests.api.leases.serving import (
+    LONG,
+    Puller,
+    claim_elsewhere,
+    in_flight,
+    lingering,
+    said,
+    waiting,
+)
+from tests.sessions import Thread, query, wait_until
+
+CLIENTS = 20
+
+
+class Late(NamedTuple):
+    claimed: threading.Event
+    gone: threading.Event
+    """To be set: the client is."""
+
+
+AT_WORK = """
+SELECT FROM pg_stat_activity
+WHERE datname = current_database()
+    AND pid <> pg_backend_pid()
+    AND backend_type = 'client backend'
+    AND (state <> 'idle' OR backend_xmin IS NOT NULL)
+"""
+
+
+def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
+    """Their jobs go to the next puller with deliveries unchanged, and nobody waits any more."""
+    with ExitStack() as clients:
+        for _ in range(CLIENTS):
+            clients.enter_context(puller.hung_up())
+        assert lingering() == CLIENTS
+    wait_until(lambda: lingering() == 0)
+    wait_until(lambda: not PullWaiter.objects.exists())
+    publish()
+    [job] = puller.taken()
+    assert (job["Deliveries"], job["RetryCount"]) == (1, 0)
+    assert Lease.objects.count() == 1
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    """Claims that bring something are answered late: their clients can go meanwhile."""
+    events = Late(threading.Event(), threading.Event())
+    claim = Line._claim
+
+    def claim_late(*args: object) -> object:
+        claimed = claim(*args)  # type: ignore[arg-type]  # passed on
+        if claimed.jobs:
+            events.claimed.set()
+            events.gone.wait(LONG)
+        return claimed
+
+    monkeypatch.setattr(Line, "_claim", claim_late)
+    return events
+
+
+@pytest.mark.parametrize("asked", [{}, {"RequestID": "r"}])
+def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
+    asked: dict[str, str], puller: Puller, late: Late
+) -> None:
+    """It went between its claim and the answer."""
+    with puller.hung_up(**asked):
+        publish()
+        wait_until(lambda: in_flight() == 1)
+    wait_until(lambda: lingering() == 0)
+    late.gone.set()
+    wait_until(lambda: in_flight() == 0)
+    [job] = puller.taken(Expires=LONG, **asked)
+    assert (job["Deliveries"], job["RetryCount"]) == (1, 0)
+
+
+def test_what_a_repeat_was_told_of_does_not_go_back(puller: Puller, late: Late) -> None:
+    """Its client had gone between the claim and the answer, and came again."""
+    with puller.hung_up(RequestID="r"):
+        publish()
+        wait_until(lambda: in_flight() == 1)
+    wait_until(lambda: lingering() == 0)
+    [job] = puller.taken(RequestID="r")
+    late.gone.set()
+    assert puller.taken() == []  # In line behind what would go back.
+    assert puller.statuses(said(job, "DELIVERED")) == ["ok"]
+
+
+def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Late) -> None:
+    """Its repeat came here, and has gone."""
+    with puller.hung_up(RequestID="r"):
+        claim_elsewhere(puller, "r")
+        wakes = Thread(puller.taken)
+        assert late.claimed.wait(LONG)
+    wait_until(lambda: lingering() == 0)
+    late.gone.set()
+    assert wakes.result() == []
+    assert in_flight() == 1
+
+
+def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:
+    """No transaction, and few threads and connections, however many wait."""
+    before, there = threading.active_count(), sessions()
+    with ExitStack() as clients:
+        for _ in range(3 * CLIENTS):
+            clients.enter_context(puller.hung_up())
+        wait_until(lambda: threading.active_count() - before <= 10)
+        wait_until(lambda: not query(AT_WORK))
+        wait_until(lambda: sessions() - there <= 10)
+        wait_until(lambda: waiting() == 3 * CLIENTS)
+    wait_until(lambda: waiting() == 0)
+
+
+def sessions() -> int:
+    """Of this database beside our own, also those of a server that tests share."""
+    [(count,)] = query(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid()"
+    )
+    return int(count)
+
+
+def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
+    """One job, a few claims, and of those that had come before: not one a pull."""
+    claims = []
+    claim = Line._claim
+
+    def counted(*args: Any) -> Any:
+        claims.append(args)
+        return claim(*args)
+
+    with ExitStack() as clients, pytest.MonkeyPatch.context() as patch:
+        for _ in range(CLIENTS):
+            clients.enter_context(puller.hung_up())
+        patch.setattr(Line, "_claim", counted)
+        publish()
+        wait_until(lambda: lingering() == CLIENTS - 1)
+        assert len(claims) < CLIENTS / 2
+
+
+def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
+    """Who lingers notices nothing; who asks meanwhile is told to try again."""
+    waits = puller.lingering()
+    query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    answers = []
+
+    def answered() -> bool:
+        answers.append(puller.post("pull", NoWait=True))
+        return answers[-1].status_code == 200
+
+    wait_until(answered)
+    for answer in answers[:-1]:
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert answer.headers["Retry-After"] == "1"
+    publish()
+    assert len(waits.result().json()["Result"]) == 1
+
+
+def test_a_server_that_stops_says_so(puller: Puller) -> None:
+    """Who lingers is answered, what is there is still given, and nobody is thought to wait."""
+    waits = [puller.lingering(Batch=n) for n in (1, 2)]
+    running = waiters.running()
+    assert running is not None
+    running.stop()
+    statuses = [wait.result().json()["Status"] for wait in waits]
+    assert [status["Reason"] for status in statuses] == ["server_shutdown"] * 2
+    assert [status["PendingMessages"] for status in statuses] == [1, 2]
+    start = time.monotonic()
+    assert puller.pull(Expires=LONG)["Status"]["Reason"] == "server_shutdown"
+    assert time.monotonic() - start < LONG / 2
+    publish()
+    assert len(puller.taken(Expires=LONG)) == 1
+    wait_until(lambda: Node.objects.filter(stopped_at__isnull=False).exists())
+    wait_until(lambda: not PullWaiter.objects.exists())
+
+
+def test_without_notifications_it_polls(
+    puller: Puller, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """As behind a pooler that hands connections out by the transaction."""
+    settings.PULLJOBS = {}
+    monkeypatch.setattr("pulljobs.storage.listen.DATABASE_CHANNEL", "nobody_listens_here")
+    waits = puller.lingering()
+    monkeypatch.undo()
+    publish()
+    assert len(waits.result().json()["Result"]) == 1
+
+
+def test_a_process_is_a_node_with_a_heartbeat(puller: Puller) -> None:
+    puller.pull()
+    wait_until(lambda: Node.objects.filter(address=f"{puller.base}/").exists())
+    assert Node.objects.get().kind == Node.Kind.API

@@ -1,0 +1,456 @@
+"""Jobs that a pull takes, and the time that it waits for them."""
+
+import asyncio
+import json
+import time
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from django.db.models.functions import Now
+
+from pulljobs import ids, operating, pulling
+from pulljobs.api.answers import as_json
+from pulljobs.models import Consumer, Job, Lease, PullWaiter
+from pulljobs.publishing import publish_many
+from tests.api.caller import Subscription, publish, subscription
+from tests.api.leases.serving import LONG, Puller, lingering, said, waiting
+from tests.sessions import contents, pass_time, wait_until
+
+REFUSED = [
+    (b'{"Batch": 101}', 409, "exceeded_max_Batch", "100"),
+    (b'{"Expires": 60.5}', 409, "exceeded_max_Expires", "60"),
+    (b'{"Batch": 0}', 400, "bad_body", "Batch"),
+    (b'{"Batch": -1}', 400, "bad_body", "Batch"),
+    (b'{"Batch": 1.0}', 400, "bad_body", "Batch"),
+    (b'{"Batch": "1"}', 400, "bad_body", "Batch"),
+    (b'{"Batch": true}', 400, "bad_body", "Batch"),
+    (b'{"Expires": -1}', 400, "bad_body", "Expires"),
+    (b'{"Expires": "1"}', 400, "bad_body", "Expires"),
+    (b'{"Expires": NaN}', 400, "bad_body", "JSON"),
+    (b'{"Expires": 1e400}', 400, "bad_body", "Expires"),
+    (b'{"Expires": 1' + b"0" * 400 + b"}", 400, "bad_body", "Expires"),
+    (b'{"NoWait": 1}', 400, "bad_body", "NoWait"),
+    (b'{"MaxBytes": -1}', 400, "bad_body", "MaxBytes"),
+    (b'{"RequestID": 1}', 400, "bad_body", "RequestID"),
+    (b'{"RequestID": "\\u0000"}', 400, "bad_body", "RequestID"),
+    (b'{"RequestID": "\\ud800"}', 400, "bad_body", "RequestID"),
+    (b'{"IncrementalTimeout": 0.5}', 400, "bad_body", "IncrementalTimeout"),
+    (b'{"IncrementalTimeout": 100000000}', 400, "bad_body", "IncrementalTimeout"),
+    (b"[]", 400, "bad_body", "object"),
+    (b"{", 400, "bad_body", "JSON"),
+    (b"\xff", 400, "bad_body", "JSON"),
+    (b" " * 20_000 + b"{}", 413, "body_too_large", "16384"),
+]
+
+
+def test_what_a_job_looks_like(puller: Puller) -> None:
+    job_id = publish(
+        payload={"id": 17}, priority=3, key="k", message_id="order-17", headers={"a": "b"}
+    )
+    answer = puller.pull()
+    [job] = answer["Result"]
+    lease = Lease.objects.get()
+    message = job.pop("Message")
+    assert job == {
+        "ID": ids.encode(job_id),
+        "Priority": 3,
+        "RetryCount": 0,
+        "Deliveries": 1,
+        "Key": "k",
+        "LeaseToken": str(lease.lease_token),
+        "LeaseExpiresAt": lease.leased_until.isoformat().replace("+00:00", "Z"),
+        "LeaseSeconds": 30.0,
+    }
+    assert message.pop("PublishedAt").endswith("Z")
+    assert message == {
+        "MessageID": "order-17",
+        "Payload": '{"id": 17}',
+        "PayloadEncoding": None,
+        "ContentType": "application/json",
+        "Headers": {"a": "b"},
+    }
+    status = {"Code": 200, "Reason": "ok", "PendingMessages": 0, "PendingBytes": 0}
+    assert answer["Status"] == status
+    assert lease.via == Lease.Via.PULL
+
+
+def test_payloads_that_are_no_text_come_in_base64(puller: Puller) -> None:
+    publish(payload=b"\xff\x00")
+    [job] = puller.taken()
+    assert (job["Message"]["Payload"], job["Message"]["PayloadEncoding"]) == ("/wA=", "base64")
+
+
+def test_a_large_answer_is_as_a_small_one(puller: Puller) -> None:
+    payload = "\x01ü" * 300_000
+    for _ in range(3):
+        publish(payload=payload)
+    assert [job["Message"]["Payload"] for job in puller.taken(Batch=3)] == [payload] * 3
+
+
+@pytest.mark.parametrize(("jobs", "waits"), [(0, False), (100, False), (20_000, True)])
+def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, waits: bool) -> None:
+    answer = {"Result": [{"Message": {"Payload": "x" * 100}}] * jobs}
+
+    async def went_on() -> bool:
+        writing = asyncio.create_task(as_json(answer))
+        await asyncio.sleep(0)
+        went_on = not writing.done()
+        response = await writing
+        assert json.loads(response.content) == answer
+        assert response["Content-Type"] == "application/json"
+        return went_on
+
+    assert asyncio.run(went_on()) == waits
+
+
+def test_a_large_answer_is_encoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once it would keep the interpreter from all other threads."""
+    answer = {"Result": [{"Message": {"Payload": "x" * 100}}] * 20_000}
+    monkeypatch.delattr(json.JSONEncoder, "encode")
+    assert json.loads(asyncio.run(as_json(answer)).content) == answer
+
+
+def test_without_a_body_it_answers_at_once(puller: Puller) -> None:
+    """The broker's protocol would have it linger for ever."""
+    for body in (b"", b"  ", b"{}"):
+        assert puller.post("pull", body).json()["Status"]["Reason"] == "no_messages"
+
+
+def test_an_empty_queue_and_no_wait_give_an_empty_answer_at_once(puller: Puller) -> None:
+    start = time.monotonic()
+    answer = puller.pull(NoWait=True, Batch=7)
+    assert time.monotonic() - start < LONG / 2
+    assert answer == {
+        "Result": [],
+        "Status": {"Code": 404, "Reason": "no_messages", "PendingMessages": 7, "PendingBytes": 0},
+    }
+
+
+def test_queued_jobs_come_at_once(puller: Puller) -> None:
+    published = [ids.encode(publish()) for _ in range(3)]
+    answer = puller.pull(Batch=10, NoWait=True)
+    assert [job["ID"] for job in answer["Result"]] == published
+    assert answer["Status"]["PendingMessages"] == 7
+
+
+def test_a_long_poll_takes_queued_jobs_at_once(puller: Puller) -> None:
+    publish()
+    assert len(puller.taken(Batch=10, Expires=LONG)) == 1
+    assert waiting() == 0
+
+
+def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
+    lingering = puller.lingering()
+    job, published = publish(), time.monotonic()
+    [taken] = lingering.result().json()["Result"]
+    assert time.monotonic() - published < LONG / 2
+    assert taken["ID"] == ids.encode(job)
+
+
+def test_a_long_poll_ends_after_its_time(puller: Puller) -> None:
+    start = time.monotonic()
+    answer = puller.pull(Expires=0.4, Batch=3)
+    assert time.monotonic() - start >= 0.4
+    status = {"Code": 408, "Reason": "timeout", "PendingMessages": 3, "PendingBytes": 0}
+    assert answer == {"Result": [], "Status": status}
+
+
+def test_a_pull_without_wait_never_waits(puller: Puller) -> None:
+    """Also where Expires is given: it neither waits nor returns a part late."""
+    start = time.monotonic()
+    assert puller.pull(NoWait=True, Expires=LONG)["Status"]["Reason"] == "no_messages"
+    assert time.monotonic() - start < LONG / 2
+
+
+def test_a_pull_gives_one_job_unless_it_asks_for_more(puller: Puller) -> None:
+    publish()
+    publish()
+    assert len(puller.taken()) == 1
+
+
+def test_invalid_bodies_are_refused(puller: Puller) -> None:
+    """Each with its status, its code and a word on what is wrong; nothing changes."""
+    publish()
+    before = contents()
+    for body, status, code, word in REFUSED:
+        answer = puller.post("pull", body)
+        problem = answer.json()
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert (answer.status_code, problem["status"]) == (status, status), body
+        assert problem["code"] == code
+        assert word in problem["detail"]
+        assert problem.keys() == {"type", "title", "status", "detail", "code"}
+    assert contents() == before
+
+
+def test_unknown_fields_are_ignored(puller: Puller) -> None:
+    """Idle heartbeats and priority groups of NATS are not offered. Keys are in any case."""
+    publish()
+    publish()
+    nats = {"idle_heartbeat": 1, "min_pending": 10, "priority": 10, "pin_id": "x", "group": "g"}
+    assert len(puller.taken(bAtCh=2, **nats)) == 2
+
+
+def test_max_bytes_gives_the_jobs_that_fit(puller: Puller) -> None:
+    for _ in range(3):
+        publish(payload=b"x" * 400)
+    answer = puller.pull(Batch=10, MaxBytes=1000)
+    assert len(answer["Result"]) == 2
+    status = {"Code": 409, "Reason": "max_bytes", "PendingMessages": 8, "PendingBytes": 200}
+    assert answer["Status"] == status
+    assert Job.objects.get(state="QUEUED").deliveries == 0
+
+
+@pytest.mark.parametrize("expires", [0, LONG])
+def test_a_first_job_above_max_bytes_stays_queued(expires: float, puller: Puller) -> None:
+    """It stays as it was, and who comes without a limit gets it."""
+    publish(payload=b"x" * 5000)
+    before = contents("pulljobs_job")
+    answer = puller.pull(MaxBytes=1000, Expires=expires)
+    assert (answer["Result"], answer["Status"]["Reason"]) == ([], "max_bytes")
+    assert contents("pulljobs_job") == before
+    assert len(puller.taken()) == 1
+
+
+def test_a_pull_above_the_limit_of_waiters_is_refused(puller: Puller) -> None:
+    """The third is refused, and its place is free again when one ends."""
+    Consumer.objects.update(max_waiting=2)
+    both = [puller.lingering(), puller.lingering()]
+    refused = puller.post("pull", Expires=LONG)
+    assert (refused.status_code, refused.json()["code"]) == (429, "max_waiting")
+    assert int(refused.headers["Retry-After"]) > 0
+    publish()
+    wait_until(lambda: lingering() == 1)
+    third = puller.lingering()
+    publish()
+    publish()
+    for one in [*both, third]:
+        assert len(one.result().json()["Result"]) == 1
+
+
+def test_a_killed_client_leaves_its_place_free(puller: Puller) -> None:
+    Consumer.objects.update(max_waiting=1)
+    with puller.hung_up():
+        assert puller.post("pull", Expires=LONG).status_code == 429
+    wait_until(lambda: lingering() == 0)
+    assert puller.pull(Expires=0.1)["Status"]["Reason"] == "timeout"
+
+
+def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) -> None:
+    Consumer.objects.update(max_waiting=2)
+    elsewhere = PullWaiter.objects.create(
+        consumer_id=census.consumer.pk,
+        node_id="0" * 32,
+        waiting=2,
+        waiting_until=Now() + timedelta(minutes=1),
+    )
+    assert puller.post("pull", Expires=LONG).status_code == 429
+    PullWaiter.objects.filter(pk=elsewhere.pk).update(waiting_until=Now())
+    assert puller.pull(Expires=0.1)["Status"]["Reason"] == "timeout"
+
+
+def test_a_refused_pull_is_not_counted(
+    census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes would refuse theirs for it; its own count is looked after now and then."""
+    monkeypatch.setattr("pulljobs.api.leases.long_poll.waiters.LOOK_SECONDS", LONG)
+    Consumer.objects.update(max_waiting=2)
+    waiter = {"consumer_id": census.consumer.pk, "waiting_until": Now() + timedelta(minutes=1)}
+    PullWaiter.objects.create(**waiter, node_id="0" * 32, waiting=2)
+    assert puller.post("pull", Expires=LONG).status_code == 429
+    wait_until(lambda: waiting() == 2, LONG / 2)
+
+
+def test_pulls_take_no_more_than_max_in_flight(puller: Puller) -> None:
+    """What is released goes out again at the limit; NoWait answers at once there."""
+    Consumer.objects.update(max_in_flight=3)
+    for _ in range(5):
+        publish()
+    first = puller.taken(Batch=10)
+    assert len(first) == 3
+    full = puller.pull(Batch=10, NoWait=True)
+    assert (full["Result"], full["Status"]["Code"]) == ([], 409)
+    assert full["Status"]["Reason"] == "max_in_flight"
+    puller.ack(said(first[0], "DELIVERED"))
+    assert len(puller.taken(Batch=10)) == 1
+    puller.ack(said(first[1], "RELEASE"))
+    [again] = puller.taken(Batch=10)
+    assert again["ID"] == first[1]["ID"] or again["Deliveries"] == 1
+
+
+def test_a_settlement_that_makes_room_wakes_a_waiter(puller: Puller) -> None:
+    Consumer.objects.update(max_in_flight=1)
+    publish()
+    publish()
+    [held] = puller.taken()
+    lingering = puller.lingering()
+    puller.ack(said(held, "DELIVERED"))
+    settled = time.monotonic()
+    assert len(lingering.result().json()["Result"]) == 1
+    assert time.monotonic() - settled < LONG / 2
+
+
+def test_returned_jobs_queue_behind_those_that_waited(puller: Puller) -> None:
+    """In the order of the times at which jobs became available; NATS has redeliveries first."""
+    returned, waited = publish(), publish()
+    puller.taken()
+    pass_time()
+    Consumer.objects.update(retry_delays=[0.0])
+    pulling.reap()
+    assert [job["ID"] for job in puller.taken(Batch=2)] == [
+        ids.encode(waited),
+        ids.encode(returned),
+    ]
+
+
+@pytest.mark.parametrize("gone", ["tombstone", "row"])
+def test_the_deletion_of_a_consumer_ends_the_wait(gone: str, puller: Puller) -> None:
+    """Within a second, for ever."""
+    lingering = puller.lingering()
+    deleted = time.monotonic()
+    if gone == "row":
+        Consumer.objects.all().delete()
+    else:
+        Consumer.objects.update(deleted_at=Now())
+    answer = lingering.result()
+    assert time.monotonic() - deleted < LONG / 2
+    assert (answer.status_code, answer.json()["code"]) == (410, "consumer_deleted")
+    assert puller.post("pull").status_code == 401
+
+
+def test_a_consumer_that_is_turned_to_push_ends_the_wait(puller: Puller) -> None:
+    lingering = puller.lingering()
+    Consumer.objects.update(type=Consumer.Type.PUSH)
+    assert lingering.result().status_code == 412
+    assert puller.post("pull").status_code == 412
+
+
+def test_a_paused_consumer_gives_no_jobs(puller: Puller, census: Subscription) -> None:
+    """Pulls give nothing, acks work; who lingers gets the job when it is over."""
+    held_id = publish()
+    [held] = puller.taken()
+    operating.pause(census.consumer, _database_now() + timedelta(hours=1))
+    publish()
+    assert puller.pull()["Status"]["Reason"] == "paused"
+    assert puller.statuses(said(held, "DELIVERED")) == ["ok"]
+    operating.pause(census.consumer, _database_now() + timedelta(seconds=1.5))
+    answer = puller.pull(Expires=LONG)
+    assert _database_now() >= Consumer.objects.get().paused_until
+    assert [job["ID"] != ids.encode(held_id) for job in answer["Result"]] == [True]
+
+
+def test_the_end_of_a_pause_wakes_a_waiter(puller: Puller, census: Subscription) -> None:
+    publish()
+    operating.pause(census.consumer, _database_now() + timedelta(hours=1))
+    lingering = puller.lingering()
+    operating.pause(census.consumer, None)
+    assert len(lingering.result().json()["Result"]) == 1
+
+
+def test_concurrent_pulls_take_one_job_each(puller: Puller) -> None:
+    lingering = [puller.lingering(), puller.lingering()]
+    published = {ids.encode(publish()), ids.encode(publish())}
+    taken = [one.result().json()["Result"] for one in lingering]
+    assert {job["ID"] for jobs in taken for job in jobs} == published
+    assert list(map(len, taken)) == [1, 1]
+
+
+def test_first_come_first_served(puller: Puller) -> None:
+    lingering = [puller.lingering() for _ in range(4)]
+    for one in lingering:
+        job = publish()
+        assert one.result().json()["Result"][0]["ID"] == ids.encode(job)
+
+
+def test_a_batch_is_filled_before_the_next_pull_gets_something(puller: Puller) -> None:
+    first, second = puller.lingering(Batch=2), puller.lingering(Batch=2)
+    publish_together(3)
+    assert [len(one.result().json()["Result"]) for one in (first, second)] == [2, 1]
+
+
+def test_what_falls_due_wakes(puller: Puller) -> None:
+    publish(delay=timedelta(seconds=0.5))
+    start = time.monotonic()
+    assert len(puller.taken(Expires=LONG)) == 1
+    assert time.monotonic() - start < LONG / 2
+
+
+def test_a_job_that_was_released_goes_to_who_waits(puller: Puller) -> None:
+    publish()
+    [held] = puller.taken()
+    lingering = puller.lingering()
+    puller.ack(said(held, "RELEASE"))
+    [again] = lingering.result().json()["Result"]
+    assert (again["ID"], again["Deliveries"]) == (held["ID"], 1)
+
+
+def test_incremental_timeout_makes_the_lease_longer(puller: Puller) -> None:
+    publish()
+    [job] = puller.taken(IncrementalTimeout=100)
+    lease = Lease.objects.get()
+    assert job["LeaseSeconds"] == 130
+    assert lease.leased_until - lease.claimed_at == timedelta(seconds=130)
+
+
+@pytest.mark.parametrize("verb", ["pull", "ack", "renew"])
+def test_the_ladder_of_checks(verb: str, puller: Puller, census: Subscription) -> None:
+    """The rungs of part A, each with a code, before the body is looked at."""
+    census.consumer.type = Consumer.Type.PUSH
+    census.consumer.save()
+    codes = [_code(puller.post(verb, b"{"))]
+    puller.tokens["X-Broker-Consumer-Token"] = "guessed"
+    codes.append(_code(puller.post(verb, b"{")))
+    puller.path = puller.path.replace("census", "c%25")
+    codes.append(_code(puller.post(verb, b"{")))
+    puller.tokens["X-Broker-Channel-Token"] = "guessed"
+    codes.append(_code(puller.post(verb, b"{")))
+    puller.path = puller.path.replace("orders", "order%00")
+    codes.append(_code(puller.post(verb, b"{")))
+    assert codes == [
+        (412, "push_consumer"),
+        (403, "wrong_consumer_token"),
+        (401, "unknown_consumer"),
+        (403, "wrong_channel_token"),
+        (404, "unknown_channel"),
+    ]
+
+
+def test_other_methods(client: httpx.Client, puller: Puller) -> None:
+    for verb in ("pull", "ack", "renew"):
+        url = f"{puller.base}{puller.path}/{verb}"
+        answer = client.get(url)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, "POST, OPTIONS")
+        assert answer.json()["code"] == "method_not_allowed"
+        assert answer.json()["detail"].count("Allow header") == 1
+        assert client.options(url).headers["Allow"] == "POST, OPTIONS"
+
+
+def test_the_request_id_comes_back(puller: Puller) -> None:
+    puller.tokens["X-Request-ID"] = "r-1"
+    assert puller.post("pull").headers["X-Request-ID"] == "r-1"
+    assert puller.post("pull", b"{").headers["X-Request-ID"] == "r-1"
+
+
+def test_consumers_do_not_wait_for_each_other(
+    client: httpx.Client, base: str, puller: Puller
+) -> None:
+    other = Puller(client, base, subscription("invoices", "digest"))
+    lingering, theirs = puller.lingering(), other.lingering()
+    publish("invoices")
+    assert len(theirs.result().json()["Result"]) == 1
+    publish()
+    assert len(lingering.result().json()["Result"]) == 1
+
+
+def publish_together(count: int) -> None:
+    publish_many("orders", [b"x"] * count)
+
+
+def _code(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+def _database_now() -> Any:
+    return Consumer.objects.annotate(now=Now()).values_list("now", flat=True).first()

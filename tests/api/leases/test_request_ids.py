@@ -1,0 +1,106 @@
+"""RequestID: a repeat gets the same claim, so an answer that was lost costs nothing."""
+
+import pytest
+
+from pulljobs import ids, pulling
+from pulljobs.models import Consumer
+from tests.api.caller import kill, publish
+from tests.api.leases.serving import LONG, Puller, claim_elsewhere, in_flight, said
+from tests.sessions import at_once, pass_time
+
+
+def test_a_repeated_request_gets_the_same_claim(puller: Puller) -> None:
+    publish()
+    publish()
+    first = puller.taken(Batch=1, RequestID="r")
+    assert puller.taken(Batch=1, RequestID="r") == first
+    assert puller.taken(Batch=5, RequestID="r", Expires=LONG) == first
+    assert in_flight() == 1
+    assert len(puller.taken(Batch=5, RequestID="s")) == 1
+
+
+def test_a_repeat_gets_what_is_still_held(puller: Puller) -> None:
+    for _ in range(3):
+        publish()
+    first, second, third = puller.taken(Batch=3, RequestID="r")
+    puller.ack(said(first, "DELIVERED"))
+    kill(ids.decode(third["ID"]))
+    assert puller.taken(Batch=3, RequestID="r") == [second]
+
+
+def test_a_repeat_beside_the_first_gets_the_same(puller: Puller) -> None:
+    for _ in range(8):
+        publish()
+    taken = at_once(4, lambda n: puller.taken(Batch=2, RequestID="r"))
+    assert taken == [taken[0]] * 4
+    assert in_flight() == 2
+
+
+def test_a_request_that_lingered_is_repeated(puller: Puller) -> None:
+    """Its answer was lost: the same jobs come again."""
+    lingering = puller.lingering(RequestID="r")
+    publish()
+    taken = lingering.result().json()["Result"]
+    assert puller.taken(RequestID="r", Expires=LONG) == taken
+
+
+def test_after_the_lease_a_request_claims_anew(puller: Puller) -> None:
+    Consumer.objects.update(retry_delays=[0.0])
+    publish()
+    [before] = puller.taken(RequestID="r")
+    pass_time()
+    pulling.reap()
+    [after] = puller.taken(RequestID="r", Expires=LONG)
+    assert (after["ID"], after["RetryCount"]) == (before["ID"], 1)
+    assert after["LeaseToken"] != before["LeaseToken"]
+
+
+@pytest.mark.parametrize("expires", [0.0, LONG])
+def test_a_repeat_does_not_stand_in_line(puller: Puller, expires: float) -> None:
+    """Nothing is there for those who wait before it, but what it was given is its own."""
+    publish()
+    first = puller.taken(RequestID="r")
+    other = puller.lingering(RequestID="s")
+    assert puller.taken(RequestID="r", Expires=expires) == first
+    publish()
+    assert len(other.result().json()["Result"]) == 1
+
+
+def test_a_repeat_that_lingers_beside_the_first_gets_the_same(puller: Puller) -> None:
+    """With another between them."""
+    first = puller.lingering(RequestID="r")
+    between = puller.lingering()
+    again = puller.lingering(RequestID="r")
+    publish()
+    assert again.result().json()["Result"] == first.result().json()["Result"]
+    publish()
+    assert len(between.result().json()["Result"]) == 1
+
+
+@pytest.mark.parametrize("expires", [0.0, LONG])
+def test_a_repeat_of_which_nothing_is_held_is_told_so(puller: Puller, expires: float) -> None:
+    publish()
+    [taken] = puller.taken(RequestID="r")
+    kill(ids.decode(taken["ID"]))
+    publish()
+    told = puller.pull(RequestID="r", Expires=expires)
+    assert (told["Result"], told["Status"]["Reason"]) == ([], "no_messages")
+
+
+def test_a_repeat_of_which_nothing_is_held_keeps_nobody_waiting(puller: Puller) -> None:
+    """Its claim was made, and killed, in another process."""
+    repeat = puller.lingering(RequestID="r")
+    [killed] = claim_elsewhere(puller, "r")
+    kill(ids.decode(killed))
+    publish()
+    assert len(puller.taken()) == 1
+    assert repeat.result().json()["Result"] == []
+
+
+def test_a_repeat_in_line_gets_the_whole_claim(puller: Puller) -> None:
+    """However few it asks for; its claim was made in another process."""
+    repeat = puller.lingering(RequestID="r", Batch=1)
+    taken = claim_elsewhere(puller, "r", jobs=2)
+    assert puller.taken() == []
+    assert {job["ID"] for job in repeat.result().json()["Result"]} == taken
+    assert in_flight() == 2

@@ -1,0 +1,242 @@
+"""The ways in which a project may serve pulls."""
+
+import io
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from asgiref.sync import SyncToAsync, async_to_sync
+from django.core.management import call_command
+from django.core.signals import request_finished, request_started
+from django.db import OperationalError, connection
+from django.http import HttpRequest, HttpResponseBase
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+
+from pulljobs.api import request_ids
+from pulljobs.api.asgi import SHARED, with_pulls
+from pulljobs.api.leases.long_poll.queue import Line
+from pulljobs.checks import check_middleware
+from pulljobs.conf import SETTING
+from tests.api.caller import Subscription, publish
+from tests.api.leases.serving import LONG, Puller, lingering, said, served
+from tests.sessions import wait_until
+
+Passed = Callable[[HttpRequest], HttpResponseBase]
+MIB = 1024 * 1024
+MIDDLEWARE = f"{__name__}.synchronous_only"
+
+
+def synchronous_only(get_response: Passed) -> Passed:
+    """Middleware as projects have it: Django runs it, and all behind it, on a thread."""
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        response["X-Passed"] = "yes"
+        return response
+
+    return answer
+
+
+def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
+    """As many as that, each woken by a job of its own."""
+    threads = [puller.lingering() for _ in range(waits)]
+    for _ in range(waits):
+        publish()
+    answers = [thread.result() for thread in threads]
+    assert [len(answer.json()["Result"]) for answer in answers] == [1] * waits
+    return answers
+
+
+def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
+    settings: Settings, client: httpx.Client, census: Subscription, emptied: None
+) -> None:
+    """Each holds a thread; a client that goes away is still noticed."""
+    del settings.ASGI_APPLICATION  # What startproject writes has none.
+    assert check_middleware() == []
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    [warning] = check_middleware()
+    assert (warning.id, MIDDLEWARE in warning.msg) == ("pulljobs.W005", True)
+    with served() as base:
+        puller = Puller(client, base, census)
+        for answer in pulls_linger(puller):
+            assert answer.headers["X-Passed"] == "yes"
+        with puller.hung_up():
+            pass
+        wait_until(lambda: lingering() == 0)
+    settings.ROOT_URLCONF = "django.contrib.auth.urls"
+    assert check_middleware() == []
+
+
+def test_the_log_names_it_too(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """Servers check nothing when they start."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None: ...
+
+    assert with_pulls(application) is not application
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    assert with_pulls(application) is application
+    [record] = [one for one in caplog.records if one.name == "pulljobs.api"]
+    assert MIDDLEWARE in record.getMessage()
+
+
+def test_middleware_that_is_not_there_is_left_to_django(settings: Settings) -> None:
+    """Who checks before it has it to be told must not end in an error of ours."""
+    settings.MIDDLEWARE = ["nowhere.ours", MIDDLEWARE]
+    [warning] = check_middleware()
+    assert MIDDLEWARE in warning.msg
+
+
+def test_who_listens_to_the_signals_of_requests_has_a_thread(puller: Puller) -> None:
+    """Without one, whoever is synchronous there could not use the database."""
+    heard_on: list[str] = []
+
+    def hears(**said: object) -> None:
+        connection.ensure_connection()
+        connection.close()
+        heard_on.append(threading.current_thread().name)
+
+    with listening(hears):
+        assert puller.pull()["Result"] == []
+        wait_until(lambda: len(heard_on) == 2)
+
+
+@contextmanager
+def listening(hears: Callable[..., None]) -> Iterator[None]:
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.connect(hears)
+    try:
+        yield
+    finally:
+        for signal in signals:
+            signal.disconnect(hears)
+
+
+def test_a_body_that_no_route_takes_is_not_kept() -> None:
+    """What follows is passed over, to hear when the client goes."""
+    chunk, kept = {"type": "http.request", "body": bytes(MIB), "more_body": True}, []
+    sent = iter([*[chunk] * 20, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(sent)
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "http.request":
+            kept.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/channel/orders/consumer/census/ack"}
+    async_to_sync(with_pulls(application))(scope, receive, None)
+    assert [message["more_body"] for message in kept] == [True] * 8 + [False]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_one"),
+    [
+        ("POST", "/pull/jobs/channel/a/consumer/b/renew", True),
+        ("POST", "/channel/consumer/consumer/message/pull", True),
+        ("GET", "/channel/a/consumer/b/pull", False),
+        ("POST", "/channel/a/consumer/b/pull-requests", False),
+        ("POST", "/channel/a/consumer/b/pull\n", False),
+        ("POST", "/channel/a/consumer/b/ack/all", False),
+        ("GET", "/channel/x/message/channel/a/consumer/b/pull", False),
+        ("POST", "/channel/x/message/channel/a/consumer/b/pull", False),
+    ],
+)
+def test_what_is_no_pull_neither_shares_their_thread_nor_has_its_body_cut(
+    method: str, path: str, is_one: bool
+) -> None:
+    seen = []
+
+    async def receive() -> Any:
+        raise AssertionError
+
+    async def application(scope: Any, receives: Any, send: Any) -> None:
+        shares = SyncToAsync.thread_sensitive_context.get(None) is SHARED
+        seen.append((shares, receives is not receive))
+
+    scope = {"type": "http", "method": method, "path": path}
+    async_to_sync(with_pulls(application))(scope, receive, None)
+    assert seen == [(is_one, is_one)]
+
+
+def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
+    refused = puller.post("ack", bytes(20 * MIB))
+    assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
+
+
+def test_log_lines_of_a_request_bear_its_id(
+    puller: Puller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever thread they are of; those of a line, which others wait in, are nobody's."""
+    caplog.handler.addFilter(request_ids.InLogs())
+    publish()
+    [job] = puller.taken()
+    puller.ack(said(job, "RELEASE"))
+    puller.tokens["X-Request-ID"] = "r-1"
+    assert puller.statuses(said(job, "DELIVERED")) == ["lease_lost"]
+
+    def fails(*args: object) -> None:
+        logging.getLogger("pulljobs.tests").warning("claiming")
+        raise OperationalError("the connection was cut")
+
+    monkeypatch.setattr(Line, "_claim", fails)
+    assert puller.post("pull").status_code == 503
+    told = {record.getMessage().partition(" ")[0]: record for record in caplog.records}
+    of = {word: getattr(record, "request_id", None) for word, record in told.items()}
+    assert (of["Lost"], of["claiming"], of["claims"]) == ("r-1", "r-1", "-")
+
+
+def test_a_site_that_is_not_wrapped_gets_its_threads_back(
+    client: httpx.Client, census: Subscription, emptied: None
+) -> None:
+    """Django has one for every request; those that wait do not need theirs."""
+    with served(wrap=lambda application: application) as base, ExitStack() as clients:
+        puller = Puller(client, base, census)
+        before = threading.active_count()
+        for _ in range(20):
+            clients.enter_context(puller.hung_up())
+        wait_until(lambda: threading.active_count() - before <= 10)
+
+
+def test_where_requests_are_transactions(settings: Settings, puller: Puller) -> None:
+    """ATOMIC_REQUESTS leaves the views alone that wait."""
+    connection.settings_dict["ATOMIC_REQUESTS"] = True
+    try:
+        pulls_linger(puller, 1)
+        assert puller.statuses() == []
+    finally:
+        connection.settings_dict["ATOMIC_REQUESTS"] = False
+
+
+@pytest.fixture
+def by_wsgi(
+    live_server: LiveServer, client: httpx.Client, census: Subscription, emptied: None
+) -> Puller:
+    return Puller(client, live_server.url, census)
+
+
+def test_under_wsgi_pulls_linger_on_threads_up_to_a_limit(
+    by_wsgi: Puller, settings: Settings
+) -> None:
+    """Above it 429 with Retry-After; what does not linger is not counted."""
+    setattr(settings, SETTING, {"MAX_LONG_POLL_THREADS": 2})
+    threads = [by_wsgi.lingering(), by_wsgi.lingering()]
+    refused = by_wsgi.post("pull", Expires=LONG)
+    assert (refused.status_code, refused.json()["code"]) == (429, "max_lingering_threads")
+    assert refused.headers["Retry-After"] == "1"
+    assert by_wsgi.pull()["Status"]["Reason"] == "no_messages"
+    publish()
+    publish()
+    assert [len(thread.result().json()["Result"]) for thread in threads] == [1, 1]
+    pulls_linger(by_wsgi, 2)
+
+
+def test_the_checks_of_the_example_project_are_silent() -> None:
+    out = io.StringIO()
+    call_command("check", stdout=out, stderr=out)
+    assert "no issues" in out.getvalue()
