@@ -1,4 +1,4 @@
-"""Each command of its guide prints the text below it, except for ids and times."""
+"""Commands print what their guide shows and what is written here, except for ids and times."""
 
 import re
 import shlex
@@ -104,6 +104,33 @@ def _filled() -> Iterator[dict[str, str]]:
 
 
 NODE: Final = UUID("7f1c51f5-6a0c-4f0c-9a57-2f1f0b7c9d11")
+PARTITIONS: Final = """
+pulljobs_message
+DAY         ROWS, ABOUT     SIZE  PARTITION
+2026-08-13            0  73.7 kB  pulljobs_message_20260813
+2026-11-21            6  98.3 kB  pulljobs_message_20261121
+2026-11-22            0  73.7 kB  pulljobs_message_20261122
+2026-11-23            0  73.7 kB  pulljobs_message_20261123
+
+pulljobs_archived_job
+DAY         ROWS, ABOUT     SIZE  PARTITION
+2026-08-13            0    41 kB  pulljobs_archived_job_20260813
+2026-11-21            4  81.9 kB  pulljobs_archived_job_20261121
+2026-11-22            0    41 kB  pulljobs_archived_job_20261122
+2026-11-23            0    41 kB  pulljobs_archived_job_20261123
+"""
+MAINTENANCE: Final = {
+    "maintain": "made none\ndropped none\nnot owned none",
+    "partitions": PARTITIONS,
+    "reap": "given back 0",
+    "operate": "Nothing was left to be done.",
+    "dispatch": "published 0",
+    "syncconsumers": "consumers orders/invoicing",
+    "rotatetokens": "resealed 0\nkept 4\nunreadable none\nwithout copy 0",
+    "loadbroker webhook-broker.cfg": "WHAT CAME OF IT ENTRY\nmade channel news\n"
+    "elsewhere [scheduler]: see PULLJOBS['MIN_SCHEDULE_DELAY'].",
+}
+"""Output of the commands that the guide does not show."""
 
 
 def ran(command: str, known: dict[str, str]) -> str:
@@ -122,3 +149,9 @@ def test_commands_print_what_the_guide_shows(world: dict[str, str]) -> None:
     assert len(commands) == len(shown)
     for command, text in zip(commands, shown, strict=True):
         assert settled(ran(command, world)) == settled(text), command
+
+
+@pytest.mark.owner
+def test_maintenance_commands_print_their_results(world: dict[str, str]) -> None:
+    for verb, text in MAINTENANCE.items():
+        assert settled(ran(f"python manage.py pulljobs {verb}", world)) == settled(text), verb
