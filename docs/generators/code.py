@@ -23,7 +23,7 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     "jobs": ("pulljobs.jobs", "get wait JobView"),
     "operating": (
         "pulljobs.operating",
-        "kill redrive redrive_all requeue reschedule delete delete_exhausted purge pause Outcome "
+        "kill redrive redrive_all requeue reschedule delete delete_exhausted purge pause Changed "
         "stats Stats",
     ),
     "testing": (
