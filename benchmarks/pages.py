@@ -122,7 +122,9 @@ def _fill(archived: int, queued: int) -> None:
     Consumer.objects.filter(pk=ids[1]).update(exclusive_keys=True)
     Node.objects.create(name="host:1", started_at=_now(), heartbeat_at=_now())
     _claim(ids[0])
-    auditing.begin(Event.REDRIVE, Selection(states=("DEAD",)), by="bench", upon="all that is dead")
+    auditing.begin(
+        Event.REDRIVE, Selection(states=("DEAD",)), by="bench", subject="all that is dead"
+    )
     auditing.proceed(2.0)
 
 

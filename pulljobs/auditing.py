@@ -63,13 +63,13 @@ def begin(
     selection: Selection,
     *,
     by: str,
-    upon: str,
+    subject: str,
     at: datetime | None = None,
     expected: Preview | None = None,
 ) -> AuditEntry:
     """Record an action on all selected jobs that exist by now.
 
-    `proceed` carries it out, and so does every worker. `upon` describes the selection for people.
+    `proceed` carries it out, and so does every worker. `subject` describes the selection.
     Raises ValueError for a time that `operating.check_due` refuses.
     """
     operating.check_due(at)
@@ -79,7 +79,7 @@ def begin(
     return AuditEntry.objects.using(using).create(
         by=by,
         act=event.value,
-        upon=upon,
+        subject=subject,
         selection=meant._asdict(),
         at=at,
         expected=expected.jobs if expected else None,
@@ -91,12 +91,12 @@ def begin(
 def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = None) -> AuditEntry:
     """Act on these jobs now, in one transaction, and return the entry of the audit trail."""
     among = tuple(sorted(set(job_ids)))
-    upon = ", ".join(map(ids.encode, among[:3])) + (" ..." if among[3:] else "")
+    subject = ", ".join(map(ids.encode, among[:3])) + (" ..." if among[3:] else "")
 
     def work() -> AuditEntry:
         with transaction.atomic(using=settings().DATABASE):
             meant = Selection(among=among)
-            entry = begin(event, meant, by=by, upon=f"{len(among)} chosen: {upon}", at=at)
+            entry = begin(event, meant, by=by, subject=f"{len(among)} chosen: {subject}", at=at)
             while _proceed(entry.pk):
                 pass
         return entry
@@ -119,17 +119,17 @@ def proceed(seconds: float, entry_id: int | None = None) -> bool:
     return False
 
 
-def note(act: str, *, by: str, upon: str, at: datetime | None = None, done: int = 1) -> None:
+def note(act: str, *, by: str, subject: str, at: datetime | None = None, done: int = 1) -> None:
     """Record an action that was done at once, without `begin` and `act`."""
     AuditEntry.objects.using(settings().DATABASE).create(
-        by=by, act=act, upon=upon, at=at, done=done, finished_at=Now()
+        by=by, act=act, subject=subject, at=at, done=done, finished_at=Now()
     )
 
 
-def noting(steps: Iterable[int], act: str, *, by: str, upon: str) -> Iterator[int]:
+def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator[int]:
     """Record an action that is done in steps, and update the number of jobs after each step."""
     rows = AuditEntry.objects.using(settings().DATABASE)
-    entry = rows.create(by=by, act=act, upon=upon, finished_at=Now())
+    entry = rows.create(by=by, act=act, subject=subject, finished_at=Now())
     for done in steps:
         rows.filter(pk=entry.pk).update(done=F("done") + done, finished_at=Now())
         yield done
@@ -138,7 +138,7 @@ def noting(steps: Iterable[int], act: str, *, by: str, upon: str) -> Iterator[in
 def note_pause(party: Channel | Consumer, until: datetime | None, *, by: str) -> None:
     """Record a pause, or its end, of a channel or consumer."""
     act = AuditEntry.Act.PAUSE if until else AuditEntry.Act.RESUME
-    note(act, by=by, upon=name_of(party), at=until)
+    note(act, by=by, subject=name_of(party), at=until)
 
 
 def name_of(party: TokenHolder) -> str:

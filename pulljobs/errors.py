@@ -4,50 +4,51 @@
     |-- ConfigurationError      a setting, flag or registration that can't work
     |-- PublishError            a message that was refused; nothing was written
     |   |-- InvalidMessage      an argument out of its bounds
-    |   |-- UnknownChannel      nobody made it
+    |   |-- UnknownChannel      it does not exist
     |   |-- PayloadTooLarge     above MAX_PAYLOAD_BYTES
-    |   |-- DuplicateMessage    carries the id of the first one
-    |   |-- KeyFull             a consumer takes no more jobs of that key
-    |   |-- DuplicateSchedule   one of that id was scheduled already
+    |   |-- DuplicateMessage    the client message id is taken
+    |   |-- KeyFull             a consumer accepts no more jobs of that key
+    |   |-- DuplicateSchedule   a message of that id is scheduled already
     |   `-- ScheduledTooSoon    less than MIN_SCHEDULE_DELAY ahead
     |-- InvalidRegistration     a field of a channel, a producer or a consumer out of its bounds
     |-- UnknownJob              neither live nor in the archive
-    |-- InvalidTransition       the job's state does not allow what was asked
-    |-- LeaseLost               the lease that a write was made under holds the job no more
+    |-- LeaseLost               the lease no longer holds the job
     |-- LakeError               a run over the lake or in Spark that can't go on
     |   `-- StreamTaken         another query runs this stream
-    `-- HandlerSignal           how a handler speaks; never logged as an error
+    `-- HandlerSignal           raised by handlers; never logged as an error
         |-- Retry
         `-- Discard
 
-Mistakes of the caller are raised. Races are not: a verb that finds neither the state nor the
-lease it was asked to leave changes nothing and says so in what it returns.
+A mistake of the caller raises. A race does not: a verb that finds neither the state nor the lease
+it was asked to leave changes nothing, and its result says so.
 """
 
 from datetime import timedelta
 from typing import Final
 
 LONGEST_DELAY: Final = timedelta(days=36_500)
-"""How far ahead a job may be due: what lies beyond year 9999 nobody could read."""
+"""Longest delay of a job: Python can't represent times beyond the year 9999."""
 
 
 class PulljobsError(Exception):
-    """The base of all; catch this to catch anything of pulljobs."""
+    """Base of all errors of pulljobs."""
 
 
 class ConfigurationError(PulljobsError):
-    pass
+    """Setting, flag or registration that can't work."""
 
 
 class PublishError(PulljobsError):
-    pass
+    """Message that was refused. Nothing was written."""
 
 
 class InvalidMessage(PublishError, ValueError):
-    pass
+    """Argument of a publish that is out of its bounds."""
 
 
 class UnknownChannel(PublishError, LookupError):
+    """Channel that does not exist."""
+
     def __init__(self, channel: str) -> None:
         super().__init__(
             f"There is no channel {channel!r}: create it first, in the admin or, where a handler "
@@ -57,11 +58,11 @@ class UnknownChannel(PublishError, LookupError):
 
 
 class PayloadTooLarge(PublishError, ValueError):
-    pass
+    """Payload above `MAX_PAYLOAD_BYTES`."""
 
 
 class DuplicateMessage(PublishError):
-    """`first` is the id of the message that bears this client message id already."""
+    """Message whose client message id is taken; `first` is the id of the message that has it."""
 
     def __init__(self, message_id: str, first: int) -> None:
         super().__init__(
@@ -73,6 +74,8 @@ class DuplicateMessage(PublishError):
 
 
 class DuplicateSchedule(PublishError):
+    """Scheduled message whose id was scheduled already."""
+
     def __init__(self, message_id: str) -> None:
         super().__init__(
             f"A message {message_id!r} was scheduled on this channel already: schedule under "
@@ -82,17 +85,19 @@ class DuplicateSchedule(PublishError):
 
 
 class ScheduledTooSoon(PublishError, ValueError):
+    """Scheduled message less than `MIN_SCHEDULE_DELAY` ahead."""
+
     def __init__(self, seconds: float) -> None:
         super().__init__(f"A message can be scheduled for {seconds:g} seconds ahead or later.")
 
 
 class KeyFull(PublishError):
-    """`in_the_way` is the id of the newest message that fills it."""
+    """Key whose queue is full; `in_the_way` is the id of the newest message that fills it."""
 
     def __init__(self, key: str, consumer: str, in_the_way: int) -> None:
         super().__init__(
-            f"Consumer {consumer!r} takes no more jobs of key {key!r} now: publish again when one "
-            "of them is done, or raise the consumer's max_queued_per_key."
+            f"Consumer {consumer!r} takes no more jobs of key {key!r} now: publish again when a "
+            "job of the key is done, or raise the consumer's max_queued_per_key."
         )
         self.key = key
         self.consumer = consumer
@@ -100,46 +105,48 @@ class KeyFull(PublishError):
 
 
 class InvalidRegistration(PulljobsError, ValueError):
-    pass
+    """Field of a channel, a producer or a consumer that is out of its bounds."""
 
 
 class UnknownJob(PulljobsError, LookupError):
+    """Job that is neither live nor in the archive."""
+
     def __init__(self, job: int) -> None:
         super().__init__(f"There is no job {job}, neither live nor in the archive.")
         self.job = job
 
 
-class InvalidTransition(PulljobsError):
-    pass
-
-
 class LeaseLost(PulljobsError):
+    """Lease that no longer holds the job. The caller must stop working on it."""
+
     def __init__(self, job: int) -> None:
         super().__init__(f"The lease of job {job} is lost: stop working on it.")
         self.job = job
 
 
 class LakeError(PulljobsError):
-    pass
+    """Run over the lake, or in Spark, that can't go on."""
 
 
 class StreamTaken(LakeError):
+    """Stream that another query runs."""
+
     def __init__(self, stream: str, owner: str | None = None) -> None:
         super().__init__(
-            f"Stream {stream!r} is run by {owner or 'another query'}: stop that one first, or give "
-            "this one a name of its own."
+            f"Stream {stream!r} is run by {owner or 'another query'}: stop that query first, or "
+            "give this stream another name."
         )
         self.stream = stream
 
 
 class HandlerSignal(PulljobsError):
-    pass
+    """Base of the exceptions by which a handler chooses an outcome; never logged as errors."""
 
 
 class Retry(HandlerSignal):
-    """Try again, after the consumer's own delay or after the given one.
+    """Retry of the job, after the consumer's own delay or after the given one.
 
-    With `backoff=False` it is no failure: the consumer's circuit does not count it.
+    With `backoff=False` the consumer's circuit does not count it as a failure.
     """
 
     def __init__(
@@ -155,7 +162,7 @@ class Retry(HandlerSignal):
 
 
 class Discard(HandlerSignal):
-    """Give the job up: DEAD, with this text as its error."""
+    """Rejection of the job: it is DEAD, with this text as its error."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

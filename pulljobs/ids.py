@@ -22,23 +22,23 @@ _PADDING: Final = "===="
 
 
 def time_of(number: int) -> datetime:
-    """When the id was made, to the millisecond."""
+    """Return when the id was made, to the millisecond."""
     return EPOCH + timedelta(milliseconds=number >> SEQUENCE_BITS)
 
 
 def first_of(moment: datetime) -> int:
-    """The lowest id that can be made at that aware moment: a bound for ranges of ids."""
+    """Return the lowest id that can be made at that aware time: a bound for ranges of ids."""
     return ((moment - EPOCH) // timedelta(milliseconds=1)) << SEQUENCE_BITS
 
 
 def encode(number: int) -> str:
-    """The public form of an id."""
+    """Return the public form of an id."""
     packed = _XID.pack(_unix_seconds(number), number)
     return base64.b32hexencode(packed).decode("ascii").rstrip("=").lower()
 
 
 def decode(text: str) -> int:
-    """The id of a public form; ValueError for anything that `encode` would not return."""
+    """Return the id of a public form; ValueError for anything that `encode` never returns."""
     if len(text) != _XID_LENGTH or not text.isascii() or text != text.lower():
         raise ValueError(f"{text!r} is not an id: an id has {_XID_LENGTH} characters of 0-9 a-v.")
     try:
@@ -51,7 +51,7 @@ def decode(text: str) -> int:
 
 
 def number_of(text: str) -> int:
-    """The same, or of the number itself written out, as logs show it."""
+    """Return the id of a public form, or of the decimal number that logs show."""
     is_number = text.isascii() and text.isdecimal() and len(text) < _XID_LENGTH
     return int(text) if is_number and int(text) <= LARGEST_ID else decode(text)
 

@@ -1,4 +1,4 @@
-"""Looking at one job from code that waits for it."""
+"""Looking up a job by its id, and waiting for its settlement."""
 
 import time
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ LONGEST_PAUSE: Final = 0.5
 
 
 def get(id: int | str) -> JobView:
-    """The job as it stands, live or archived; raise UnknownJob if it is neither.
+    """Return the job, live or archived; UnknownJob if it is neither.
 
-    Its id as a number, or as the API, the admin and commands show it.
+    The id is a number, or the text that the API, the admin and commands show.
     """
     number = ids.number_of(id) if isinstance(id, str) else id
     view = archive.find(settings().DATABASE, number)
@@ -30,9 +30,9 @@ def get(id: int | str) -> JobView:
 
 
 def wait(id: int | str, timeout: float) -> JobView | None:
-    """The job once it is DELIVERED or DEAD; None after `timeout` seconds.
+    """Wait for the job to be DELIVERED or DEAD and return it; None after `timeout` seconds.
 
-    Not inside a transaction: it would never see the settlement, and hold the job's commit back.
+    PulljobsError inside a transaction, which would never see the settlement.
     """
     if connections[settings().DATABASE].in_atomic_block:
         raise PulljobsError(
@@ -46,7 +46,7 @@ def wait(id: int | str, timeout: float) -> JobView | None:
 
 
 def _pauses(timeout: float) -> Iterator[float]:
-    """Sleep between looks, longer and longer, until the timeout; the last look is at its end."""
+    """Sleep between look-ups, longer each time, until the timeout, and yield a last time then."""
     deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
     while True:
         yield pause

@@ -1,4 +1,4 @@
-"""Publishing: what happens inside the producer's transaction, and after its commit."""
+"""Publishing messages in the producer's transaction, and waking consumers after its commit."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,17 +44,17 @@ __all__ = [
 
 BATCH: Final = 1000
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Of the payloads of a batch, unless it is of one: no statement can have a gigabyte."""
+"""Largest size of the payloads of a batch of several messages; PostgreSQL's limit is 1 GB."""
 _NOTHING: Final = (None,) * 6
 _NORMAL: Final = 0
 _json: Final = DjangoJSONEncoder(allow_nan=False).encode
 
 
 class Receipt(NamedTuple):
-    """What was made of a message: one job a consumer, in the order of the consumers' rows.
+    """Result of a publish: the message and one job per consumer, in the order of consumer ids.
 
-    Of a duplicate `message_id` is the id of the first one, where the key is full that of the newest
-    one that fills it; then there are no jobs.
+    For a duplicate, `message_id` is the id of the first message; for a full key, it is the id of
+    the newest message that fills it. In both cases there are no jobs.
     """
 
     message_id: int
@@ -62,7 +62,7 @@ class Receipt(NamedTuple):
     duplicate: bool = False
     key_full: bool = False
     replaced: tuple[int, ...] = ()
-    """Those of the jobs that waited already, with another message, and have this one now."""
+    """Ids of jobs that were queued with another message and have this message now."""
 
 
 def publish(
@@ -81,13 +81,14 @@ def publish(
 ) -> Receipt:
     """Publish one message in the caller's transaction, or in one of its own.
 
-    `message_id` is the client's own id: a second message with it inside the channel's dedupe window
-    raises DuplicateMessage. Raises UnknownChannel, InvalidMessage, PayloadTooLarge or, where a
-    consumer bounds the jobs of the key, KeyFull; nothing is written then.
+    `payload` is bytes, text, or a value that JSON can represent. `message_id` is the client's own
+    id: a second message with it inside the channel's dedupe window raises DuplicateMessage. Raises
+    UnknownChannel, InvalidMessage, PayloadTooLarge, or KeyFull if a consumer bounds the jobs of the
+    key. Nothing is written then. OperationalError if the database does not answer for a minute.
     """
     using = using or settings().DATABASE
     more = (key, message_id, headers, content_type, delay, available_at)
-    if more == _NOTHING and priority is _NORMAL:  # False is neither that nor any other
+    if more == _NOTHING and priority is _NORMAL:  # `is`: False is no valid priority
         message = validation.bare(*encoded(payload), settings())
     else:
         draft = Draft(
@@ -107,14 +108,14 @@ def publish(
 def publish_checked(
     channel: str, message: NewMessage, producer: Producer | None, using: str
 ) -> Receipt:
-    """The rest of `publish`, and all of it for a message that was accepted before."""
+    """Publish a message whose arguments are checked already. Raises what `publish` raises."""
     [published] = _store(channel, [message], producer, using)
     if published.full is not None:
         raise KeyFull(str(message.key), published.full.consumer, published.full.message_id)
     name = message.client_message_id
     if name is not None and published.message_id is None:
         raise DuplicateMessage(name, _first(using, channel, [name])[name])
-    _tell(using, channel, [published])
+    _announce(using, channel, [published])
     return _receipt(published, None, {})
 
 
@@ -125,10 +126,10 @@ def publish_many(
     producer: Producer | None = None,
     using: str | None = None,
 ) -> list[Receipt]:
-    """Publish an iterable, all of it or, if one is bad, nothing; a receipt each, in order.
+    """Publish all messages of an iterable, or none if one is invalid; return receipts in order.
 
-    Whatever is not a Draft is taken for a payload. Duplicates and full keys are told by their
-    receipts, not raised.
+    Items that are not a Draft are payloads. It joins the caller's transaction, or makes one. The
+    receipts report duplicates and full keys, which do not raise.
     """
     using = using or settings().DATABASE
     if isinstance(drafts, str | bytes | bytearray | memoryview | Mapping):
@@ -147,7 +148,7 @@ def publish_many(
 
 
 async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
-    """`publish` for async code, with the same options.
+    """Publish one message from async code, with the options of `publish`.
 
     Django has no transactions that span awaits, so this joins none: the message is committed when
     it returns. To publish together with other writes, put both in one function, decorate it with
@@ -159,9 +160,10 @@ async def apublish(channel: str, payload: Payload, **options: Any) -> Receipt:
 async def apublish_many(
     channel: str, drafts: Iterable[Draft | Payload], **options: Any
 ) -> list[Receipt]:
-    """`publish_many` for async code, with the same options; committed when it returns.
+    """Publish an iterable from async code, with the options of `publish_many`.
 
-    The iterable is read in a thread, while the event loop goes on: it may use the database.
+    The messages are committed when it returns. A thread reads the iterable, which may therefore use
+    the database.
     """
     return await sync_to_async(publish_many)(channel, drafts, **options)
 
@@ -180,7 +182,7 @@ def _publish_batch(
         if made.message_id is None and made.full is None and message.client_message_id is not None
     ]
     first = _first(using, channel, repeated) if repeated else {}
-    _tell(using, channel, published)
+    _announce(using, channel, published)
     return (
         _receipt(made, message.client_message_id, first)
         for message, made in zip(batch, published, strict=True)
@@ -195,7 +197,7 @@ def _store(
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Published]:
     _check_name(channel)
-    with tracing.publishing(channel, [one.headers for one in batch]):
+    with tracing.publishing(channel, [message.headers for message in batch]):
         published = messages.publish(
             using,
             channel,
@@ -224,7 +226,10 @@ def _id_of(producer: object) -> int:
 
 
 def _first(using: str, channel: str, client_ids: list[str]) -> dict[str, int]:
-    """The messages that bear these client ids; a statement of its own sees what it waited for."""
+    """Return the first messages with these client ids, by client id.
+
+    A statement of its own sees rows for which the publish had to wait.
+    """
     publications = Publication.objects.using(using).filter(
         channel_id__in=Channel.objects.filter(name=channel).values("id"),
         client_message_id__in=client_ids,
@@ -232,16 +237,16 @@ def _first(using: str, channel: str, client_ids: list[str]) -> dict[str, int]:
     return dict(publications.values_list("client_message_id", "message_id"))
 
 
-def _tell(using: str, channel: str, published: list[Published]) -> None:
-    # In the caller's transaction somebody may come to wait before its commit.
-    is_told_late = connections[using].in_atomic_block
+def _announce(using: str, channel: str, published: list[Published]) -> None:
+    # During the caller's transaction a consumer may begin to wait before the commit.
+    commits_later = connections[using].in_atomic_block
     if waking := [
-        id for one in published if one.awaited or is_told_late for id in one.consumer_ids
+        id for stored in published if stored.awaited or commits_later for id in stored.consumer_ids
     ]:
         listen.wake_on_commit(using, waking)
     if is_counting():
-        jobs = sum(len(one.job_ids) for one in published)
-        accepted = sum(one.message_id is not None for one in published)
+        jobs = sum(len(stored.job_ids) for stored in published)
+        accepted = sum(stored.message_id is not None for stored in published)
         emission.emit_on_commit(using, JobsPublished(channel, accepted, jobs))
 
 
@@ -253,19 +258,19 @@ def _receipt(published: Published, client_id: str | None, first: dict[str, int])
     return Receipt(published.message_id, published.job_ids, False, False, published.replaced)
 
 
-def _ready(one: Draft | Payload, limits: Settings) -> NewMessage:
-    if isinstance(one, Draft):
-        return checked(one, limits)
-    return validation.bare(*encoded(one), limits)
+def _ready(item: Draft | Payload, limits: Settings) -> NewMessage:
+    if isinstance(item, Draft):
+        return checked(item, limits)
+    return validation.bare(*encoded(item), limits)
 
 
 def checked(draft: Draft, limits: Settings) -> NewMessage:
-    """The message to store; raise for whatever is out of its bounds."""
+    """Return the message to store; InvalidMessage or PayloadTooLarge for a bad draft."""
     return validation.checked(draft, *encoded(draft.payload), limits)
 
 
 def encoded(payload: Payload) -> tuple[bytes, str]:
-    """What is stored of a payload, and its content type unless the publisher names another."""
+    """Return the bytes of a payload and its default content type."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), BYTES
     try:
@@ -279,7 +284,7 @@ def encoded(payload: Payload) -> tuple[bytes, str]:
 
 
 class _Batches:
-    """Drafts in batches, as messages: those of the next can be made while one is written."""
+    """Batches of messages from drafts; a batch can be prepared while another one is written."""
 
     def __init__(self, drafts: Iterable[Draft | Payload], limits: Settings) -> None:
         self._drafts, self._limits = iter(drafts), limits
@@ -295,16 +300,16 @@ class _Batches:
             yield from batches
 
     def prepare(self) -> None:
-        """The next ones; only what was taken, for the caller's iterable may use the database."""
+        """Prepare the drafts that were taken; the iterable itself may use the database."""
         if not self._ready:
-            self._ready = _split([_ready(one, self._limits) for one in self._taken])
+            self._ready = _split([_ready(item, self._limits) for item in self._taken])
 
     def _take(self) -> None:
         self._taken = list(islice(self._drafts, BATCH))
 
 
 def _split(ready: list[NewMessage]) -> list[list[NewMessage]]:
-    """Into as few batches as can be."""
+    """Split messages into as few batches as the limits allow."""
     ends = list(accumulate(len(message.payload) for message in ready))
     batches, start, sent = [], 0, 0
     while start < len(ready):

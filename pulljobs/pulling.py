@@ -235,7 +235,7 @@ def finish(settlements: Sequence[Settlement], paths: ConsumerPaths = emission.no
 
 
 def reap() -> int | None:
-    """Expire a batch of overdue leases; return how many jobs went back or died; None: no lease."""
+    """Expire a batch of overdue leases; return how many jobs went back or died, or None."""
     return _announce(jobs.reap(settings().DATABASE, REAPED_LEASES))
 
 
@@ -245,7 +245,7 @@ def sweep_keys() -> bool:
 
 
 def abandon(node_id: UUID, started: frozenset[int]) -> int | None:
-    """Give back the jobs of a node that is certainly dead; only jobs it had started are charged.
+    """Give back the jobs of a node that is certainly dead, and charge only those it had started.
 
     Return how many jobs went back or died; None if the node holds no lease.
     """

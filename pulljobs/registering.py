@@ -152,7 +152,7 @@ def _changed(party: Channel | Producer | Consumer, fields: dict[str, Any]) -> bo
 def delete_consumer(
     channel: Channel, name: str, check: Callable[[Consumer | None], object]
 ) -> Stats | None:
-    """Delete a consumer without live jobs, under its lock; otherwise return its counts.
+    """Delete a consumer without live jobs, under its lock. With live jobs, return its counts.
 
     `check` gets the row, or None if there is none; what it raises changes nothing. The row is kept,
     marked as deleted, because history names it. Its DEAD jobs are deleted in batches. A caller that

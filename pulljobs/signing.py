@@ -9,7 +9,7 @@
         return HttpResponse(status=401)
 
 The signature covers the id, the time and the body: `HMAC-SHA256(secret, "id.timestamp.body")`, in
-base64. While a secret is being replaced a delivery bears one signature for each of them.
+base64. While a secret is being replaced a delivery has a signature for each of them.
 """
 
 import base64
@@ -35,19 +35,20 @@ SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 class InvalidSignature(ValueError):
-    """What came is not what the holder of the secret sent, or not now."""
+    """Request that the holder of the secret did not send, or not recently."""
 
 
 def new_secret() -> str:
+    """Return a new random signing secret."""
     return PREFIX + base64.b64encode(random.token_bytes(SECRET_BYTES)).decode()
 
 
 def sign(
     secrets: Sequence[str], id: str, body: bytes, *, timestamp: int | None = None
 ) -> dict[str, str]:
-    """The three headers of a delivery; `id` is the same at every attempt.
+    """Return the three headers of a delivery; `id` is the same at every attempt.
 
-    ValueError for a secret that is none.
+    ValueError for a text that is no secret.
     """
     at = int(time.time()) if timestamp is None else timestamp
     signed = " ".join(f"{VERSION},{_signature(secret, id, at, body)}" for secret in secrets)
@@ -62,16 +63,16 @@ def verify(
     tolerance: timedelta = TOLERANCE,
     now: float | None = None,
 ) -> str:
-    """The id of the delivery, by which a receiver knows one that it had before.
+    """Return the id of the delivery, by which a receiver recognises a repeated delivery.
 
-    `headers` as they came, in any case; `body` as bytes, before anything parsed it. Raise
-    InvalidSignature if none of its signatures is by one of these secrets, or if its time is farther
-    away than `tolerance`, in either direction. ValueError for a secret that is none.
+    `headers` are as received, in any case; `body` is bytes, before anything parsed it. Raises
+    InvalidSignature if no signature is by one of these secrets, or if the time differs by more
+    than `tolerance` in either direction. ValueError for a text that is no secret.
     """
     known = {name.lower(): value for name, value in headers.items()}
     id, at, given = (known.get(name, "") for name in (ID, TIMESTAMP, SIGNATURE))
     if not (id.isascii() and SECONDS.fullmatch(at) and given.isascii()):
-        raise InvalidSignature(f"It bears no {ID}, {TIMESTAMP} and {SIGNATURE}.")
+        raise InvalidSignature(f"The request has no {ID}, {TIMESTAMP} and {SIGNATURE}.")
     timestamp = int(at)
     if abs((time.time() if now is None else now) - timestamp) > tolerance.total_seconds():
         raise InvalidSignature("It was signed too long ago, or too far ahead.")
@@ -83,7 +84,7 @@ def verify(
 
 
 def _agree(expected: Sequence[str], given: str) -> bool:
-    """Each pair is compared in a time that tells nothing of the secret."""
+    """Compare each pair of signatures in constant time."""
     entries = [entry.partition(",") for entry in given.split()]
     signatures = [value for version, _comma, value in entries if version == VERSION]
     pairs = ((ours.encode(), theirs.encode()) for ours in expected for theirs in signatures)

@@ -32,7 +32,7 @@ class Event(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a job is DEAD."""
+    """Reason for which a job is DEAD."""
 
     REJECTED = "rejected"
     RETRIES_EXHAUSTED = "retries_exhausted"
@@ -44,18 +44,20 @@ class Reason(StrEnum):
 
 
 class Transition(NamedTuple):
+    """Effect of an event on the state of a job."""
+
     sources: frozenset[State]
     target: State | None
     """None: the job is gone, its history stays in the archive."""
     exhausted: State | None
-    """Where the job goes instead when its retries are used up; None: they don't count."""
-    who: str
+    """State of a job whose retries are used up; None: the event does not count retries."""
+    actor: str
 
 
 def _transition(
-    source: str, target: State | None, who: str, exhausted: State | None = None
+    source: str, target: State | None, actor: str, exhausted: State | None = None
 ) -> Transition:
-    return Transition(frozenset(map(State, source.split())), target, exhausted, who)
+    return Transition(frozenset(map(State, source.split())), target, exhausted, actor)
 
 
 TRANSITIONS: Final = MappingProxyType(

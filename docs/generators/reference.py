@@ -22,7 +22,7 @@ ALERTS: Final = Path(metrics.__file__).with_name("alerts.yml")
 def render_states() -> str:
     """Render the state machine: a row for each event."""
     rows = [
-        (str(event), " or ".join(sorted(change.sources)), _render_target(change), change.who)
+        (str(event), " or ".join(sorted(change.sources)), _render_target(change), change.actor)
         for event, change in TRANSITIONS.items()
     ]
     return render_table(["event", "from", "to", "by"], rows)

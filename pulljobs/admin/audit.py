@@ -46,12 +46,12 @@ class Echo:
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
-    list_display = ("when", "by", "act", "upon", "jobs", "stands")
+    list_display = ("when", "by", "act", "subject", "jobs", "stands")
     list_display_links = ("when",)
     list_filter = ("act",)
     actions = None
     fieldsets = (
-        (None, {"fields": ("when", "by", "act", "upon", "at")}),
+        (None, {"fields": ("when", "by", "act", "subject", "at")}),
         (_("Jobs"), {"fields": ("stands", "told", "done", "refused", "ended")}),
     )
     readonly_fields = ("when", "stands", "told", "ended")

@@ -99,8 +99,8 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
     if told is None:
         messages.error(request, NOT_TOLD)
         return HttpResponseRedirect(request.get_full_path())
-    upon = asking.words(_asked(request.GET))
-    entry = auditing.begin(event, meant, by=by, upon=upon, at=at, expected=told)
+    subject = asking.words(_asked(request.GET))
+    entry = auditing.begin(event, meant, by=by, subject=subject, at=at, expected=told)
     if auditing.proceed(AT_ONCE_SECONDS, entry.pk):
         messages.info(request, _("It goes on: by any worker, or `manage.py pulljobs operate`."))
     return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[entry.pk]))

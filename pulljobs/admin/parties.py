@@ -124,8 +124,8 @@ def tell(
 def note_told(request: HttpRequest, party: TokenHolder, told: Told) -> None:
     by, name = request.user.get_username(), auditing.name_of(party)
     for what, _secret in told:
-        upon = name if what is TOKEN else f"{name}: its signing secret"
-        auditing.note(AuditEntry.Act.ROTATE, by=by, upon=upon)
+        subject = name if what is TOKEN else f"{name}: its signing secret"
+        auditing.note(AuditEntry.Act.ROTATE, by=by, subject=subject)
 
 
 def _set_pause(request: HttpRequest, party: Any, until: datetime | None) -> None:

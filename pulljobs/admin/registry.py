@@ -287,7 +287,7 @@ class ConsumerAdmin(PausableAdmin):
         # What was published before that gave it no jobs.
         restored = rows.update(deleted_at=None, changed_at=Now())
         if restored:
-            upon = "deleted " + ", ".join(map(auditing.name_of, deleted))
+            subject = "deleted " + ", ".join(map(auditing.name_of, deleted))
             act, by = AuditEntry.Act.RESUME, request.user.get_username()
-            auditing.note(act, by=by, upon=upon, done=restored)
+            auditing.note(act, by=by, subject=subject, done=restored)
         self.message_user(request, _("%d restored.") % restored)

@@ -145,7 +145,7 @@ def _of_settlements(
 
 
 def _of_operators(using: str, job_id: int) -> Iterator[Moment]:
-    for batch in audit.upon(using, job_id):
+    for batch in audit.batches_of(using, job_id):
         entry = batch.entry
         detail, record = _("by %s") % entry.by, ("auditentry", entry.pk)
         yield Moment(batch.at, "operator", entry.get_act_display().lower(), detail, None, record)

@@ -272,7 +272,7 @@ class Migration(migrations.Migration):
                     "asked_at",
                     models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
                 ),
-                ("upon", models.TextField()),
+                ("subject", models.TextField()),
                 (
                     "selection",
                     models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict),

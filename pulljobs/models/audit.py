@@ -31,7 +31,7 @@ class AuditEntry(models.Model):
     by = models.CharField(max_length=255)
     act = models.CharField(max_length=12, choices=Act.choices)
     asked_at = models.DateTimeField(db_default=Now())
-    upon = models.TextField()
+    subject = models.TextField()
     """Description of the selection for people."""
     selection = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     """Selected jobs, in the form of `storage.selecting.Selection`."""
@@ -40,7 +40,7 @@ class AuditEntry(models.Model):
     expected = models.IntegerField(null=True)
     """Number of jobs in the preview that the operator saw."""
     is_more = models.BooleanField(default=False, db_default=False)
-    """True if the preview said that there may be more jobs."""
+    """True if the preview warned that there may be more jobs."""
     cursor = models.BigIntegerField(default=0, db_default=0)
     """Highest job id that was processed."""
     last = models.BigIntegerField(default=0, db_default=0)

@@ -19,7 +19,7 @@ class TimeOrderedId(models.Func):
 
 
 class Xid8Field(models.BigIntegerField):  # type: ignore[type-arg]  # generic for mypy only
-    """64-bit transaction id, which never wraps around."""
+    """Transaction id of 64 bits, which never wraps around."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
         return "xid8"

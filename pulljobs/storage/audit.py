@@ -41,7 +41,7 @@ def stop(using: str, entry_id: int, by: str) -> bool:
     return bool(rows.update(finished_at=Now(), stopped_by=by))
 
 
-def upon(using: str, job_id: int) -> list[AuditedBatch]:
+def batches_of(using: str, job_id: int) -> list[AuditedBatch]:
     """The last batches that changed a job, with what they are of."""
     rows = AuditedBatch.objects.using(using).filter(Q(done__contains=[job_id]))
     return list(rows.select_related("entry").defer("done", "refused").order_by("-at")[:20])

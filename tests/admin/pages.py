@@ -56,7 +56,7 @@ def telling(client: Client, url: str) -> str:
 
 
 def trail() -> list[tuple[str, str, str]]:
-    return list(AuditEntry.objects.order_by("pk").values_list("by", "act", "upon"))
+    return list(AuditEntry.objects.order_by("pk").values_list("by", "act", "subject"))
 
 
 def rows(text: str) -> list[str]:

@@ -42,7 +42,7 @@ def test_all_of_a_filter_is_previewed_then_redriven_and_nothing_else(
     operator.post(url, {"told": telling(operator, url)})
     assert list(Job.objects.filter(state=State.DEAD).values_list("id", flat=True)) == [other]
     [entry] = AuditEntry.objects.all()
-    assert (entry.by, entry.upon) == ("olga", "state DEAD, consumer files/census")
+    assert (entry.by, entry.subject) == ("olga", "state DEAD, consumer files/census")
     assert (entry.expected, entry.is_more, entry.done) == (3, False, 3)
     assert "finished" in rows(read(operator, listing("auditentry")))[0]
     text = read(operator, page("auditentry", entry.pk))
@@ -134,10 +134,10 @@ def test_chosen_jobs_are_rescheduled_to_a_time(operator: Client, consumer: Consu
 
 def test_what_is_under_way_goes_on_or_is_stopped(operator: Client, consumer: Consumer) -> None:
     JobFactory.create(consumer=consumer, state=State.DEAD)
-    first = auditing.begin(Event.REDRIVE, Selection(), by="olga", upon="a test")
+    first = auditing.begin(Event.REDRIVE, Selection(), by="olga", subject="a test")
     assert "data-pulljobs-refresh" in read(operator, page("auditentry", first.pk))
     operator.post(press(first, "go-on"))
-    second = auditing.begin(Event.KILL, Selection(), by="olga", upon="a test")
+    second = auditing.begin(Event.KILL, Selection(), by="olga", subject="a test")
     operator.post(press(second, "stop"))
     operator.post(press(second, "go-on"))
     told = AuditEntry.objects.order_by("pk").values_list("done", "stopped_by")

@@ -21,7 +21,7 @@ WORDS = {event: one.word for event, one in OPERATIONS.items()}
 
 def test_they_are_the_operator_s_events_of_the_table() -> None:
     assert set(OPERATIONS) == {
-        event for event, transition in TRANSITIONS.items() if "operator" in transition.who
+        event for event, transition in TRANSITIONS.items() if "operator" in transition.actor
     }
 
 

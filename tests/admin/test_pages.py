@@ -120,7 +120,7 @@ def test_another_filter_or_search_begins_at_the_newest(
     """What is newer had silently been left out."""
     for _ in range(3):
         job = JobFactory.create(state=State.DEAD, consumer=consumer)
-        auditing.note("kill", by="olga", upon=str(job.id))
+        auditing.note("kill", by="olga", subject=str(job.id))
     rows_of: Any = {"job": Job, "archivedjob": ArchivedJob, "auditentry": AuditEntry}[model]
     newest = max(rows_of.objects.values_list("pk", flat=True))
     query = {"act__exact": "kill"} if model == "auditentry" else {"state": "DEAD", "key": ""}

@@ -37,8 +37,8 @@ def test_pausing_stops_claims_and_resuming_has_them_go_on(
     operator.post(act(model, "resume", pk))
     assert claimed(consumer)
     assert "paused" not in rows(read(operator, listing(model)))[0]
-    upon = "channel files" if model == "channel" else "consumer files/census"
-    assert trail() == [("olga", "pause", upon), ("olga", "resume", upon)]
+    subject = "channel files" if model == "channel" else "consumer files/census"
+    assert trail() == [("olga", "pause", subject), ("olga", "resume", subject)]
 
 
 def test_a_pause_ends_by_itself(operator: Client, consumer: Consumer) -> None:
@@ -81,7 +81,7 @@ def test_a_new_token_is_in_one_answer_and_nowhere_else(
 
 
 def test_the_trail_says_how_many_jobs_a_purge_ended(operator: Client, consumer: Consumer) -> None:
-    auditing.note(Event.KILL, by="ops", upon="all that waits", done=3)
+    auditing.note(Event.KILL, by="ops", subject="all that waits", done=3)
     auditing.note_pause(consumer, None, by="ops")
     paused, purged = rows(read(operator, listing("auditentry")))
     assert "all that waits 3 finished" in purged

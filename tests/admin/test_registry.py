@@ -198,8 +198,8 @@ def test_a_signing_secret_is_told_once_and_the_one_before_it_signs_on(operator: 
         consumer.refresh_from_db()
         assert consumer.signing_secrets() == given[::-1][:2]
     assert len(set(given)) == 3
-    upon = f"consumer {consumer.channel}/{consumer}: its signing secret"
-    assert trail() == [("olga", "rotate token", upon)] * 3
+    subject = f"consumer {consumer.channel}/{consumer}: its signing secret"
+    assert trail() == [("olga", "rotate token", subject)] * 3
     for shown in (url, listing("consumer")):
         text = read(operator, shown)
         assert not any(secret in html.unescape(text) for secret in given)

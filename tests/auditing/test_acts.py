@@ -24,7 +24,7 @@ def made(consumer: Consumer, **counts: int) -> dict[str, set[int]]:
 
 
 def asked(event: Event, selection: Selection) -> AuditEntry:
-    return auditing.begin(event, selection, by="olga", upon="a test")
+    return auditing.begin(event, selection, by="olga", subject="a test")
 
 
 def batches(entry: AuditEntry) -> Counter[int]:
@@ -138,4 +138,4 @@ def test_rescheduled_jobs_are_due_then_and_those_behind_a_key_stay() -> None:
     with pytest.raises(ValueError, match="100 years"):
         operating.reschedule([free], at=beyond)
     with pytest.raises(ValueError, match="100 years"):
-        auditing.begin(Event.RESCHEDULE, Selection(), by="olga", upon="a test", at=beyond)
+        auditing.begin(Event.RESCHEDULE, Selection(), by="olga", subject="a test", at=beyond)

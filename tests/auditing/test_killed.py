@@ -64,7 +64,7 @@ def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
     preview = auditing.preview(Event.REDRIVE, Selection())
     assert (preview.jobs, preview.is_more) == (min(JOBS, auditing.COUNTED), JOBS > auditing.COUNTED)
     entry = auditing.begin(
-        Event.REDRIVE, Selection(), by="olga", upon="all that is dead", expected=preview
+        Event.REDRIVE, Selection(), by="olga", subject="all that is dead", expected=preview
     )
     AuditEntry.objects.update(last=JOBS)  # our ids are no times
     halts = [JOBS * turn // (KILLS + 2) + BATCH // 2 for turn in range(1, KILLS + 1)]

@@ -25,7 +25,7 @@ def said(*arguments: str) -> str:
 @pytest.fixture
 def entry() -> AuditEntry:
     ConsumerFactory.create()
-    return auditing.begin(Event.REDRIVE, Selection(), by="olga", upon="all that is dead")
+    return auditing.begin(Event.REDRIVE, Selection(), by="olga", subject="all that is dead")
 
 
 def test_it_is_finished_and_told(entry: AuditEntry) -> None:

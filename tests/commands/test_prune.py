@@ -64,7 +64,7 @@ def test_dead_jobs_are_deleted_in_batches_and_their_history_stays(
     entry = AuditEntry.objects.get()
     assert (entry.act, entry.done, str(entry)) == ("delete", 3, told["entry"])
     assert "command line" in entry.by
-    assert "orders/invoicing" in entry.upon
+    assert "orders/invoicing" in entry.subject
     assert entry.batches.count() >= 2
 
 

@@ -47,8 +47,8 @@ class QueuedJobs(PullConsumerView):
         consumer = consumer_of(names)
         steps = operating.purging(consumer)
         if by := user_name(request):
-            upon = f"all that waits of {auditing.name_of(consumer)}, purged"
-            steps = auditing.noting(steps, Event.KILL, by=by, upon=upon)
+            subject = f"all that waits of {auditing.name_of(consumer)}, purged"
+            steps = auditing.noting(steps, Event.KILL, by=by, subject=subject)
         return Response({"Purged": sum(steps)})
 
     @property

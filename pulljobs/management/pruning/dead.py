@@ -42,14 +42,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(**options: Any) -> Answer:
-    selection, upon = _meant(options)
+    selection, subject = _meant(options)
     found = auditing.preview(Event.DELETE, selection)
-    question = f"Delete {_count(found)} {upon}?"
+    question = f"Delete {_count(found)} {subject}?"
     if not options["dry_run"]:
         operator.must_be_there(yes=options["yes"])
     if options["dry_run"] or not (found.jobs and operator.agrees(question, yes=options["yes"])):
-        return _preview(found, upon)
-    entry = auditing.begin(Event.DELETE, selection, by=operator.name(), upon=upon, expected=found)
+        return _preview(found, subject)
+    entry = auditing.begin(
+        Event.DELETE, selection, by=operator.name(), subject=subject, expected=found
+    )
     total = None if found.is_more else found.jobs
     with shown("prune dead", "jobs", total) as progress:
         _carry_out(entry, progress)
@@ -95,15 +97,15 @@ def _jobs(count: int) -> str:
     return f"{count:,} dead {'job' if count == 1 else 'jobs'}"
 
 
-def _preview(found: Preview, upon: str) -> Answer:
+def _preview(found: Preview, subject: str) -> Answer:
     oldest = [ids.encode(one) for one in found.first]
     content = {"jobs": found.jobs, "is_more": found.is_more, "oldest": oldest, "deleted": 0}
     if not found.jobs:
-        return Answer(content, [f"There are no dead jobs {upon}."])
+        return Answer(content, [f"There are no dead jobs {subject}."])
     return Answer(
         content,
         [
-            f"{_count(found)} {upon}: would be deleted.",
+            f"{_count(found)} {subject}: would be deleted.",
             Facts([("the oldest", Words("\n".join(oldest)))]),
         ],
     )
@@ -116,7 +118,7 @@ def _done(entry: AuditEntry) -> Answer:
         "left_alone": entry.refused,
         "stopped_by": entry.stopped_by or None,
     }
-    lines = [f"{_jobs(entry.done)} {entry.upon}: deleted."]
+    lines = [f"{_jobs(entry.done)} {entry.subject}: deleted."]
     if entry.refused:
         lines.append(f"{entry.refused:,} left alone: somebody was faster.")
     if entry.stopped_by:

@@ -34,9 +34,9 @@ def _look(progress: Progress, entry_ids: list[int]) -> None:
 def _answer(finished: list[AuditEntry], others: list[AuditEntry]) -> Answer:
     """The others are those that another process is at."""
     numbers = [Column(name, is_number=True) for name in ("done", "left alone")]
-    columns = [Column("entry"), Column("act"), *numbers, Column("upon", may_shrink=True)]
+    columns = [Column("entry"), Column("act"), *numbers, Column("subject", may_shrink=True)]
     rows = [
-        [str(one), one.get_act_display().lower(), f"{one.done:,}", f"{one.refused:,}", one.upon]
+        [str(one), one.get_act_display().lower(), f"{one.done:,}", f"{one.refused:,}", one.subject]
         for one in finished
     ]
     elsewhere = [str(entry) for entry in others]

@@ -1,17 +1,29 @@
-"""Make the rows that handlers name and the database lacks.
+"""Create the channels and consumers that handlers name and the database does not have.
 
-With --update also give those that are there the options that code names; the rest stays as people
-have it.
+With --update, also give existing consumers the options that code names. Other fields stay as they
+are.
 """
 
 from argparse import ArgumentParser
-from typing import Any
+from typing import Any, NamedTuple
 
-from pulljobs import handlers, subscribing
+from django.db import transaction
+
+from pulljobs import handlers, operating
+from pulljobs.conf import settings
+from pulljobs.handlers import Handler
 from pulljobs.management.blocks import Cell, Facts, Table, names
 from pulljobs.management.inspecting.consumer import place_of
 from pulljobs.management.subcommands import Answer
-from pulljobs.subscribing import Updated
+from pulljobs.models import Consumer
+
+
+class Updated(NamedTuple):
+    """Consumer of a handler, and the options of its row that differed from the code."""
+
+    consumer: Consumer
+    changes: dict[str, tuple[Any, Any]]
+    """Value of the row and value in code, by option."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--update", action="store_true", help="change rows whose options in code differ"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="tell what --update would change, and stop"
+        "--dry-run", action="store_true", help="show what --update would change, and change nothing"
     )
 
 
@@ -27,15 +39,43 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> Answer:
     handlers.autodiscover()
     if not (update or dry_run):
         return Answer.of({"consumers": list(map(place_of, handlers.sync_consumers()))})
-    return _answer(subscribing.update(dry_run=dry_run), dry_run=dry_run)
+    return _answer(update_consumers(dry_run=dry_run), dry_run=dry_run)
 
 
-def _answer(found: list[Updated], *, dry_run: bool) -> Answer:
-    consumers = [place_of(one.consumer) for one in found]
+def update_consumers(*, dry_run: bool) -> list[Updated]:
+    """Create missing consumers and update the options of all that handlers name.
+
+    With `dry_run`, nothing is written. Each consumer has a transaction of its own.
+    """
+    return [_update(handler, dry_run) for handler in handlers.registered()]
+
+
+def _update(handler: Handler, dry_run: bool) -> Updated:
+    using = settings().DATABASE
+    with transaction.atomic(using=using):
+        rows = Consumer.objects.using(using).select_related("channel")
+        subscribed = handlers.subscribed(handler)
+        consumer = rows.select_for_update(of=("self",)).get(pk=subscribed.pk)
+        changes = {
+            name: (current, value)
+            for name, value in handler.defaults.items()
+            if (current := getattr(consumer, name)) != value
+        }
+        for name, (_current, value) in changes.items():
+            setattr(consumer, name, value)
+        if changes:
+            consumer.save(using=using)
+            operating.wake(consumer)
+        transaction.set_rollback(dry_run, using=using)
+    return Updated(consumer, changes)
+
+
+def _answer(updates: list[Updated], *, dry_run: bool) -> Answer:
+    consumers = [place_of(update.consumer) for update in updates]
     changes = [
-        {"consumer": place_of(one.consumer), "option": option, "was": was, "is": new}
-        for one in found
-        for option, (was, new) in one.changes.items()
+        {"consumer": place_of(update.consumer), "option": option, "was": was, "is": new}
+        for update in updates
+        for option, (was, new) in update.changes.items()
     ]
     rows: list[list[Cell]] = [[str(value) for value in change.values()] for change in changes]
     columns = names("consumer", "option", "was", "would be" if dry_run else "is")

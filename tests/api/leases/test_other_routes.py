@@ -234,7 +234,7 @@ def test_who_paused_and_purged_is_in_the_audit_trail(
     """By the name of the user; where the doors are open, nobody's name is known."""
     for _ in range(3):
         publish()
-    upon = "consumer orders/census"
+    subject = "consumer orders/census"
     _post(operator, "pause", Until="2999-01-31T12:00:00Z")
     _post(operator, "pause")
     operator.delete(f"{CENSUS}/queued-jobs")
@@ -242,10 +242,10 @@ def test_who_paused_and_purged_is_in_the_audit_trail(
         assert _post(Client(), "pause").status_code == 200
         assert Client().delete(f"{CENSUS}/queued-jobs").status_code == 200
     entries = AuditEntry.objects.filter(finished_at__isnull=False).order_by("pk")
-    assert list(entries.values_list("by", "act", "upon", "done")) == [
-        ("ops", "pause", upon, 1),
-        ("ops", "resume", upon, 1),
-        ("ops", "kill", f"all that waits of {upon}, purged", 3),
+    assert list(entries.values_list("by", "act", "subject", "done")) == [
+        ("ops", "pause", subject, 1),
+        ("ops", "resume", subject, 1),
+        ("ops", "kill", f"all that waits of {subject}, purged", 3),
     ]
     assert [entry.at is not None for entry in entries] == [True, False, False]
 
