@@ -1,0 +1,65 @@
+"""Modules, files and statements that the pages name exist."""
+
+import re
+from importlib import import_module
+from typing import Final
+
+import pytest
+
+from example_project.state import BASE_DIR
+from tests.guides import pages
+
+CHECK: Final = re.compile(r"pulljobs\.[EWI]\d{3}")
+NO_MODULES: Final = {
+    "pulljobs.job.id",  # attribute of a span
+    "pulljobs.schema",  # property in Parquet files
+    "pulljobs.view_dashboard",  # permission
+    "pulljobs.yml",  # file that a guide has its reader make
+}
+NAMES: Final = [str(page.relative_to(BASE_DIR)) for page in pages()]
+FOLDERS: Final = ("pulljobs/", "pyspark_pulljobs/", "tests/", "benchmarks/", "example_project/")
+
+
+def quoted(page: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", (BASE_DIR / page).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_dotted_names_can_be_imported(page: str) -> None:
+    for name in quoted(page):
+        dotted = re.match(r"(?:pulljobs|pyspark_pulljobs)(?:\.\w+)+(?=\W|$)", name)
+        if dotted and dotted[0] not in NO_MODULES and not CHECK.match(name):
+            assert _exists(dotted[0]), dotted[0]
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_files_exist(page: str) -> None:
+    for name in quoted(page):
+        if name.startswith(FOLDERS) and re.fullmatch(r"[\w./-]+", name):
+            assert (BASE_DIR / name).exists(), name
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_statements_exist(page: str) -> None:
+    files = {path.name for path in BASE_DIR.glob("*/**/*.sql")}
+    assert [name for name in quoted(page) if name.endswith(".sql") and "/" not in name] == [
+        name for name in quoted(page) if name in files
+    ]
+
+
+def _exists(dotted: str) -> bool:
+    """Import the longest prefix that is a module; the rest must be attributes of it."""
+    module, _dot, attributes = dotted, "", ""
+    while module:
+        try:
+            found = import_module(module)
+        except ModuleNotFoundError:
+            module, _dot, last = module.rpartition(".")
+            attributes = f"{last}.{attributes}".rstrip(".")
+            continue
+        for attribute in filter(None, attributes.split(".")):
+            if not hasattr(found, attribute):
+                return False
+            found = getattr(found, attribute)
+        return True
+    return False
