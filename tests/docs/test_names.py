@@ -12,6 +12,7 @@ from tests.guides import pages
 CHECK: Final = re.compile(r"pulljobs\.[EWI]\d{3}")
 NO_MODULES: Final = {
     "pulljobs.job.id",  # attribute of a span
+    "pulljobs.signal",  # attribute of a span
     "pulljobs.schema",  # property in Parquet files
     "pulljobs.view_dashboard",  # permission
     "pulljobs.yml",  # file that a guide has its reader make
@@ -52,14 +53,14 @@ def _exists(dotted: str) -> bool:
     module, _dot, attributes = dotted, "", ""
     while module:
         try:
-            found = import_module(module)
+            value = import_module(module)
         except ModuleNotFoundError:
             module, _dot, last = module.rpartition(".")
             attributes = f"{last}.{attributes}".rstrip(".")
             continue
         for attribute in filter(None, attributes.split(".")):
-            if not hasattr(found, attribute):
+            if not hasattr(value, attribute):
                 return False
-            found = getattr(found, attribute)
+            value = getattr(value, attribute)
         return True
     return False
