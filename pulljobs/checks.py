@@ -1,4 +1,4 @@
-"""What `manage.py check` says about a project that uses pulljobs."""
+"""System checks of projects that use pulljobs."""
 
 import base64
 import ipaddress
@@ -50,12 +50,12 @@ HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 RATE = re.compile(r"[1-9][0-9]{0,8}/(s|sec|second|m|min|minute|h|hour|d|day)")
 ORDERED = (
     ("CONCURRENCY", "MAX_HELD", "some threads would never get a job."),
-    ("FLUSH_INTERVAL", "MAX_LEASE", "outcomes would be written after the lease is over."),
-    ("MIN_FETCH_INTERVAL", "MAX_FETCH_INTERVAL", "they bound one wait."),
-    ("DEDUPE_WINDOW", "RETENTION", "client message ids are forgotten with their messages."),
+    ("FLUSH_INTERVAL", "MAX_LEASE", "outcomes would be written after the lease has ended."),
+    ("MIN_FETCH_INTERVAL", "MAX_FETCH_INTERVAL", "they bound the same wait."),
+    ("DEDUPE_WINDOW", "RETENTION", "client message ids are deleted with their messages."),
 )
 LONGEST_FLUSH_INTERVAL = timedelta(seconds=1)
-"""Leases are renewed between flushes, and those of a consumer may be short."""
+"""Longest flush interval: leases, which may be short, are renewed between flushes."""
 
 
 @register
@@ -81,7 +81,7 @@ def check_settings(
 
 
 def out_of_order(settings: Settings) -> list[CheckMessage]:
-    """What is wrong with values that have the right types; flags are checked by it, too."""
+    """Check values that have the right types; `runpullworker` checks its flags by it, too."""
     values = {field.name: getattr(settings, field.name) for field in fields(Settings)}
     problems: list[CheckMessage] = [
         Error(f"{SETTING}[{name!r}] must {_least(name)}.", id="pulljobs.E004")
@@ -116,7 +116,7 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
 def _late_flushes(settings: Settings) -> CheckMessage:
     return Error(
         f"{SETTING}: FLUSH_INTERVAL ({settings.FLUSH_INTERVAL}) must not be above "
-        f"{LONGEST_FLUSH_INTERVAL}: leases are renewed between flushes, and would be over before.",
+        f"{LONGEST_FLUSH_INTERVAL}: leases are renewed between flushes, and would end before.",
         hint="FLUSH_SIZE outcomes are written without waiting for it.",
         id="pulljobs.E020",
     )
@@ -161,16 +161,16 @@ def _wrong_isolation(using: str) -> list[CheckMessage]:
     return [
         Error(
             f"DATABASES[{using!r}] must have the isolation level READ COMMITTED, the default: "
-            "under others a transaction does not see what was committed while it waited for a "
+            "at other levels a transaction does not see what was committed while it waited for a "
             "lock, so two jobs of an exclusive key could run at once.",
-            hint="Leave 'isolation_level' out of its OPTIONS, or give jobs an alias of their own.",
+            hint="Remove 'isolation_level' from its OPTIONS, or use a separate alias for jobs.",
             id="pulljobs.E019",
         )
     ]
 
 
 def _wrong_access(settings: Settings) -> Iterator[CheckMessage]:
-    """About the HTTP API, told by settings only: the API itself may not be installed."""
+    """Check the settings of the HTTP API without importing it: it may not be installed."""
     if settings.API_ACCESS not in list(Access):
         words = ", ".join(Access)
         yield Error(f"{SETTING}['API_ACCESS'] must be one of: {words}.", id="pulljobs.E009")
@@ -217,8 +217,8 @@ def _wrong_push(settings: Settings) -> Iterator[CheckMessage]:
 def _wrong_address(settings: Settings) -> Iterator[CheckMessage]:
     if settings.ADDRESS and not is_absolute(settings.ADDRESS):
         yield Error(
-            f"{SETTING}['ADDRESS']: {settings.ADDRESS!r} is no URL; no client would find us there.",
-            hint="Write it out, such as https://broker.example.com/.",
+            f"{SETTING}['ADDRESS']: {settings.ADDRESS!r} is no URL, so clients can't use it.",
+            hint="Write the whole URL, such as https://broker.example.com/.",
             id="pulljobs.E025",
         )
 
@@ -241,7 +241,7 @@ def _naive_times() -> list[CheckMessage]:
         Error(
             "pulljobs needs USE_TZ: without it Django reads naive times from the database, which "
             "can't be compared with those of jobs, leases and pauses.",
-            hint="Set USE_TZ = True; people see the times of TIME_ZONE all the same.",
+            hint="Set USE_TZ = True; pages still show times in TIME_ZONE.",
             id="pulljobs.E022",
         )
     ]
@@ -253,7 +253,7 @@ def check_push(
     databases: Sequence[str] | None = None,
     **kwargs: Any,
 ) -> list[CheckMessage]:
-    """Asks the database, so only where `check --database` or `migrate` allows it."""
+    """Check that push consumers can be served, where queries are allowed."""
     if not databases or find_spec("httpcore") is not None or not _has_push_consumers(databases):
         return []
     return [
@@ -270,7 +270,7 @@ def _has_push_consumers(databases: Sequence[str]) -> bool:
         using = settings().DATABASE
         consumers = apps.get_model("pulljobs.Consumer").objects.using(using)
         return using in databases and consumers.filter(type="push", deleted_at=None).exists()
-    except (ConfigurationError, DatabaseError):  # told by others; before the first migration
+    except (ConfigurationError, DatabaseError):  # reported elsewhere; before the first migration
         return False
 
 
@@ -279,17 +279,18 @@ def check_deployment(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
     open_to = {
-        "API_ACCESS": (Access.USERS, "may manage or read the registry and its messages over HTTP."),
-        "TOKENS_REQUIRED": (True, "may publish, take and settle over HTTP."),
+        "API_ACCESS": (Access.USERS, "can manage or read the registry and its messages over HTTP."),
+        "TOKENS_REQUIRED": (True, "can publish, take and settle jobs over HTTP."),
     }
+    """Warn of settings that let everyone in."""
     try:
         now = settings()
-    except ConfigurationError:  # told by check_settings
+    except ConfigurationError:  # check_settings reports it
         return []
     return [
         Warning(
-            f"{SETTING}[{name!r}] is {str(value)!r}: without a login or a token anybody {may}",
-            hint="Leave it out, unless a network that you trust is the only way in.",
+            f"{SETTING}[{name!r}] is {str(value)!r}: without a login or a token anyone {may}",
+            hint="Remove it, unless only a network that you trust can reach the API.",
             id="pulljobs.W003",
         )
         for name, (safe, may) in open_to.items()
@@ -301,17 +302,18 @@ def check_deployment(
 def check_address(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
+    """Warn if clients get the address of the API from the Host header of a request."""
     try:
-        is_told = bool(settings().ADDRESS) or not _is_api_mounted()
-    except ConfigurationError:  # told by check_settings
+        is_known = bool(settings().ADDRESS) or not _is_api_mounted()
+    except ConfigurationError:  # check_settings reports it
         return []
-    if is_told:
+    if is_known:
         return []
     return [
         Warning(
-            f"{SETTING}['ADDRESS'] is empty: /lookup tells the clients of all channels the address "
-            "that some caller wrote as Host, and they send their tokens there.",
-            hint="Set it to the URL below which the API is mounted, https:// where it has TLS.",
+            f"{SETTING}['ADDRESS'] is empty: /lookup sends clients of all channels to the address "
+            "that some caller sent as Host, and they send their tokens there.",
+            hint="Set it to the URL at which the API is mounted, with https:// if it has TLS.",
             id="pulljobs.W008",
         )
     ]
@@ -321,13 +323,13 @@ def check_address(
 def check_middleware(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
+    """Warn of middleware that makes every long poll hold a thread under ASGI."""
     if not _is_api_mounted():
         return []
     return [
         Warning(
-            f"{name} in MIDDLEWARE is synchronous only: under ASGI every pull over HTTP that "
-            "lingers holds a thread, and none of them is cheap.",
-            hint="Make it async_capable, or silence this where the API is served by WSGI only.",
+            f"{name} in MIDDLEWARE is synchronous only: under ASGI every long poll holds a thread.",
+            hint="Make it async_capable, or silence this if only WSGI serves the API.",
             id="pulljobs.W005",
         )
         for name in sync_only_middleware()
@@ -338,11 +340,12 @@ def check_middleware(
 def check_request_ids(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
+    """Warn if some answers lack a request id."""
     if REQUEST_IDS in django_settings.MIDDLEWARE or not _is_api_mounted():
         return []
     return [
         Warning(
-            "Unknown paths and failures of the server are answered without an X-Request-ID.",
+            "Answers to unknown paths and server errors have no X-Request-ID.",
             hint=f"Put {REQUEST_IDS!r} first in MIDDLEWARE.",
             id="pulljobs.W006",
         )
@@ -356,19 +359,19 @@ def _is_api_mounted() -> bool:
 
 
 def sync_only_middleware() -> list[str]:
-    """What Django has to run on a thread from the request to the response."""
+    """Return the middleware that Django runs on a thread from the request to the response."""
     return [name for name in django_settings.MIDDLEWARE if _is_sync_only(name)]
 
 
 def _is_sync_only(name: str) -> bool:
     try:
         return not getattr(import_string(name), "async_capable", False)
-    except ImportError:  # told by Django, which does not serve then
+    except ImportError:  # Django reports it, and does not serve
         return False
 
 
 def _no_authtoken(settings: Settings) -> Iterator[CheckMessage]:
-    """Of the default classes it is left out without a word where its app is missing."""
+    """Warn if TokenAuthentication is configured but its app is not installed."""
     if OF_DRF[-1] in settings.API_AUTHENTICATION and not apps.is_installed(AUTHTOKEN):
         yield Warning(
             f"{SETTING}['API_AUTHENTICATION'] names TokenAuthentication, which is left out.",
@@ -378,7 +381,7 @@ def _no_authtoken(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def _no_authentication(settings: Settings) -> Iterator[CheckMessage]:
-    """Else every request that a user may make would fail for it."""
+    """Report authentication classes that can't be imported: every request would fail."""
     for name in settings.API_AUTHENTICATION if find_spec("rest_framework") else ():
         try:
             import_string(name)
@@ -390,8 +393,8 @@ def _wrong_keys(settings: Settings) -> Iterator[CheckMessage]:
     if not encryption.is_available():
         if settings.TOKEN_KEYS or apps.is_installed("rest_framework"):
             yield Warning(
-                "The package cryptography is missing: tokens are neither shown again nor sent to "
-                "push consumers.",
+                "The package cryptography is missing: pages can't show tokens again, and push "
+                "delivery can't send them.",
                 hint="python -m pip install 'pulljobs[api]'",
                 id="pulljobs.W001",
             )
