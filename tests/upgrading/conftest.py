@@ -9,7 +9,7 @@ from tests.example.processes import open_directory
 
 @pytest.fixture(scope="session")
 def older() -> Iterator[Path]:
-    """Tree of a release whose newest migration is 0002."""
+    """Tree of the older release."""
     with (
         open_directory() as directory,
         tarfile.open(Path(__file__).with_name("older.tar.xz")) as it,
