@@ -1,4 +1,4 @@
-"""The commands of the guide on the broker protocol, run as they stand."""
+"""The commands of the guides on the broker protocol and on job POSTs, run exactly as shown."""
 
 import json
 import os
@@ -11,18 +11,20 @@ from django.contrib.auth.models import User
 from django.test import override_settings
 from pytest_django.live_server_helper import LiveServer
 
-from pulljobs.models import Channel, Job, Message, Producer
+from pulljobs.models import ArchivedJob, Channel, Job, Message, Producer
+from pulljobs.states import State
 from tests.guides import texts
 from tests.requirements import require
 
 GUIDE = "docs/guides/broker-protocol.md"
+JOB_POSTS = "docs/guides/job-posts.md"
 JSON = re.compile(r"^\{.*\}$", re.MULTILINE)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 @pytest.mark.processes
 @override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"])  # quick
-def test_the_commands_of_the_guide(live_server: LiveServer, tmp_path: Path) -> None:
+def test_the_commands_of_the_guides_work(live_server: LiveServer, tmp_path: Path) -> None:
     require("curl")
     User.objects.create_superuser("boss", password="secret")
     (tmp_path / "order.xml").write_text("<order id='17'/>")
@@ -53,6 +55,14 @@ def test_the_commands_of_the_guide(live_server: LiveServer, tmp_path: Path) -> N
     assert len(listed["Result"]) == Job.objects.count() == 3
     assert _statuses(dead) == ["202"]
     assert Producer.objects.get().has_token("shop-token")
+    settled = _run(
+        "\n".join(texts(JOB_POSTS, "sh")),
+        tmp_path,
+        live_server.url,
+        CONSUMER_TOKEN=billing["Token"],
+    )
+    assert _statuses(settled) == ["202"]
+    assert ArchivedJob.objects.get().state == State.DELIVERED
 
 
 def _like_the_guide(channel: dict[str, str]) -> None:

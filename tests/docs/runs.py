@@ -48,6 +48,7 @@ RUN: Final = {
     (f"{G}/databases.md", "sql"): "tests/databases/test_guide.py",
     (f"{G}/diagnosing.md", "sh"): f"{D}/test_commands.py",
     (f"{G}/handlers.md", "python"): f"{D}/test_guides.py",
+    (f"{G}/job-posts.md", "sh"): "tests/api/test_broker_guide.py",
     (f"{G}/keys-and-limits.md", "python"): f"{D}/test_keys_guide.py",
     (f"{G}/lake.md", "python"): "tests/spark/test_rollup_walk.py",
     (f"{G}/lake.md", "sh"): "tests/spark/test_rollup_walk.py",
