@@ -1,7 +1,7 @@
-"""`python -m benchmarks faults`: break what can break under processes, and judge what they did.
+"""Faults under real processes, and rules that judge their histories: `python -m benchmarks faults`.
 
 The directing process (`director`) owns a server and starts publishers, workers and raw claimers.
-Each writes what it did to a file of its own (`history`, written by `witness`); the director breaks
-things (`kinds`) and at the end holds the files against the tables (`checker`). This package is also
-the Django app of those processes: its handlers, and what `apps` puts around the storage verbs.
+Each process writes its actions to a file of its own (`history`, written by `witness`). The director
+injects faults (`kinds`) and at the end compares the files with the tables (`checker`). This package
+is also the Django app of those processes: it has their handlers, and `apps` wraps the verbs.
 """

@@ -1,14 +1,18 @@
+"""App of the processes under test."""
+
 from django.apps import AppConfig
 
 
 class FaultsConfig(AppConfig):
+    """App whose start wraps the storage verbs if a director started the process."""
+
     name = "benchmarks.faults"
 
     def ready(self) -> None:
-        """Before any verb is called: what breaks it first, so that the witness sees it broken."""
-        from benchmarks.faults.roles import breaks, clock, surroundings, witness
+        """Wrap the verbs before their first call, with the breaks inside of the witness."""
+        from benchmarks.faults.roles import breaks, clock, environment, witness
 
-        if surroundings.HISTORY is not None:
-            clock.follow(surroundings.CLOCK)
-            breaks.install(surroundings.BREAK)
-            witness.install(surroundings.pen())
+        if environment.HISTORY is not None:
+            clock.follow(environment.CLOCK)
+            breaks.install(environment.BREAK)
+            witness.install(environment.history_writer())

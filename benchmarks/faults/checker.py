@@ -1,6 +1,7 @@
-"""What must not show in a history and its tables. Only what no order of events explains is a fault.
+"""Rules that the histories and the tables of a run must keep.
 
-Each rule takes the case and yields a sentence a fault; what it promises is its docstring.
+Each rule takes the case and yields a sentence for every fault. A rule reports a fault only if no
+possible order of the events explains the history.
 """
 
 from collections import Counter, defaultdict
@@ -10,53 +11,56 @@ from functools import cached_property
 from itertools import combinations, pairwise
 from typing import Final
 
-from benchmarks.faults import tenures
 from benchmarks.faults.history import (
     DEAD,
     DELIVERED,
     PUBLISHED,
+    RENEWED,
     ROLLED_BACK,
     SENT,
     Line,
 )
+from benchmarks.faults.job_claims import NEVER, JobClaim, JobClaims, collect_claims, note_ends
 from benchmarks.faults.tables import Tables
-from benchmarks.faults.tenures import NEVER, Tenure, Tenures
 
 
 @dataclass(frozen=True)
 class Case:
-    """Lines by time, and the tables at the end; `threads` run handlers in a process."""
+    """Lines in order of time, and the tables at the end of the run."""
 
     lines: Sequence[Line]
     tables: Tables
     threads: int = 0
+    """Threads that run handlers in each process."""
 
     @cached_property
-    def tenures(self) -> Tenures:
-        gathered = tenures.gather(self.lines)
-        tenures.note_ends(gathered, self.lines)
-        return gathered
+    def claims(self) -> JobClaims:
+        """Claims that the lines make up."""
+        claims = collect_claims(self.lines)
+        note_ends(claims, self.lines)
+        return claims
 
     def jobs(self, event: str) -> set[int]:
+        """Return the ids of the jobs that have a line of this event."""
         return {line.job for line in self.lines if line.event == event}
 
 
 def nothing_is_lost(case: Case) -> Iterator[str]:
-    """A job whose publish was acknowledged is there, until it is settled and for ever after."""
+    """Check that every job whose publish was acknowledged is in the tables."""
     for job in case.jobs(PUBLISHED):
         if job not in case.tables:
             yield f"{job} was acknowledged and is nowhere"
 
 
 def nothing_is_made_up(case: Case) -> Iterator[str]:
-    """A publish that was rolled back left no job."""
+    """Check that a publish that was rolled back left no job."""
     for job in case.jobs(ROLLED_BACK):
         if job in case.tables:
             yield f"{job} was rolled back and is there"
 
 
 def all_is_settled(case: Case) -> Iterator[str]:
-    """A job ends delivered once and gone, or dead and remembered."""
+    """Check that every job ends delivered once and gone, or dead with a history."""
     tables = case.tables
     for job in tables.live.keys() | tables.archived.keys():
         live, delivered = tables.live.get(job), len(tables.delivered(job))
@@ -67,119 +71,125 @@ def all_is_settled(case: Case) -> Iterator[str]:
 
 
 def claims_settle_once(case: Case) -> Iterator[str]:
-    """A claim of a job has at most one settlement, in the answers and in the archive."""
-    for tenure in _every(case):
-        if len(tenure.accepted) > 1:
-            said = ", ".join(line.said for line in tenure.accepted)
-            yield f"{tenure.job} was settled {said} under {tenure.token}"
+    """Check that a claim of a job has at most one settlement, in the answers and in the archive."""
+    for claim in _all_claims(case):
+        if len(claim.accepted) > 1:
+            outcomes = ", ".join(line.outcome for line in claim.accepted)
+            yield f"{claim.job} was settled {outcomes} under {claim.lease_token}"
     for job, settled in case.tables.archived.items():
-        tokens = [one.token for one in settled if one.token]
+        tokens = [row.lease_token for row in settled if row.lease_token]
         if len(tokens) != len(set(tokens)):
             yield f"{job} was archived twice under one of {', '.join(tokens)}"
 
 
 def answers_are_true(case: Case) -> Iterator[str]:
-    """What was answered is in the archive, and nothing is delivered there that nobody asked for."""
-    for tenure in _every(case):
-        archived = case.tables.archived.get(tenure.job, ())
-        rows = {one.state for one in archived if one.token == tenure.token}
-        for line in tenure.accepted:
-            if line.said in (DELIVERED, DEAD) and line.said not in rows:
-                yield f"{tenure.job} was answered {line.said} under {tenure.token}, not archived"
-        asked = any(line.said == "deliver" for line in tenure.lines[SENT])
-        if DELIVERED in rows and not asked:
-            yield f"{tenure.job} was archived under {tenure.token}, which never asked for it"
+    """Check that every answer is in the archive, and that the holder asked for every delivery."""
+    for claim in _all_claims(case):
+        archived = case.tables.archived.get(claim.job, ())
+        states = {row.state for row in archived if row.lease_token == claim.lease_token}
+        for line in claim.accepted:
+            if line.outcome in (DELIVERED, DEAD) and line.outcome not in states:
+                answer = f"{claim.job} was answered {line.outcome} under {claim.lease_token}"
+                yield f"{answer}, not archived"
+        is_asked = any(line.outcome == "deliver" for line in claim.lines[SENT])
+        if DELIVERED in states and not is_asked:
+            yield f"{claim.job} was archived under {claim.lease_token}, which never asked for it"
     for job, settled in case.tables.archived.items():
-        known = {tenure.token for tenure in case.tenures.by_job.get(job, ())}
-        for one in settled:
-            if one.state == DELIVERED and one.token not in known:
-                yield f"{job} was delivered under {one.token}, which nobody claimed"
+        known = {claim.lease_token for claim in case.claims.by_job.get(job, ())}
+        for row in settled:
+            if row.state == DELIVERED and row.lease_token not in known:
+                yield f"{job} was delivered under {row.lease_token}, which claimed nothing"
 
 
 def leases_do_not_overlap(case: Case) -> Iterator[str]:
-    """A job has at most one live lease, and none once it is DELIVERED or DEAD."""
-    yield from case.tenures.strange
-    for job, every in case.tenures.by_job.items():
-        ends = [line for one in every for line in one.accepted if line.said in (DELIVERED, DEAD)]
-        for tenure in every:
-            if any(line.at < tenure.claim.since for line in ends):
-                yield f"{job} was claimed under {tenure.token} after its end"
-        for one, other in combinations(every, 2):
-            if not _may_follow(one, other) and not _may_follow(other, one):
-                yield _conflict(one, other)
+    """Check that a job has at most one live lease, and none once it is DELIVERED or DEAD."""
+    yield from case.claims.strange
+    for job, claims in case.claims.by_job.items():
+        answers = [line for claim in claims for line in claim.accepted]
+        ends = [line for line in answers if line.outcome in (DELIVERED, DEAD)]
+        for claim in claims:
+            if any(line.at < claim.claimed.since for line in ends):
+                yield f"{job} was claimed under {claim.lease_token} after its end"
+        for first, second in combinations(claims, 2):
+            if not _may_follow(first, second) and not _may_follow(second, first):
+                yield _conflict(first, second)
 
 
-def _may_follow(first: Tenure, second: Tenure) -> bool:
-    """Whether the first may have ended, and been heard for the last time, when the second began."""
-    began = second.claim.at
-    heard = [line.since for line in [*first.accepted, *first.lines["renewed"]]]
-    return first.surely_until <= began and all(since <= began for since in heard)
+def _may_follow(first: JobClaim, second: JobClaim) -> bool:
+    """Return True if the first may have ended, with its last answer, before the second began."""
+    began = second.claimed.at
+    answered = [line.since for line in [*first.accepted, *first.lines[RENEWED]]]
+    return first.surely_until <= began and all(since <= began for since in answered)
 
 
-def _conflict(first: Tenure, second: Tenure) -> str:
-    if second.claim.at < first.surely_until:
-        return f"{first.job} was claimed under {second.token} while {first.token} held it"
-    return f"{first.job} was written under {first.token} after {second.token} took it"
+def _conflict(first: JobClaim, second: JobClaim) -> str:
+    if second.claimed.at < first.surely_until:
+        text = f"{first.job} was claimed under {second.lease_token}"
+        return f"{text} while {first.lease_token} held it"
+    text = f"{first.job} was written under {first.lease_token}"
+    return f"{text} after {second.lease_token} took it"
 
 
 def keys_run_one_at_a_time(case: Case) -> Iterator[str]:
-    """Of an exclusive key one job at most is held at a time."""
-    by_key: dict[str, list[Tenure]] = defaultdict(list)
-    for tenure in _every(case):
-        key = case.tables.keys.get(tenure.job)
-        # One that was frozen over the answer may have held it only before it heard so.
-        if key is not None and tenure.claim.at < tenure.surely_until:
-            by_key[key].append(tenure)
-    for key, every in by_key.items():
-        latest: Tenure | None = None
-        for tenure in sorted(every, key=lambda one: one.claim.at):
-            if latest and tenure.claim.at < latest.surely_until:
-                yield f"{tenure.job} was claimed while {latest.job} held their key {key}"
-            if latest is None or tenure.surely_until > latest.surely_until:
-                latest = tenure
+    """Check that at most one job of an exclusive key is held at a time."""
+    by_key: dict[str, list[JobClaim]] = defaultdict(list)
+    for claim in _all_claims(case):
+        key = case.tables.keys.get(claim.job)
+        # A process that was frozen over the answer may have held the job only before the answer.
+        if key is not None and claim.claimed.at < claim.surely_until:
+            by_key[key].append(claim)
+    for key, claims in by_key.items():
+        latest: JobClaim | None = None
+        for claim in sorted(claims, key=lambda claim: claim.claimed.at):
+            if latest and claim.claimed.at < latest.surely_until:
+                yield f"{claim.job} was claimed while {latest.job} held their key {key}"
+            if latest is None or claim.surely_until > latest.surely_until:
+                latest = claim
 
 
 def nothing_runs_twice_without_cause(case: Case) -> Iterator[str]:
-    """A job runs again only if its holder wished it, was killed, or had lost the lease by then."""
-    for job, every in case.tenures.by_job.items():
-        ran = [tenure for tenure in every if tenure.started]
-        for tenure in ran:
-            if len(tenure.started) > 1:
-                yield f"{job} ran {len(tenure.started)} times under {tenure.token}"
-        for first, second in pairwise(ran):
+    """Check that a job runs again only if its holder asked, was killed, or had lost the lease."""
+    for job, claims in case.claims.by_job.items():
+        runs = [claim for claim in claims if claim.started]
+        for claim in runs:
+            if len(claim.started) > 1:
+                yield f"{job} ran {len(claim.started)} times under {claim.lease_token}"
+        for first, second in pairwise(runs):
             if not (first.may_have_returned or _was_taken(first, second)):
-                yield f"{job} ran under {second.token}, though {first.token} had run it in peace"
+                text = f"{job} ran under {second.lease_token}"
+                yield f"{text}, though {first.lease_token} had run it undisturbed"
 
 
-def _was_taken(first: Tenure, second: Tenure) -> bool:
-    return first.let_go < NEVER or first.granted_until <= second.claim.at
+def _was_taken(first: JobClaim, second: JobClaim) -> bool:
+    return first.let_go < NEVER or first.leased_until <= second.claimed.at
 
 
 def only_what_started_is_charged(case: Case) -> Iterator[str]:
-    """A retry is counted for a run that failed or was lost; never for a job that only waited.
+    """Check that a retry is counted for a run that failed or was lost, never for a waiting job.
 
-    A process that is killed may have taken up jobs and not yet have said so: no more of them than
-    it had threads.
+    A killed process may have started jobs without a line about it, at most as many as it has
+    threads.
     """
-    untold: Counter[int] = Counter()
-    for job, every in case.tenures.by_job.items():
-        for first, second in pairwise(every):
-            charged = second.claim.retry_count - first.claim.retry_count
-            unseen = second.claim.deliveries - first.claim.deliveries > 1
-            if charged <= 0 or unseen:
+    unwritten: Counter[int] = Counter()
+    for job, claims in case.claims.by_job.items():
+        for first, second in pairwise(claims):
+            charged = second.claimed.retry_count - first.claimed.retry_count
+            is_gap = second.claimed.deliveries - first.claimed.deliveries > 1
+            if charged <= 0 or is_gap:
                 continue
             if first.killed_at < NEVER:
-                untold[first.claim.process] += not first.started
+                unwritten[first.claimed.process] += not first.started
             elif charged > 1 or not first.started:
-                yield f"{job} was charged {charged} for {first.token}, which had not started it"
-    for process, count in untold.items():
+                text = f"{job} was charged {charged} for {first.lease_token}"
+                yield f"{text}, which had not started it"
+    for process, count in unwritten.items():
         if count > case.threads:
             yield f"{count} jobs were charged for {process}, which had not started them"
 
 
-def _every(case: Case) -> Iterator[Tenure]:
-    for every in case.tenures.by_job.values():
-        yield from every
+def _all_claims(case: Case) -> Iterator[JobClaim]:
+    for claims in case.claims.by_job.values():
+        yield from claims
 
 
 RULES: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
@@ -195,7 +205,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
 )
 
 
-def faults(case: Case) -> dict[str, list[str]]:
-    """Sentences by the rule that was broken."""
-    found = {rule.__name__: list(rule(case)) for rule in RULES}
-    return {name: sentences for name, sentences in found.items() if sentences}
+def find_faults(case: Case) -> dict[str, list[str]]:
+    """Return the sentences of every rule that the case breaks, by the name of the rule."""
+    sentences = {rule.__name__: list(rule(case)) for rule in RULES}
+    return {rule: texts for rule, texts in sentences.items() if texts}

@@ -1,4 +1,4 @@
-"""One run: a server, processes, faults, and what is left of it all."""
+"""Director of a run: it starts a server and processes, injects faults and collects the result."""
 
 import random
 import sys
@@ -15,153 +15,166 @@ import psycopg
 
 from benchmarks.faults import history, tables
 from benchmarks.faults.checker import Case
-from benchmarks.faults.kinds import KINDS, Stage, mend
+from benchmarks.faults.kinds import KINDS, Targets, repair
 from benchmarks.faults.plan import Plan
-from benchmarks.faults.processes import Cast
+from benchmarks.faults.processes import Processes
 from benchmarks.faults.progress import Progress
-from benchmarks.faults.schedule import STALLED, in_turn, moments
-from benchmarks.faults.server import Server, server, wait_for
-from benchmarks.faults.verifying import Verifier
+from benchmarks.faults.schedule import STALLED, fault_times, shuffle_forever
+from benchmarks.faults.server import OwnServer, own_server, wait_for
+from benchmarks.faults.verifier import Verifier
 
-LOOK: Final = 0.1
+LOOK_SECONDS: Final = 0.1
 STOP_SECONDS: Final = 60.0
 UNFINISHED: Final = "SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'"
 
 
 @dataclass
-class Outcome:
-    """What is judged: the case, and what the director saw itself."""
+class RunResult:
+    """Case for the checker, and complaints of the director itself."""
 
     case: Case
-    stage: Stage
+    targets: Targets
     complaints: list[str]
     injected: list[str] = field(default_factory=list)
 
 
-def run(plan: Plan, state: Path | None = None, keep: Path | None = None) -> Outcome:
-    """Raise what keeps it from running at all; all else is in the outcome.
+def run(plan: Plan, state: Path | None = None, keep: Path | None = None) -> RunResult:
+    """Run a plan and return the result; raise only if the run cannot start or end.
 
-    The server stays in `state` and what the processes wrote in `keep`, if they are given.
+    With `state` the server stays in that directory, with `keep` the histories and logs stay there.
     """
     random.seed(plan.seed)
-    with server(state) as own, tempfile.TemporaryDirectory(prefix="pulljobs-faults-") as temporary:
+    with (
+        own_server(state) as own,
+        tempfile.TemporaryDirectory(prefix="pulljobs-faults-") as temporary,
+    ):
         if keep is not None:
             keep.mkdir()
         return Director(plan, own, keep or Path(temporary)).run()
 
 
 class Director:
-    def __init__(self, plan: Plan, own: Server, directory: Path) -> None:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan, own: OwnServer, directory: Path) -> None:
         self.plan, self.server = plan, own
-        self.cast = Cast(
+        self.processes = Processes(
             directory,
             own.directory,
             lease_duration=plan.lease_duration,
             broken=plan.broken,
             older=plan.older,
         )
-        self.stage = Stage(own, self.cast, plan)
-        self.progress = Progress(self.cast.history)
+        self.targets = Targets(own, self.processes, plan)
+        self.progress = Progress(self.processes.history)
         self.complaints: list[str] = []
         self.injected: list[str] = []
 
-    def run(self) -> Outcome:
+    def run(self) -> RunResult:
+        """Run the plan to its end; end all processes whatever happens."""
         try:
             self.begin()
             with self.verified():
-                self.break_things()
+                self.inject_faults()
                 self.wait_for_the_rest()
                 self.end_processes()
             with self.server.connect() as connection:
-                found = tables.read(connection)
+                at_end = tables.read_tables(connection)
         finally:
-            self.cast.end()
-        lines = [*history.read(self.cast.history), *self.cast.lines]
-        case = Case(sorted(lines, key=lambda line: line.at), found, self.plan.concurrency)
-        return Outcome(case, self.stage, self.complaints, self.injected)
+            self.processes.end()
+        lines = [*history.read_history(self.processes.history), *self.processes.lines]
+        case = Case(sorted(lines, key=lambda line: line.at), at_end, self.plan.concurrency)
+        return RunResult(case, self.targets, self.complaints, self.injected)
 
     @contextmanager
     def verified(self) -> Iterator[None]:
-        """Where pulljobs itself is broken, that is for the checker alone to see."""
+        """Run `pulljobs verify` all the time, unless pulljobs is broken on purpose."""
         if self.plan.broken:
             yield
             return
-        with Verifier(self.cast) as verifier:
+        with Verifier(self.processes) as verifier:
             yield
-        if not verifier.look():
-            self.complaints.append("verify could not look, though nothing was broken any more")
+        if not verifier.verify():
+            self.complaints.append("verify could not run, though no fault was active any more")
         self.complaints += verifier.complaints
 
     def begin(self) -> None:
-        self.cast.prepare(exclusive=bool(self.plan.keys))
+        """Start the proxy, workers, claimers and publishers."""
+        self.processes.prepare(exclusive=bool(self.plan.keys))
         if "cut" in self.plan.faults:
-            self.stage.proxy = self.cast.proxy(self.server.directory)
+            self.targets.proxy = self.processes.proxy(self.server.directory)
         for _worker in range(self.plan.workers):
-            self.cast.worker(*self.plan.worker_flags)
+            self.processes.worker(*self.plan.worker_flags)
         for _claimer in range(self.plan.claimers):
-            self.cast.claimer()
-        if self.plan.older:  # else the one that is there first may do it all
+            self.processes.claimer()
+        if self.plan.older:  # Otherwise the first worker may do all jobs.
             wait_for(self.workers_are_up, "the workers' start")
         releases = (True, False) if self.plan.older else (False,)
         jobs = self.plan.jobs and self.plan.jobs // len(releases)
         for older in releases:
-            self.cast.publisher(
+            self.processes.publisher(
                 older=older, jobs=jobs, seconds=self.plan.seconds, keys=self.plan.keys
             )
 
     def workers_are_up(self) -> bool:
+        """Return True if every worker has registered its node."""
         with self.server.connect() as connection:
             [up] = connection.execute("SELECT count(*) FROM pulljobs_node").fetchone() or (0,)
         return bool(up >= self.plan.workers)
 
-    def break_things(self) -> None:
-        names, breaking = in_turn(self.plan.faults), []
-        for _moment in moments(self.plan, self.progress, lambda: not self.cast.of("publisher")):
+    def inject_faults(self) -> None:
+        """Inject the faults of the plan, each in a thread, and repair what is left of them."""
+        names, breaking = shuffle_forever(self.plan.faults), []
+        for _time in fault_times(
+            self.plan, self.progress, lambda: not self.processes.living("publisher")
+        ):
             if (name := next(names, None)) is not None:
-                breaking.append(threading.Thread(target=self.break_one, args=(name,)))
+                breaking.append(threading.Thread(target=self.inject, args=(name,)))
                 breaking[-1].start()
         for thread in breaking:
             thread.join()
-        mend(self.stage)
+        repair(self.targets)
 
-    def break_one(self, name: str) -> None:
-        """Faults may meet: what one of them finds broken already ends it early."""
+    def is_published(self) -> bool:
+        """Return True if all publishers have ended."""
+        return not self.processes.living("publisher")
+
+    def inject(self, name: str) -> None:
+        """Inject a fault; it ends early if another fault has broken what it needs."""
         self.injected.append(name)
         print(f"{time.monotonic():.1f} {name}", file=sys.stderr)
         try:
-            KINDS[name](self.stage)
+            KINDS[name](self.targets)
         except psycopg.Error as error:
             print(f"{name} met another fault: {error}".strip(), file=sys.stderr)
         except Exception as error:
             self.complaints.append(f"the fault {name} itself failed: {error!r}")
 
     def wait_for_the_rest(self) -> None:
-        """Until all is published and settled, or nothing has moved for long."""
-        self.cast.enough.touch()
+        """Wait until all is published and settled, or until nothing has moved for long."""
+        self.processes.enough.touch()
         self.progress.moved_at = time.monotonic()
         while (left := self.left()) and self.progress.stalled_for < STALLED:
-            self.progress.look()
-            time.sleep(LOOK)
+            self.progress.update()
+            time.sleep(LOOK_SECONDS)
         if left:
-            self.complaints.append(
-                f"{left} jobs were still not settled when nothing moved any more"
-            )
+            self.complaints.append(f"{left} jobs were not settled when nothing moved any more")
 
     def left(self) -> int:
-        """Jobs to be settled; some, at any rate, while somebody publishes."""
-        if self.cast.of("publisher"):
+        """Return the number of unsettled jobs, at least 1 while a publisher runs."""
+        if self.processes.living("publisher"):
             return 1
         with self.server.connect() as connection:
             row = connection.execute(UNFINISHED).fetchone()
         return int(row[0]) if row else 0
 
     def end_processes(self) -> None:
-        """In order; whoever ended before without having been told is a complaint."""
-        self.cast.over.touch()
-        self.complaints += self.cast.deserters()
-        self.complaints += self.cast.idle_releases()
-        for worker in self.cast.of("worker"):
+        """End the processes in order; complain about processes that ended by themselves."""
+        self.processes.over.touch()
+        self.complaints += self.processes.unexpected_ends()
+        self.complaints += self.processes.idle_releases()
+        for worker in self.processes.living("worker"):
             code = worker.end(STOP_SECONDS)
             if code != 0:
-                self.complaints.append(f"a worker that was told to stop ended with {code}")
-        wait_for(lambda: not self.cast.of("claimer"), "the claimers' end")
+                self.complaints.append(f"a worker ended with {code} after SIGTERM")
+        wait_for(lambda: not self.processes.living("claimer"), "the claimers' end")

@@ -1,4 +1,4 @@
-"""What a run counted, beside its verdict."""
+"""Counts and rates of a run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,72 +14,76 @@ from benchmarks.faults.history import (
     RENEWED,
     Line,
 )
-from benchmarks.faults.server import Start
-from benchmarks.faults.tenures import NEVER, Tenure
+from benchmarks.faults.job_claims import NEVER, JobClaim
+from benchmarks.faults.server import Restart
 
 BEFORE: Final = 5.0
-"""Seconds before a stop whose rate counts as the earlier one."""
+"""Seconds before a stop in which the earlier rate is measured."""
 AFTER: Final = 15.0
 WINDOW: Final = 3.0
 STEP: Final = 0.25
 
 
-def counts(case: Case) -> dict[str, Any]:
-    answers = Counter(line.said for line in case.lines if line.event == ANSWERED)
+def count_events(case: Case) -> dict[str, Any]:
+    """Return what a run counted, by the names of the printed figures."""
+    answers = Counter(line.outcome for line in case.lines if line.event == ANSWERED)
     acknowledged = case.jobs(PUBLISHED)
-    every = [tenure for tenures in case.tenures.by_job.values() for tenure in tenures]
+    claims = [claim for claims in case.claims.by_job.values() for claim in claims]
     return {
         "acknowledged": len(acknowledged),
         "lost": sum(job not in case.tables for job in acknowledged),
         "delivered": sum(bool(case.tables.delivered(job)) for job in case.tables.archived),
-        "claims": len(every),
+        "claims": len(claims),
         "renewals": sum(line.event == RENEWED for line in case.lines),
         "late settles refused": answers[LOST],
         "of them of jobs taken by others": _taken_meanwhile(case),
-        "held at the kills": sum(_was_held_at_its_kill(tenure, case.lines) for tenure in every),
+        "held at the kills": sum(_was_held_at_its_kill(claim, case.lines) for claim in claims),
         "run twice unasked": _run_twice(case),
     }
 
 
-def _was_held_at_its_kill(tenure: Tenure, lines: Sequence[Line]) -> bool:
-    return tenure.killed_at < NEVER and all(line.at > tenure.killed_at for line in tenure.accepted)
+def _was_held_at_its_kill(claim: JobClaim, lines: Sequence[Line]) -> bool:
+    return claim.killed_at < NEVER and all(line.at > claim.killed_at for line in claim.accepted)
 
 
 def _run_twice(case: Case) -> int:
-    """Jobs that ran again though no handler had asked for it."""
+    """Count the jobs that ran again although no handler had asked for it."""
     return sum(
-        sum(bool(one.started) and not one.may_have_returned for one in tenures) > 1
-        for tenures in case.tenures.by_job.values()
+        sum(bool(claim.started) and not claim.may_have_returned for claim in claims) > 1
+        for claims in case.claims.by_job.values()
     )
 
 
 def _taken_meanwhile(case: Case) -> int:
     return sum(
-        any(line.said == LOST for line in tenure.lines[ANSWERED])
-        for tenures in case.tenures.by_job.values()
-        for tenure in tenures[:-1]
+        any(line.outcome == LOST for line in claim.lines[ANSWERED])
+        for claims in case.claims.by_job.values()
+        for claim in claims[:-1]
     )
 
 
-def shares(case: Case) -> dict[int, float]:
-    """Of all claims, by process."""
+def claim_shares(case: Case) -> dict[int, float]:
+    """Return the share of each process in all claims."""
     claims = Counter(line.process for line in case.lines if line.event == CLAIMED)
     return {process: count / claims.total() for process, count in claims.items()}
 
 
-def recoveries(case: Case, starts: Sequence[Start]) -> list[dict[str, float]]:
-    """For each restart the rate before, the best of the 15 s after, and when 95 % were reached."""
-    times = [line.at for line in case.lines if line.event == ANSWERED and line.said == DELIVERED]
-    return [_recovery(times, start) for start in starts]
+def recoveries(case: Case, restarts: Sequence[Restart]) -> list[dict[str, float]]:
+    """Return for each restart the rates before and after, and the seconds until 95 % are reached.
+
+    The rate after is the best of the 15 seconds after the restart.
+    """
+    times = [line.at for line in case.lines if line.event == ANSWERED and line.outcome == DELIVERED]
+    return [_recovery(times, restart) for restart in restarts]
 
 
-def _recovery(times: Sequence[float], start: Start) -> dict[str, float]:
-    before = _rate(times, start.stopped_at - BEFORE, start.stopped_at)
-    ends = [start.started_at + STEP * step for step in range(1, int(AFTER / STEP) + 1)]
+def _recovery(times: Sequence[float], restart: Restart) -> dict[str, float]:
+    before = _rate(times, restart.stopped_at - BEFORE, restart.stopped_at)
+    ends = [restart.started_at + STEP * step for step in range(1, int(AFTER / STEP) + 1)]
     rates = {
-        end - start.started_at: _rate(times, max(end - WINDOW, start.started_at), end)
+        end - restart.started_at: _rate(times, max(end - WINDOW, restart.started_at), end)
         for end in ends
-        if end - start.started_at >= WINDOW
+        if end - restart.started_at >= WINDOW
     }
     reached = [after for after, rate in rates.items() if rate >= 0.95 * before]
     return {

@@ -1,15 +1,15 @@
-"""What processes did, in append-only files that no database writes.
+"""Histories of processes, in append-only files outside of the database.
 
-A record is written before a request is sent or after its answer came, so the moment at which the
-database did it lies between the two. Each process has a file of its own, so a process that is
-killed while it writes spoils its own last record at most.
+A record is written before a request is sent or after its answer came, so the database acts between
+the two times. Each process has a file of its own, so a process that is killed while it writes
+spoils only its own last record.
 """
 
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from time import monotonic  # bound here: the clock fault moves those of others
+from time import monotonic  # bound here, so that the clock fault does not move it
 from typing import Any, NamedTuple
 
 PUBLISHED, ROLLED_BACK = "published", "rolled_back"
@@ -22,34 +22,36 @@ LOST, REFUSED = "LOST", "REFUSED"
 
 
 class Line(NamedTuple):
-    """`since` is when the request was sent, `at` when the record was written."""
+    """Event of one job in one process; times are of the monotonic clock."""
 
     event: str
     job: int
-    token: str
+    lease_token: str
     process: int
     since: float
+    """Time at which the request was sent."""
     at: float
-    said: str = "-"
-    """Of what is sent: the event; of an answer: the state, LOST or REFUSED."""
+    """Time at which the record was written."""
+    outcome: str = "-"
+    """Event of a sent settlement; state, LOST or REFUSED of an answer."""
     seconds: float = 0
-    """Of a claim or a renewal: the lease."""
+    """Lease duration of a claim or a renewal."""
     retry_count: int = 0
     deliveries: int = 0
 
 
 class Entry(NamedTuple):
-    """What a record says of one job."""
+    """Part of a record about one job."""
 
     job: int
-    token: object = "-"
-    said: str = "-"
+    lease_token: object = "-"
+    outcome: str = "-"
     retry_count: int = 0
     deliveries: int = 0
 
 
-class Pen:
-    """Writes the file of this process; opened at the first word, so that a fork has its own."""
+class HistoryWriter:
+    """Writer of a process's history; it opens the file at the first record, after any fork."""
 
     def __init__(self, directory: Path, role: str) -> None:
         self._directory, self._role = directory, role
@@ -63,7 +65,7 @@ class Pen:
         since: float | None = None,
         seconds: float = 0,
     ) -> None:
-        """One record in one write; `since` None: now."""
+        """Append a record in one write; without `since` the record is about this moment."""
         at = monotonic()
         row = [event, at if since is None else since, at, seconds, list(entries)]
         os.write(self._open(), (json.dumps(row, default=str) + "\n").encode())
@@ -76,8 +78,8 @@ class Pen:
         return self._file
 
 
-def read(directory: Path) -> list[Line]:
-    """All that all processes wrote, by the time it was written."""
+def read_history(directory: Path) -> list[Line]:
+    """Return the lines of all processes in the order in which they were written."""
     lines = [line for file in directory.iterdir() for line in _read(file)]
     return sorted(lines, key=lambda line: line.at)
 
@@ -85,7 +87,7 @@ def read(directory: Path) -> list[Line]:
 def _read(file: Path) -> Iterator[Line]:
     process = process_of(file)
     for text in file.read_bytes().splitlines(keepends=True):
-        if text.endswith(b"\n"):  # else its writer was killed over it
+        if text.endswith(b"\n"):  # Otherwise the process was killed while it wrote.
             event, since, at, seconds, entries = json.loads(text)
             yield from _lines(event, process, since, at, seconds, entries)
 
@@ -93,9 +95,12 @@ def _read(file: Path) -> Iterator[Line]:
 def _lines(
     event: str, process: int, since: float, at: float, seconds: float, entries: Sequence[Any]
 ) -> Iterator[Line]:
-    for job, token, said, retry_count, deliveries in entries:
-        yield Line(event, job, token, process, since, at, said, seconds, retry_count, deliveries)
+    for job, lease_token, outcome, retry_count, deliveries in entries:
+        yield Line(
+            event, job, lease_token, process, since, at, outcome, seconds, retry_count, deliveries
+        )
 
 
 def process_of(file: Path) -> int:
+    """Return the process id in the name of a history file."""
     return int(file.name.rpartition("-")[2])

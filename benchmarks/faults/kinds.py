@@ -1,4 +1,4 @@
-"""The kinds of faults. Each is a function that breaks something, waits, and mends it again."""
+"""Kinds of faults: each function breaks something, waits and repairs it."""
 
 import random
 import signal
@@ -12,16 +12,16 @@ import psycopg
 from psycopg import sql
 
 from benchmarks.faults.plan import Plan
-from benchmarks.faults.processes import Cast, Process
+from benchmarks.faults.processes import Process, Processes
 from benchmarks.faults.roles import clock
-from benchmarks.faults.server import NAME, Server, Start
+from benchmarks.faults.server import NAME, OwnServer, Restart
 
 CLOCK_SECONDS: Final = 600.0
 CUTS: Final = 3
 WHOLE: Final = 0.25
-"""Of the kills and stops, the share that hits a worker with its supervisor."""
+"""Share of the kills and stops that hit a whole worker with its supervisor."""
 SELDOM: Final = 499
-"""One row in so many is the one that can't be written."""
+"""Number of rows for every row that cannot be written."""
 TABLES: Final = (
     "pulljobs_job",
     "pulljobs_lease",
@@ -32,156 +32,160 @@ TABLES: Final = (
 UNLUCKY: Final = "faults_row"
 ALL_LUCKY: Final = f"ALTER TABLE pulljobs_archived_job DROP CONSTRAINT IF EXISTS {UNLUCKY}"
 WRITABLE: Final = "RESET default_transaction_read_only"
-MINE: Final = f"datname = current_database() AND usename = '{NAME}'"
+BY_THE_WORKERS: Final = f"datname = current_database() AND usename = '{NAME}'"
 
 
 @dataclass
-class Stage:
-    """What faults work on."""
+class Targets:
+    """Server and processes that faults act on."""
 
-    server: Server
-    cast: Cast
+    server: OwnServer
+    processes: Processes
     plan: Plan
     proxy: Process | None = None
-    starts: list[Start] = field(default_factory=list)
+    restarts: list[Restart] = field(default_factory=list)
     kills: int = 0
 
     def pause(self) -> None:
+        """Wait for about the length of a fault."""
         time.sleep(self.plan.hold * random.uniform(0.5, 1.5))
 
     @contextmanager
     def superuser(self) -> Iterator[psycopg.Connection[Any]]:
+        """Connect as the superuser."""
         with self.server.connect(autocommit=True) as connection:
             yield connection
 
 
-def kill(stage: Stage) -> None:
-    """SIGKILL of a working process, or of a worker with its supervisor."""
-    worker, pids = _victim(stage)
+def kill(targets: Targets) -> None:
+    """Send SIGKILL to a working process, or to a worker with its supervisor."""
+    worker, pids = _victim(targets)
     worker.kill(pids)
-    stage.kills += 1
+    targets.kills += 1
     if not worker.is_alive():
-        _replace(stage, worker)
+        _replace(targets, worker)
 
 
-def stop(stage: Stage) -> None:
-    """SIGSTOP of a worker, mostly for longer than its lease, then SIGCONT."""
-    worker, pids = _victim(stage)
-    worker.stop(pids, stage.plan.lease_duration * (stage.plan.frozen or random.uniform(0.5, 2.5)))
+def stop(targets: Targets) -> None:
+    """Stop a worker, mostly for longer than its lease, and continue it."""
+    worker, pids = _victim(targets)
+    worker.stop(
+        pids, targets.plan.lease_duration * (targets.plan.frozen or random.uniform(0.5, 2.5))
+    )
 
 
-def restart(stage: Stage) -> None:
-    """`immediate` stop and start of PostgreSQL."""
-    stage.starts.append(stage.server.restart())
+def restart(targets: Targets) -> None:
+    """Stop PostgreSQL with the mode `immediate` and start it."""
+    targets.restarts.append(targets.server.restart())
 
 
-def terminate(stage: Stage) -> None:
-    """Half of all connections terminated."""
-    with stage.superuser() as connection:
+def terminate(targets: Targets) -> None:
+    """Terminate half of all connections."""
+    with targets.superuser() as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            f" WHERE {MINE} AND random() < 0.5"
+            f" WHERE {BY_THE_WORKERS} AND random() < 0.5"
         )
 
 
-def readonly(stage: Stage) -> None:
-    """The server takes no writes."""
-    with stage.superuser() as connection:
+def readonly(targets: Targets) -> None:
+    """Make the server refuse writes for a while."""
+    with targets.superuser() as connection:
         _reload(connection, "SET default_transaction_read_only = on")
-    stage.pause()
-    with stage.superuser() as connection:
+    targets.pause()
+    with targets.superuser() as connection:
         _reload(connection, WRITABLE)
 
 
-def exhaust(stage: Stage) -> None:
-    """All connections of the server taken, and those of the workers terminated."""
-    with ExitStack() as taken, stage.superuser() as connection:
-        mine: set[int] = set()
-        until = time.monotonic() + stage.plan.hold
+def exhaust(targets: Targets) -> None:
+    """Take all connections of the server and terminate those of the workers."""
+    with ExitStack() as taken, targets.superuser() as connection:
+        ours: set[int] = set()
+        until = time.monotonic() + targets.plan.hold
         while time.monotonic() < until:
-            mine |= _take_all(stage, taken)
+            ours |= _take_all(targets, taken)
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                f" WHERE {MINE} AND NOT pid = ANY(%s)",
-                [list(mine)],
+                f" WHERE {BY_THE_WORKERS} AND NOT pid = ANY(%s)",
+                [list(ours)],
             )
             time.sleep(0.05)
 
 
-def lock(stage: Stage) -> None:
-    """One table locked by somebody else."""
-    with stage.superuser() as connection, connection.transaction():
+def lock_table(targets: Targets) -> None:
+    """Lock a table in another session."""
+    with targets.superuser() as connection, connection.transaction():
         table = sql.Identifier(random.choice(TABLES))
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
-        stage.pause()
+        targets.pause()
 
 
-def row(stage: Stage) -> None:
-    """Rows of the archive that can't be written: one in some hundred."""
+def refuse_rows(targets: Targets) -> None:
+    """Make one in 499 rows of the archive fail to be written."""
     unlucky = random.randrange(SELDOM)
-    with stage.superuser() as connection:
+    with targets.superuser() as connection:
         connection.execute(
             f"ALTER TABLE pulljobs_archived_job ADD CONSTRAINT {UNLUCKY}"
             f" CHECK (job_id % {SELDOM} <> {unlucky}) NOT VALID"
         )
-    stage.pause()
-    with stage.superuser() as connection:
+    targets.pause()
+    with targets.superuser() as connection:
         connection.execute(ALL_LUCKY)
 
 
-def moved_clock(stage: Stage) -> None:
-    """A worker's clock ten minutes ahead or behind, then right again."""
-    worker = random.choice(stage.cast.of("worker"))
+def move_clock(targets: Targets) -> None:
+    """Move a worker's clock ten minutes ahead or behind, then back."""
+    worker = random.choice(targets.processes.living("worker"))
     clock.move(worker.clock, random.choice((-CLOCK_SECONDS, CLOCK_SECONDS)))
-    stage.pause()
+    targets.pause()
     clock.move(worker.clock, 0)
 
 
-def cut(stage: Stage) -> None:
-    """Connections cut after their commit and before its answer."""
-    if stage.proxy is None:
-        raise LookupError("There is no proxy that could cut.")
+def cut(targets: Targets) -> None:
+    """Cut connections after their commit and before its answer."""
+    if targets.proxy is None:
+        raise LookupError("No proxy runs: a plan with the fault cut starts one.")
     for _time in range(CUTS):
-        stage.proxy.popen.send_signal(signal.SIGUSR1)
-        time.sleep(stage.plan.hold * random.uniform(0, 1) / CUTS)
+        targets.proxy.popen.send_signal(signal.SIGUSR1)
+        time.sleep(targets.plan.hold * random.uniform(0, 1) / CUTS)
 
 
-KINDS: Final[dict[str, Callable[[Stage], None]]] = {
+KINDS: Final[dict[str, Callable[[Targets], None]]] = {
     "kill": kill,
     "stop": stop,
     "restart": restart,
     "terminate": terminate,
     "readonly": readonly,
     "exhaust": exhaust,
-    "lock": lock,
-    "row": row,
-    "clock": moved_clock,
+    "lock": lock_table,
+    "row": refuse_rows,
+    "clock": move_clock,
     "cut": cut,
 }
 
 
-def mend(stage: Stage) -> None:
-    """What a fault left broken that met another one."""
-    with stage.superuser() as connection:
+def repair(targets: Targets) -> None:
+    """Repair what a fault left broken because another fault interrupted it."""
+    with targets.superuser() as connection:
         _reload(connection, WRITABLE)
         connection.execute(ALL_LUCKY)
 
 
-def _victim(stage: Stage) -> tuple[Process, list[int]]:
-    """A worker or claimer, and which of its processes: one that is at work, or all."""
-    every = [*stage.cast.of("worker"), *stage.cast.of("claimer")]
-    working = [one for one in every if one.at_work()] or every
+def _victim(targets: Targets) -> tuple[Process, list[int]]:
+    """Choose a worker or claimer, and one of its working processes or all of them."""
+    processes = [*targets.processes.living("worker"), *targets.processes.living("claimer")]
+    working = [process for process in processes if process.at_work()] or processes
     worker = random.choice(working)
     if random.random() < WHOLE:
         return worker, worker.pids()
     return worker, [random.choice(worker.at_work() or worker.pids())]
 
 
-def _replace(stage: Stage, dead: Process) -> None:
+def _replace(targets: Targets, dead: Process) -> None:
     if dead.role == "worker":
-        stage.cast.worker(*stage.plan.worker_flags)
+        targets.processes.worker(*targets.plan.worker_flags)
     else:
-        stage.cast.claimer()
+        targets.processes.claimer()
 
 
 def _reload(connection: psycopg.Connection[Any], change: str) -> None:
@@ -189,10 +193,10 @@ def _reload(connection: psycopg.Connection[Any], change: str) -> None:
     connection.execute("SELECT pg_reload_conf()")
 
 
-def _take_all(stage: Stage, taken: ExitStack) -> set[int]:
+def _take_all(targets: Targets, taken: ExitStack) -> set[int]:
     pids = set()
     with suppress(psycopg.OperationalError):
         while True:
-            connection = taken.enter_context(stage.server.connect_as_worker())
+            connection = taken.enter_context(targets.server.connect_as_worker())
             pids.add(connection.info.backend_pid)
     return pids

@@ -1,4 +1,4 @@
-"""The options of `python -m benchmarks faults`."""
+"""Options of `python -m benchmarks faults`."""
 
 import argparse
 from pathlib import Path
@@ -12,45 +12,48 @@ KINDS: Final = (
 
 
 def add_to(commands: Any) -> None:
-    """`commands`: what `add_subparsers` returned."""
+    """Add the command to the result of `add_subparsers`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "faults", help="break things under real processes and judge what they did"
+        "faults", help="inject faults under real processes and judge their histories"
     )
-    parser.set_defaults(module="benchmarks.faults.verdict")
+    parser.set_defaults(module="benchmarks.faults.report")
     parser.add_argument(
         "--faults", type=_names, default=KINDS, metavar="A,B",
-        help=f"these only, or none: {', '.join(KINDS)}; all by default",
+        help=f"kinds of faults, or none: {', '.join(KINDS)}; default: all",
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, help="how long things are broken")
-    parser.add_argument("--times", type=int, help="how many faults; with --jobs, spread over them")
-    parser.add_argument("--jobs", type=int, help="to publish; as long as things are broken without")
+    parser.add_argument("--minutes", type=float, help="how long faults are injected")
+    parser.add_argument("--times", type=int, help="number of faults, spread over --jobs if given")
+    parser.add_argument("--jobs", type=int, help="to publish; default: until the faults end")
     plan = Plan(faults=())
     parser.add_argument("--every", type=float, default=plan.every, help="seconds between faults")
-    parser.add_argument("--hold", type=float, default=plan.hold, help="seconds that one lasts")
-    parser.add_argument("--frozen", type=float, help="leases that a stop lasts; 0.5 to 2.5 without")
+    parser.add_argument("--hold", type=float, default=plan.hold, help="seconds that a fault lasts")
+    parser.add_argument("--frozen", type=float, help="length of a stop in lease durations")
     parser.add_argument("--workers", type=int, default=plan.workers)
     parser.add_argument("--concurrency", type=int, default=plan.concurrency)
-    parser.add_argument("--claimers", type=int, default=plan.claimers, help="careless raw claimers")
-    parser.add_argument("--seconds", type=float, default=plan.seconds, help="that a job takes")
-    parser.add_argument("--keys", type=int, default=plan.keys, help="exclusive ones; 0: none")
-    parser.add_argument("--lease", type=float, default=plan.lease_duration, help="seconds")
+    parser.add_argument("--claimers", type=int, default=plan.claimers, help="that lose leases")
+    parser.add_argument("--seconds", type=float, default=plan.seconds, help="average time of a job")
+    parser.add_argument("--keys", type=int, default=plan.keys, help="number of exclusive keys")
+    parser.add_argument(
+        "--lease", dest="lease_duration", type=float, default=plan.lease_duration, help="seconds"
+    )
     parser.add_argument(
         "--older",
         type=Path,
         metavar="TREE",
-        help="of an older release, as `git archive` has it: every other worker is of it",
+        help="extracted older release: every other worker runs it",
     )
-    parser.add_argument("--seed", type=int, help="of what is broken when")
+    parser.add_argument("--seed", type=int, help="of the random choices")
     parser.add_argument("--break", dest="broken", default="", metavar="A,B", help=argparse.SUPPRESS)
-    parser.add_argument("--state", type=Path, help="keep the server there for the next run")
-    parser.add_argument("--keep", type=Path, help="a new directory for histories and logs")
+    parser.add_argument("--state", type=Path, help="directory in which the server stays")
+    parser.add_argument("--keep", type=Path, help="new directory for histories and logs")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
+def make_plan(options: argparse.Namespace) -> Plan:
+    """Return the plan; raise SystemExit if nothing would end the run."""
     given = {name: getattr(options, name) for name in Plan.__dataclass_fields__}
     if options.times is None and options.minutes is None and options.jobs is None:
-        raise SystemExit("When is it over? Say --minutes, --times or --jobs.")
+        raise SystemExit("Nothing would end the run: add --minutes, --times or --jobs.")
     return Plan(**given)
 
 
@@ -58,6 +61,6 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name for name in text.split(",") if name and name != "none")
     if unknown := set(names) - set(KINDS):
         raise argparse.ArgumentTypeError(
-            f"{', '.join(sorted(unknown))}: choose of {', '.join(KINDS)}, or none"
+            f"no kind {', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}, or none"
         )
     return names

@@ -1,4 +1,4 @@
-"""What a run is to do."""
+"""Plan of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,32 +6,35 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """At least one of `times`, `minutes` and `jobs` ends it."""
+    """Load and faults of a run; at least one of `times`, `minutes` and `jobs` ends it."""
 
     faults: tuple[str, ...]
     times: int | None = None
-    """So many faults; with `jobs` spread over them, else one `every` so many seconds."""
+    """Number of faults, spread over the `jobs` or one `every` few seconds."""
     minutes: float | None = None
     jobs: int | None = None
-    """None: published as long as things are broken."""
+    """Number of jobs to publish; None publishes as long as faults are injected."""
     every: float = 3.0
     workers: int = 3
     claimers: int = 1
     concurrency: int = 8
     seconds: float = 0.002
-    """That a job takes, on average."""
+    """Average time of a job."""
     lease_duration: float = 2.0
+    """Seconds."""
     hold: float = 1.5
-    """Seconds that a fault lasts, about."""
+    """Approximate length of a fault in seconds."""
     keys: int = 0
-    """Of an exclusive consumer; 0: jobs have none."""
+    """Number of exclusive keys; 0 for jobs without keys."""
     frozen: float | None = None
-    """Leases that a stop lasts; None: 0.5 to 2.5."""
+    """Length of a stop in lease durations; None for 0.5 to 2.5."""
     older: Path | None = None
-    """The tree of an older release: every other worker is of it, and a publisher beside ours."""
+    """Tree of an older release, for every other worker and a second publisher."""
     broken: str = ""
+    """Names of the breaks to install, separated by commas."""
     seed: int | None = None
 
     @property
     def worker_flags(self) -> tuple[str, ...]:
+        """Flags of every `runpullworker`."""
         return ("--concurrency", str(self.concurrency))

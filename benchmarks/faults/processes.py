@@ -1,4 +1,4 @@
-"""The processes that a director starts, and what it does to them."""
+"""Processes of a run, and the signals that the director sends to them."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ROLES: Final = "benchmarks.faults.roles"
 SETTINGS: Final = "benchmarks.faults.settings"
 
 
-class Cast:
+class Processes:
     """All processes of one run; `directory` holds their histories, outputs and clocks."""
 
     def __init__(
@@ -35,11 +35,11 @@ class Cast:
     ) -> None:
         self.directory, self.history = directory, directory / "history"
         self.enough, self.over = directory / "enough", directory / "over"
-        """Files that tell publishers without a number of jobs, and claimers, to end."""
+        """Files whose existence ends publishers without a number of jobs, and claimers."""
         self.history.mkdir()
         self.lease_duration, self.older = lease_duration, older
         self.lines: list[Line] = []
-        """What was done to the processes, in the terms of the histories."""
+        """Signals that were sent to the processes, as lines of a history."""
         self.started: list[Process] = []
         self.environment = {
             **os.environ,
@@ -51,40 +51,44 @@ class Cast:
         }
 
     def prepare(self, *, exclusive: bool) -> None:
-        how = {"lease_duration": self.lease_duration, "exclusive": exclusive}
-        done = self.to_its_end(f"{ROLES}.prepare", json.dumps(how))
+        """Create the tables and the consumer."""
+        options = {"lease_duration": self.lease_duration, "exclusive": exclusive}
+        done = self.run_to_end(f"{ROLES}.prepare", json.dumps(options))
         if done.returncode:
             raise RuntimeError(f"The database could not be prepared: {done.stderr}")
 
     def proxy(self, server: Path) -> "Process":
-        """Whatever is started from now on goes through it."""
+        """Start a proxy that all processes started later connect through."""
         self.environment["FAULTS_HOST"] = str(self.directory)
-        made = self.start("proxy", "benchmarks.faults.proxy", str(self.directory), str(server))
+        proxy = self.start("proxy", "benchmarks.faults.proxy", str(self.directory), str(server))
         wait_for((self.directory / SOCKET).exists, "the proxy")
-        return made
+        return proxy
 
     def worker(self, *flags: str) -> "Process":
+        """Start a worker; every other worker runs the older release if there is one."""
         followed = self.directory / f"clock-{len(self.started)}"
         clock.make(followed)
-        is_turn = sum(one.role == "worker" for one in self.started) % 2 == 0
+        is_turn = sum(process.role == "worker" for process in self.started) % 2 == 0
         command = ("django", "runpullworker", "--verbosity", "0", *flags)
         return self.start("worker", *command, older=is_turn, FAULTS_CLOCK=str(followed))
 
     def publisher(self, *, older: bool = False, **script: object) -> "Process":
+        """Start a publisher with the values of its script."""
         script["until"] = str(self.enough)
         return self.start("publisher", f"{ROLES}.publisher", json.dumps(script), older=older)
 
     def claimer(self) -> "Process":
+        """Start a raw claimer."""
         return self.start("claimer", f"{ROLES}.claimer", str(self.over))
 
     def start(self, role: str, *arguments: str, older: bool = False, **given: str) -> "Process":
-        """Of the older release, if that is asked for and there is one."""
+        """Start a process, from the older release if `older` and the run has an older release."""
         tree = self.older if older and self.older else BASE_DIR
         self.started.append(Process(self, role, arguments, given, tree))
         return self.started[-1]
 
-    def to_its_end(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A process of no role, which leaves no history."""
+    def run_to_end(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a process without a role, which leaves no history."""
         environment = {**self.environment, "FAULTS_BREAK": ""}
         del environment["FAULTS_HISTORY"]
         return subprocess.run(
@@ -95,75 +99,83 @@ class Cast:
             text=True,
         )
 
-    def of(self, role: str) -> list["Process"]:
-        """Those that live."""
-        return [one for one in self.started if one.role == role and one.is_alive()]
+    def living(self, role: str) -> list["Process"]:
+        """Return the processes of a role that have not ended."""
+        return [process for process in self.started if process.role == role and process.is_alive()]
 
     def note(self, event: str, pids: Sequence[int], since: float) -> None:
+        """Add a line to the history for each process that was sent a signal."""
         at = time.monotonic()
         self.lines += [Line(event, 0, "-", pid, since, at) for pid in pids]
 
-    def deserters(self) -> list[str]:
-        """A sentence for every process that is gone and was not killed."""
+    def unexpected_ends(self) -> list[str]:
+        """Return a sentence for every process that ended without a signal of the director."""
         killed = {line.process for line in self.lines if line.event == KILLED}
-        expected = {pid for one in self.started for pid in one.pids() if one.is_alive()} | killed
+        living = {pid for process in self.started for pid in process.pids() if process.is_alive()}
         wrote = {process_of(file): file.name for file in self.history.iterdir()}
-        ended = {one.popen.pid for one in self.started if one.popen.returncode == 0}
+        ended = {process.popen.pid for process in self.started if process.popen.returncode == 0}
         return [
-            f"{name} ended, and nobody had told it to"
+            f"{name} ended by itself"
             for pid, name in wrote.items()
-            if pid not in expected | ended
+            if pid not in living | killed | ended
         ]
 
     def idle_releases(self) -> list[str]:
-        """A sentence where an older release was asked for, and only one of the two did jobs."""
-        workers = [one for one in self.started if one.role == "worker"]
-        trees = {one.tree for one in workers}
-        busy = {one.tree for one in workers if one.at_work() or one.has_worked}
+        """Return a sentence for every release none of whose workers did a job."""
+        workers = [process for process in self.started if process.role == "worker"]
+        trees = {worker.tree for worker in workers}
+        busy = {worker.tree for worker in workers if worker.at_work() or worker.has_worked}
         return [f"no worker of {tree} took a job" for tree in trees - busy]
 
     def end(self) -> None:
-        """Whatever is left."""
+        """Kill all processes that are left."""
         for process in self.started:
             process.kill_all()
 
 
 class Process:
-    """One that was started; a worker has children in the same process group."""
+    """Started process; the children of a worker are in its process group."""
 
     def __init__(
-        self, cast: Cast, role: str, arguments: Sequence[str], given: dict[str, str], tree: Path
+        self,
+        processes: Processes,
+        role: str,
+        arguments: Sequence[str],
+        given: dict[str, str],
+        tree: Path,
     ) -> None:
-        self.cast, self.role, self.tree = cast, role, tree
+        self.processes, self.role, self.tree = processes, role, tree
         self.clock = Path(given.get("FAULTS_CLOCK", ""))
         self.has_worked = False
-        """It was seen at it; those at work are dead by now, maybe."""
-        self.output = cast.directory / f"{role}-{len(cast.started)}.log"
+        """True once a process was seen at work, even if it is dead by now."""
+        self.output = processes.directory / f"{role}-{len(processes.started)}.log"
         with self.output.open("wb") as output:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
                 cwd=tree,
-                env={**cast.environment, **_path(tree), "FAULTS_ROLE": role, **given},
+                env={**processes.environment, **_path(tree), "FAULTS_ROLE": role, **given},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
 
     def is_alive(self) -> bool:
+        """Return True if the process has not ended."""
         return self.popen.poll() is None
 
     def at_work(self) -> list[int]:
-        """Those that claimed or published something, and live; a supervisor does neither."""
-        files = self.cast.history.glob(f"{self.role}-*")
+        """Return the living processes that claimed or published; a supervisor does neither."""
+        files = self.processes.history.glob(f"{self.role}-*")
         pids = [pid for file in files if self._is_ours(pid := process_of(file))]
         self.has_worked = self.has_worked or bool(pids)
         return [pid for pid in pids if pid != self.popen.pid] or pids
 
     def pids(self) -> list[int]:
+        """Return the ids of the first process and of those at work."""
         return sorted({self.popen.pid, *self.at_work()})
 
     def kill(self, pids: Sequence[int]) -> None:
-        """One of them, or with the first process all."""
+        """Kill these processes, and the whole group if the first process is among them."""
         since = time.monotonic()
         for pid in pids:
             self._send(pid, signal.SIGKILL)
@@ -171,26 +183,27 @@ class Process:
             begun = self.at_work()
             self.kill_all()
             pids = sorted({*pids, *begun, *self.at_work()})
-        self.cast.note(KILLED, pids, since)
+        self.processes.note(KILLED, pids, since)
 
     def kill_all(self) -> None:
+        """Kill the process group and wait for the first process."""
         self._send_all(signal.SIGKILL)
         self.popen.wait()
 
     def stop(self, pids: Sequence[int], seconds: float) -> None:
-        """Frozen for so long."""
+        """Freeze these processes for a time."""
         since = time.monotonic()
         for pid in pids:
             self._send(pid, signal.SIGSTOP)
-        self.cast.note(STOPPED, pids, since)
+        self.processes.note(STOPPED, pids, since)
         time.sleep(seconds)
         since = time.monotonic()
         for pid in pids:
             self._send(pid, signal.SIGCONT)
-        self.cast.note(CONTINUED, pids, since)
+        self.processes.note(CONTINUED, pids, since)
 
     def end(self, seconds: float) -> int | None:
-        """Asked to; its exit code, None if it does not end."""
+        """Send SIGTERM; return the exit code, or None if the process does not end in time."""
         self.popen.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             return self.popen.wait(seconds)
@@ -198,7 +211,7 @@ class Process:
 
     def _is_ours(self, pid: int) -> bool:
         with suppress(ProcessLookupError):
-            return os.getpgid(pid) == self.popen.pid and _is_no_zombie(pid)
+            return os.getpgid(pid) == self.popen.pid and not _is_zombie(pid)
         return False
 
     def _send(self, pid: int, number: signal.Signals) -> None:
@@ -211,13 +224,14 @@ class Process:
 
 
 def _path(tree: Path) -> dict[str, str]:
-    """An older release finds nothing of ours."""
+    """Return the PYTHONPATH that keeps an older release from finding our modules."""
     if tree == BASE_DIR:
         return {}
-    return {"PYTHONPATH": os.pathsep.join([str(tree), str(Path(__file__).with_name("alone"))])}
+    start_up = Path(__file__).with_name("older_release")
+    return {"PYTHONPATH": os.pathsep.join([str(tree), str(start_up)])}
 
 
-def _is_no_zombie(pid: int) -> bool:
-    """Where the system tells; elsewhere one that is hit twice counts twice."""
+def _is_zombie(pid: int) -> bool:
+    """Return True for a zombie; without /proc a process that is killed twice counts twice."""
     stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"

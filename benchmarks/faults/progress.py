@@ -1,4 +1,4 @@
-"""How far a run is, from the histories as they grow; it needs no database, which may be down."""
+"""Progress of a run, read from the growing histories because the database may be down."""
 
 import time
 from dataclasses import dataclass, field
@@ -10,13 +10,16 @@ DELIVERED: Final = b'"DELIVERED"'
 
 @dataclass
 class Progress:
+    """Count of the deliveries that all processes were answered."""
+
     directory: Path
     delivered: int = 0
-    """Answers, so a forgotten flush counts."""
+    """Number of answers, which includes those of a forgotten flush."""
     moved_at: float = field(default_factory=time.monotonic)
     _read: dict[Path, int] = field(default_factory=dict)
 
-    def look(self) -> int:
+    def update(self) -> int:
+        """Read the new records and return the number of deliveries."""
         before = self.delivered
         for file in self.directory.iterdir():
             with file.open("rb") as opened:
@@ -31,4 +34,5 @@ class Progress:
 
     @property
     def stalled_for(self) -> float:
+        """Seconds since the last new delivery."""
         return time.monotonic() - self.moved_at

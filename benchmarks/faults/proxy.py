@@ -1,9 +1,9 @@
-"""A proxy before PostgreSQL that can cut a connection after a commit and before its answer.
+"""Proxy for PostgreSQL that can cut a connection after a commit and before its answer.
 
     python -m benchmarks.faults.proxy LISTEN_DIRECTORY SERVER_DIRECTORY
 
-On SIGUSR1 the next connection that sends something is the victim: what the server answers is kept
-back until it is done (it says `ready for query`, so the commit is through), then both ends are cut.
+On SIGUSR1 the next connection that sends something is the victim. The proxy keeps back the answers
+of the server until it is ready for the next query, so the commit is through, and cuts both ends.
 """
 
 import asyncio
@@ -14,20 +14,24 @@ from typing import Final
 
 SOCKET: Final = ".s.PGSQL.5432"
 READY: Final = b"Z\x00\x00\x00\x05"
-"""Before the last byte of an answer, which is I when no transaction is open any more."""
+"""Bytes before the last byte of an answer, which is I when no transaction is open."""
 CHUNK: Final = 1 << 16
 
 
 class Proxy:
+    """Proxy of all connections."""
+
     def __init__(self, target: Path) -> None:
         self._target = target
         self._wanted = 0
         self.cut = 0
 
-    def want_one(self) -> None:
+    def request_cut(self) -> None:
+        """Cut the next connection that sends something."""
         self._wanted += 1
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass a connection on until it ends at one side or is cut."""
         try:
             server = await asyncio.open_unix_connection(str(self._target / SOCKET))
         except OSError:
@@ -35,14 +39,14 @@ class Proxy:
             return
         pipe = _Pipe(self, (reader, writer), server)
         await asyncio.wait(
-            [asyncio.create_task(pipe.ask()), asyncio.create_task(pipe.answer())],
+            [asyncio.create_task(pipe.pass_requests()), asyncio.create_task(pipe.pass_answers())],
             return_when=asyncio.FIRST_COMPLETED,
         )
         writer.close()
         server[1].close()
 
-    def takes(self) -> bool:
-        """Whether the connection that asks becomes the victim."""
+    def take_victim(self) -> bool:
+        """Return True if the connection that calls is to be cut."""
         if not self._wanted:
             return False
         self._wanted -= 1
@@ -54,29 +58,31 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Pipe:
+    """Connection of one client."""
+
     def __init__(self, proxy: Proxy, client: Ends, server: Ends) -> None:
         self._proxy, self._client, self._server = proxy, client, server
-        self._doomed = False
+        self._is_victim = False
 
-    async def ask(self) -> None:
-        while said := await _read(self._client):
-            self._doomed = self._doomed or self._proxy.takes()
-            self._server[1].write(said)
+    async def pass_requests(self) -> None:
+        while chunk := await _read(self._client):
+            self._is_victim = self._is_victim or self._proxy.take_victim()
+            self._server[1].write(chunk)
 
-    async def answer(self) -> None:
+    async def pass_answers(self) -> None:
         kept = b""
-        while said := await _read(self._server):
-            kept += said
+        while chunk := await _read(self._server):
+            kept += chunk
             is_done = kept[-len(READY) - 1 : -1] == READY
-            if self._doomed and is_done and kept.endswith(b"I"):
+            if self._is_victim and is_done and kept.endswith(b"I"):
                 return
-            if is_done or not self._doomed:
+            if is_done or not self._is_victim:
                 self._client[1].write(kept)
                 kept = b""
 
 
 async def _read(ends: Ends) -> bytes:
-    """Nothing at the end, however it came."""
+    """Read a chunk; return no bytes at the end or after an error."""
     try:
         return await ends[0].read(CHUNK)
     except OSError:
@@ -84,8 +90,9 @@ async def _read(ends: Ends) -> bytes:
 
 
 async def main(listen: Path, target: Path) -> None:
+    """Serve on the socket in `listen` and connect to the socket in `target`."""
     proxy = Proxy(target)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, proxy.want_one)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, proxy.request_cut)
     server = await asyncio.start_unix_server(proxy.serve, str(listen / SOCKET))
     async with server:
         await server.serve_forever()

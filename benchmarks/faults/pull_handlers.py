@@ -1,24 +1,25 @@
-"""What the workers run: as long as the payload says, and with that end."""
+"""Handler of the workers; the payload decides how long it runs and how it ends."""
 
 import time
 
 from benchmarks.faults.history import ENDED, STARTED, Entry
-from benchmarks.faults.roles.surroundings import pen
+from benchmarks.faults.roles.environment import history_writer
 from pulljobs.errors import Discard
 from pulljobs.handlers import ClaimedJob, handler
 
 
 @handler(channel="faults", consumer="worked")
 def worked(job: ClaimedJob) -> None:
+    """Sleep, and end as the payload says."""
     script = job.json()
     _note(STARTED, job)
     time.sleep(script["seconds"])
     _note(ENDED, job)
     if script["end"] == "fail" and not job.retry_count:
-        raise ValueError("as it was told")
+        raise ValueError("failure asked for by the payload")
     if script["end"] == "discard":
-        raise Discard("as it was told")
+        raise Discard("discard asked for by the payload")
 
 
 def _note(event: str, job: ClaimedJob) -> None:
-    pen().write(event, [Entry(job.id, job.held.lease_token)])
+    history_writer().write(event, [Entry(job.id, job.held.lease_token)])

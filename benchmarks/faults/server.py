@@ -1,4 +1,4 @@
-"""A PostgreSQL of the director's own, to be stopped, filled and locked at will."""
+"""PostgreSQL server of the director, which faults may stop, fill and lock."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from example_project.postgres.locks import open_lock, try_exclusive
 from example_project.postgres.place import Place, place_in
 
 NAME: Final = "faults"
-"""Of the database, and of the role that owns it and is no superuser."""
+"""Name of the database and of the role that owns it, which is no superuser."""
 CONNECTIONS: Final = 80
 PATIENCE_SECONDS: Final = 180
 POLL_SECONDS: Final = 0.01
@@ -25,6 +25,7 @@ STATE: Final = "PULLJOBS_STATE_DIR"
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition is true; raise TimeoutError after 3 minutes."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:
@@ -32,37 +33,41 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-class Start(NamedTuple):
+class Restart(NamedTuple):
+    """Monotonic times of a restart."""
+
     stopped_at: float
     started_at: float
 
 
-class Server:
-    """In a state directory of its own; up while this process lives, unless it is stopped."""
+class OwnServer:
+    """Server in a state directory of its own; it runs until this process ends or stops it."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
         self._restarting = threading.Lock()
 
-    def restart(self) -> Start:
-        """Stopped `immediate`: nothing is written back, the next start recovers."""
+    def restart(self) -> Restart:
+        """Stop with the mode `immediate`, so that the start has to recover, and start again."""
         with self._restarting:
             stopped = time.monotonic()
             self.stop(signal.SIGQUIT)
             self.start()
-            return Start(stopped, time.monotonic())
+            return Restart(stopped, time.monotonic())
 
     def start(self) -> None:
+        """Start the server and wait until it answers."""
         with _environment(STATE, str(self.state)):
             launcher.ensure_running()
 
     def stop(self, how: signal.Signals) -> None:
+        """Send the postmaster a signal and wait until the server has ended."""
         with suppress(ProcessLookupError):
             os.kill(int(self.place.pid_file.read_text().splitlines()[0]), how)
         wait_for(self._is_down, "the server's end")
 
     def prepare(self) -> None:
-        """An empty database of ours."""
+        """Create an empty database."""
         self.start()
         with self.connect("pulljobs", autocommit=True) as connection:
             is_known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [NAME])
@@ -79,7 +84,7 @@ class Server:
         self.start()
 
     def connect(self, database: str = NAME, **options: Any) -> psycopg.Connection[Any]:
-        """As the superuser, whom neither a full server nor a read-only one keeps out."""
+        """Connect as the superuser, even to a full server, and able to write to a read-only one."""
         return psycopg.connect(
             host=str(self.directory),
             user="pulljobs",
@@ -89,15 +94,17 @@ class Server:
         )
 
     def connect_as_worker(self) -> psycopg.Connection[Any]:
+        """Connect as the role of the workers."""
         return psycopg.connect(host=str(self.directory), user=NAME, dbname=NAME, autocommit=True)
 
     @property
     def directory(self) -> Path:
-        """Of the socket."""
+        """Directory of the socket."""
         return self.place.run
 
     @property
     def place(self) -> Place:
+        """Directories of the server."""
         [directory] = self.state.glob("postgres-*")
         return place_in(directory)
 
@@ -112,16 +119,16 @@ class Server:
 
 
 @contextmanager
-def server(state: Path | None) -> Iterator[Server]:
-    """In that directory, or in one that is gone afterwards."""
+def own_server(state: Path | None) -> Iterator[OwnServer]:
+    """Run a server in a directory, or in a temporary directory if none is given."""
     with tempfile.TemporaryDirectory(prefix="pulljobs-faults-") as temporary:
         os.chmod(temporary, 0o711)
-        made = Server(state or Path(temporary))
-        made.prepare()
+        server = OwnServer(state or Path(temporary))
+        server.prepare()
         try:
-            yield made
+            yield server
         finally:
-            made.stop(signal.SIGINT)
+            server.stop(signal.SIGINT)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Of the processes that a director starts: its server, at the address it gives them."""
+"""Settings of the processes that a director starts, for the server of the director."""
 
 import os
 from datetime import timedelta

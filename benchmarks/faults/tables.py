@@ -1,4 +1,4 @@
-"""What the tables say at the end."""
+"""Tables of pulljobs at the end of a run."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -8,32 +8,40 @@ import psycopg
 
 
 class Live(NamedTuple):
+    """Row of the job table."""
+
     state: str
     retry_count: int
 
 
 class Settled(NamedTuple):
-    token: str
+    """Row of the archive."""
+
+    lease_token: str
     state: str
     retry_count: int
 
 
 @dataclass(frozen=True)
 class Tables:
+    """Rows by the id of their job."""
+
     live: dict[int, Live] = field(default_factory=dict)
     archived: dict[int, list[Settled]] = field(default_factory=dict)
-    """Settlements in their order."""
+    """Settlements of each job in their order."""
     keys: dict[int, str] = field(default_factory=dict)
-    """Of jobs that have one."""
+    """Keys of the jobs that have a key."""
 
     def __contains__(self, job: int) -> bool:
         return job in self.live or job in self.archived
 
     def delivered(self, job: int) -> list[Settled]:
-        return [one for one in self.archived.get(job, ()) if one.state == "DELIVERED"]
+        """Return the deliveries of a job in the archive."""
+        return [row for row in self.archived.get(job, ()) if row.state == "DELIVERED"]
 
 
-def read(connection: psycopg.Connection[Any]) -> Tables:
+def read_tables(connection: psycopg.Connection[Any]) -> Tables:
+    """Read the jobs, the archive and the keys."""
     live = connection.execute("SELECT id, state, retry_count FROM pulljobs_job").fetchall()
     rows = connection.execute(
         "SELECT job_id, lease_token::text, state, retry_count"

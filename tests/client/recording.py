@@ -7,7 +7,16 @@ from typing import Any
 
 import httpx
 
-from benchmarks.faults.history import ANSWERED, CLAIMED, DELIVERED, LOST, QUEUED, SENT, Entry, Pen
+from benchmarks.faults.history import (
+    ANSWERED,
+    CLAIMED,
+    DELIVERED,
+    LOST,
+    QUEUED,
+    SENT,
+    Entry,
+    HistoryWriter,
+)
 from pulljobs import ids
 
 EVENTS = {"DELIVERED": "deliver", "RETRY": "retry", "RELEASE": "release", "DEAD": "reject"}
@@ -19,7 +28,7 @@ class Recorder(httpx.AsyncHTTPTransport):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        self.pen = Pen(directory, "client")
+        self.pen = HistoryWriter(directory, "client")
         self._claimed: set[tuple[str, str]] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from benchmarks.faults import history, tables
-from benchmarks.faults.checker import Case, faults
-from benchmarks.faults.history import ENDED, PUBLISHED, STARTED, Entry, Pen
+from benchmarks.faults.checker import Case, find_faults
+from benchmarks.faults.history import ENDED, PUBLISHED, STARTED, Entry, HistoryWriter
 from pulljobs import ids, pulling
 from pulljobs.client import Backoff, Connection, Consumer, Producer, Retry, full_jitter, linear
 from pulljobs.models import ArchivedJob
@@ -47,12 +47,12 @@ def test_the_history_is_clean_under_resets_and_delay(served: Site, tmp_path: Pat
         cut = proxy.cut
     jobs = job_ids()
     said = [Entry(jobs.get(id, -1)) for id in published]
-    Pen(tmp_path, "publisher").write(PUBLISHED, said)
+    HistoryWriter(tmp_path, "publisher").write(PUBLISHED, said)
     with session() as other:
-        case = Case(history.read(tmp_path), tables.read(other), CONCURRENCY)
+        case = Case(history.read_history(tmp_path), tables.read_tables(other), CONCURRENCY)
     claims = sum(line.event == history.CLAIMED for line in case.lines)
     print(f"{len(published)} jobs, {claims} claims, {cut} cut, {DELAY} s late, in {took:.0f} s")
-    assert faults(case) == {}
+    assert find_faults(case) == {}
     assert len(published) == len(case.tables.archived) == JOBS
     assert cut > 1
 

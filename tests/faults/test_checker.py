@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.faults.checker import RULES, Case, faults
+from benchmarks.faults.checker import RULES, Case, find_faults
 from benchmarks.faults.history import (
     ANSWERED,
     CLAIMED,
@@ -37,11 +37,11 @@ def claim(token: str, since: float, at: float, seconds: float = 10, **more: Any)
 
 def settle(token: str, since: float, at: float, state: str = "DELIVERED") -> list[Line]:
     event = "retry" if state == "QUEUED" else "deliver"
-    return [say(SENT, token, since, said=event), say(ANSWERED, token, since, at, said=state)]
+    return [say(SENT, token, since, outcome=event), say(ANSWERED, token, since, at, outcome=state)]
 
 
 def sent(token: str, since: float, event: str = "deliver") -> Line:
-    return say(SENT, token, since, said=event)
+    return say(SENT, token, since, outcome=event)
 
 
 def run(token: str, since: float) -> Line:
@@ -272,17 +272,17 @@ def case(lines: Lines, tables: Tables) -> Case:
 
 @pytest.mark.parametrize("name", GOOD)
 def test_good_history_has_no_fault(name: str) -> None:
-    assert faults(case(*GOOD[name])) == {}
+    assert find_faults(case(*GOOD[name])) == {}
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_history_is_reported(name: str) -> None:
-    complaints = [text for texts in faults(case(*BAD[name])).values() for text in texts]
+    complaints = [text for texts in find_faults(case(*BAD[name])).values() for text in texts]
     assert any(RENAMED.get(name, name) in text for text in complaints), complaints
 
 
 def test_every_rule_is_broken_here() -> None:
-    broken = {rule for lines, tables in BAD.values() for rule in faults(case(lines, tables))}
+    broken = {rule for lines, tables in BAD.values() for rule in find_faults(case(lines, tables))}
     assert broken == {rule.__name__ for rule in RULES}
 
 
@@ -294,5 +294,5 @@ def test_killed_process_is_charged_for_no_more_than_its_threads_may_have_begun()
     ]
     tables = Tables(archived={1: by("b").archived[1], 2: by("b").archived[1]})
     history = sorted([*lines, kill(A, 2)], key=lambda line: line.at)
-    assert faults(Case(history, tables, threads=2)) == {}
-    assert faults(Case(history, tables, threads=1)).keys() == {"only_what_started_is_charged"}
+    assert find_faults(Case(history, tables, threads=2)) == {}
+    assert find_faults(Case(history, tables, threads=1)).keys() == {"only_what_started_is_charged"}

@@ -103,7 +103,7 @@ def check(jobs: list[int], drivers: Drivers) -> None:
     assert drivers.killed == len(POINTS.split())
     lines = [Line(PUBLISHED, job, "-", 0, 0.0, 0.0) for job in jobs]
     with psycopg.connect(**parameters()) as direct:
-        case = Case(lines, tables.read(direct))
+        case = Case(lines, tables.read_tables(direct))
     assert [fault for rule in RULES for fault in rule(case)] == []
     assert not Lease.objects.exists()
     assert set(StreamBatch.objects.values_list("state", "lost")) == {("acked", 0)}

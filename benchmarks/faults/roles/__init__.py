@@ -1,1 +1,1 @@
-"""What runs in the processes that a director starts."""
+"""Programs of the processes that a director starts, and what they share."""

@@ -1,9 +1,9 @@
-"""Broken on purpose, in one process and for the checker's own test: it must see each of these.
+"""Breaks of pulljobs within one process: the checker has to find each of them.
 
-claim   takes jobs that others hold
-fence   settles whatever the token
-flush   forgets outcomes now and then, and says they were written
-publish says committed, and rolls back
+claim   claims jobs that other processes hold
+fence   settles under any lease token
+flush   drops some outcomes and reports them as written
+publish reports a commit and removes the job
 """
 
 import random
@@ -27,8 +27,8 @@ HELD_BY_OTHERS: Final = (
     ("AND state = 'QUEUED'", "AND state IN ('QUEUED', 'INFLIGHT')"),
     ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
 )
-OTHERS_TOO: Final[Changes] = {"claim": HELD_BY_OTHERS, "claim_level": HELD_BY_OTHERS}
-WHATEVER_TOKEN: Final[Changes] = {
+CLAIM_HELD_JOBS: Final[Changes] = {"claim": HELD_BY_OTHERS, "claim_level": HELD_BY_OTHERS}
+SETTLE_ANY_TOKEN: Final[Changes] = {
     "finish": (
         (
             "AND ((id, lease_token) IN (SELECT job_id, lease_token FROM offered"
@@ -47,7 +47,7 @@ WHATEVER_TOKEN: Final[Changes] = {
 
 
 def install(names: str) -> None:
-    """Those that are named, between commas."""
+    """Install the breaks whose names are given, separated by commas."""
     for name in filter(None, names.split(",")):
         BREAKS[name]()
 
@@ -58,7 +58,7 @@ def _change(changes: Changes) -> None:
         text: str = statement(asked)
         for old, new in changes.get(asked, ()):
             if old not in text:
-                raise LookupError(f"{asked}.sql has no {old!r} any more: break it another way.")
+                raise LookupError(f"{asked}.sql does not contain {old!r}: adapt the break.")
             text = text.replace(old, new)
         return text
 
@@ -70,11 +70,12 @@ def _forget_flushes() -> None:
 
     def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
         forgotten = {
-            one.held.job_id: State.DELIVERED
-            for one in settlements
-            if one.event is Event.DELIVER and random.random() < SHARE
+            settlement.held.job_id: State.DELIVERED
+            for settlement in settlements
+            if settlement.event is Event.DELIVER and random.random() < SHARE
         }
-        finished = genuine(using, [one for one in settlements if one.held.job_id not in forgotten])
+        kept = [each for each in settlements if each.held.job_id not in forgotten]
+        finished = genuine(using, kept)
         return replace(finished, states=finished.states | forgotten)
 
     _replace(jobs, "finish", finish)
@@ -98,8 +99,8 @@ def _replace(module: Any, name: str, value: Any) -> None:
 
 
 BREAKS: Final[dict[LiteralString, Callable[[], None]]] = {
-    "claim": lambda: _change(OTHERS_TOO),
-    "fence": lambda: _change(WHATEVER_TOKEN),
+    "claim": lambda: _change(CLAIM_HELD_JOBS),
+    "fence": lambda: _change(SETTLE_ANY_TOKEN),
     "flush": _forget_flushes,
     "publish": _forget_publishes,
 }

@@ -1,8 +1,8 @@
-"""A process that claims and settles over the storage verbs, not always as it should.
+"""Process that claims and settles by the Python API and often loses its leases.
 
     python -m benchmarks.faults.roles.claimer UNTIL
 
-Of its claims it forgets some, settles some late, and keeps some by renewing. It reaps what others
+It forgets some claims, settles some late and keeps some by renewing. It reaps what other processes
 forgot. It ends when the file UNTIL exists.
 """
 
@@ -18,7 +18,7 @@ django.setup()
 
 from django.db import DatabaseError, InterfaceError, connection  # noqa: E402  Django first
 
-from benchmarks.faults.roles.surroundings import LEASE  # noqa: E402
+from benchmarks.faults.roles.environment import LEASE_DURATION  # noqa: E402
 from pulljobs import pulling  # noqa: E402
 from pulljobs.engine import outcomes  # noqa: E402
 from pulljobs.engine.outcomes import Held, Settlement  # noqa: E402
@@ -27,11 +27,13 @@ from pulljobs.pulling import Puller  # noqa: E402
 
 BATCH: Final = 40
 FORGOTTEN, LATE, KEPT, RETRIED = 0.02, 0.15, 0.05, 0.05
-IDLE: Final = 0.02
-AFTER_ERROR: Final = 0.1
+IDLE_SECONDS: Final = 0.02
+ERROR_SECONDS: Final = 0.1
 
 
 class Claimer:
+    """Claims of one process, with those to settle late and those to renew."""
+
     def __init__(self, until: Path) -> None:
         self.until = until
         self.puller: Puller | None = None
@@ -39,17 +41,18 @@ class Claimer:
         self.kept: list[tuple[float, list[Held]]] = []
 
     def run(self) -> None:
+        """Claim and settle until the file exists."""
         while not self.until.exists():
             try:
                 self.puller = self.puller or Puller("default", Consumer.objects.get())
                 if not self.turn(self.puller):
-                    time.sleep(IDLE)
+                    time.sleep(IDLE_SECONDS)
             except (DatabaseError, InterfaceError):
                 connection.close()
-                time.sleep(AFTER_ERROR)
+                time.sleep(ERROR_SECONDS)
 
     def turn(self, puller: Puller) -> bool:
-        """Whether there was something to claim."""
+        """Claim once and decide what happens to the claim; return False if nothing was queued."""
         if random.random() < 0.1:
             pulling.reap()
         self.settle_due()
@@ -58,22 +61,24 @@ class Claimer:
         if fate < FORGOTTEN:
             return bool(held)
         if fate < FORGOTTEN + LATE:
-            self.late.append((time.monotonic() + LEASE * random.uniform(0.9, 1.6), held))
+            self.late.append((time.monotonic() + LEASE_DURATION * random.uniform(0.9, 1.6), held))
         elif fate < FORGOTTEN + LATE + KEPT:
-            self.kept.append((time.monotonic() + LEASE * 2, held))
+            self.kept.append((time.monotonic() + LEASE_DURATION * 2, held))
         else:
             self.settle(held)
         return bool(held)
 
     def claim(self, puller: Puller) -> list[Held]:
+        """Claim a random number of jobs."""
         claim = puller.claim(random.randint(1, BATCH))
         if claim.taken is None:
             return []
         return [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
 
     def settle_due(self) -> None:
+        """Settle the late claims that are due, and renew or settle the kept claims."""
         now = time.monotonic()
-        for due, held in [one for one in self.late if one[0] < now]:
+        for due, held in [late for late in self.late if late[0] < now]:
             self.late.remove((due, held))
             self.settle(held)
         for due, held in list(self.kept):
@@ -84,11 +89,11 @@ class Claimer:
                 self.kept.append((due, still))
 
     def settle(self, held: list[Held]) -> None:
-        """What fails is forgotten, as by a process that has crashed."""
-        pulling.finish([_word(one) for one in held])
+        """Settle jobs; after an error they are forgotten, as if the process had crashed."""
+        pulling.finish([_settlement(job) for job in held])
 
 
-def _word(held: Held) -> Settlement:
+def _settlement(held: Held) -> Settlement:
     return outcomes.deliver(held) if random.random() > RETRIED else outcomes.retry(held, "again")
 
 

@@ -1,7 +1,7 @@
-"""A wall clock that a director can move.
+"""Wall clock that a director can move.
 
-What is moved is what an administrator or NTP can move: `time.time()` and `datetime.now()`. The
-monotonic clock of a running process can't jump; a process that was frozen is the fault `stop`.
+An administrator or NTP can move `time.time()` and `datetime.now()`, so these are moved. The
+monotonic clock of a running process cannot jump, and the fault `stop` freezes processes.
 """
 
 import mmap
@@ -18,17 +18,18 @@ _genuine = time.time
 
 
 def make(file: Path) -> None:
+    """Create the file of a clock that is right."""
     file.write_bytes(OFFSET.pack(0))
 
 
 def move(file: Path, seconds: float) -> None:
-    """Whoever follows that file is off by so much from now on."""
+    """Move the clock of all processes that follow this file."""
     with file.open("r+b") as opened:
         opened.write(OFFSET.pack(seconds))
 
 
 def follow(file: str) -> None:
-    """From now on this process believes the file; an empty name: its own clock."""
+    """Make this process follow the clock of a file; an empty name changes nothing."""
     if not file:
         return
     with open(file, "r+b") as opened:
@@ -51,12 +52,14 @@ def _replace(module: Any, name: str, value: Any) -> None:
 
 def _moved(offset: Callable[[], float]) -> type[datetime]:
     class Genuine(type):
-        """`isinstance` means genuine ones, which is what `now` still makes."""
+        """Class whose instances are genuine datetimes, which `now` still returns."""
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, datetime)
 
     class Moved(datetime, metaclass=Genuine):
+        """Datetime whose `now` follows the file."""
+
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # not a Moved
             return datetime.now(tz) + timedelta(seconds=offset())

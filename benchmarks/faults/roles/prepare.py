@@ -1,6 +1,6 @@
-"""Makes tables, partitions and one consumer.
+"""Creation of the tables, the partitions and one consumer.
 
-python -m benchmarks.faults.roles.prepare '{"lease": SECONDS, "exclusive": BOOLEAN}'
+python -m benchmarks.faults.roles.prepare '{"lease_duration": SECONDS, "exclusive": BOOLEAN}'
 """
 
 import json
@@ -18,10 +18,11 @@ from pulljobs import operating  # noqa: E402
 from pulljobs.models import Channel, Consumer  # noqa: E402
 
 WITHOUT_END: Final = 10_000
-"""Of retries and deliveries: in these runs no job is to die of what is done to its worker."""
+"""Limit of retries and deliveries, so that no job dies because its worker is killed."""
 
 
 def main(*, lease_duration: float, exclusive: bool) -> None:
+    """Migrate the database and create the consumer."""
     call_command("migrate", verbosity=0)
     operating.maintain()
     Consumer.objects.create(

@@ -1,9 +1,9 @@
-"""A process that publishes, some of it in transactions that it rolls back.
+"""Process that publishes, and rolls some of its transactions back.
 
     python -m benchmarks.faults.roles.publisher SCRIPT
 
-SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists), the `seconds` that each
-runs on average, and of how many `keys` they are (0: none).
+SCRIPT is JSON: `jobs` to publish (null: until the file `until` exists), average `seconds` of a job,
+and the number of `keys` (0: none).
 """
 
 import json
@@ -21,14 +21,14 @@ django.setup()
 from django.db import DatabaseError, InterfaceError, connection, transaction  # noqa: E402  Django first
 
 from benchmarks.faults.history import PUBLISHED, ROLLED_BACK, Entry  # noqa: E402
-from benchmarks.faults.roles.surroundings import pen  # noqa: E402
+from benchmarks.faults.roles.environment import history_writer  # noqa: E402
 from pulljobs import operating, publishing  # noqa: E402
 from pulljobs.models import Consumer  # noqa: E402
 from pulljobs.publishing import Draft  # noqa: E402
 
 BATCH: Final = 100
 BACKLOG: Final = 2000
-"""Jobs that wait; it does not run further ahead."""
+"""Number of queued jobs above which the publisher waits."""
 ROLLED_BACK_SHARE: Final = 0.03
 FAILING, DISCARDED, DELAYED = 0.02, 0.005, 0.02
 PRIORITIES: Final = (0, 0, 0, 1, 5)
@@ -37,16 +37,19 @@ PAUSE: Final = 0.1
 
 
 class Unwanted(Exception):
-    """Raised to roll a publish back."""
+    """Exception that rolls a publish back."""
 
 
 class Publisher:
+    """Publisher of one script."""
+
     def __init__(self, script: dict[str, Any]) -> None:
         self.left: float = float("inf") if script["jobs"] is None else script["jobs"]
         self.seconds, self.keys = script["seconds"], script["keys"]
         self.until = Path(script["until"])
 
     def run(self) -> None:
+        """Publish until the number of jobs is reached or the file exists."""
         consumers: list[Consumer] = []
         while self.left > 0 and (self.left < float("inf") or not self.until.exists()):
             try:
@@ -60,9 +63,11 @@ class Publisher:
                 time.sleep(PAUSE)
 
     def is_enough(self, consumers: list[Consumer]) -> bool:
+        """Return True if enough jobs are queued."""
         return any(operating.stats(consumer).ready > BACKLOG for consumer in consumers)
 
     def publish(self, count: int) -> None:
+        """Publish in a transaction that is sometimes rolled back, and record its end."""
         drafts = [self.draft() for _ in range(count)]
         try:
             with transaction.atomic():
@@ -71,9 +76,9 @@ class Publisher:
                 if random.random() < ROLLED_BACK_SHARE:
                     raise Unwanted
         except Unwanted:
-            pen().write(ROLLED_BACK, jobs)
+            history_writer().write(ROLLED_BACK, jobs)
         else:
-            pen().write(PUBLISHED, jobs)
+            history_writer().write(PUBLISHED, jobs)
             self.left -= count
 
     def draft(self) -> Draft:

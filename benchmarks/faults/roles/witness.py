@@ -1,8 +1,7 @@
-"""Writes down what goes through the storage verbs, on the way to the database and back.
+"""Witness that records all calls of the storage verbs and their answers.
 
-It stands between the worker and the database, so it depends on no word of either: an outcome that
-the worker drops is `ended` and never `sent`; one that the database drops is `answered` and not in
-its tables.
+It stands between the worker and the database and trusts neither. An outcome that the worker drops
+is `ended` and never `sent`. An outcome that the database drops is `answered` and not in its tables.
 """
 
 import threading
@@ -24,9 +23,9 @@ from benchmarks.faults.history import (
     SENT,
     STARTED,
     Entry,
-    Pen,
+    HistoryWriter,
 )
-from benchmarks.faults.roles.surroundings import LEASE, ROLE
+from benchmarks.faults.roles.environment import LEASE_DURATION, ROLE
 from pulljobs.engine.claiming import guarded
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.storage import jobs
@@ -38,14 +37,15 @@ R = TypeVar("R")
 _inside = threading.local()
 
 
-def install(pen: Pen) -> None:
+def install(writer: HistoryWriter) -> None:
+    """Wrap the storage verbs."""
     for module, name, wrap in WRAPPERS:
         genuine = getattr(module, name)
-        setattr(module, name, _once(genuine, wrap(pen, genuine)))
+        setattr(module, name, _once(genuine, wrap(writer, genuine)))
 
 
 def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
-    """Verbs call themselves again for parts of a batch: only the outermost call is seen."""
+    """Record only the outermost call, because verbs call themselves for parts of a batch."""
 
     @wraps(genuine)
     def verb(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -60,7 +60,7 @@ def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
     return verb
 
 
-def _claim(pen: Pen, genuine: Callable[..., Any]) -> Callable[..., Any]:
+def _claim(writer: HistoryWriter, genuine: Callable[..., Any]) -> Callable[..., Any]:
     def claim(where: str | AliasSession, *args: Any, **kwargs: Any) -> Any:
         using = where if isinstance(where, str) else where.using
         since = monotonic()
@@ -70,44 +70,50 @@ def _claim(pen: Pen, genuine: Callable[..., Any]) -> Callable[..., Any]:
             entries = [
                 Entry(job.id, token, "-", job.retry_count, job.deliveries) for job in claimed.jobs
             ]
-            _when_written(using, partial(pen.write, CLAIMED, entries, since=since, seconds=LEASE))
-            if ROLE == "claimer":  # Of its leases nobody knows more: all that it claims is charged.
-                _when_written(using, partial(pen.write, STARTED, entries))
+            _when_written(
+                using, partial(writer.write, CLAIMED, entries, since=since, seconds=LEASE_DURATION)
+            )
+            if (
+                ROLE == "claimer"
+            ):  # A lost job of a claimer is charged, so all are recorded as started.
+                _when_written(using, partial(writer.write, STARTED, entries))
         return claimed
 
     return claim
 
 
-def _renew(pen: Pen, genuine: Callable[..., Any]) -> Callable[..., Any]:
+def _renew(writer: HistoryWriter, genuine: Callable[..., Any]) -> Callable[..., Any]:
     def renew(using: str, held: Sequence[Held], *args: Any, **kwargs: Any) -> Any:
         since = monotonic()
         renewed = genuine(using, held, *args, **kwargs)
         if renewed:
-            entries = [Entry(*one) for one in renewed]
-            _when_written(using, partial(pen.write, RENEWED, entries, since=since, seconds=LEASE))
+            entries = [Entry(*pair) for pair in renewed]
+            _when_written(
+                using, partial(writer.write, RENEWED, entries, since=since, seconds=LEASE_DURATION)
+            )
         return renewed
 
     return renew
 
 
-def _finish(pen: Pen, genuine: Callable[..., Finished]) -> Callable[..., Finished]:
+def _finish(writer: HistoryWriter, genuine: Callable[..., Finished]) -> Callable[..., Finished]:
     def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
         if not settlements:
             return genuine(using, settlements)
-        pen.write(SENT, [Entry(*one.held, str(one.event)) for one in settlements])
+        writer.write(SENT, [Entry(*each.held, str(each.event)) for each in settlements])
         since = monotonic()
         finished = genuine(using, settlements)
-        answers = [Entry(*one.held, _answer(finished, one.held.job_id)) for one in settlements]
-        _when_written(using, partial(pen.write, ANSWERED, answers, since=since))
+        answers = [Entry(*each.held, _answer(finished, each.held.job_id)) for each in settlements]
+        _when_written(using, partial(writer.write, ANSWERED, answers, since=since))
         return finished
 
     return finish
 
 
-def _abandon(pen: Pen, genuine: Callable[..., Any]) -> Callable[..., Any]:
+def _abandon(writer: HistoryWriter, genuine: Callable[..., Any]) -> Callable[..., Any]:
     def abandon(*args: Any, **kwargs: Any) -> Any:
         known = " ".join(map(str, kwargs.get("but", ())))
-        pen.write(GIVING_BACK, [Entry(0, said=known)])
+        writer.write(GIVING_BACK, [Entry(0, outcome=known)])
         return genuine(*args, **kwargs)
 
     return abandon
@@ -120,11 +126,11 @@ def _answer(finished: Finished, job_id: int) -> str:
 
 
 def _when_written(using: str, note: Callable[[], None]) -> None:
-    """At once, or after the commit of the transaction that the verb joined."""
+    """Write now, or after the commit of the transaction that the verb joined."""
     transaction.on_commit(note, using=using)
 
 
-Wrap = Callable[[Pen, Callable[..., Any]], Callable[..., Any]]
+Wrap = Callable[[HistoryWriter, Callable[..., Any]], Callable[..., Any]]
 
 WRAPPERS: Final[tuple[tuple[ModuleType, str, Wrap], ...]] = (
     (jobs, "claim", _claim),

@@ -19,7 +19,7 @@ import pytest
 from django.db import connections
 
 from benchmarks.faults import history, tables
-from benchmarks.faults.checker import Case, faults
+from benchmarks.faults.checker import Case, find_faults
 from benchmarks.faults.history import (
     ANSWERED,
     CLAIMED,
@@ -30,7 +30,7 @@ from benchmarks.faults.history import (
     SENT,
     STARTED,
     Entry,
-    Pen,
+    HistoryWriter,
 )
 from pulljobs import ids
 from pulljobs.models import Node, PullWaiter
@@ -99,7 +99,7 @@ class Load:
 
     def __init__(self, base: str, directory: Path) -> None:
         self.root, self.stopping = f"{base}/channel/orders", False
-        self.pen = Pen(directory, "callers")
+        self.pen = HistoryWriter(directory, "callers")
         self.published: set[str] = set()
         self.delivered = 0
         self.unavailable: Counter[str] = Counter()
@@ -132,14 +132,14 @@ class Load:
         held = [_entry(job) for job in jobs]
         self.pen.write(CLAIMED, held, since=since, seconds=jobs[0]["LeaseSeconds"])
         for event, word in ((STARTED, "-"), (ENDED, "-"), (SENT, "deliver")):
-            self.pen.write(event, [entry._replace(said=word) for entry in held])
+            self.pen.write(event, [entry._replace(outcome=word) for entry in held])
         since = time.monotonic()
         results = [said(job, "DELIVERED") for job in jobs]
         acked = client.post(f"{consumer}/ack", json={"Results": results}, headers=CENSUS)
         if self._answered("ack", acked, 200):
             oks = [one["Status"] == "ok" for one in acked.json()["Results"]]
             words = [DELIVERED if ok else LOST for ok in oks]
-            told = [entry._replace(said=word) for entry, word in zip(held, words, strict=True)]
+            told = [entry._replace(outcome=word) for entry, word in zip(held, words, strict=True)]
             self.pen.write(ANSWERED, told, since=since)
             self.delivered += sum(oks)
 
@@ -199,9 +199,9 @@ def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
             with psycopg.connect(host=str(run), user="pulljobs", dbname="pulljobs") as session:
                 made_of: dict[str, int] = dict(session.execute(JOBS).fetchall())
                 load.pen.write(PUBLISHED, [Entry(made_of.get(one, -1)) for one in load.published])
-                case = Case(history.read(tmp_path), tables.read(session), CALLERS)
+                case = Case(history.read_history(tmp_path), tables.read_tables(session), CALLERS)
     # What was in flight waits for the end of its lease, and there is no reaper.
-    assert faults(case).keys() <= {"all_is_settled"}
+    assert find_faults(case).keys() <= {"all_is_settled"}
     assert len(case.jobs(PUBLISHED)) == len(load.published)
 
 

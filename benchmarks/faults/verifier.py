@@ -1,22 +1,22 @@
-"""`manage.py pulljobs verify`, run beside the load: it finds nothing there and harms nobody."""
+"""Runs of `manage.py pulljobs verify` during the load, which must find nothing."""
 
 import json
 import threading
 from types import TracebackType
 from typing import Any, Final
 
-from benchmarks.faults.processes import Cast
+from benchmarks.faults.processes import Processes
 
 PAUSE: Final = 5.0
 COMMAND: Final = ("django", "pulljobs", "--json", "verify", "--rows", "20000", "--patience", "3")
 
 
 class Verifier:
-    """Again and again while it is entered, and once more by `look`, when all is quiet."""
+    """Thread that runs `verify` again and again inside the `with` block."""
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, processes: Processes) -> None:
         self.complaints: list[str] = []
-        self._cast, self._over = cast, threading.Event()
+        self._processes, self._over = processes, threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     def __enter__(self) -> "Verifier":
@@ -32,14 +32,14 @@ class Verifier:
         self._over.set()
         self._thread.join()
 
-    def look(self) -> bool:
-        """Whether it could: the server may be down, or somebody have a table locked."""
-        done = self._cast.to_its_end(*COMMAND)
-        told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
-        for name, broken in told.get("broken", {}).items():
+    def verify(self) -> bool:
+        """Run `verify` once; return False if a fault kept it from running."""
+        done = self._processes.run_to_end(*COMMAND)
+        report: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+        for name, broken in report.get("broken", {}).items():
             self.complaints.append(f"verify: {broken['count']} break {name}: {broken['ids'][:3]}")
-        return bool(told)
+        return bool(report)
 
     def _watch(self) -> None:
         while not self._over.wait(PAUSE):
-            self.look()
+            self.verify()

@@ -1,0 +1,121 @@
+"""Claims of single jobs, put together from the lines of the histories."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from benchmarks.faults.history import (
+    ANSWERED,
+    CLAIMED,
+    ENDED,
+    GIVING_BACK,
+    KILLED,
+    LOST,
+    QUEUED,
+    REFUSED,
+    RENEWED,
+    SENT,
+    STARTED,
+    Line,
+)
+
+RETURNING = ("retry", "release")
+OF_A_CLAIM = frozenset({CLAIMED, RENEWED, STARTED, ENDED, SENT, ANSWERED})
+"""Events whose lines belong to the claim of a job."""
+NEVER = float("inf")
+
+
+@dataclass
+class JobClaim:
+    """Claim of one job under one lease token."""
+
+    claimed: Line
+    let_go: float = NEVER
+    """Time at which the process died or gave the job back."""
+    killed_at: float = NEVER
+    lines: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def job(self) -> int:
+        """Id of the job."""
+        return self.claimed.job
+
+    @property
+    def lease_token(self) -> str:
+        """Token of the lease."""
+        return self.claimed.lease_token
+
+    @property
+    def leased_until(self) -> float:
+        """Earliest end of the lease: the database began it after `since`."""
+        return max(line.since + line.seconds for line in [self.claimed, *self.lines[RENEWED]])
+
+    @property
+    def surely_until(self) -> float:
+        """Time until which the process surely held the job, from the answer of its claim on."""
+        return min([self.leased_until, self.let_go, *(line.at for line in self.lines[SENT])])
+
+    @property
+    def accepted(self) -> list[Line]:
+        """Answers that settled the job."""
+        return [line for line in self.lines[ANSWERED] if line.outcome not in (LOST, REFUSED)]
+
+    @property
+    def started(self) -> list[Line]:
+        """Starts of the handler."""
+        return self.lines[STARTED]
+
+    @property
+    def is_unanswered(self) -> bool:
+        """True if an outcome was sent whose answer never came."""
+        return len(self.lines[SENT]) > len(self.lines[ANSWERED])
+
+    @property
+    def may_have_returned(self) -> bool:
+        """True if the holder asked to queue the job again and was not refused."""
+        is_asked = any(line.outcome in RETURNING for line in self.lines[SENT])
+        is_queued = QUEUED in [line.outcome for line in self.accepted]
+        return is_queued or (is_asked and self.is_unanswered)
+
+
+@dataclass(frozen=True)
+class JobClaims:
+    """Claims of all jobs."""
+
+    by_job: dict[int, list[JobClaim]]
+    """Claims of each job, in the order of their lines."""
+    strange: list[str]
+    """Sentences about lines that belong to no claim or to two claims."""
+
+
+def collect_claims(lines: Iterable[Line]) -> JobClaims:
+    """Collect the claims from lines in order of time."""
+    by_job: dict[int, dict[str, JobClaim]] = defaultdict(dict)
+    strange = []
+    for line in lines:
+        claims = by_job[line.job] if line.event in OF_A_CLAIM else {}
+        if line.event == CLAIMED and line.lease_token in claims:
+            strange.append(f"{line.job} was claimed twice under {line.lease_token}")
+        elif line.event == CLAIMED:
+            claims[line.lease_token] = JobClaim(line)
+        elif line.lease_token in claims:
+            claims[line.lease_token].lines[line.event].append(line)
+        elif line.event in OF_A_CLAIM:
+            strange.append(
+                f"{line.job} was {line.event} under {line.lease_token}, which never claimed it"
+            )
+    return JobClaims({job: list(claims.values()) for job, claims in by_job.items()}, strange)
+
+
+def note_ends(job_claims: JobClaims, lines: Iterable[Line]) -> None:
+    """Set when the process of each claim was killed or gave back the jobs it did not know of."""
+    ends: dict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.event in (KILLED, GIVING_BACK):
+            ends[line.process].append(line)
+    for claim in (claim for claims in job_claims.by_job.values() for claim in claims):
+        for line in ends[claim.claimed.process]:
+            if line.at >= claim.claimed.since and claim.lease_token not in line.outcome:
+                claim.let_go = min(claim.let_go, line.since)
+                if line.event == KILLED:
+                    claim.killed_at = min(claim.killed_at, line.since)
