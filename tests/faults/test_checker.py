@@ -177,7 +177,7 @@ BAD: dict[str, tuple[Lines, Tables]] = {
         [claim("a", 0, 1), claim("b", 12, 13), *settle("b", 14, 15, "LOST")],
         by("a"),
     ),
-    "was delivered under x, which nobody claimed": (
+    "was delivered under x, which claimed nothing": (
         [claim("a", 0, 1), *settle("a", 2, 3, "LOST")],
         by("x"),
     ),
@@ -231,7 +231,7 @@ BAD: dict[str, tuple[Lines, Tables]] = {
         [claim("a", 0, 1), run("a", 1), run("a", 2), *settle("a", 3, 4)],
         by("a"),
     ),
-    "ran under b, though a had run it in peace": (
+    "ran under b, though a had run it undisturbed": (
         [
             claim("a", 0, 1),
             run("a", 1),
