@@ -29,6 +29,8 @@ written = {table: list(filter(None, columns[table])) for table in columns}
 print(json.dumps([pulljobs.__file__, written]))
 """
 """Program that prints the columns that the models of a release write, by table."""
+OWN_TABLE = "publish_staged"
+"""Statement that reads a table which each bulk publish makes for itself."""
 THERE = "SELECT column_name FROM information_schema.columns WHERE table_name = %s"
 NEEDED = " AND is_nullable = 'NO' AND column_default IS NULL AND is_identity = 'NO'"
 
@@ -51,7 +53,7 @@ def test_workers_and_publishers_of_both_releases_break_no_promise(
 @pytest.mark.django_db
 def test_every_statement_of_the_older_release_runs_on_the_newer_tables(older: Path) -> None:
     """PostgreSQL looks up all tables, columns and types when it prepares a statement."""
-    files = sorted((older / "pulljobs").rglob("*.sql"))
+    files = [file for file in sorted((older / "pulljobs").rglob("*.sql")) if file.stem != OWN_TABLE]
     assert len(files) > 20
     with session() as other:
         errors = {file.stem: _refused(other, file.read_text()) for file in files}
