@@ -1,1 +1,1 @@
-"""pulljobs beside other queues on PostgreSQL, on one server, in one run: see docs/peers.md."""
+"""Comparison of pulljobs with other queues on PostgreSQL, described in docs/peers.md."""

@@ -1,4 +1,4 @@
-"""The peers, each in the best setting that its authors document; versions are pinned."""
+"""Peers with their pinned versions, each in the best setting that its authors document."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ PEERS: Final = (
         adapter="pulljobs_peer.py",
         left="SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'",
         settings="--processes, 16 threads each, claims of 500, 4000 held, flushes of 500 or 50 ms",
-        history="message and an archive row each",
+        history="message and an archive row for each consumer",
         holds="lease, renewed; fenced by token",
         fan_out="yes",
         acks="batched, fenced",
@@ -26,8 +26,8 @@ PEERS: Final = (
         adapter="procrastinate_peer.py",
         left="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
         settings="asyncio, concurrency 100, batch_defer",
-        history="job row and an event row each change",
-        holds="worker heartbeat; stalled jobs by a task of yours",
+        history="job row, and an event row for each change",
+        holds="worker heartbeat; your own task finds stalled jobs",
         fan_out="no",
         acks="one by one",
         retries="database, strategy",
@@ -120,7 +120,7 @@ PEERS: Final = (
         adapter="django_q2_peer.py",
         left="SELECT count(*) FROM django_q_ormq",
         settings="ORM broker, workers, bulk 100, queue_limit 500, poll 0.1, save_limit -1",
-        history="none, so set up; else a result row",
+        history="none in this set-up; otherwise a result row",
         holds="lock until a time, `retry`",
         fan_out="no",
         acks="one by one, by one monitor",
@@ -132,9 +132,9 @@ PEERS: Final = (
         packages=("celery==5.7.0", "sqlalchemy", "psycopg2-binary"),
         adapter="celery_peer.py",
         left="SELECT count(*) FROM kombu_message WHERE visible",
-        settings="solo pool (prefork and threads were slower), no results; polls each second",
-        history="message row, hidden, for ever",
-        holds="nothing: taken is gone",
+        settings="solo pool (prefork and threads were slower), no results, polls once a second",
+        history="hidden message row, never deleted",
+        holds="nothing: a crash loses the job",
         fan_out="no",
         acks="none in the database",
         retries="new message",
@@ -155,7 +155,7 @@ PEERS: Final = (
     Peer(
         name="pg-boss",
         runtime=Runtime.NODE,
-        # The newest whose dependencies the registry has.
+        # Newest version whose dependencies the registry has.
         packages=("pg-boss@12.35.0",),
         adapter="pg_boss_peer.mjs",
         left="SELECT count(*) FROM pgboss.job WHERE name = 'jobs' AND state < 'completed'",
@@ -169,10 +169,10 @@ PEERS: Final = (
 )
 
 
-def chosen(names: list[str] | None) -> list[Peer]:
-    """Those named, or all, in the order of this file; SystemExit for a name that is none."""
+def choose_peers(names: list[str] | None) -> list[Peer]:
+    """Return the named peers, or all, in the order of this file; exit for an unknown name."""
     known = {peer.name: peer for peer in PEERS}
     unknown = set(names or ()) - known.keys()
     if unknown:
-        raise SystemExit(f"No peer {', '.join(unknown)}: choose of {', '.join(known)}.")
+        raise SystemExit(f"No peer {', '.join(unknown)}: choose from {', '.join(known)}.")
     return [peer for peer in PEERS if not names or peer.name in names]

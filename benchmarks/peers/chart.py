@@ -1,4 +1,4 @@
-"""An SVG of dots on logarithmic axes, in the colours that the reader's system asks for."""
+"""SVG of dots on logarithmic axes, with colours for light and dark displays."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ STYLE: Final = """
 
 @dataclass(frozen=True)
 class Series:
-    """One colour: a dot for the median, a line from the least to the most."""
+    """Dots of one colour for medians, each with a line from the minimum to the maximum."""
 
     label: str
     colour: str
@@ -41,20 +41,25 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
+    """Chart of several series with one axis."""
+
     title: str
     series: Sequence[Series]
 
     @property
     def decades(self) -> tuple[int, int]:
-        values = [value for one in self.series for point in one.points.values() for value in point]
+        """Powers of ten at the ends of the axis."""
+        values = [
+            value for series in self.series for point in series.points.values() for value in point
+        ]
         if not values:
             return 0, 1
         low, high = floor(log10(min(values))), ceil(log10(max(values)))
         return low, max(high, low + 1)
 
 
-def svg(content: Content) -> str:
-    """Rates on the left, latencies on the right; the fastest peer on top."""
+def draw_svg(content: Content) -> str:
+    """Draw rates on the left and latencies on the right, with the fastest peer on top."""
     panels = [_rates(content), _latencies(content)]
     first = panels[0].series[0].points
     peers = sorted(content["peers"], key=lambda peer: -first[peer].median if peer in first else 0)
@@ -96,8 +101,10 @@ def _latencies(content: Content) -> Panel:
 
 
 def _points(content: Content, measure: str, figure: str, scale: float) -> dict[str, Spread]:
-    found = {peer: spread(content, peer, measure, figure) for peer in content["peers"]}
-    return {peer: Spread(*(part * scale for part in one)) for peer, one in found.items() if one}
+    spreads = {peer: spread(content, peer, measure, figure) for peer in content["peers"]}
+    return {
+        peer: Spread(*(part * scale for part in point)) for peer, point in spreads.items() if point
+    }
 
 
 def _names(peers: Sequence[str], width: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A database a peer, filled once; each round works on a copy of it."""
+"""Databases of the peers: each is filled once, and each round works on a copy."""
 
 import re
 import time
@@ -20,14 +20,14 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 def parameters(database: str) -> dict[str, str]:
-    """For libpq, of the server that the project uses."""
+    """Return the libpq parameters of a database on the project's server."""
     params = connection.get_connection_params()
     given = {name: params.get(name) for name in ("host", "port", "user", "password")}
     return {name: str(value) for name, value in given.items() if value} | {"dbname": database}
 
 
 def variables(database: str) -> dict[str, str]:
-    """The same for a process, as PG* variables."""
+    """Return the connection parameters as PG* environment variables."""
     names = {"dbname": "database"}
     return {
         f"PG{names.get(name, name).upper()}": value for name, value in parameters(database).items()
@@ -35,15 +35,17 @@ def variables(database: str) -> dict[str, str]:
 
 
 def connect(database: str = CATALOG) -> Connection:
+    """Connect with autocommit."""
     return psycopg.connect(make_conninfo(**parameters(database)), autocommit=True)
 
 
 def name_of(peer: Peer, suffix: str) -> str:
+    """Return the name of a peer's database."""
     return PREFIX + re.sub(r"\W+", "_", peer.name) + f"_{suffix}"
 
 
 def create(name: str, template: str = "template0") -> None:
-    """A new one in its place, with what the template has."""
+    """Create a database from a template; a database of that name is dropped first."""
     drop(name)
     with connect() as catalog:
         catalog.execute(
@@ -54,6 +56,7 @@ def create(name: str, template: str = "template0") -> None:
 
 
 def drop(name: str) -> None:
+    """Drop a database, with its connections, if it exists."""
     with connect() as catalog:
         catalog.execute(
             sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
@@ -62,7 +65,7 @@ def drop(name: str) -> None:
 
 @contextmanager
 def copied(template: str) -> Iterator[str]:
-    """The name of a copy, dropped at the end with whoever is still connected."""
+    """Yield the name of a copy, which is dropped at the end with all its connections."""
     name = f"{template}_copy"
     create(name, template)
     try:
@@ -72,39 +75,41 @@ def copied(template: str) -> Iterator[str]:
 
 
 def exists(name: str) -> bool:
+    """Return True if there is a database of this name."""
     with connect() as catalog:
-        found = catalog.execute("SELECT FROM pg_database WHERE datname = %s", [name])
-        return found.fetchone() is not None
+        rows = catalog.execute("SELECT FROM pg_database WHERE datname = %s", [name])
+        return rows.fetchone() is not None
 
 
 def settle(name: str) -> None:
-    """Statistics for the planner, and no vacuum left to do."""
+    """Vacuum and analyze, so that no background work is left to do."""
     with connect(name) as session:
         session.execute("VACUUM ANALYZE")
 
 
 def position(session: Connection) -> str:
-    """In the write-ahead log of the server, all of it."""
-    return str(_one(session, "SELECT pg_current_wal_insert_lsn()"))
+    """Return the insert position in the write-ahead log of the whole server."""
+    return str(_value(session, "SELECT pg_current_wal_insert_lsn()"))
 
 
 def wal_since(session: Connection, start: str) -> float:
-    """Bytes."""
-    return float(str(_one(session, f"SELECT (pg_current_wal_insert_lsn() - '{start}')::float8")))
+    """Return the bytes of write-ahead log since a position."""
+    return float(str(_value(session, f"SELECT (pg_current_wal_insert_lsn() - '{start}')::float8")))
 
 
-def left(session: Connection, peer: Peer) -> int:
-    return int(str(_one(session, peer.left)))
+def count_left(session: Connection, peer: Peer) -> int:
+    """Return how many published jobs are not done, as the peer's database shows."""
+    return int(str(_value(session, peer.left)))
 
 
-def _one(session: Connection, query: str) -> object:
+def _value(session: Connection, query: str) -> object:
     row = session.execute(query.encode()).fetchone()
     return None if row is None else row[0]
 
 
 @contextmanager
 def held_snapshot(database: str) -> Iterator[float]:
-    """Nothing that is deleted inside can be vacuumed; yields when it began."""
+    """Hold a snapshot, so that rows deleted inside cannot be vacuumed; yield its start time."""
     with connect(database) as holder:
         holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT pg_current_snapshot()")

@@ -1,4 +1,4 @@
-"""Each peer in an environment of its own, made once, kept in the state directory."""
+"""Environments of the peers, installed once and kept in the state directory."""
 
 import json
 import os
@@ -21,18 +21,19 @@ OUTPUT: Final = 400
 
 
 class NotRun(Exception):
-    """The peer cannot run here; the message says why, and what to install."""
+    """Reason why a peer cannot run here, and what to install."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """`command` starts the peer's adapter; an order is appended to it."""
+    """Command that starts the adapter of a peer, without its order, and installed versions."""
 
     command: tuple[str, ...]
     versions: dict[str, str]
 
     @property
     def variables(self) -> dict[str, str]:
+        """Environment variables of the adapter."""
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith("PULLJOBS")
         }
@@ -40,7 +41,7 @@ class Environment:
 
 
 def prepare(peer: Peer) -> Environment:
-    """Install what is not there yet; raise NotRun with the installer's own words."""
+    """Install a peer unless it is there; raise NotRun with the error of the installer."""
     if peer.runtime is Runtime.OURS:
         return _ours(peer)
     folder = state_directory() / "peers" / re.sub(r"\W+", "-", peer.name)
@@ -66,44 +67,44 @@ def _bare(package: str) -> str:
 
 
 def _venv(place: Path, packages: tuple[str, ...]) -> Path:
-    """The interpreter of a virtual environment that has these packages."""
+    """Return the interpreter of a virtual environment that has these packages."""
     python = place / "bin" / "python"
     if _installed(place, packages):
         return python
-    _said(sys.executable, "-m", "venv", "--clear", "--without-pip", place)
+    _output(sys.executable, "-m", "venv", "--clear", "--without-pip", place)
     _pip(python, "install", "--quiet", *packages)
     _mark(place, packages)
     return python
 
 
 def _pip(python: Path, *words: str) -> str:
-    """Ours, working on another interpreter: quicker than one in every environment."""
+    """Run our pip for another interpreter, which is quicker than a pip in every environment."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
-    return _said(*pip, *words)
+    return _output(*pip, *words)
 
 
 def _node(peer: Peer, folder: Path) -> Environment:
-    """npm looks for packages beside the script, so the script is copied beside them."""
+    """Install npm packages and copy the adapter next to them, where Node looks for packages."""
     node, npm = _node_programs(folder.parent)
     if not _installed(folder, peer.packages):
         shutil.rmtree(folder / "node_modules", ignore_errors=True)
         (folder / "package.json").write_text('{"private": true, "type": "module"}')
         path = os.pathsep.join((str(node.parent), os.environ.get("PATH", os.defpath)))
         install = ("install", "--no-package-lock", "--no-audit", "--no-fund", *peer.packages)
-        _said(npm, *install, cwd=folder, PATH=path)
+        _output(npm, *install, cwd=folder, PATH=path)
         _mark(folder, peer.packages)
     for script in (peer.adapter, "common.mjs"):
         shutil.copy(ADAPTERS / script, folder / script)
     name = peer.packages[0].split("@")[0]
     package = json.loads((folder / "node_modules" / name / "package.json").read_text())
-    versions = {name: package["version"], "Node": _said(node, "--version").strip()}
+    versions = {name: package["version"], "Node": _output(node, "--version").strip()}
     return Environment((str(node), str(folder / peer.adapter)), versions)
 
 
 def _node_programs(home: Path) -> tuple[Path, Path]:
-    """Those on the PATH if they are new enough, else those of a wheel."""
+    """Return node and npm from the PATH if they are new enough, otherwise from a wheel."""
     node, npm = shutil.which("node"), shutil.which("npm")
-    if node and npm and int(_said(node, "--version")[1:].split(".")[0]) >= NODE_AT_LEAST:
+    if node and npm and int(_output(node, "--version")[1:].split(".")[0]) >= NODE_AT_LEAST:
         return Path(node), Path(npm)
     try:
         programs = _venv(home / "node", (NODE_WHEEL,)).parent
@@ -121,8 +122,8 @@ def _mark(place: Path, packages: tuple[str, ...]) -> None:
     (place / "installed.json").write_text(json.dumps(packages))
 
 
-def _said(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
-    """Its standard output; NotRun with the end of what it complained of."""
+def _output(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
+    """Run a command and return its output; raise NotRun with the end of its errors."""
     try:
         done = subprocess.run(
             command, cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True

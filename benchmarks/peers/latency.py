@@ -1,4 +1,4 @@
-"""Jobs at an even pace, and how long each waits from its publish to the start of its handler."""
+"""Jobs at an even pace, and their times from the publish to the start of the handler."""
 
 from collections.abc import Sequence
 from statistics import median, quantiles
@@ -10,23 +10,23 @@ from benchmarks.peers.measures import PUBLISHERS, Figures
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import (
     ORDER_SECONDS,
-    Start,
+    JobStart,
     Workers,
     order,
+    read_output,
     start_order,
-    told,
     working,
 )
 
 SLOW: Final = 100
-"""Jobs a second that one publisher is enough for."""
+"""Lowest rate, in jobs a second, that needs several publishers."""
 STARTED_SECONDS: Final = 5.0
 
 
-def latency(
+def measure_latency(
     peer: Peer, environment: Environment, empty: str, rate: float, seconds: float
 ) -> Figures:
-    """Seconds from just before the publish to the first line of the handler, one worker process."""
+    """Measure the seconds from the publish call to the handler with one worker process."""
     with (
         databases.copied(empty) as database,
         working(peer, environment, database, handler="latency") as workers,
@@ -41,8 +41,8 @@ def latency(
         return {"p50": p50, "p99": p99, "started": len(starts) / published}
 
 
-def percentiles(starts: Sequence[Start]) -> tuple[float, float]:
-    """The 50th and the 99th of their waits, in seconds; StatisticsError of fewer than two."""
+def percentiles(starts: Sequence[JobStart]) -> tuple[float, float]:
+    """Return the 50th and 99th percentile in seconds; raise StatisticsError for fewer than two."""
     waited = [start.waited for start in starts]
     return median(waited), quantiles(waited, n=100, method="inclusive")[98]
 
@@ -62,14 +62,14 @@ def pace(
     seconds: float,
     publishers: int,
 ) -> int:
-    """How many so many processes published in that time."""
-    words = ("pace", how, rate / publishers, seconds)
-    paces = [start_order(peer, environment, database, *words) for _ in range(publishers)]
-    return sum(told(one, seconds + ORDER_SECONDS)["published"] for one in paces)
+    """Publish from several processes at a rate; return how many jobs they published."""
+    arguments = ("pace", how, rate / publishers, seconds)
+    paces = [start_order(peer, environment, database, *arguments) for _ in range(publishers)]
+    return sum(read_output(process, seconds + ORDER_SECONDS)["published"] for process in paces)
 
 
 def _await_rest(workers: Workers, wanted: int) -> None:
     try:
         workers.wait_for_starts(wanted, STARTED_SECONDS)
     except TimeoutError:
-        return  # What did not start is in the figure `started`.
+        return  # The figure `started` shows the jobs that did not start.

@@ -1,4 +1,4 @@
-"""Jobs offered to a peer at an even pace: what was done in time, and how long they waited."""
+"""Load of jobs at an even pace: the share done in time, and how long the jobs waited."""
 
 import time
 from collections.abc import Sequence
@@ -10,56 +10,56 @@ from benchmarks.peers.environments import Environment
 from benchmarks.peers.latency import pace, percentiles
 from benchmarks.peers.measures import PUBLISHERS, Figures
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.processes import Start, Workers
+from benchmarks.peers.processes import JobStart, Workers
 
 REST_SECONDS: Final = 20.0
 LOOK_SECONDS: Final = 0.1
 TENTH: Final = 0.1
 
 
-class Stretch(NamedTuple):
-    """Shares are of what was offered, whoever could not keep up with it."""
+class OfferedLoad(NamedTuple):
+    """Figures of a stretch of load; shares are of the jobs that were to be offered."""
 
     seconds: float
     published_share: float
     dequeued_share: float
-    """Done when the time was over, as the database says."""
+    """Share of the jobs that were done when the time was over, as the database shows."""
     started: float
-    """Share of the published jobs, some time after the end."""
-    starts: Sequence[Start]
+    """Share of the published jobs that had started some time after the end."""
+    starts: Sequence[JobStart]
 
 
-def stretch(
+def measure_load(
     peer: Peer,
     environment: Environment,
     database: str,
     workers: Workers,
     rate: float,
     seconds: float,
-) -> Stretch:
-    """Publish at that rate, then let the worker come to rest."""
+) -> OfferedLoad:
+    """Publish at a rate, then wait until the worker has nothing left."""
     with databases.connect(database) as session:
         skipped, begin = workers.started(), time.monotonic()
-        waiting = databases.left(session, peer)
+        waiting = databases.count_left(session, peer)
         published = pace(peer, environment, database, "many", rate, seconds, PUBLISHERS)
-        done = waiting + published - databases.left(session, peer)
+        done = waiting + published - databases.count_left(session, peer)
         _await_rest(peer, session)
-    # What a stretch before left to do is none of this one's.
+    # Jobs that an earlier load left do not count.
     starts = [start for start in workers.starts(skipped) if start.published >= begin]
     offered = rate * seconds
     started = len(starts) / published if published else 0.0
-    return Stretch(seconds, published / offered, done / offered, started, starts)
+    return OfferedLoad(seconds, published / offered, done / offered, started, starts)
 
 
 def _await_rest(peer: Peer, session: Connection) -> None:
-    """What a worker still holds when it is killed would be stuck."""
+    """Wait until nothing is left, because jobs of a killed worker would stay claimed."""
     deadline = time.monotonic() + REST_SECONDS
-    while databases.left(session, peer) and time.monotonic() < deadline:
+    while databases.count_left(session, peer) and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
 
 
-def beside(during: Stretch, without: Stretch) -> Figures:
-    """Of the stretch with a snapshot held; latencies also of the one before."""
+def compare_loads(during: OfferedLoad, without: OfferedLoad) -> Figures:
+    """Return the figures of the load with a snapshot, and latencies of the load before."""
     first, last = _ends(during)
     p50, p99 = _percentiles(without.starts)
     first50, first99 = _percentiles(first)
@@ -79,8 +79,8 @@ def beside(during: Stretch, without: Stretch) -> Figures:
     }
 
 
-def _ends(during: Stretch) -> tuple[Sequence[Start], Sequence[Start]]:
-    """The jobs published in the first tenth of the time, and in the last."""
+def _ends(during: OfferedLoad) -> tuple[Sequence[JobStart], Sequence[JobStart]]:
+    """Return the jobs published in the first and in the last tenth of the time."""
     begin = min((start.published for start in during.starts), default=0.0)
     part = TENTH * during.seconds
     first = [start for start in during.starts if start.published < begin + part]
@@ -88,6 +88,6 @@ def _ends(during: Stretch) -> tuple[Sequence[Start], Sequence[Start]]:
     return first, last
 
 
-def _percentiles(starts: Sequence[Start]) -> tuple[float, float] | tuple[None, None]:
-    """None of fewer than two."""
+def _percentiles(starts: Sequence[JobStart]) -> tuple[float, float] | tuple[None, None]:
+    """Return the percentiles, or None for fewer than two jobs."""
     return percentiles(starts) if len(starts) > 1 else (None, None)

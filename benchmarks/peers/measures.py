@@ -1,4 +1,4 @@
-"""What is measured of a peer; each returns plain values that go into the record as they are."""
+"""Measures of a peer; each returns plain values for the record."""
 
 import subprocess
 import time
@@ -14,11 +14,11 @@ from benchmarks.peers.environments import Environment, NotRun
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import (
     ORDER_SECONDS,
-    Server,
+    ServerCpu,
     Workers,
     order,
+    read_output,
     start_order,
-    told,
     working,
 )
 
@@ -28,21 +28,23 @@ FAILURES: Final = (
     NotRun, RuntimeError, TimeoutError, ValueError,
     subprocess.SubprocessError, psycopg.Error, psutil.Error,
 )  # fmt: skip
-"""What a measure may raise."""
+"""Exceptions that a measure may raise."""
 
 LEAST_PAUSE: Final = 0.03
 CALM: Final = 20
-"""Asking how much is left may take a twentieth of a server process."""
+"""Pause between two counts in times of a count, which then take a twentieth of a process."""
 PUBLISHERS: Final = 4
 FIRST: Final = 0.2
 LAST: Final = 0.8
 MARK_SECONDS: Final = 0.5
 STUCK_SECONDS: Final = 4.0
-"""More than any peer leaves between two polls or flushes."""
+"""Longer than the pause of any peer between two polls or flushes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
+    """Sizes of all measures."""
+
     jobs: int
     publish_seconds: float
     drain_seconds: float
@@ -54,37 +56,37 @@ class Sizes:
 
 
 def publish(peer: Peer, environment: Environment, empty: str, how: str, sizes: Sizes) -> Figures:
-    """Jobs a second from one process, one by one or many; None where the peer has no such call."""
+    """Publish from one process and return the rate, None if the peer has no such call."""
     with databases.copied(empty) as database:
-        said = order(peer, environment, database, "publish", how, sizes.jobs, sizes.publish_seconds)
-    return {"rate": said["published"] / said["seconds"] if said["published"] else None}
+        done = order(peer, environment, database, "publish", how, sizes.jobs, sizes.publish_seconds)
+    return {"rate": done["published"] / done["seconds"] if done["published"] else None}
 
 
 def fill(
     peer: Peer, environment: Environment, database: str, jobs: int, *, waiting: int = 0
 ) -> Figures:
-    """Queue so many by the fastest call it has; WAL bytes a job."""
+    """Queue jobs by the peer's fastest call and return the WAL bytes a job."""
     with databases.connect(database) as session:
         start = databases.position(session)
         done = order(peer, environment, database, "publish", "many", jobs, 0)
         if not done["published"]:
             _publish_together(peer, environment, database, jobs)
         wal = databases.wal_since(session, start)
-        queued = databases.left(session, peer) - waiting
+        queued = databases.count_left(session, peer) - waiting
     if queued != jobs:
-        raise RuntimeError(f"{queued} jobs are there after {jobs} were published.")
+        raise RuntimeError(f"{queued} jobs are queued after {jobs} were published.")
     return {"wal": wal / jobs}
 
 
 def _publish_together(peer: Peer, environment: Environment, database: str, jobs: int) -> None:
-    """One by one takes long, so several processes do it."""
+    """Publish one by one from several processes at a time."""
     shares = [jobs // PUBLISHERS] * (PUBLISHERS - 1)
     publishers = [
         start_order(peer, environment, database, "publish", "one", share, 0)
         for share in (*shares, jobs - sum(shares))
     ]
     for publisher in publishers:
-        told(publisher, ORDER_SECONDS)
+        read_output(publisher, ORDER_SECONDS)
 
 
 def drain(
@@ -96,7 +98,7 @@ def drain(
     handler: str,
     seconds: float,
 ) -> Figures:
-    """In the middle of a drain that every process takes part in; seconds: how long, at the most."""
+    """Measure the middle of a drain by all processes, for `seconds` at most."""
     with (
         databases.connect(database) as session,
         working(
@@ -123,25 +125,26 @@ class _Mark(NamedTuple):
 
 
 class _Marks:
-    """What had been done and spent at moments when the database just said that more was done.
+    """Progress and costs at the moments when the database showed more finished jobs.
 
-    The first once a fifth is done, the last when four fifths are: between them as many jobs are
-    claimed as are finished, whatever a peer claims ahead and however late it writes.
+    The first mark is made once a fifth is done, the last when four fifths are done. Between them
+    as many jobs are claimed as finished, however far a peer claims ahead or writes late.
     """
 
     def __init__(self, peer: Peer, session: Connection, workers: Workers) -> None:
         self._peer, self._session, self._workers = peer, session, workers
-        self._server, self._log = Server(session), databases.position(session)
-        self._jobs = databases.left(session, peer)
+        self._server, self._log = ServerCpu(session), databases.position(session)
+        self._jobs = databases.count_left(session, peer)
         self._marks: list[_Mark] = []
         self._start = self._mark(time.perf_counter(), self._jobs)
 
     def watch(self, seconds: float) -> None:
+        """Mark the progress until four fifths are done, time is over or nothing moves."""
         start = moved = time.perf_counter()
         before = self._jobs
         while True:
             asked = time.perf_counter()
-            left = databases.left(self._session, self._peer)
+            left = databases.count_left(self._session, self._peer)
             now = time.perf_counter()
             if left != before:
                 before, moved = left, now
@@ -164,9 +167,9 @@ class _Marks:
         return _Mark(now, left, cpu, server_cpu, databases.wal_since(self._session, self._log))
 
     def figures(self) -> Figures:
-        """Of the time between the first mark and the last, a job."""
+        """Return the rate, and costs for each job, between the first and the last mark."""
         if not self._marks:
-            raise RuntimeError("Too few jobs were done to tell a rate.")
+            raise RuntimeError("Too few jobs were done to measure a rate.")
         first, last = self._marks[0] if len(self._marks) > 1 else self._start, self._marks[-1]
         done = first.left - last.left
         server_cpu = (

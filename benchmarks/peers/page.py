@@ -1,4 +1,4 @@
-"""The tables of docs/peers.md, written between its marks, and the chart beside it."""
+"""Tables of docs/peers.md, written between its marks, and its chart."""
 
 import re
 import sys
@@ -20,21 +20,21 @@ MARKED: Final = re.compile(r"(<!-- measured: (\w+) -->\n).*?(<!-- end -->)", re.
 ERROR: Final = 200
 
 
-def write(content: Content, folder: Path | None, wanted: Collection[str]) -> None:
-    """Into the page of that folder, or a new one of tables only; without a folder to stdout."""
+def write_page(content: Content, folder: Path | None, wanted: Collection[str]) -> None:
+    """Write the sections into the page of a folder, or print them if there is no folder."""
     if folder is None:
-        sys.stdout.write(filled(_marks(wanted), content, wanted))
+        sys.stdout.write(fill_sections(_marks(wanted), content, wanted))
         return
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / PAGE
     text = page.read_text() if page.exists() else _marks(wanted)
-    page.write_text(filled(text, content, wanted))
+    page.write_text(fill_sections(text, content, wanted))
     if PICTURE in wanted:
-        (folder / CHART).write_text(chart.svg(content))
+        (folder / CHART).write_text(chart.draw_svg(content))
 
 
-def filled(text: str, content: Content, wanted: Collection[str]) -> str:
-    """The other sections stay as they are."""
+def fill_sections(text: str, content: Content, wanted: Collection[str]) -> str:
+    """Replace the wanted sections of a page and leave the others as they are."""
 
     def section(mark: re.Match[str]) -> str:
         name = mark[2]
@@ -48,20 +48,23 @@ def _marks(names: Collection[str]) -> str:
 
 
 def about(content: Content) -> str:
+    """Return the date, the sizes and the machine."""
     sizes = content["sizes"]
     facts = ", ".join(f"{name} {value}" for name, value in content["machine"].items())
     return (
         f"Measured on {content['at']}: {sizes['rounds']} rounds, {sizes['jobs']:,} jobs queued for"
-        f" each drain, watched for {sizes['drain_seconds']:g} s at the most."
+        f" each drain, each drain measured for at most {sizes['drain_seconds']:g} s."
         f"\n\nThe machine: {facts}."
     )
 
 
 def picture(_content: Content) -> str:
+    """Return the image of the chart."""
     return f"![Dots on logarithmic axes: jobs a second and latency of each queue]({CHART})"
 
 
 def rates(content: Content) -> str:
+    """Return the table of rates."""
     measures = {
         "publish, one by one": "publish one",
         "publish, many": "publish many",
@@ -78,6 +81,7 @@ def rates(content: Content) -> str:
 
 
 def held(content: Content) -> str:
+    """Return the table of the loads while a snapshot was held."""
     head = ["peer", "offered, jobs/s", "for, s", "published", "dequeued"]
     head += ["p99 without, ms", "p99 at first, ms", "p99 at the end, ms", "growth"]
     rows = [
@@ -92,19 +96,19 @@ def held(content: Content) -> str:
 
 
 def _load(content: Content, peer: str) -> list[str]:
-    """Growth is of the p99, from without a snapshot to the end."""
-    found = summary.rounds(content, peer, WHILE)
-    if not found:
-        # A record from before there was this measure has drains all the same.
+    """Return the cells of a load; the growth is that of the p99 over the load before."""
+    loads = summary.rounds(content, peer, WHILE)
+    if not loads:
+        # A record that is older than this measure has drains without a load.
         asked = content["sizes"]["held_rate"], content["sizes"]["held_seconds"]
         return [*map(summary.number, asked), *[summary.missing(content, peer, WHILE)] * 6]
-    [one] = found
-    growth, mark = one["p99_growth"], summary.MARK if summary.late(found) else ""
+    [load] = loads
+    growth, mark = load["p99_growth"], summary.MARK if summary.is_late(loads) else ""
     return [
-        *(summary.number(one[name]) for name in ("offered", "seconds")),
-        *(f"{one[f'{name}_share'] * 100:.1f} %" for name in ("published", "dequeued")),
-        *(_waited(one[f"p99_{name}"]) for name in ("without", "first")),
-        _waited(one["p99_last"]) + mark,
+        *(summary.number(load[name]) for name in ("offered", "seconds")),
+        *(f"{load[f'{name}_share'] * 100:.1f} %" for name in ("published", "dequeued")),
+        *(_waited(load[f"p99_{name}"]) for name in ("without", "first")),
+        _waited(load["p99_last"]) + mark,
         "" if growth is None else summary.number(growth),
     ]
 
@@ -114,6 +118,7 @@ def _waited(seconds: float | None) -> str:
 
 
 def costs(content: Content) -> str:
+    """Return the table of CPU and WAL for each job."""
     rows = [
         [
             peer,
@@ -127,6 +132,7 @@ def costs(content: Content) -> str:
 
 
 def latencies(content: Content) -> str:
+    """Return the table of latencies."""
     rows = [
         [
             peer,
@@ -143,7 +149,8 @@ def latencies(content: Content) -> str:
 
 
 def keeps(content: Content) -> str:
-    head = ["peer", "of a job that went well", "while it runs", "acks", "retries", "fan-out"]
+    """Return the table of guarantees."""
+    head = ["peer", "rows of a successful job", "claim while it runs", "acks", "retries", "fan-out"]
     rows = [
         [peer.name, peer.history, peer.holds, peer.acks, peer.retries, peer.fan_out]
         for peer in _of(content)
@@ -152,12 +159,13 @@ def keeps(content: Content) -> str:
 
 
 def settings(content: Content) -> str:
+    """Return the table of versions and settings."""
     rows = [[peer.name, _versions(content, peer.name), peer.settings] for peer in _of(content)]
-    return table(["peer", "versions", "set up with"], rows)
+    return table(["peer", "versions", "settings"], rows)
 
 
 def errors(content: Content) -> str:
-    """Of peers that did not run, and of measures that did not work."""
+    """Return a list of the peers that did not run and the measures that failed."""
     lines = [
         f"- {name}: not run: {_short(entry['error'])}"
         for name, entry in content["peers"].items()
@@ -168,7 +176,7 @@ def errors(content: Content) -> str:
         for name, entry in content["peers"].items()
         for measure, error in entry["errors"].items()
     ]
-    return "\n".join(lines) or "Everybody ran, and nothing failed."
+    return "\n".join(lines) or "All peers ran, and nothing failed."
 
 
 SECTIONS: Final[dict[str, Callable[[Content], str]]] = {
@@ -185,6 +193,7 @@ SECTIONS: Final[dict[str, Callable[[Content], str]]] = {
 
 
 def ran(content: Content) -> list[str]:
+    """Return the names of the peers that ran."""
     return [name for name, entry in content["peers"].items() if "error" not in entry]
 
 
@@ -202,5 +211,6 @@ def _short(error: str) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,32 +1,36 @@
-"""What is known of a peer before it runs."""
+"""Description of a peer."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Runtime(StrEnum):
+    """Runtime of an adapter."""
+
     OURS = "ours"
-    """The interpreter that runs the benchmark."""
+    """Interpreter of the benchmark."""
     PYTHON = "Python"
     NODE = "Node"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
+    """Queue to compare with, its set-up and its guarantees."""
+
     name: str
     runtime: Runtime
     packages: tuple[str, ...] = ()
-    """What pip or npm installs; the first is the peer itself."""
+    """Packages for pip or npm; the first is the peer itself."""
     adapter: str
-    """A script in `adapters/`."""
+    """Script in `adapters/`."""
     left: str
-    """SQL: how many published jobs the database does not know as done."""
+    """Statement that counts the published jobs that are not done."""
     settings: str
-    """How it is set up, and where its authors say so."""
+    """Settings that differ from the defaults."""
     history: str
-    """What is left in the database of a job that went well."""
+    """Rows that a successful job leaves in the database."""
     holds: str
-    """What a worker has of a job while it runs, and what frees it after a crash."""
+    """Claim of a worker on a running job, and what ends it after a crash."""
     fan_out: str
     acks: str
     retries: str

@@ -1,4 +1,4 @@
-"""Orders to a peer's adapter, its worker processes, and the CPU that they and the server take."""
+"""Orders to adapters, worker processes, and CPU times of the workers and the server."""
 
 import json
 import os
@@ -25,11 +25,11 @@ LOOK_SECONDS: Final = 0.01
 ORDER_SECONDS: Final = 600
 OUTPUT: Final = 500
 START: Final = 16
-"""Bytes of a `Start` as the adapters note it."""
+"""Bytes of a `JobStart` in the file of the adapters."""
 
 
 def order(peer: Peer, environment: Environment, database: str, *words: object) -> dict[str, Any]:
-    """Have the adapter carry it out; what its last line says. NotRun with its error if it fails."""
+    """Run an order of the adapter and return its last line; raise NotRun if it fails."""
     command = [*environment.command, *map(str, words)]
     done = subprocess.run(
         command,
@@ -46,7 +46,7 @@ def order(peer: Peer, environment: Environment, database: str, *words: object) -
 def start_order(
     peer: Peer, environment: Environment, database: str, *words: object
 ) -> subprocess.Popen[bytes]:
-    """In the background, its errors thrown away."""
+    """Start an order in the background and discard its errors."""
     return subprocess.Popen(
         [*environment.command, *map(str, words)],
         env=_variables(peer, environment, database),
@@ -55,12 +55,12 @@ def start_order(
     )
 
 
-def told(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """What the last line of one in the background says; it is killed if it takes any longer."""
+def read_output(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
+    """Return the last line of an order in the background; kill it if it takes too long."""
     try:
         output, _errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        # Those from npm run in a child of it.
+        # Adapters on Node run in a child process.
         for child in _descendants(process.pid):
             child.kill()
         process.kill()
@@ -80,55 +80,56 @@ def _variables(peer: Peer, environment: Environment, database: str) -> dict[str,
     return {**environment.variables, **databases.variables(database), "PEER_NAME": peer.name}
 
 
-class Start(NamedTuple):
-    """Of a job, on the clock of `time.monotonic`."""
+class JobStart(NamedTuple):
+    """Times of a job on the monotonic clock."""
 
     published: float
     started: float
 
     @property
     def waited(self) -> float:
+        """Seconds from the publish to the start."""
         return self.started - self.published
 
 
 class Workers:
-    """The processes of one `work` order, in a session of their own."""
+    """Processes of one `work` order, in a session of their own."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process, self._folder = process, folder
         self._starts = folder / "starts"
 
     def gather(self, processes: int) -> None:
-        """Wait until each holds its first job, or nobody more comes."""
+        """Wait until each process holds its first job, or no more processes come."""
         self._wait("ready.*", 1, START_SECONDS)
         with suppress(TimeoutError):
             self._wait("ready.*", processes, GATHER_SECONDS)
 
     def release(self) -> None:
-        """Let them go on."""
+        """Let the processes go on."""
         (self._folder / "go").touch()
 
     def wait_for_starts(self, count: int, seconds: float) -> None:
-        """Until so many jobs have started; TimeoutError if they don't in that time."""
+        """Wait until `count` jobs have started; raise TimeoutError after `seconds`."""
         deadline = time.monotonic() + seconds
         while self.started() < count:
             self._check(deadline)
             time.sleep(LOOK_SECONDS)
 
     def started(self) -> int:
-        """How many jobs, of the latency handler."""
+        """Return the number of jobs that the latency handler started."""
         return self._starts.stat().st_size // START if self._starts.exists() else 0
 
-    def starts(self, skipped: int = 0) -> list[Start]:
-        """In order, but for those first ones."""
+    def starts(self, skipped: int = 0) -> list[JobStart]:
+        """Return the starts in their order, without the first `skipped` ones."""
         with self._starts.open("rb") as file:
             file.seek(skipped * START)
             raw = file.read()
         times = array("d", raw[: len(raw) // START * START])
-        return list(map(Start, times[::2], times[1::2]))
+        return list(map(JobStart, times[::2], times[1::2]))
 
     def cpu(self) -> float:
-        """Seconds, of all of them and of those that ended."""
+        """Return the CPU seconds of all processes, including those that ended."""
         return cpu_of(psutil.Process(self._process.pid))
 
     def _wait(self, pattern: str, count: int, seconds: float) -> None:
@@ -139,15 +140,15 @@ class Workers:
 
     def _check(self, deadline: float) -> None:
         if self._process.poll() is not None:
-            raise NotRun(f"the worker ended: {self._said()}")
+            raise NotRun(f"the worker ended: {self._output()}")
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the worker did not start the jobs in time: {self._said()}")
+            raise TimeoutError(f"the worker did not start the jobs in time: {self._output()}")
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         return (self._folder / "output").read_text(errors="replace").strip()[-OUTPUT:]
 
     def stop(self) -> None:
-        """At once: the database they worked on is thrown away, or its jobs are done."""
+        """Kill the processes: their database is dropped or its jobs are done."""
         for process in _descendants(self._process.pid):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -166,7 +167,7 @@ def working(
     handler: str = "noop",
     hold: bool = False,
 ) -> Iterator[Workers]:
-    """So many processes; with `hold` each waits at its first job until they are released."""
+    """Start worker processes; with `hold` each waits at its first job until `release`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         marks = {"PEER_FOLDER": name, "PEER_HANDLER": handler, "PEER_HOLD": "1" if hold else "0"}
@@ -185,8 +186,8 @@ def working(
             workers.stop()
 
 
-class Server:
-    """The CPU of the server's processes, but for the session that watches."""
+class ServerCpu:
+    """CPU time of the server's processes, without the session that watches."""
 
     def __init__(self, session: Connection) -> None:
         self._session = session.info.backend_pid
@@ -196,14 +197,14 @@ class Server:
             self._root = None
 
     def cpu(self) -> float | None:
-        """Seconds; None of a server on another machine."""
+        """Return the seconds, or None if the server runs on another machine."""
         if self._root is None:
             return None
         return cpu_of(self._root) - _own_cpu(psutil.Process(self._session))
 
 
 def cpu_of(root: psutil.Process) -> float:
-    """Seconds of a tree of processes, with those of its dead that were waited for."""
+    """Return the CPU seconds of a process tree, including ended processes it waited for."""
     return _own_cpu(root) + sum(map(_own_cpu, _descendants(root.pid)))
 
 

@@ -1,4 +1,4 @@
-"""What was measured so far, kept in a file so that an interrupted run can go on."""
+"""Record of all measures in a file, so that an interrupted run can go on."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from benchmarks.peers.measures import Figures
 
 
 class Record:
-    """`peers`: by name an `error`, or `versions`, and by measure `figures` and `errors`."""
+    """Record of a run: each peer has an `error`, or `versions`, `figures` and `errors`."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self._path = path
@@ -17,43 +17,47 @@ class Record:
             self.content = json.loads(path.read_text())
 
     @property
-    def told(self) -> bool:
-        """Whether it says where and when."""
+    def has_facts(self) -> bool:
+        """True if the machine and the date are on record."""
         return "machine" in self.content
 
     def about(self, **facts: Any) -> None:
+        """Record facts about the run."""
         self.content |= facts
         self._save()
 
     def prepared(self, name: str, versions: dict[str, str]) -> None:
-        """What failed in a run before is tried again."""
+        """Record the versions of a peer and forget its errors, so that it is tried again."""
         self._peer(name).update(versions=versions, errors={})
         self._peer(name).pop("error", None)
         self._save()
 
     def failed(self, name: str, error: str) -> None:
+        """Record why a peer cannot run."""
         self._peer(name)["error"] = error
         self._save()
 
     def add(self, name: str, measure: str, figures: Figures) -> None:
+        """Add the figures of a round."""
         self._peer(name)["figures"].setdefault(measure, []).append(figures)
         self._save()
 
     def put(self, name: str, measure: str, rounds: list[Figures]) -> None:
-        """In the place of those of a run before, which may have been of other sizes."""
+        """Replace the rounds of an earlier run, which may have had other sizes."""
         self._peer(name)["figures"][measure] = rounds
         self._save()
 
     def give_up(self, name: str, measure: str, error: str) -> None:
+        """Record why a measure failed."""
         self._peer(name)["errors"][measure] = error
         self._save()
 
     def rounds(self, name: str, measure: str) -> int:
-        """How many worked."""
+        """Return the number of successful rounds."""
         return len(self._peer(name)["figures"].get(measure, []))
 
     def hopeless(self, name: str, measure: str) -> bool:
-        """Tried, and never worked."""
+        """Return True if a measure was tried and never succeeded."""
         return measure in self._peer(name)["errors"] and not self.rounds(name, measure)
 
     def _peer(self, name: str) -> dict[str, Any]:

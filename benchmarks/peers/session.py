@@ -1,4 +1,4 @@
-"""A whole run: environments, then round after round everybody in turn, then the held snapshots."""
+"""Run of the comparison: environments, rounds of all peers in turn, then held snapshots."""
 
 import argparse
 import sys
@@ -11,45 +11,45 @@ from pathlib import Path
 
 from benchmarks.database import machine, refuse_unsafe
 from benchmarks.peers import databases, page
-from benchmarks.peers.catalog import chosen
+from benchmarks.peers.catalog import choose_peers
 from benchmarks.peers.environments import prepare
-from benchmarks.peers.latency import latency
+from benchmarks.peers.latency import measure_latency
 from benchmarks.peers.measures import FAILURES, Figures, Sizes, drain, fill, publish
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import order
 from benchmarks.peers.record import Record
-from benchmarks.peers.snapshot import AFTER, WHILE, Prepared, held
+from benchmarks.peers.snapshot import AFTER, WHILE, Prepared, measure_held
 from example_project.state import state_directory
 
 Measure = tuple[str, Callable[[], Figures]]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, keep the record, and write the page and the charts if asked to."""
+    """Measure all peers, keep the record, and write the page and its chart."""
     refuse_unsafe()
     path = options.json or state_directory() / "peers" / "record.json"
     record = Record(Path(path), resume=options.resume)
     sizes = _sizes(options)
-    if options.rounds or not record.told:
+    if options.rounds or not record.has_facts:
         record.about(
             machine=machine(),
             at=datetime.now(UTC).date().isoformat(),
             sizes=asdict(sizes) | {"rounds": options.rounds},
         )
-    ready = prepared(chosen(options.peers), record, sizes)
+    ready = prepare_peers(choose_peers(options.peers), record, sizes)
     for round in range(options.rounds):
-        for one in ready:
-            _round(one, record, sizes, options, round)
+        for prepared in ready:
+            _round(prepared, record, sizes, options, round)
     _held(ready, record, sizes, max(1, options.rounds))
     for peer, _environment in ready:
         for suffix in ("empty", "filled"):
             databases.drop(databases.name_of(peer, suffix))
     folder = Path(options.output) if options.output else None
-    page.write(record.content, folder, _sections(options))
+    page.write_page(record.content, folder, _sections(options))
 
 
 def _sections(options: argparse.Namespace) -> list[str]:
-    """Of the page: what was not measured stays there as it was."""
+    """Return the sections of the page to write; other sections stay as they are."""
     if not options.rounds:
         return [page.HELD]
     return [name for name in page.SECTIONS if name != page.HELD or options.held_seconds]
@@ -68,8 +68,8 @@ def _sizes(options: argparse.Namespace) -> Sizes:
     )
 
 
-def prepared(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[Prepared]:
-    """Those that can run; of the others the error is on record."""
+def prepare_peers(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[Prepared]:
+    """Return the peers that can run, and record the errors of the others."""
     ready = []
     for peer in peers:
         try:
@@ -77,7 +77,7 @@ def prepared(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[Prepar
             record.prepared(peer.name, environment.versions)
             _databases(peer, record, (peer, environment), sizes)
         except FAILURES as error:
-            _tell(f"{peer.name}: not run: {error}")
+            _log(f"{peer.name}: not run: {error}")
             record.failed(peer.name, str(error))
         else:
             ready.append((peer, environment))
@@ -85,7 +85,7 @@ def prepared(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[Prepar
 
 
 def _databases(peer: Peer, record: Record, prepared: Prepared, sizes: Sizes) -> None:
-    """One with the peer's tables, and one with the jobs too; a run before may have made them."""
+    """Create a database with the tables and one with jobs, unless an earlier run did."""
     empty, filled = (databases.name_of(peer, suffix) for suffix in ("empty", "filled"))
     if not databases.exists(empty) or not record.rounds(peer.name, "fill"):
         databases.create(empty)
@@ -94,7 +94,7 @@ def _databases(peer: Peer, record: Record, prepared: Prepared, sizes: Sizes) -> 
         databases.create(filled, empty)
         record.add(peer.name, "fill", fill(*prepared, filled, sizes.jobs))
         databases.settle(filled)
-    _tell(f"{peer.name}: prepared")
+    _log(f"{peer.name}: prepared")
 
 
 def _round(
@@ -107,11 +107,11 @@ def _round(
         try:
             figures = take()
         except FAILURES as error:
-            _tell(f"round {round + 1}: {name}: {measure}: {error}")
+            _log(f"round {round + 1}: {name}: {measure}: {error}")
             record.give_up(name, measure, str(error))
         else:
             record.add(name, measure, figures)
-            _tell(f"round {round + 1}: {name}: {measure}: {_brief(figures)}")
+            _log(f"round {round + 1}: {name}: {measure}: {_brief(figures)}")
 
 
 def _measures(prepared: Prepared, sizes: Sizes, options: argparse.Namespace) -> Iterator[Measure]:
@@ -123,7 +123,7 @@ def _measures(prepared: Prepared, sizes: Sizes, options: argparse.Namespace) -> 
         yield name, partial(_drain, prepared, filled, sizes, handler, processes)
     seconds = sizes.latency_seconds
     for rate in options.rates if seconds else ():
-        yield f"latency at {rate}", partial(latency, *prepared, empty, rate, seconds)
+        yield f"latency at {rate}", partial(measure_latency, *prepared, empty, rate, seconds)
 
 
 def _drain(prepared: Prepared, filled: str, sizes: Sizes, handler: str, processes: int) -> Figures:
@@ -143,11 +143,11 @@ def _held(ready: Sequence[Prepared], record: Record, sizes: Sizes, rounds: int) 
 
     def note(peer: Peer, measure: str, figures: list[Figures] | str) -> None:
         if isinstance(figures, str):
-            _tell(f"snapshot held: {peer.name}: {figures}")
+            _log(f"snapshot held: {peer.name}: {figures}")
             record.give_up(peer.name, measure, figures)
             return
-        for one in figures:
-            _tell(f"snapshot held: {peer.name}: {_brief(one)}")
+        for round in figures:
+            _log(f"snapshot held: {peer.name}: {_brief(round)}")
         record.put(peer.name, measure, figures)
 
     missing = [
@@ -158,14 +158,14 @@ def _held(ready: Sequence[Prepared], record: Record, sizes: Sizes, rounds: int) 
     for start in range(0, len(missing), sizes.held_together):
         group = missing[start : start + sizes.held_together]
         try:
-            held(group, sizes, rounds, note)
+            measure_held(group, sizes, rounds, note)
         except FAILURES as error:
             _blame_all([peer for peer, _environment in group], record, error)
 
 
 def _blame_all(peers: Sequence[Peer], record: Record, error: Exception) -> None:
-    text = f"{', '.join(peer.name for peer in peers)}, of which one failed: {error}"
-    _tell(f"snapshot held: {text}")
+    text = f"{', '.join(peer.name for peer in peers)}, one of which failed: {error}"
+    _log(f"snapshot held: {text}")
     for peer in peers:
         if not record.rounds(peer.name, WHILE):
             record.give_up(peer.name, WHILE, text)
@@ -178,5 +178,5 @@ def _brief(figures: Figures) -> str:
     )
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)

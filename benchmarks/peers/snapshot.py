@@ -1,4 +1,4 @@
-"""A steady load while another session holds a snapshot for minutes, and jobs a second after it."""
+"""Steady load while another session holds a snapshot, and a drain afterwards."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.peers import databases
 from benchmarks.peers.environments import Environment
 from benchmarks.peers.latency import warm_up
-from benchmarks.peers.load import beside, stretch
+from benchmarks.peers.load import compare_loads, measure_load
 from benchmarks.peers.measures import FAILURES, Figures, Sizes, drain, fill
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import working
@@ -18,15 +18,15 @@ WHILE: Final = "while held"
 AFTER: Final = "held"
 WITHOUT: Final = 0.1
 MOST_WITHOUT: Final = 60.0
-"""Seconds of the load without the snapshot, before it; or that share of its time, if less."""
+"""Most seconds of the load before the snapshot, which takes a tenth of the time if less."""
 
 Prepared = tuple[Peer, Environment]
 Note = Callable[[Peer, str, list[Figures] | str], None]
-"""Told of a peer's measure: its rounds, or why there are none."""
+"""Callback for the rounds of a peer's measure, or for the reason why there are none."""
 
 
-def held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> None:
-    """Hold snapshots for all of the group under load, then drain each while nobody else works.
+def measure_held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> None:
+    """Load the whole group under held snapshots, then drain each peer alone.
 
     Every peer is offered the same jobs at the same pace.
     """
@@ -36,41 +36,41 @@ def held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> No
             databases.create(name, databases.name_of(peer, "empty"))
             stack.callback(databases.drop, name)
         with ThreadPoolExecutor(len(group)) as threads:
-            loads = threads.map(lambda one: _tried(partial(_loaded, one, sizes, stack)), group)
+            loads = threads.map(lambda peer: _try(partial(_load, peer, sizes, stack)), group)
         loaded = []
-        for one, load in zip(group, loads, strict=True):
-            note(one[0], WHILE, load)
-            loaded += [one] if isinstance(load, list) else []
-        for one in loaded:
-            note(one[0], AFTER, _tried(partial(_drained, one, sizes, rounds)))
+        for prepared, load in zip(group, loads, strict=True):
+            note(prepared[0], WHILE, load)
+            loaded += [prepared] if isinstance(load, list) else []
+        for prepared in loaded:
+            note(prepared[0], AFTER, _try(partial(_drain, prepared, sizes, rounds)))
 
 
-def _tried(measure: Callable[[], list[Figures]]) -> list[Figures] | str:
+def _try(measure: Callable[[], list[Figures]]) -> list[Figures] | str:
     try:
         return measure()
     except FAILURES as error:
         return str(error)
 
 
-def _loaded(prepared: Prepared, sizes: Sizes, snapshots: ExitStack) -> list[Figures]:
+def _load(prepared: Prepared, sizes: Sizes, snapshots: ExitStack) -> list[Figures]:
     name = databases.name_of(prepared[0], "held")
     with working(*prepared, name, handler="latency") as workers:
         warm_up(*prepared, name, workers)
-        load = partial(stretch, *prepared, name, workers, sizes.held_rate)
+        load = partial(measure_load, *prepared, name, workers, sizes.held_rate)
         without = load(min(WITHOUT * sizes.held_seconds, MOST_WITHOUT))
         snapshots.enter_context(databases.held_snapshot(name))
         during = load(sizes.held_seconds)
     asked = {"offered": sizes.held_rate, "seconds": sizes.held_seconds}
-    return [asked | beside(during, without)]
+    return [asked | compare_loads(during, without)]
 
 
-def _drained(prepared: Prepared, sizes: Sizes, rounds: int) -> list[Figures]:
-    """Of what the load left; where that is little, more is queued before."""
+def _drain(prepared: Prepared, sizes: Sizes, rounds: int) -> list[Figures]:
+    """Drain the jobs that the load left; queue more before if it left few."""
     name = databases.name_of(prepared[0], "held")
     figures = []
     for _round in range(rounds):
         with databases.connect(name) as session:
-            waiting = databases.left(session, prepared[0])
+            waiting = databases.count_left(session, prepared[0])
         if waiting < sizes.held_jobs / 2:
             fill(*prepared, name, sizes.held_jobs, waiting=waiting)
         figures.append(

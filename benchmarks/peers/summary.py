@@ -1,4 +1,4 @@
-"""Rounds as cells: the median, and the least and the most beside it."""
+"""Cells of the tables: the median of the rounds, with minimum and maximum."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks.peers.measures import Figures
 
 Content = dict[str, Any]
-"""What `Record` keeps."""
+"""Content of a `Record`."""
 
 LESS: Final = 0.99
 MICRO: Final = 1e6
@@ -16,48 +16,52 @@ MARK: Final = "\\*"
 
 
 class Spread(NamedTuple):
+    """Minimum, median and maximum of the rounds."""
+
     least: float
     median: float
     most: float
 
 
 def rounds(content: Content, peer: str, measure: str) -> list[Figures]:
-    found: list[Figures] = content["peers"][peer]["figures"].get(measure, [])
-    return found
+    """Return the figures of all rounds."""
+    figures: list[Figures] = content["peers"][peer]["figures"].get(measure, [])
+    return figures
 
 
 def spread(content: Content, peer: str, measure: str, figure: str) -> Spread | None:
-    """None where it was not measured, or there is no such thing."""
-    values = [one[figure] for one in rounds(content, peer, measure) if one[figure]]
+    """Return the spread of a figure, or None if no round has it."""
+    values = [round[figure] for round in rounds(content, peer, measure) if round[figure]]
     return Spread(min(values), median(values), max(values)) if values else None
 
 
 def rate(content: Content, peer: str, measure: str) -> str:
-    """Jobs a second."""
+    """Return the cell of a rate in jobs a second."""
     return _cell(content, peer, measure, "rate", 1.0)
 
 
 def microseconds(content: Content, peer: str, measure: str, figure: str) -> str:
+    """Return the cell of a time in microseconds."""
     return _cell(content, peer, measure, figure, MICRO)
 
 
 def milliseconds(content: Content, peer: str, measure: str, figure: str) -> str:
-    """Marked where some were late."""
-    return _cell(content, peer, measure, figure, MILLI, late)
+    """Return the cell of a time in milliseconds, with a star if some jobs started late."""
+    return _cell(content, peer, measure, figure, MILLI, is_late)
 
 
-def late(found: Sequence[Figures]) -> bool:
-    """Whether some jobs had not started when the wait for them ended."""
-    return any(one["started"] < LESS for one in found)
+def is_late(figures: Sequence[Figures]) -> bool:
+    """Return True if some jobs had not started when the wait for them ended."""
+    return any(round["started"] < LESS for round in figures)
 
 
 def missing(content: Content, peer: str, measure: str) -> str:
-    """Why a cell has no figure."""
+    """Return the text of a cell without a figure."""
     return "failed" if measure in content["peers"][peer]["errors"] else "not measured"
 
 
 def wal(content: Content, peer: str) -> str:
-    """Bytes a job, published many and worked by one process."""
+    """Return the cell of the WAL bytes a job, for publishing many and working."""
     published = spread(content, peer, "fill", "wal")
     worked = spread(content, peer, "noop x 1", "wal")
     if published is None or worked is None:
@@ -71,19 +75,19 @@ def _cell(
     measure: str,
     figure: str,
     scale: float,
-    marked: Callable[[Sequence[Figures]], bool] = lambda _found: False,
+    marked: Callable[[Sequence[Figures]], bool] = lambda _figures: False,
 ) -> str:
-    found = rounds(content, peer, measure)
+    figures = rounds(content, peer, measure)
     values = spread(content, peer, measure, figure)
     if values is None:
-        return "no such call" if found else missing(content, peer, measure)
+        return "no such call" if figures else missing(content, peer, measure)
     least, middle, most = (number(value * scale) for value in values)
-    mark = MARK if marked(found) else ""
-    return f"**{middle}**{mark} ({least} to {most})" if len(found) > 1 else f"**{middle}**{mark}"
+    mark = MARK if marked(figures) else ""
+    return f"**{middle}**{mark} ({least} to {most})" if len(figures) > 1 else f"**{middle}**{mark}"
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """Round a number to three significant digits."""
     if value >= 1000:
         return f"{round(value, 2 - len(str(int(value))) + 1):,.0f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

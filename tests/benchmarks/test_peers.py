@@ -13,10 +13,10 @@ import pytest
 from benchmarks.peers import chart, page, session
 from benchmarks.peers.adapters import common
 from benchmarks.peers.catalog import PEERS
-from benchmarks.peers.load import Stretch, beside
+from benchmarks.peers.load import OfferedLoad, compare_loads
 from benchmarks.peers.measures import Sizes
 from benchmarks.peers.peer import Peer, Runtime
-from benchmarks.peers.processes import Start
+from benchmarks.peers.processes import JobStart
 from benchmarks.peers.record import Record
 from example_project.state import BASE_DIR
 
@@ -105,7 +105,7 @@ def test_peer_that_cannot_be_installed_is_listed_with_its_error(
 ) -> None:
     monkeypatch.setenv("PULLJOBS_STATE_DIR", str(tmp_path))
     record = Record(tmp_path / "record.json", resume=False)
-    assert session.prepared([MISSING], record, SIZES) == []
+    assert session.prepare_peers([MISSING], record, SIZES) == []
     listed = page.errors(record.content)
     assert "missing: not run" in listed
     assert "/no/such/package" in listed
@@ -131,7 +131,7 @@ def test_page_and_chart_show_the_median_between_the_least_and_the_most(tmp_path:
     for rate in (900.0, 12_340.0, 20_000.0):
         record.add("pgqueuer", "noop x 1", {"rate": rate})
     assert "| **12,300** (900 to 20,000) |" in page.rates(record.content)
-    picture = ElementTree.fromstring(chart.svg(record.content))
+    picture = ElementTree.fromstring(chart.draw_svg(record.content))
     assert [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")][1:] == [
         "pgqueuer, 1 process: 1.234e+04"
     ]
@@ -150,10 +150,10 @@ def test_publisher_that_cannot_keep_up_ends_in_time_with_fewer(
 
 def test_latencies_under_load_are_those_of_its_first_and_last_tenth() -> None:
     """Waits by time of publish: 0.1 s without, 0.1 s at first, 7 s between, 0.3 s at the end."""
-    without = stretch([Start(0.0, 0.1), Start(1.0, 1.1)])
+    without = stretch([JobStart(0.0, 0.1), JobStart(1.0, 1.1)])
     waits = [0.1] * 5 + [7.0] * 40 + [0.3] * 5
-    during = stretch([Start(100 + at / 5, 100 + at / 5 + wait) for at, wait in enumerate(waits)])
-    figures = beside(during, without)
+    during = stretch([JobStart(100 + at / 5, 100 + at / 5 + wait) for at, wait in enumerate(waits)])
+    figures = compare_loads(during, without)
     for name, waited in (("without", 0.1), ("first", 0.1), ("last", 0.3)):
         assert figures[f"p50_{name}"] == pytest.approx(waited)
         assert figures[f"p99_{name}"] == pytest.approx(waited)
@@ -161,21 +161,21 @@ def test_latencies_under_load_are_those_of_its_first_and_last_tenth() -> None:
     assert (figures["published_share"], figures["dequeued_share"]) == (0.9, 0.8)
 
 
-def stretch(starts: list[Start]) -> Stretch:
-    return Stretch(10.0, 0.9, 0.8, 0.98, starts)
+def stretch(starts: list[JobStart]) -> OfferedLoad:
+    return OfferedLoad(10.0, 0.9, 0.8, 0.98, starts)
 
 
 def test_page_names_peers_that_started_nothing_and_marks_late_publishers(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", resume=False)
     record.about(**WHERE)
     record.prepared("pgqueuer", {})
-    early = stretch([Start(0.0, 0.1), Start(0.1, 0.2)])
+    early = stretch([JobStart(0.0, 0.1), JobStart(0.1, 0.2)])
     asked = {"offered": 800.0, "seconds": 10.0}
-    record.put("pgqueuer", "while held", [asked | beside(early, early)])
+    record.put("pgqueuer", "while held", [asked | compare_loads(early, early)])
     record.put("pgqueuer", "held", [{"rate": 1200.0}])
     row = "800 | 10 | 90.0 % | 80.0 % | 100 | 100 | none started\\* |  | **1,200** |"
     assert f"| pgqueuer | {row}" in page.held(record.content)
-    record.put("pgqueuer", "while held", [asked | beside(stretch([]), early)])
+    record.put("pgqueuer", "while held", [asked | compare_loads(stretch([]), early)])
     assert "| 100 | none started | none started\\* |  | **1,200** |" in page.held(record.content)
 
 
@@ -195,12 +195,12 @@ def test_page_keeps_the_text_around_the_marks(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", resume=False)
     record.prepared("pgqueuer", {"pgqueuer": "1"})
     text = "# Ours\n<!-- measured: settings -->\nold\n<!-- end -->\nThe end.\n"
-    filled = page.filled(text, record.content, ["settings"])
+    filled = page.fill_sections(text, record.content, ["settings"])
     assert filled.startswith("# Ours\n<!-- measured: settings -->\n")
     assert "pgqueuer 1" in filled
     assert "old" not in filled
     assert filled.endswith("<!-- end -->\nThe end.\n")
-    assert page.filled(text, record.content, ["held"]) == text
+    assert page.fill_sections(text, record.content, ["held"]) == text
 
 
 def test_every_peer_has_an_adapter_and_a_description_of_its_guarantees() -> None:
