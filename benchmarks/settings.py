@@ -13,6 +13,7 @@ INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.postgres",
     "pulljobs",
+    "pulljobs.lake",
     "benchmarks.noop",
 ]
 ROOT_URLCONF = "benchmarks.noop"

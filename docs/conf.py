@@ -19,6 +19,7 @@ settings.configure(
         "django.contrib.contenttypes",
         "django.contrib.postgres",
         "pulljobs",
+        "pulljobs.lake",
     ],
 )
 django.setup()

@@ -23,6 +23,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "rest_framework.authtoken",
     "pulljobs",
+    "pulljobs.lake",
     "example_project.census",
 ]
 

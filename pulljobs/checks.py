@@ -76,6 +76,7 @@ def check_settings(
         *_wrong_push(load(given)),
         *_wrong_address(load(given)),
         *_missing_extra(load(given)),
+        *_lake_not_installed(load(given)),
         *_naive_times(),
     ]
 
@@ -111,6 +112,19 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
             )
         )
     return problems
+
+
+def _lake_not_installed(settings: Settings) -> list[CheckMessage]:
+    """Without the app, history would be dropped that the lake does not have."""
+    if not settings.LAKE or apps.is_installed("pulljobs.lake"):
+        return []
+    return [
+        Error(
+            f"{SETTING}['LAKE'] is set, but 'pulljobs.lake' is not in INSTALLED_APPS.",
+            hint="Add 'pulljobs.lake' to it and migrate, or remove the setting.",
+            id="pulljobs.E026",
+        )
+    ]
 
 
 def _late_flushes(settings: Settings) -> CheckMessage:

@@ -2,27 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Final, NamedTuple
 
-from pulljobs import ids
+from pulljobs import hooks, ids
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.errors import LONGEST_DELAY
+from pulljobs.hooks import HistoryKeeper
 from pulljobs.models import Channel, Consumer, Job
 from pulljobs.states import Reason, State
-from pulljobs.storage import (
-    archive,
-    dead,
-    jobs,
-    lake,
-    listen,
-    nodes,
-    partitions,
-    queued,
-    scheduled,
-)
+from pulljobs.storage import archive, dead, jobs, listen, nodes, partitions, queued, scheduled
 from pulljobs.storage.partitions import Copied, Partition
 from pulljobs.storage.rows import Stats
 
@@ -199,8 +189,8 @@ class Upkeep(NamedTuple):
 def maintain() -> Upkeep:
     """Create partitions ahead of time, and drop those older than the retention, if one is set.
 
-    With a lake, only partitions that the lake verifiably has are dropped: see `pulljobs lake
-    verify`. A role that does not own the tables deletes old rows and leaves partitions alone.
+    A day of which an active keeper of `hooks.history_keepers` has no copy stays. A role that does
+    not own the tables deletes old rows and leaves partitions alone.
     """
     *_before, upkeep = maintaining()
     return upkeep
@@ -233,11 +223,10 @@ class Old(NamedTuple):
 def prunable(age: timedelta) -> list[Old]:
     """Return the partitions that `prune` would look at now, and why it would keep them."""
     using = settings().DATABASE
-    copied = _copied(age)
     old = partitions.older(using, age)
     if partitions.not_owned(using):
         return [Old(partition, "another role owns the table") for partition in old]
-    return [Old(partition, _why_it_stays(using, partition, copied)) for partition in old]
+    return [Old(partition, _why_it_stays(using, partition, age)) for partition in old]
 
 
 def prune(
@@ -249,11 +238,12 @@ def prune(
     called for each partition that was looked at. A role that does not own the tables leaves the
     partitions alone.
     """
-    using, where = settings().DATABASE, lake.location(settings().LAKE)
+    using, keepers = settings().DATABASE, _active_keepers()
     is_owner = not partitions.not_owned(using)
     droppable = partitions.drop_before(using, age, _copied(age), on_partition) if is_owner else ()
     for dropped in droppable:
-        lake.dropped(using, where, [dropped])
+        for keeper in keepers:
+            keeper.record_drop(using, dropped.table, dropped.day)
         yield dropped
     for forget in _FORGETTING:
         while forget(using, age):
@@ -272,16 +262,30 @@ _FORGETTING: Final = (
 )
 
 
+def _active_keepers() -> list[HistoryKeeper]:
+    keepers: list[HistoryKeeper] = [hooks.load(name) for name in hooks.history_keepers]
+    return [keeper for keeper in keepers if keeper.is_active()]
+
+
 def _copied(age: timedelta) -> Copied | None:
-    where = lake.location(settings().LAKE)
-    return partial(lake.copied, settings().DATABASE, where, age) if where else None
+    """Return None if no keeper is active, so that no day waits for a copy."""
+    using, keepers = settings().DATABASE, _active_keepers()
+
+    def find_copy(partition: Partition) -> int | None:
+        table, day = partition
+        copies = [keeper.find_copy(using, table, day, age) for keeper in keepers]
+        complete = [copy for copy in copies if copy is not None]
+        return min(complete) if len(complete) == len(copies) else None
+
+    return find_copy if keepers else None
 
 
-def _why_it_stays(using: str, partition: Partition, copied: Copied | None) -> str:
+def _why_it_stays(using: str, partition: Partition, age: timedelta) -> str:
     if partitions.needed(using, partition):
         return "live jobs need it"
-    if copied is not None and copied(partition) is None:
-        return "the lake has no verified copy of it"
+    for keeper in _active_keepers():
+        if keeper.find_copy(using, *partition, age) is None:
+            return keeper.missing
     return ""
 
 

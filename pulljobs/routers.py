@@ -13,8 +13,8 @@ from django.db.models import Model
 
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
+from pulljobs.hooks import app_labels
 
-LABEL = "pulljobs"
 HINT = "Put 'pulljobs.routers.PulljobsRouter' first in DATABASE_ROUTERS."
 
 
@@ -26,13 +26,13 @@ class PulljobsRouter:
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
         """Return the alias for pulljobs' models, None for others."""
-        return settings().DATABASE if model._meta.app_label == LABEL else None
+        return settings().DATABASE if model._meta.app_label in app_labels else None
 
     db_for_write = db_for_read
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
         """Return True for pulljobs in its own database, False in others, None for other apps."""
-        return db == settings().DATABASE if app_label == LABEL else None
+        return db == settings().DATABASE if app_label in app_labels else None
 
 
 @register
@@ -73,7 +73,7 @@ def _database() -> str:
 
 def _rows_elsewhere(using: str) -> Iterator[CheckMessage]:
     """Report models whose rows would go to another database, or be read from a replica."""
-    models = list(apps.get_app_config(LABEL).get_models())
+    models = [model for model in apps.get_models() if model._meta.app_label in app_labels]
     for access, routed in (("reads", router.db_for_read), ("writes", router.db_for_write)):
         elsewhere = sorted({alias for model in models if (alias := routed(model)) != using})
         if elsewhere:
@@ -86,7 +86,7 @@ def _rows_elsewhere(using: str) -> Iterator[CheckMessage]:
 
 
 def _tables_elsewhere(using: str) -> Iterator[CheckMessage]:
-    if not router.allow_migrate(using, LABEL):
+    if not all(router.allow_migrate(using, label) for label in app_labels):
         yield Error(
             f"DATABASE_ROUTERS let no migration of pulljobs run in {using!r}, where "
             f"{SETTING}['DATABASE'] looks for its tables.",
@@ -94,7 +94,9 @@ def _tables_elsewhere(using: str) -> Iterator[CheckMessage]:
             id="pulljobs.E017",
         )
     others = [
-        alias for alias in connections if alias != using and router.allow_migrate(alias, LABEL)
+        alias
+        for alias in connections
+        if alias != using and any(router.allow_migrate(alias, label) for label in app_labels)
     ]
     if using != DEFAULT_DB_ALIAS and others:
         yield Warning(

@@ -19,6 +19,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+import pulljobs.lake.sql  # noqa: F401  adds the statements of this package
+
 
 class DefaultSource(DataSource):
     """Options are the modules' own; `dsn` is common to all, and never holds a password."""

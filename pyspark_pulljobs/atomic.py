@@ -19,7 +19,7 @@ from pyspark_pulljobs.requests import Address, Request
 from pyspark_pulljobs.session import Session, opened
 from pyspark_pulljobs.storing import Store
 
-logger = logging.getLogger("pulljobs.spark")
+logger = logging.getLogger("pulljobs.lake")
 
 ATTEMPTS: Final = 5
 """At a publish that loses a conflict over locks; nothing was published then."""

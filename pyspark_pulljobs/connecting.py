@@ -1,8 +1,8 @@
 """Connections from options: the DSN says where, the environment says the password.
 
 Spark shows options in plans and logs and keeps them in checkpoints, so a DSN with a password is
-refused: libpq finds it in PGPASSWORD or in the file that PGPASSFILE names. `pulljobs.spark` puts
-PGPASSWORD where drivers and executors look. Those who start Spark themselves set
+refused: libpq finds it in PGPASSWORD or in the file that PGPASSFILE names. `pulljobs.lake.spark`
+puts PGPASSWORD where drivers and executors look. Those who start Spark themselves set
 `spark.executorEnv.PGPASSWORD`, in a file of properties: Spark redacts the name where it shows
 properties, but arguments, which PySpark makes of what a JVM is started with, are shown by `ps` to
 every user. Other secrets, such as the passphrase of a client's key, are found in the file of

@@ -32,7 +32,7 @@ OF_SPARK: Final = frozenset({"checkpointlocation", "path", "topic", "queryname"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The settings of the same names; `pulljobs.spark` passes those of the project."""
+    """The settings of the same names; `pulljobs.lake.spark` passes those of the project."""
 
     MAX_PAYLOAD_BYTES: int = 1024 * 1024
     MAX_HEADERS: int = 64

@@ -23,7 +23,7 @@ from pyspark_pulljobs import binary, drivers, ledger
 from pyspark_pulljobs.rows import Chunk, Reject
 from pyspark_pulljobs.session import Session
 
-logger = logging.getLogger("pulljobs.spark")
+logger = logging.getLogger("pulljobs.lake")
 
 PATIENCE: Final = timedelta(minutes=10)
 """After which a publish that nobody guards nor touches is left behind, wherever its driver was."""

@@ -24,7 +24,7 @@ from pyspark_pulljobs.requests import Address, Request
 from pyspark_pulljobs.rows import Chunk, Reject
 from pyspark_pulljobs.session import Session
 
-logger = logging.getLogger("pulljobs.spark")
+logger = logging.getLogger("pulljobs.lake")
 
 ONE: Final = (
     "payload", "content_type", "headers", "key", "priority", "client_message_id", "delay",

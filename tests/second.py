@@ -21,7 +21,6 @@ from psycopg import sql
 
 from pulljobs import conf, routers
 from pulljobs.storage import grants
-from pulljobs.storage.grants import Profile
 
 IS_ON: Final = os.environ.get("PULLJOBS_TEST_SECOND") == "1"
 ALIAS: Final = "jobs"
@@ -67,7 +66,7 @@ def entered() -> Iterator[None]:
 def grant() -> None:
     """Grant the role its rights, as an owner does after every `migrate`."""
     if IS_ON:
-        _run(grants.statements(ALIAS, os.environ["JOBS_APP"], Profile.LAKE))
+        _run(grants.statements(ALIAS, os.environ["JOBS_APP"], "lake"))
 
 
 def _run(statements: Iterable[str]) -> None:

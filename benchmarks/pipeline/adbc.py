@@ -11,7 +11,7 @@ from typing import Final
 import django
 
 from benchmarks.database import query
-from pulljobs.storage import lake
+from pulljobs.lake import ledger
 from pyspark_pulljobs import connecting
 
 TABLES: Final = {"export_archive": "pulljobs_archived_job", "export_messages": "pulljobs_message"}
@@ -44,7 +44,7 @@ def _slices(name: str, parts: int) -> list[str]:
     )
     bounds: list[int] = [0, *(cuts or []), 2**63 - 1]  # type: ignore[misc]  # rows are untyped
     return [
-        lake.bound(
+        ledger.bound(
             "default",
             name,
             {**ALL, "low_id": low, "high_id": high, "payload_cap": None, "channel_ids": None},

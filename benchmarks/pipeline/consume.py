@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks import loops
 from benchmarks.database import CHANNEL, consumer, query, store_messages
 from benchmarks.loops import OURS, RawLoop
+from pulljobs.lake.spark import session
 from pulljobs.models import ArchivedJob
-from pulljobs.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from django.conf import settings
 from django.test.utils import override_settings
 
 from benchmarks.pipeline import adbc
-from pulljobs.spark import exporting, session
-from pulljobs.spark.exporting import Choice
+from pulljobs.lake.spark import exporting, session
+from pulljobs.lake.spark.exporting import Choice
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor

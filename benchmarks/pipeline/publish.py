@@ -6,8 +6,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.database import CHANNEL, EMPTIED, bare_connection, consumer, query
+from pulljobs.lake.spark import session
 from pulljobs.models import Job
-from pulljobs.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

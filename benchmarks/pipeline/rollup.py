@@ -5,9 +5,9 @@ from contextlib import nullcontext
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pulljobs.spark import tables
-from pulljobs.spark.rollups.running import roll_up
-from pulljobs.spark.tables import Table
+from pulljobs.lake.rollups.running import roll_up
+from pulljobs.lake.spark import tables
+from pulljobs.lake.spark.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from benchmarks.database import own_database
 from benchmarks.pipeline import consume, export, history, memory, publish, rollup
 from benchmarks.pipeline.memory import Held
 from benchmarks.report import Table, print_report
-from pulljobs.spark import session
+from pulljobs.lake.spark import session
 
 TARGETS: Final = {
     "export_of_adbc": (">=", 0.6),

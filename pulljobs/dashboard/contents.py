@@ -11,7 +11,6 @@ from pulljobs.conf import settings
 from pulljobs.dashboard import (
     attention,
     consumers,
-    coverage,
     drawn,
     failures,
     history,
@@ -79,7 +78,7 @@ class Contents:
 
     @property
     def ranges(self) -> list[Range]:
-        return list(ranges.RANGES.values())
+        return list(ranges.by_name().values())
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -130,7 +129,7 @@ class Contents:
     def coverage(self) -> list[str]:
         if Part.HISTORY in self.missed:
             return [_("The database did not tell in time.")]
-        return coverage.told(self.history, self.range)
+        return list(self.range.source.describe(self.history, self.range))
 
     @property
     def charts(self) -> list[Chart]:
@@ -188,7 +187,7 @@ def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
                 Part.THROUGHPUT, lambda: history.of_archive(minutes, step, pk), lately
             ),
             history=reading.part(
-                Part.HISTORY, lambda: history.read(chosen, now.at, pk, shown), past
+                Part.HISTORY, lambda: chosen.source.read(chosen, now.at, pk, shown), past
             ),
             range=chosen,
             consumer=of,

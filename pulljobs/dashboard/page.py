@@ -29,7 +29,7 @@ class DashboardAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for
         if not self.has_view_permission(request):
             raise PermissionDenied
         links = Links(self.admin_site, request)
-        chosen = ranges.chosen(request.GET.get("range"))
+        chosen = ranges.choose(request.GET.get("range"))
         shown = contents.read(chosen, request.GET.get("consumer"), links)
         request.current_app = self.admin_site.name  # as the admin's own pages
         context = {

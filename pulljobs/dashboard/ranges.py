@@ -1,19 +1,57 @@
-"""How far back the page looks, and in what steps."""
+"""Ranges of the charts: how far back each looks, in what steps, and where its figures come from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from django.utils.translation import gettext as _text
 from django.utils.translation import gettext_lazy as _
 
-from pulljobs.dashboard import figures
-from pulljobs.models.rollups import Period
+from pulljobs import hooks
+from pulljobs.dashboard import figures, history
+from pulljobs.dashboard.history import History
+from pulljobs.storage import recent
 from pulljobs.storage.recent import Slice
 
 MINUTE: Final = timedelta(minutes=1)
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
+
+
+class HistorySource(Protocol):
+    """Reader of the figures of a range."""
+
+    def read(
+        self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
+    ) -> History:
+        """Return the history of a consumer, or of all; `shown` names consumers of the table."""
+
+    def describe(self, history: History, chosen: "Range") -> Iterator[str]:
+        """Yield sentences that say what the figures cover, and which of them are estimates."""
+
+
+class ArchiveSource:
+    """Settlements of the archive, of which a bounded number is read."""
+
+    def read(
+        self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
+    ) -> History:
+        return history.of_archive(chosen.slices(now), chosen.step, consumer_id)
+
+    def describe(self, history: History, chosen: "Range") -> Iterator[str]:
+        seconds = chosen.step.seconds // recent.SPANS
+        if not history.is_estimate:
+            yield _text("From the archive: every settlement of the hour is counted.")
+        else:
+            yield _text(
+                "From the archive, of which so many rows are read and no more: %(cap)s of every "
+                "%(seconds)s seconds. Where there were more, counts are estimated and marked ≈."
+            ) % {"cap": recent.CAP, "seconds": seconds}
+        yield _text(
+            "Percentiles are those of the first %(timed)s settlements, of all consumers together, "
+            "in every %(seconds)s seconds."
+        ) % {"timed": recent.TIMED, "seconds": seconds}
 
 
 @dataclass(frozen=True)
@@ -23,8 +61,7 @@ class Range:
     steps: int
     step: timedelta
     step_title: Any
-    period: Period | None
-    """Of the rollups that tell it; None: the archive does."""
+    source: HistorySource
     label: Callable[[datetime], str]
     """Of a step, on the axis."""
     name_step: Callable[[datetime], str] = figures.minute
@@ -41,27 +78,15 @@ class Range:
         return [Slice(one, min(one + self.step, now)) for one in starts]
 
 
-RANGES: Final = {
-    one.name: one
-    for one in (
-        Range("hour", _("1 hour"), 60, MINUTE, _("minute"), None, figures.clock),
-        Range("day", _("24 hours"), 24, HOUR, _("hour"), Period.HOUR, figures.clock),
-        Range("week", _("7 days"), 7 * 24, HOUR, _("hour"), Period.HOUR, figures.day),
-        Range(
-            "month",
-            _("30 days"),
-            30,
-            DAY,
-            _("day (UTC)"),
-            Period.DAY,
-            label=figures.utc_day,
-            name_step=figures.utc_date,
-        ),
-    )
-}
-DEFAULT: Final = RANGES["hour"]
+DEFAULT: Final = Range("hour", _("1 hour"), 60, MINUTE, _("minute"), ArchiveSource(), figures.clock)
 
 
-def chosen(name: str | None) -> Range:
-    """What is no range is the default."""
-    return RANGES.get(name or "", DEFAULT)
+def by_name() -> dict[str, Range]:
+    """Return the ranges by name: the hour, and those of `hooks.ranges`."""
+    added: list[Range] = [chosen for name in hooks.ranges for chosen in hooks.load(name)]
+    return {chosen.name: chosen for chosen in (DEFAULT, *added)}
+
+
+def choose(name: str | None) -> Range:
+    """Return the range of that name, or the default."""
+    return by_name().get(name or "", DEFAULT)

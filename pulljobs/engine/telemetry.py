@@ -17,8 +17,6 @@
     CircuitChanged  a consumer's jobs failed in a row, or go again
     LoopFailed      a loop's pass failed and will be tried again
     LeftBehind      what a stop could not end in time
-    LakeExported    rows of one run of the export, by table of the lake
-    ExportHeldBack  an open transaction keeps what was settled since from the lake
 
 A recorder is a callable that takes an event. Labels are channel, consumer and event, never ids, and
 empty where they are not known; neither payloads nor tokens are in any event.
@@ -30,18 +28,6 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 logger = logging.getLogger("pulljobs")
-
-
-@dataclass(frozen=True, slots=True)
-class LakeExported:
-    rows: Mapping[str, int]
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExportHeldBack:
-    who: str
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,20 +263,6 @@ def _(event: CircuitChanged) -> None:
 def _(event: LoopFailed) -> None:
     logger.warning(
         "%s failed and goes on in %.1f s: %s", event.loop, event.pause_seconds, event.error
-    )
-
-
-@log.register
-def _(event: LakeExported) -> None:
-    logger.info("Exported to the lake: %s rows, %d bytes.", _counts(event.rows), event.bytes)
-
-
-@log.register
-def _(event: ExportHeldBack) -> None:
-    logger.warning(
-        "Nothing newer goes to the lake: %s has had a transaction open for %.0f s.",
-        event.who,
-        event.seconds,
     )
 
 

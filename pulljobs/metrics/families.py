@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from pulljobs import hooks
+
 
 class Type(StrEnum):
     COUNTER = "counter"
@@ -18,6 +20,9 @@ class Family(NamedTuple):
     labels: tuple[str, ...]
     meaning: str
 
+
+Sample = tuple[str, tuple[str, ...], float]
+"""Name of the family, values of its labels, value."""
 
 CHANNEL: Final = ("channel",)
 PLACE: Final = ("channel", "consumer")
@@ -192,12 +197,6 @@ READ: Final = (
         "Their size, with indexes.",
     ),
     Family(
-        "pulljobs_lake_lag_seconds",
-        Type.GAUGE,
-        (),
-        "The age of the oldest settlement that the lake does not have; only where there is one.",
-    ),
-    Family(
         "pulljobs_read_ok",
         Type.GAUGE,
         ("part",),
@@ -212,4 +211,8 @@ READ: Final = (
 )
 """From the database: every target that is scraped tells the same, so don't sum over targets."""
 
-FAMILIES: Final = (*COUNTED, *READ)
+
+def families_read() -> tuple[Family, ...]:
+    """Return READ and the families of `hooks.gauges`."""
+    modules = map(hooks.load, hooks.gauges.values())
+    return (*READ, *(family for module in modules for family in module.FAMILIES))

@@ -14,11 +14,12 @@ from django.db.models.functions import Now
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
+from pulljobs import hooks
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
-from pulljobs.metrics.families import READ
+from pulljobs.metrics.families import Sample, families_read
 from pulljobs.models import Lease, Node, PullWaiter
-from pulljobs.storage import backlog, blockers, counts, dead, health, lake, nodes, partitions
+from pulljobs.storage import backlog, blockers, counts, dead, health, nodes, partitions
 from pulljobs.storage.backlog import Backlog
 from pulljobs.storage.reading import impatient
 
@@ -36,9 +37,6 @@ ESTIMATED: Final = 200
 KINDS: Final = ("ready", "delayed", "parked", "in_flight")
 """Of live jobs."""
 
-Sample = tuple[str, tuple[str, ...], float]
-"""Name of the family, values of its labels, value."""
-
 
 class Gauges:
     """A collector, for all threads of a process."""
@@ -50,7 +48,8 @@ class Gauges:
 
     def collect(self) -> Iterator[Metric]:
         families = {
-            one.name: GaugeMetricFamily(one.name, one.meaning, labels=one.labels) for one in READ
+            one.name: GaugeMetricFamily(one.name, one.meaning, labels=one.labels)
+            for one in families_read()
         }
         for name, labels, value in self._current():
             families[name].add_metric(labels, value)
@@ -109,7 +108,7 @@ class Reading(threading.Thread):
         if goes_on and last and last.ended_within(KEPT):
             parts = last._parts | parts
         told = [one for samples in parts.values() for one in samples]
-        told += [("pulljobs_read_ok", (name,), name in parts) for name in PARTS]
+        told += [("pulljobs_read_ok", (name,), name in parts) for name in find_parts()]
         seconds = (self._ended or time.monotonic()) - self._began
         return [*told, ("pulljobs_read_seconds", (), seconds)]
 
@@ -119,16 +118,16 @@ def _parts() -> Iterator[tuple[str, list[Sample]]]:
     using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:
-            for name in PARTS:
-                samples = reading.part(name, partial(_part, name, using), None)
+            for name, read in find_parts().items():
+                samples = reading.part(name, partial(_samples, read, using), None)
                 if samples is not None:
                     yield name, samples
     except (DatabaseError, InterfaceError):
         return
 
 
-def _part(name: str, using: str) -> list[Sample]:
-    return list(PARTS[name](using))
+def _samples(read: Callable[[str], Iterator[Sample]], using: str) -> list[Sample]:
+    return list(read(using))
 
 
 def _consumers(using: str) -> Iterator[Sample]:
@@ -228,11 +227,6 @@ def _tables(using: str) -> Iterator[Sample]:
         yield "pulljobs_table_bytes", (table.name,), table.bytes
 
 
-def _lake(using: str) -> Iterator[Sample]:
-    if where := lake.location(settings().LAKE):
-        yield "pulljobs_lake_lag_seconds", (), lake.lag(using, where).total_seconds()
-
-
 PARTS: Final[Mapping[str, Callable[[str], Iterator[Sample]]]] = {
     "consumers": _consumers,
     "dead": _dead,
@@ -240,5 +234,10 @@ PARTS: Final[Mapping[str, Callable[[str], Iterator[Sample]]]] = {
     "snapshots": _snapshots,
     "partitions": _partitions,
     "tables": _tables,
-    "lake": _lake,
 }
+
+
+def find_parts() -> dict[str, Callable[[str], Iterator[Sample]]]:
+    """Return what reads each part of the gauges, the parts of `hooks.gauges` last."""
+    added = {name: hooks.load(module).read_samples for name, module in hooks.gauges.items()}
+    return {**PARTS, **added}

@@ -11,6 +11,7 @@ from typing import Any, Final, LiteralString
 from django.db import connections
 from psycopg import sql
 
+from pulljobs import hooks
 from pulljobs.errors import ConfigurationError
 from pulljobs.storage.partitions import PARTITIONED
 from pulljobs.storage.statements import Row
@@ -29,14 +30,12 @@ class Profile(StrEnum):
     APP = "app"
     PUBLISH = "publish"
     READ = "read"
-    LAKE = "lake"
 
 
 MEANING: Final = {
     Profile.APP: "workers, the HTTP API, the admin, publishing, and every command but the owner's",
     Profile.PUBLISH: "publish(), and nothing else: no payload is read, no job taken or ended",
     Profile.READ: "doctor, explain, verify, metrics and the pages, without changing anything",
-    Profile.LAKE: "what `app` may, and what Spark does; a table for each atomic publish",
 }
 _APP: Final[Mapping[str, Privileges]] = {
     "pulljobs_channel": ALL,
@@ -56,41 +55,21 @@ _APP: Final[Mapping[str, Privileges]] = {
     "pulljobs_audit_entry": AMEND,
     "pulljobs_audited_batch": ADD,
 }
-_OF_SPARK: Final[Mapping[str, Privileges]] = {
-    "pulljobs_lake_run": ALL,
-    "pulljobs_lake_day": ALL,
-    "pulljobs_rollup": ALL,
-    "pulljobs_rollup_run": ALL,
-    "pulljobs_hot_key": ALL,
-    "pulljobs_error_fingerprint": ALL,
-    "pulljobs_node_cost": ALL,
-    "pulljobs_bulk_publish": ALL,
-    "pulljobs_published_part": ALL,
-    "pulljobs_rejected_row": ALL,
-    "pulljobs_replayed_job": ALL,
-    "pulljobs_stream": ALL,
-    "pulljobs_stream_batch": ALL,
-}
 _READ: Final[Mapping[str, Privileges]] = {
-    **dict.fromkeys([*_APP, *_OF_SPARK, "django_migrations"], READ),
+    **dict.fromkeys([*_APP, "django_migrations"], READ),
     **{f"{table}_default": READ for table in PARTITIONED},
 }
-TABLES: Final[Mapping[Profile, Mapping[str, Privileges]]] = {
-    Profile.APP: {**_READ, **_APP},
-    Profile.PUBLISH: {
-        "pulljobs_channel": "SELECT (id, name, dedupe_window)",
-        "pulljobs_consumer": (
-            "SELECT (id, channel_id, name, deleted_at, exclusive_keys, max_queued_per_key,"
-            " key_overflow, key_limit_counts)"
-        ),
-        "pulljobs_message": "SELECT (id, channel_id), INSERT",
-        "pulljobs_publication": AMEND,
-        "pulljobs_job": "SELECT (id, consumer_id, message_id, key, state, reason), INSERT",
-        "pulljobs_bounded_key": AMEND,
-        "pulljobs_pull_waiter": READ,
-    },
-    Profile.READ: _READ,
-    Profile.LAKE: {**_READ, **_APP, **_OF_SPARK},
+_PUBLISH: Final[Mapping[str, Privileges]] = {
+    "pulljobs_channel": "SELECT (id, name, dedupe_window)",
+    "pulljobs_consumer": (
+        "SELECT (id, channel_id, name, deleted_at, exclusive_keys, max_queued_per_key,"
+        " key_overflow, key_limit_counts)"
+    ),
+    "pulljobs_message": "SELECT (id, channel_id), INSERT",
+    "pulljobs_publication": AMEND,
+    "pulljobs_job": "SELECT (id, consumer_id, message_id, key, state, reason), INSERT",
+    "pulljobs_bounded_key": AMEND,
+    "pulljobs_pull_waiter": READ,
 }
 FIRST: Final[tuple[LiteralString, ...]] = (
     "BEGIN",
@@ -118,12 +97,28 @@ ORDER BY tables.name, privilege
 """
 
 
-def statements(using: str, role: str, profile: Profile) -> list[str]:
+def profiles() -> dict[str, str]:
+    """Return the meaning of each profile by its name, those of `hooks.roles` last."""
+    return {**MEANING, **{name: role.meaning for name, role in hooks.roles.items()}}
+
+
+def privileges(profile: str) -> dict[str, Privileges]:
+    """Return the privileges of a profile by table."""
+    read = {**_READ, **{table: READ for role in hooks.roles.values() for table in role.tables}}
+    if profile == Profile.PUBLISH:
+        return dict(_PUBLISH)
+    if profile == Profile.READ:
+        return read
+    added = hooks.roles[profile].tables if profile in hooks.roles else {}
+    return {**read, **_APP, **added}
+
+
+def statements(using: str, role: str, profile: str) -> list[str]:
     """SQL for the tables' owner, in a transaction: afterwards the role may do that and no more.
 
     ConfigurationError: the tables are not there.
     """
-    found = _query(using, _NAMES, [[*TABLES[Profile.LAKE], IDS]])
+    found = _query(using, _NAMES, [[*privileges(Profile.APP), IDS]])
     if not found:
         raise ConfigurationError(
             f"There are no tables of pulljobs in {using!r}: run `migrate --database {using}` first."
@@ -138,17 +133,17 @@ def statements(using: str, role: str, profile: Profile) -> list[str]:
         "tables": _listed(schema, there),
     }
     granted = {
-        privileges: _listed(schema, there.intersection(tables))
-        for privileges, tables in _alike(TABLES[profile]).items()
+        allowed: _listed(schema, there.intersection(tables))
+        for allowed, tables in _alike(privileges(profile)).items()
     }
     connections[using].ensure_connection()
     raw = connections[using].connection
     return [one.as_string(raw) for one in _composed(profile, names, granted)]
 
 
-def lacking(using: str, profile: Profile) -> dict[str, list[str]]:
+def lacking(using: str, profile: str) -> dict[str, list[str]]:
     """Privileges by table that the role of this connection has not and such a role has."""
-    wanted = TABLES[profile]
+    wanted = privileges(profile)
     missing: dict[str, list[str]] = defaultdict(list)
     for table, privilege in _query(using, _LACKING, [list(wanted), list(wanted.values())]):
         missing[table].append(privilege)
@@ -156,19 +151,19 @@ def lacking(using: str, profile: Profile) -> dict[str, list[str]]:
 
 
 def _composed(
-    profile: Profile,
+    profile: str,
     names: Mapping[str, sql.Composable],
     granted: Mapping[Privileges, sql.Composable],
 ) -> Iterator[sql.Composable]:
     """Taken away first, so that a role that was for something else keeps nothing of it."""
     for text in FIRST:
         yield sql.SQL(text).format(**names)
-    for privileges, tables in granted.items():
-        to = {**names, "privileges": sql.SQL(privileges), "tables": tables}
+    for allowed, tables in granted.items():
+        to = {**names, "privileges": sql.SQL(allowed), "tables": tables}
         yield sql.SQL("GRANT {privileges} ON {tables} TO {role}").format(**to)
-    if profile is not Profile.READ:
+    if profile != Profile.READ:
         yield sql.SQL("GRANT USAGE ON SEQUENCE {ids} TO {role}").format(**names)
-    if profile is Profile.LAKE:
+    if profile in hooks.roles and hooks.roles[profile].creates_tables:
         yield sql.SQL("GRANT CREATE ON SCHEMA {schema} TO {role}").format(**names)
     yield sql.SQL("COMMIT")
 
@@ -176,8 +171,8 @@ def _composed(
 def _alike(wanted: Mapping[str, Privileges]) -> dict[Privileges, list[str]]:
     """The tables that get the same."""
     alike: dict[Privileges, list[str]] = defaultdict(list)
-    for table, privileges in wanted.items():
-        alike[privileges].append(table)
+    for table, allowed in wanted.items():
+        alike[allowed].append(table)
     return alike
 
 

@@ -21,7 +21,7 @@ def reader(db: None) -> Client:
     """May look at everything and change nothing."""
     user = User.objects.create_user("rita", is_staff=True)
     views = Permission.objects.filter(
-        content_type__app_label="pulljobs", codename__startswith="view"
+        content_type__app_label__startswith="pulljobs", codename__startswith="view"
     )
     user.user_permissions.set(views)
     return browser_of(user)

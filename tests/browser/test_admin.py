@@ -145,8 +145,8 @@ PATHS = {
     "new channel": "pulljobs/channel/add/",
     "new producer": "pulljobs/producer/add/",
     "new consumer": "pulljobs/consumer/add/",
-    "rollups": "pulljobs/rollup/",
-    "rollup runs": "pulljobs/rolluprun/",
+    "rollups": "pulljobs_lake/rollup/",
+    "rollup runs": "pulljobs_lake/rolluprun/",
 }
 LOOKS = [("light", WIDE), ("dark", NARROW)]
 

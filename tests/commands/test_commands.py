@@ -20,8 +20,8 @@ from tests.commands.terminal import ESCAPE
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ChannelFactory, JobFactory, published
+from tests.lake.lakes import lake_at
 from tests.sessions import contents, lock_timeout, session
-from tests.spark.lakes import lake_at
 
 
 def arguments(name: str, number: int, consumer: Consumer, files: dict[str, str]) -> list[str]:

@@ -2,7 +2,7 @@
 from the rollups beyond the hour, if there are any."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,8 @@ from pulljobs import ids, operating
 from pulljobs.dashboard import history, ranges
 from pulljobs.engine import outcomes
 from pulljobs.engine.sql import statement
-from pulljobs.models import Consumer, Rollup, RollupRun
+from pulljobs.lake.models import Rollup, RollupRun
+from pulljobs.models import Consumer
 from pulljobs.states import State
 from pulljobs.storage import jobs, nodes, recent
 from tests.dashboard.test_page import read, words
@@ -64,6 +65,13 @@ def settle(consumer: Consumer, start: datetime, count: int, *, every_ms: int) ->
     """One in ten is dead after a retry; waits take a second, runs 0, 1, 2 ... ms."""
     first = ids.first_of(start)
     query(ARCHIVED, [first, every_ms, consumer.pk, start, every_ms, count - 1])
+
+
+def past(
+    name: str, now: datetime, consumer_id: int | None = None, shown: Collection[int] = ()
+) -> history.History:
+    chosen = ranges.choose(name)
+    return chosen.source.read(chosen, now, consumer_id, shown)
 
 
 def last_hour(now: datetime, consumer_id: int | None = None) -> history.History:
@@ -189,11 +197,11 @@ def test_rollups_tell_what_the_archive_need_not_keep(
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
     rolled_up(consumer, hour, delivered=90, dead=10, retries=7, waits=(0.1, 0.2, 0.3))
     rolled_up(other, hour, delivered=50, dead=0, retries=0, waits=(0.2, 0.4, 0.5))
-    found = history.read(ranges.RANGES["day"], now, None)
+    found = past("day", now)
     assert (found.total.delivered, found.total.dead, found.total.retries) == (140, 10, 7)
     [point] = [one for one in found.points if one.settled]
     assert (point.start, point.waits) == (hour, (0.2, 0.4, 0.5))
-    assert history.read(ranges.RANGES["day"], now, consumer.pk).total.waits == (0.1, 0.2, 0.3)
+    assert past("day", now, consumer.pk).total.waits == (0.1, 0.2, 0.3)
     told = words(read(operator, range="day"))
     assert "From the rollups of the lake" in told
     assert "Choose a consumer to see its own." in told
@@ -209,13 +217,13 @@ def test_rollups_of_all_are_summed_and_only_those_shown_are_told_apart(
         start = hour - timedelta(hours=back)
         rolled_up(consumer, start, delivered=9, dead=1, retries=2, waits=waits)
         rolled_up(other, start, delivered=5, dead=0, retries=0, waits=(0.1, 0.1, 0.1))
-    found = history.read(ranges.RANGES["week"], now, None, shown=[consumer.pk])
+    found = past("week", now, shown=[consumer.pk])
     assert (found.total.settled, found.total.waits) == (30, (0.2, 0.5, 0.6))
     assert (set(found.consumers), set(found.trends)) == ({consumer.pk}, {consumer.pk})
     assert found.consumers[consumer.pk].settled == 20
     assert found.trends[consumer.pk][-4:] == [10, 10, 0, 0]
     assert found.is_worst
-    assert not history.read(ranges.RANGES["week"], now, consumer.pk).is_worst
+    assert not past("week", now, consumer.pk).is_worst
 
 
 def test_what_is_queued_goes_as_fast_as_it_went_while_it_was_counted(
@@ -226,7 +234,7 @@ def test_what_is_queued_goes_as_fast_as_it_went_while_it_was_counted(
     rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
     published(consumer, 10)
     for chosen in ("day", "week"):
-        assert history.read(ranges.RANGES[chosen], now, None).known == timedelta(hours=1)
+        assert past(chosen, now).known == timedelta(hours=1)
         assert "<td>6 min</td>" in read(operator, range=chosen)
 
 
@@ -248,7 +256,7 @@ def test_a_day_of_rollups_bears_its_own_date(
     """It is one of UTC, wherever whoever looks at it is."""
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     rolled_up(consumer, today, delivered=7, dead=0, retries=0, waits=(0.1, 0.2, 0.3), period="day")
-    chosen = ranges.RANGES["month"]
+    chosen = ranges.choose("month")
     with override_settings(TIME_ZONE=zone):
         assert chosen.label(today) == f"{today.day} {today:%b}"
         page = read(operator, range="month")

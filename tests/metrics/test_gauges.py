@@ -250,7 +250,8 @@ def test_what_was_read_before_it_fell_silent_is_told(
         assert going_on.wait(PATIENCE_SECONDS)
         yield "pulljobs_lake_lag_seconds", (), 1.0
 
-    monkeypatch.setattr(gauges, "PARTS", {"consumers": gauges.PARTS["consumers"], "lake": last})
+    parts = {"consumers": gauges.PARTS["consumers"], "lake": last}
+    monkeypatch.setattr(gauges, "find_parts", lambda: parts)
     collector = Gauges()
     wait_until(lambda: _read_ok(collector) == {"consumers": 1, "lake": 0})
     going_on.set()
@@ -271,7 +272,8 @@ def test_what_always_comes_too_late_is_told_as_it_was_last(
         assert turns.acquire(timeout=PATIENCE_SECONDS)
         yield "pulljobs_lake_lag_seconds", (), 1.0
 
-    monkeypatch.setattr(gauges, "PARTS", {"consumers": gauges.PARTS["consumers"], "lake": last})
+    parts = {"consumers": gauges.PARTS["consumers"], "lake": last}
+    monkeypatch.setattr(gauges, "find_parts", lambda: parts)
     collector = Gauges()
     assert _read_ok(collector)["lake"] == 0
     first = reading()

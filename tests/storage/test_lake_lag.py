@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from pulljobs.lake import ledger
 from pulljobs.models import ArchivedJob
 from pulljobs.states import State
-from pulljobs.storage import lake
 from pulljobs.storage.statements import run
 from tests.factories import USING, JobFactory
 from tests.sessions import query
@@ -56,25 +56,25 @@ def test_a_lake_without_a_window_lacks_all() -> None:
 
 
 def test_a_lake_that_was_moved_is_known_up_to_what_it_lacks() -> None:
-    lake.rebased(USING, "moved", lake.Horizon(20, 1, 20), newest=1)
+    ledger.rebased(USING, "moved", ledger.Horizon(20, 1, 20), newest=1)
     settled(6, 19)
     [(now,)] = query("SELECT clock_timestamp()")
-    assert lake.known_until(USING, "moved") >= now
+    assert ledger.known_until(USING, "moved") >= now
     settled(4, 21)
-    assert lake.known_until(USING, "moved") == ArchivedJob.objects.latest("id").settled_at
+    assert ledger.known_until(USING, "moved") == ArchivedJob.objects.latest("id").settled_at
 
 
 def test_a_lake_is_known_up_to_the_oldest_that_it_lacks_however_late_its_number() -> None:
     """What held the export back settled late, with the first number of all."""
     [(last,)] = query(NOW)
-    lake.rebased(USING, "held back", lake.Horizon(20, 1, 20), newest=1)
+    ledger.rebased(USING, "held back", ledger.Horizon(20, 1, 20), newest=1)
     settled(1, 20)
     settled(4, last - 1)
     oldest = ArchivedJob.objects.latest("id").settled_at
     settled(2, last - 1)
-    assert lake.known_until(USING, "held back") == oldest
+    assert ledger.known_until(USING, "held back") == oldest
 
 
 def test_a_lake_without_a_window_is_known_up_to_the_first_settlement() -> None:
     settled(3, 40)
-    assert lake.known_until(USING, "nowhere") == ArchivedJob.objects.latest("id").settled_at
+    assert ledger.known_until(USING, "nowhere") == ArchivedJob.objects.latest("id").settled_at

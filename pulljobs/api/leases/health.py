@@ -12,6 +12,7 @@ from pulljobs.api import problems
 from pulljobs.api.base_views import ProblemsTold, ProtocolView
 from pulljobs.api.leases.long_poll import waiters
 from pulljobs.conf import settings
+from pulljobs.hooks import app_labels
 
 SILENCE: Final = 15.0
 """Seconds without a pass after which a loop counts as stuck."""
@@ -57,7 +58,7 @@ def _unapplied() -> bool:
     using = settings().DATABASE
     if using not in _applied:
         executor = MigrationExecutor(connections[using])
-        ours = [node for node in executor.loader.graph.leaf_nodes() if node[0] == "pulljobs"]
+        ours = [node for node in executor.loader.graph.leaf_nodes() if node[0] in app_labels]
         if executor.migration_plan(ours):
             return True
         _applied.add(using)

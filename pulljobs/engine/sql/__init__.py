@@ -1,6 +1,7 @@
 """Statements of the hot path, one file each, in folders by subject, for any psycopg connection.
 
-File names are unique over all folders: code names a statement by its file's name alone.
+File names are unique over all folders: code names a statement by its file's name alone. An app that
+extends pulljobs adds its own package of statements with `add_package`.
 """
 
 import re
@@ -12,6 +13,7 @@ from typing import Any, Final, LiteralString
 
 DATABASE_CHANNEL: Final = "pulljobs"
 """PostgreSQL channel that notify.sql sends to and that waiters listen to."""
+_packages: Final = [__name__]
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%%")
 
 
@@ -26,12 +28,26 @@ def names() -> list[str]:
     return sorted(_paths())
 
 
+def add_package(package: str) -> None:
+    """Make the `.sql` files of a package known, those directly in it and in its folders."""
+    if package not in _packages:
+        _packages.append(package)
+        _paths.cache_clear()
+
+
 @cache
 def _paths() -> dict[str, Traversable]:
-    folders = (folder for folder in files(__name__).iterdir() if folder.is_dir())
+    paths: dict[str, Traversable] = {}
+    for package in _packages:
+        root = files(package)
+        for folder in (root, *(entry for entry in root.iterdir() if entry.is_dir())):
+            paths |= _files(folder)
+    return paths
+
+
+def _files(folder: Traversable) -> dict[str, Traversable]:
     return {
         file.name.removesuffix(".sql"): file
-        for folder in folders
         for file in folder.iterdir()
         if file.name.endswith(".sql")
     }

@@ -3,12 +3,11 @@
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC
 from importlib import import_module
 from pkgutil import iter_modules
-from types import ModuleType
 from typing import Any, Final
 
 import psycopg
@@ -16,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, no_translatio
 from django.db import InterfaceError, OperationalError, ProgrammingError
 from django.utils import timezone
 
+from pulljobs import hooks
 from pulljobs.errors import (
     ConfigurationError,
     InvalidMessage,
@@ -61,8 +61,8 @@ class Command(BaseCommand):
         )
         parser.add_argument("--json", action="store_true", help="one line of JSON")
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        for name, module in _modules():
-            add_action(actions, name, module)
+        for name, module in _module_names().items():
+            add_action(actions, name, import_module(module))
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
@@ -84,7 +84,7 @@ class Command(BaseCommand):
 
 
 def _done(output: Output, options: dict[str, Any]) -> int:
-    module = import_module(f"{subcommands.__name__}.{options['action']}")
+    module = import_module(_module_names()[options["action"]])
     try:
         answer = module.handle(**options, output=output)
         if not isinstance(answer, Answer):
@@ -117,6 +117,8 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _modules() -> Iterator[tuple[str, ModuleType]]:
-    for found in iter_modules(subcommands.__path__):
-        yield found.name, import_module(f"{subcommands.__name__}.{found.name}")
+def _module_names() -> dict[str, str]:
+    """Return the module of each subcommand by its name, sorted, those of `hooks` among them."""
+    names = [entry.name for entry in iter_modules(subcommands.__path__)]
+    own = {name: f"{subcommands.__name__}.{name}" for name in names}
+    return dict(sorted({**own, **hooks.subcommands}.items()))

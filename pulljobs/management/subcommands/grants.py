@@ -9,22 +9,24 @@ from typing import Any
 from pulljobs.conf import settings
 from pulljobs.management.subcommands import Answer
 from pulljobs.storage import grants
-from pulljobs.storage.grants import MEANING, Profile
+from pulljobs.storage.grants import Profile
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("role", metavar="ROLE", help="its name; the role is there, or made later")
     parser.add_argument(
         "--for",
-        choices=list(Profile),
-        default=Profile.APP,
+        choices=list(grants.profiles()),
+        default=Profile.APP.value,
         dest="profile",
-        help="; ".join(f"{profile}: {meaning}" for profile, meaning in MEANING.items()),
+        help="; ".join(f"{profile}: {meaning}" for profile, meaning in grants.profiles().items()),
     )
 
 
 def handle(**options: Any) -> Answer:
-    profile = Profile(options["profile"])
+    profile: str = options["profile"]
     made = grants.statements(settings().DATABASE, options["role"], profile)
     content = {"role": options["role"], "for": profile, "statements": made}
-    return Answer(content, [f"-- {profile}: {MEANING[profile]}", *(f"{one};" for one in made)])
+    return Answer(
+        content, [f"-- {profile}: {grants.profiles()[profile]}", *(f"{one};" for one in made)]
+    )

@@ -1,0 +1,67 @@
+"""Registries through which an app such as `pulljobs.lake` extends the core.
+
+The app fills them in its `AppConfig.ready()`. The core reads them and never imports the app.
+
+    app_labels       apps whose tables belong to PULLJOBS['DATABASE']
+    subcommands      verbs of `manage.py pulljobs`
+    history_keepers  copies that must exist before a day of history is dropped
+    ranges           ranges of the dashboard's charts
+    gauges           metrics read from the database
+    roles            roles of `manage.py pulljobs grants`
+
+Strings are dotted names that `load` imports on first use, so a worker loads no pages and a page
+loads no commands. Statements of SQL have a registry of their own, `engine.sql.add_package`,
+because Spark's executors use them without Django.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pkgutil import resolve_name
+from typing import Any, Final, LiteralString, Protocol
+
+
+class HistoryKeeper(Protocol):
+    """A copy of history outside PostgreSQL."""
+
+    missing: str
+    """Why a day stays that this keeper does not have, for people."""
+
+    def is_active(self) -> bool:
+        """Return True if days may be dropped only after this keeper has a copy of them."""
+
+    def find_copy(self, using: str, table: str, day: date, age: timedelta) -> int | None:
+        """Return the transaction number below which the copy of a partition is complete.
+
+        Return None if there is no complete copy, or if the day was restored within `age`.
+        """
+
+    def record_drop(self, using: str, table: str, day: date) -> None:
+        """Record that the partition was dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseRole:
+    """Privileges of a role beyond those of `app`."""
+
+    meaning: str
+    tables: Mapping[str, LiteralString]
+    """Privileges by table. Other roles than `publish` may read these tables."""
+    creates_tables: bool = False
+
+
+app_labels: Final[set[str]] = {"pulljobs"}
+subcommands: Final[dict[str, str]] = {}
+"""Modules by the name of the verb; see `management.subcommands`."""
+history_keepers: Final[list[str]] = []
+"""Objects that implement `HistoryKeeper`."""
+ranges: Final[list[str]] = []
+"""Sequences of `dashboard.ranges.Range`."""
+gauges: Final[dict[str, str]] = {}
+"""Modules with FAMILIES and `read_samples(using)`, by the value of `pulljobs_read_ok`'s label."""
+roles: Final[dict[str, DatabaseRole]] = {}
+
+
+def load(name: str) -> Any:
+    """Return the module or object of a dotted name; `module:object` names an object."""
+    return resolve_name(name)

@@ -1,0 +1,187 @@
+"""What became of jobs, hour by hour, as `pulljobs lake rollup` counted it."""
+
+from typing import Any, Final
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.forms import BaseInlineFormSet
+from django.http import HttpRequest
+from django.utils.functional import cached_property
+
+from pulljobs.admin import asking, looks
+from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.filters import ConsumerFilter
+from pulljobs.lake.models import ErrorFingerprint, HotKey, NodeCost, Rollup, RollupRun
+from pulljobs.lake.models.rollups import MEASURES, QUANTILES
+from pulljobs.models import Channel, Consumer, Node
+
+GONE: Final = "deleted"
+SHOWN_NODES: Final = 100
+
+
+class Part(admin.TabularInline):  # type: ignore[type-arg]  # generic for mypy only
+    """What a rollup has several of."""
+
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class HotKeys(Part):
+    model = HotKey
+    fields = ("rank", "key", "jobs")
+    verbose_name_plural = "hot keys"
+
+
+class Errors(Part):
+    model = ErrorFingerprint
+    fields = ("jobs", "reason", "error", "sample_job")
+    readonly_fields = ("error",)
+    verbose_name_plural = "errors"
+
+    @admin.display(description="such as")
+    def error(self, fingerprint: ErrorFingerprint) -> str:
+        return str(fingerprint) or looks.NOTHING
+
+
+class FirstOnes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for mypy only
+    """Every start of a process is a node of its own, so a month may have any number of them."""
+
+    @cached_property
+    def _first(self) -> QuerySet[Any]:
+        every: QuerySet[Any] = super().get_queryset()
+        return every[:SHOWN_NODES]
+
+    def get_queryset(self) -> QuerySet[Any]:
+        return self._first
+
+
+class NodeCosts(Part):
+    model = NodeCost
+    formset = FirstOnes
+    fields = ("node", "jobs", "dead", "run_seconds")
+    readonly_fields = ("node",)
+    verbose_name_plural = f"nodes, the {SHOWN_NODES} that ran longest"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        named: QuerySet[Any] = super().get_queryset(request).annotate(node_name=_name(Node, "node"))
+        return named
+
+    @admin.display(description="node")
+    def node(self, cost: Any) -> str:
+        return str(cost.node_name or cost.node_id or looks.NOTHING)
+
+
+class OfConsumer(ConsumerFilter):
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset if value is None else queryset.filter(consumer=asking.number(value))
+
+
+@admin.register(Rollup)
+class RollupAdmin(ReadOnlyAdmin):
+    ordering = ("-starts_at",)
+    list_display = (
+        "starts", "period", "subscription", "published", "delivered", "dead", "retries",
+        "redeliveries", "waits", "runs",
+    )  # fmt: skip
+    list_filter = ("period", OfConsumer)
+    list_per_page = 100
+    inlines = (HotKeys, Errors, NodeCosts)
+    fieldsets = (
+        (None, {"fields": ("period", "starts", "subscription")}),
+        (
+            "Jobs",
+            {
+                "fields": (
+                    "published", "delivered", "dead", "dead_by_reason", "retries", "redeliveries",
+                    "duplicates", "settled_again", "deliveries_a_second",
+                )
+            },
+        ),
+        ("Seconds", {"fields": ("waits", "runs", "totals", "run_seconds", "slowest")}),
+    )  # fmt: skip
+    readonly_fields = (
+        "starts",
+        "subscription",
+        "deliveries_a_second",
+        "waits",
+        "runs",
+        "totals",
+        "slowest",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """With the names of now; rows may outlive those they are about."""
+        rows: QuerySet[Any] = (
+            super()
+            .get_queryset(request)
+            .annotate(
+                channel_name=_name(Channel, "channel"), consumer_name=_name(Consumer, "consumer")
+            )
+        )
+        return rows.defer(*(f"{name}_sketch" for name in (*MEASURES, "keys")))
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return ChangeList
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        return lookup in ("period__exact", "consumer")
+
+    @admin.display(description="from (UTC)")
+    def starts(self, rollup: Rollup) -> str:
+        return f"{rollup.starts_at:%Y-%m-%d %H:%M}"
+
+    @admin.display(description="channel / consumer")
+    def subscription(self, rollup: Any) -> str:
+        return f"{rollup.channel_name or GONE} / {rollup.consumer_name or GONE}"
+
+    @admin.display(description="deliveries a second")
+    def deliveries_a_second(self, rollup: Rollup) -> str:
+        return f"{rollup.throughput:.3f}"
+
+    @admin.display(description="wait p50, p95, p99")
+    def waits(self, rollup: Rollup) -> str:
+        return _times(rollup, "wait")
+
+    @admin.display(description="run p50, p95, p99")
+    def runs(self, rollup: Rollup) -> str:
+        return _times(rollup, "run")
+
+    @admin.display(description="total p50, p95, p99")
+    def totals(self, rollup: Rollup) -> str:
+        return _times(rollup, "total")
+
+    @admin.display(description="slowest run")
+    def slowest(self, rollup: Rollup) -> str:
+        if rollup.slowest_seconds is None:
+            return looks.NOTHING
+        return f"{rollup.slowest_seconds:.3f}, job {rollup.slowest_job}"
+
+
+@admin.register(RollupRun)
+class RollupRunAdmin(ReadOnlyAdmin):
+    list_display = ("id", "until", "settlements", "hours", "finished")
+
+    @admin.display(description="known until")
+    def until(self, run: RollupRun) -> str:
+        return looks.moment(run.known_until)
+
+    @admin.display(description="finished at")
+    def finished(self, run: RollupRun) -> str:
+        return looks.moment(run.finished_at)
+
+
+def _name(model: type[Channel | Consumer | Node], field: str) -> Subquery:
+    return Subquery(model._default_manager.filter(pk=OuterRef(f"{field}_id")).values("name"))
+
+
+def _times(rollup: Rollup, measure: str) -> str:
+    found = [getattr(rollup, f"{measure}_p{quantile}") for quantile in QUANTILES]
+    return looks.NOTHING if None in found else ", ".join(f"{seconds:.3f}" for seconds in found)

@@ -1,0 +1,22 @@
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+from pulljobs import hooks
+
+
+class LakeConfig(AppConfig):
+    name = "pulljobs.lake"
+    label = "pulljobs_lake"
+    verbose_name = _("pull jobs: lake")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        import pulljobs.lake.sql  # noqa: F401  adds the statements
+        from pulljobs.lake.grants import ROLE
+
+        hooks.app_labels.add(self.label)
+        hooks.subcommands["lake"] = "pulljobs.lake.verbs"
+        hooks.history_keepers.append("pulljobs.lake.ledger:KEEPER")
+        hooks.ranges.append("pulljobs.lake.history:RANGES")
+        hooks.gauges["lake"] = "pulljobs.lake.gauges"
+        hooks.roles["lake"] = ROLE

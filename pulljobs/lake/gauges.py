@@ -1,0 +1,24 @@
+"""Metrics about the lake, read from the database."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pulljobs.conf import settings
+from pulljobs.lake import ledger
+from pulljobs.metrics.families import Family, Sample, Type
+
+FAMILIES: Final = (
+    Family(
+        "pulljobs_lake_lag_seconds",
+        Type.GAUGE,
+        (),
+        "Age of the oldest settlement that is not in the lake; only where there is a lake.",
+    ),
+)
+
+
+def read_samples(using: str) -> Iterator[Sample]:
+    """Yield the lag of the export, unless there is no lake."""
+    if location := ledger.location(settings().LAKE):
+        lag = ledger.lag(using, location)
+        yield "pulljobs_lake_lag_seconds", (), lag.total_seconds()

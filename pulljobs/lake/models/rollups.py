@@ -1,0 +1,193 @@
+"""What became of jobs, counted from the lake: written by `pulljobs lake rollup`, read by charts.
+
+Times are UTC, and a row is about the settlements of its hour, day or month; days and months are
+merged from the hours, percentiles too, by their sketches.
+"""
+
+from calendar import monthrange
+from datetime import datetime
+from typing import Final
+
+from django.db import models
+
+from pulljobs.states import Reason
+
+
+class Period(models.TextChoices):
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+
+
+MEASURES: Final = ("wait", "run", "total")
+"""Of a settlement, in seconds: from creation to claim, from claim to settlement, and both.
+
+The wait is told of jobs that were settled by their first delivery; of the others it would tell how
+long their retries were delayed.
+"""
+QUANTILES: Final = (50, 95, 99)
+
+
+def seconds_of(period: str, starts_at: datetime) -> int:
+    if period == Period.HOUR:
+        return 3600
+    days = 1 if period == Period.DAY else monthrange(starts_at.year, starts_at.month)[1]
+    return days * 86_400
+
+
+class RollupRun(models.Model):
+    """One run that had something to count; all it wrote is in one transaction with its row."""
+
+    location = models.CharField(max_length=2000)
+    """Of the lake."""
+    archive_run = models.BigIntegerField()
+    """Of the export's runs the last whose settlements it knew of."""
+    messages_run = models.BigIntegerField()
+    known_until = models.DateTimeField()
+    """What was settled before, in transactions that had ended, is counted."""
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField()
+    settlements = models.BigIntegerField()
+    """Of the hours that were counted anew."""
+    hours = models.PositiveIntegerField()
+
+    class Meta:
+        db_table = "pulljobs_rollup_run"
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"run {self.pk}"
+
+
+class Rollup(models.Model):
+    """One consumer in one hour, day or month."""
+
+    period = models.CharField(max_length=5, choices=Period.choices)
+    starts_at = models.DateTimeField()
+    channel = models.ForeignKey(
+        "pulljobs.Channel",
+        models.DO_NOTHING,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    """NULL: the consumer was deleted for good before it was counted."""
+    consumer = models.ForeignKey(
+        "pulljobs.Consumer",
+        models.DO_NOTHING,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    published = models.BigIntegerField(default=0)
+    """Messages that were published to it, whether their jobs are settled or not."""
+    delivered = models.BigIntegerField(default=0)
+    dead = models.BigIntegerField(default=0)
+    dead_by_reason = models.JSONField(default=dict)
+    """Counts by the reasons of `states.Reason`."""
+    retries = models.BigIntegerField(default=0)
+    redeliveries = models.BigIntegerField(default=0)
+    """Deliveries beyond the first of each job."""
+    duplicates = models.BigIntegerField(default=0)
+    """Jobs that were handed out more than once: somebody may have done their work twice."""
+    settled_again = models.BigIntegerField(default=0)
+    """Settlements of jobs that had been DEAD before: redriven or revived."""
+    run_seconds = models.FloatField(default=0.0)
+    """From claim to settlement, of all jobs together."""
+    first_settled_at = models.DateTimeField(null=True)
+    last_settled_at = models.DateTimeField(null=True)
+    slowest_job = models.BigIntegerField(null=True)
+    slowest_seconds = models.FloatField(null=True)
+    """What its run took."""
+
+    wait_p50 = models.FloatField(null=True)
+    wait_p95 = models.FloatField(null=True)
+    wait_p99 = models.FloatField(null=True)
+    run_p50 = models.FloatField(null=True)
+    run_p95 = models.FloatField(null=True)
+    run_p99 = models.FloatField(null=True)
+    total_p50 = models.FloatField(null=True)
+    total_p95 = models.FloatField(null=True)
+    total_p99 = models.FloatField(null=True)
+    wait_sketch = models.BinaryField(null=True)
+    """KLL sketches of doubles, as Apache DataSketches writes them."""
+    run_sketch = models.BinaryField(null=True)
+    total_sketch = models.BinaryField(null=True)
+    keys_sketch = models.BinaryField(null=True)
+    """Of the frequent items among the keys."""
+
+    class Meta:
+        db_table = "pulljobs_rollup"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["period", "starts_at", "consumer"], name="pulljobs_rollup_period"
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["consumer", "period", "starts_at"], name="pulljobs_rollup_consumer"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.period} of {self.starts_at:%Y-%m-%d %H:%M}"
+
+    @property
+    def throughput(self) -> float:
+        """Deliveries a second, over all of the period."""
+        return self.delivered / seconds_of(self.period, self.starts_at)
+
+
+class HotKey(models.Model):
+    """One of the keys that most of a rollup's jobs bore; counts are estimates from a sketch."""
+
+    rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="hot_keys")
+    rank = models.PositiveSmallIntegerField()
+    key = models.CharField(max_length=255)
+    jobs = models.BigIntegerField()
+
+    class Meta:
+        db_table = "pulljobs_hot_key"
+        ordering = ("rank",)
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class ErrorFingerprint(models.Model):
+    """Errors of dead jobs that are the same but for numbers, ids and quoted names."""
+
+    rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="errors")
+    fingerprint = models.CharField(max_length=32, db_index=True)
+    """The same error has the same one in every period and of every consumer."""
+    reason = models.CharField(max_length=20, choices=[(one.value, one.value) for one in Reason])
+    jobs = models.BigIntegerField()
+    sample = models.TextField()
+    """One of these errors, as it was, cut to its beginning."""
+    sample_job = models.BigIntegerField()
+
+    class Meta:
+        db_table = "pulljobs_error_fingerprint"
+        ordering = ("-jobs", "fingerprint")
+
+    def __str__(self) -> str:
+        return self.sample.partition("\n")[0]
+
+
+class NodeCost(models.Model):
+    """What one process did of a rollup's jobs."""
+
+    rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="nodes")
+    node_id = models.UUIDField(null=True)
+    """NULL: nobody held them at their end, as jobs that were killed while queued."""
+    jobs = models.BigIntegerField()
+    dead = models.BigIntegerField()
+    run_seconds = models.FloatField()
+
+    class Meta:
+        db_table = "pulljobs_node_cost"
+        ordering = ("-run_seconds",)
+
+    def __str__(self) -> str:
+        return str(self.node_id)

@@ -1,0 +1,131 @@
+"""What is counted of one consumer in one hour, day or month."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from pulljobs.lake.models.rollups import MEASURES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+ADDED: Final = (
+    "published",
+    "delivered",
+    "dead",
+    "retries",
+    "redeliveries",
+    "duplicates",
+    "settled_again",
+    "run_seconds",
+)
+KEPT_ERRORS: Final = 50
+T = TypeVar("T")
+KEPT_KEYS: Final = 20
+
+
+class Key(NamedTuple):
+    """Of a row: whose it is, and when its period begins."""
+
+    consumer_id: int
+    starts_at: datetime
+
+
+class Error(NamedTuple):
+    jobs: int
+    sample: str
+    sample_job: int
+
+
+class Cost(NamedTuple):
+    jobs: int = 0
+    dead: int = 0
+    run_seconds: float = 0.0
+
+    def plus(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.jobs + other.jobs,
+            self.dead + other.dead,
+            self.run_seconds + other.run_seconds,
+        )
+
+
+@dataclass(slots=True)
+class Sketches:
+    """Of KLL for the measures, and of frequent items for the keys; None: of nothing."""
+
+    wait: bytes | None = None
+    run: bytes | None = None
+    total: bytes | None = None
+    keys: bytes | None = None
+    quantiles: dict[str, list[float] | None] = field(default_factory=dict)
+    """By measure, in seconds: what the sketches say, as `models.rollups.QUANTILES` has them."""
+    hot_keys: list[tuple[str, int]] = field(default_factory=list)
+
+    def take_times(self, row: "Row") -> None:
+        for measure in MEASURES:
+            setattr(self, measure, bytes(row[measure]))
+            self.quantiles[measure] = row[f"{measure}_at"]
+
+    def take_keys(self, row: "Row") -> None:
+        hot = row["hot_keys"] or ()
+        self.keys = bytes(row["keys"]["sketch"]) if hot else None
+        self.hot_keys = [(one["item"], one["count"]) for one in hot]
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    published: int = 0
+    delivered: int = 0
+    dead: int = 0
+    retries: int = 0
+    redeliveries: int = 0
+    duplicates: int = 0
+    settled_again: int = 0
+    run_seconds: float = 0.0
+    first_settled_at: datetime | None = None
+    last_settled_at: datetime | None = None
+    slowest: tuple[float, int] | None = None
+    """Seconds, and the job that ran for so long."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    errors: dict[tuple[str, str], Error] = field(default_factory=dict)
+    """By fingerprint and reason."""
+    nodes: dict[str | None, Cost] = field(default_factory=dict)
+    sketches: Sketches = field(default_factory=Sketches)
+
+    def add(self, other: "Counts") -> None:
+        """All but the sketches, which Spark merges."""
+        for name in ADDED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.reasons.update(other.reasons)
+        self.first_settled_at = min(
+            _known(self.first_settled_at, other.first_settled_at), default=None
+        )
+        self.last_settled_at = max(
+            _known(self.last_settled_at, other.last_settled_at), default=None
+        )
+        self.slowest = max(_known(self.slowest, other.slowest), default=None)
+        for node, cost in other.nodes.items():
+            self.nodes[node] = self.nodes.get(node, Cost()).plus(cost)
+        for shape, error in other.errors.items():
+            before = self.errors.get(shape)
+            self.errors[shape] = error._replace(jobs=error.jobs + (before.jobs if before else 0))
+
+    def worst_errors(self) -> Iterable[tuple[tuple[str, str], Error]]:
+        """The most frequent, which are kept."""
+        ordered = sorted(self.errors.items(), key=lambda item: (-item[1].jobs, item[0]))
+        return ordered[:KEPT_ERRORS]
+
+
+Rows = dict[Key, Counts]
+
+
+def measured(sketches: Sketches) -> Iterator[tuple[str, bytes | None]]:
+    for measure in MEASURES:
+        yield measure, getattr(sketches, measure)
+
+
+def _known(*values: T | None) -> list[T]:
+    return [value for value in values if value is not None]

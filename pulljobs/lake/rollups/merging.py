@@ -1,0 +1,89 @@
+"""Hours into days, and days into months: sums here, sketches by Spark."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from pulljobs.lake.rollups.counts import KEPT_KEYS, Counts, Key, Rows, Sketches
+from pulljobs.lake.rollups.sketches import KLL, TRACKED_KEYS, items, quantiles
+from pulljobs.lake.spark.rows import each
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Groups = dict[Key, list[Counts]]
+SCHEMA: Final = pa.schema(
+    [
+        ("place", pa.int64()),
+        ("wait", pa.binary()),
+        ("run", pa.binary()),
+        ("total", pa.binary()),
+        ("keys", pa.binary()),
+    ]
+)
+MERGE: Final = f"""
+SELECT
+    *,
+    {quantiles("wait")},
+    {quantiles("run")},
+    {quantiles("total")},
+    approx_top_k_estimate(keys, {KEPT_KEYS}) AS hot_keys
+FROM (
+    SELECT
+        place,
+        kll_merge_agg_double(wait, {KLL}) AS wait,
+        kll_merge_agg_double(run, {KLL}) AS run,
+        kll_merge_agg_double(total, {KLL}) AS total,
+        approx_top_k_combine({items("keys")}, {TRACKED_KEYS})
+            FILTER (WHERE keys IS NOT NULL) AS keys
+    FROM {{parts}}
+    GROUP BY place
+)
+"""
+
+
+def merged(spark: "SparkSession", wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -> list[Rows]:
+    """Of each, a row made of its parts. All at once, for each query of Spark's has its price."""
+    made: list[Rows] = []
+    members: list[list[Sketches]] = []
+    for whole in wholes:
+        made.append({key: _sum(parts) for key, parts in whole.items()})
+        members += [[part.sketches for part in parts] for parts in whole.values()]
+    places = [counts for rows in made for counts in rows.values()]
+    for number, sketches in _merged(spark, members).items():
+        places[number].sketches = sketches
+    return made
+
+
+def grouped(parts: Mapping[Key, Counts], begin: Callable[[datetime], datetime]) -> Groups:
+    """By consumer, and by the begin of what they are parts of."""
+    groups: Groups = defaultdict(list)
+    for key, counts in parts.items():
+        groups[Key(key.consumer_id, begin(key.starts_at))].append(counts)
+    return groups
+
+
+def _sum(parts: Sequence[Counts]) -> Counts:
+    counts = Counts()
+    for part in parts:
+        counts.add(part)
+    return counts
+
+
+def _merged(spark: "SparkSession", members: list[list[Sketches]]) -> dict[int, Sketches]:
+    """By the place in the list."""
+    given = [
+        {"place": place, "wait": one.wait, "run": one.run, "total": one.total, "keys": one.keys}
+        for place, sketches in enumerate(members)
+        for one in sketches
+    ]
+    parts = spark.createDataFrame(pa.Table.from_pylist(given, SCHEMA))
+    found = {}
+    for row in each(spark.sql(MERGE, parts=parts)):
+        found[row.place] = sketches = Sketches()
+        sketches.take_times(row)
+        sketches.take_keys(row)
+    return found

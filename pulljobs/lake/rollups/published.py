@@ -1,0 +1,115 @@
+"""Messages, for each consumer that was subscribed to their channel."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pulljobs.lake.rollups.counts import KEPT_KEYS, Key, Rows
+from pulljobs.lake.rollups.hours import HOUR, hour_of, key_of
+from pulljobs.lake.rollups.sketches import TRACKED_KEYS
+from pulljobs.lake.spark.rows import each
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PUBLISHED: Final = f"""
+SELECT *, approx_top_k_estimate(keys, {KEPT_KEYS}) AS hot_keys
+FROM (
+    SELECT
+        channel_id,
+        unix_seconds(published_at) div 3600 AS hour,
+        count(*) AS messages,
+        approx_top_k_accumulate(key, {TRACKED_KEYS}) FILTER (WHERE key IS NOT NULL) AS keys
+    FROM {{messages}}
+    GROUP BY ALL
+)
+"""
+BESIDE: Final = """
+SELECT consumer_id, hour, count(*) AS messages
+FROM (
+    SELECT channel_id, published_at, unix_seconds(published_at) div 3600 AS hour
+    FROM {messages}
+)
+JOIN {edges} USING (channel_id, hour)
+WHERE published_at >= since AND published_at < until
+GROUP BY ALL
+"""
+
+
+class Subscription(NamedTuple):
+    """What is published on the channel meanwhile is published to the consumer."""
+
+    consumer_id: int
+    channel_id: int
+    since: datetime
+    until: datetime
+
+    def covers(self, hour: datetime) -> bool:
+        return self.since <= hour and hour + HOUR <= self.until
+
+    def is_during(self, hour: datetime) -> bool:
+        return self.since < hour + HOUR and hour < self.until
+
+    def is_at(self, time: datetime) -> bool:
+        return self.since <= time < self.until
+
+
+class Aside(NamedTuple):
+    """Messages that were published for one consumer of their channel only."""
+
+    consumer_id: int
+    channel_id: int
+    at: datetime
+    messages: int
+
+
+class Audience(NamedTuple):
+    """Whom messages are for."""
+
+    subscriptions: Sequence[Subscription]
+    aside: Sequence[Aside]
+
+
+def count(spark: "SparkSession", messages: "DataFrame", audience: Audience, rows: Rows) -> None:
+    edges: set[tuple[Any, ...]] = set()
+    for row in each(spark.sql(PUBLISHED, messages=messages)):
+        hour = hour_of(row)
+        for one in audience.subscriptions:
+            if one.channel_id != row.channel_id or not one.is_during(hour):
+                continue
+            counts = rows[Key(one.consumer_id, hour)]
+            counts.sketches.take_keys(row)
+            if one.covers(hour):
+                counts.published = row.messages
+            else:
+                edges.add((*one[:2], row.hour, *one[2:]))
+    _count_edges(spark, messages, edges, rows)
+    _leave_out(audience, rows)
+
+
+def _count_edges(
+    spark: "SparkSession", messages: "DataFrame", edges: set[tuple[Any, ...]], rows: Rows
+) -> None:
+    """Hours in which a consumer came or went: each message by its time."""
+    if edges:
+        given = spark.createDataFrame(
+            sorted(edges),
+            "consumer_id long, channel_id long, hour long, since timestamp, until timestamp",
+        )
+        for row in each(spark.sql(BESIDE, messages=messages, edges=given)):
+            rows[key_of(row)].published = row.messages
+
+
+def _leave_out(audience: Audience, rows: Rows) -> None:
+    """What was for one consumer was not for the others."""
+    for aside in audience.aside:
+        hour = aside.at.replace(minute=0, second=0, microsecond=0)
+        for one in audience.subscriptions:
+            key = Key(one.consumer_id, hour)
+            if (
+                one.channel_id == aside.channel_id
+                and one.consumer_id != aside.consumer_id
+                and one.is_at(aside.at)
+                and key in rows
+            ):
+                rows[key].published = max(0, rows[key].published - aside.messages)

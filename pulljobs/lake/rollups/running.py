@@ -1,0 +1,242 @@
+"""A run of the rollup: the hours that new files of the lake touch, counted anew.
+
+Hours are counted from all of their rows, never added to, so a run that is repeated writes the
+same. Days and months are merged from the hours, those of earlier runs too.
+"""
+
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from os import SEEK_END
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Final
+
+from django.db import connections, transaction
+from django.db.models import Case, Min, When
+from django.db.models.functions import Now
+
+from pulljobs.conf import settings
+from pulljobs.errors import LakeError
+from pulljobs.lake import ledger
+from pulljobs.lake.models import BulkPublish, LakeRun, PublishedPart, RollupRun
+from pulljobs.lake.models.rollups import Period
+from pulljobs.lake.rollups import counting, hours, merging, storing
+from pulljobs.lake.rollups.counting import Sources
+from pulljobs.lake.rollups.counts import Rows
+from pulljobs.lake.rollups.hours import Snapshot
+from pulljobs.lake.rollups.published import Aside, Audience, Subscription
+from pulljobs.lake.spark import progress, tables
+from pulljobs.lake.spark.tables import Table
+from pulljobs.models import Consumer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCK: Final = 0x726F6C6C  # "roll"
+"""The advisory lock of whoever writes rollups."""
+MOST_GROUPS: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+"""Spark sorts all rows where a task has more groups than this; 128 by default."""
+FOREVER: Final = datetime.max.replace(tzinfo=UTC)
+LONGEST: Final = {Period.HOUR: timedelta(days=1), Period.DAY: timedelta(days=31)}
+"""What the rows of a period are merged into."""
+Month = dict[Period, Rows]
+Sessions = Callable[[], AbstractContextManager["SparkSession"]]
+
+
+@dataclass(slots=True)
+class RolledUp:
+    """What a run wrote; nothing, where the lake had nothing new."""
+
+    settlements: int = 0
+    """Of the hours that were counted anew."""
+    delivered: int = 0
+    dead: int = 0
+    published: int = 0
+    hours: int = 0
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(Period.values, 0))
+    known_until: datetime | None = None
+    seconds: float = 0.0
+
+    def add(self, month: Month) -> None:
+        for period, rows in month.items():
+            self.rows[period] += len(rows)
+        hours = month[Period.HOUR]
+        self.hours += len({key.starts_at for key in hours})
+        for counts in hours.values():
+            self.delivered += counts.delivered
+            self.dead += counts.dead
+            self.published += counts.published
+        self.settlements = self.delivered + self.dead
+
+
+def roll_up(sessions: Sessions, *, anew: bool = False) -> RolledUp:
+    """Count the hours that are new or have late rows; with `anew`, all that the lake has.
+
+    Everything is written in one transaction, or nothing. LakeError if another run was quicker. A
+    session is only opened if there is something to count.
+    """
+    started = time.monotonic()
+    run = _Run.prepared(settings().DATABASE, tables.location(), anew)
+    rolled_up = RolledUp(known_until=run.known_until)
+    if run.is_due:
+        with sessions() as spark, progress.shown(spark, "rollup"), TemporaryFile() as spool:
+            spark.conf.set(MOST_GROUPS, "10000")
+            for month in run.months(spark):
+                pickle.dump(month, spool)
+                rolled_up.add(month)
+            run.save(_read(spool), rolled_up, time.monotonic() - started)
+    rolled_up.seconds = time.monotonic() - started
+    return rolled_up
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    using: str
+    where: str
+    before: RollupRun | None
+    """The last run; None where it counted another lake, or all is to be counted anew."""
+    last: int | None
+    archive: Snapshot
+    messages: Snapshot
+    known_until: datetime
+
+    @classmethod
+    def prepared(cls, using: str, where: str, anew: bool) -> "_Run":
+        until = ledger.known_until(using, where)
+        last = RollupRun.objects.using(using).first()
+        before = last if last and last.location == where and not anew else None
+        archive, messages = (Snapshot.of(Table(where, name)) for name in ("archive", "messages"))
+        return cls(using, where, before, last.pk if last else None, archive, messages, until)
+
+    @property
+    def is_due(self) -> bool:
+        if self.before is None:
+            return bool(self.archive.files or self.messages.files)
+        known = (self.before.archive_run, self.before.messages_run)
+        return (self.archive.last_run, self.messages.last_run) != known
+
+    def months(self, spark: "SparkSession") -> Iterator[Month]:
+        audience = Audience(_subscriptions(self.using), _aside(self.using))
+        for touched in hours.by_month(self._touched(spark)):
+            counted = counting.count(
+                spark, self._sources(spark, touched), hours.spans(touched), audience
+            )
+            if not counted:
+                continue
+            days = {hours.day_of(hour) for hour in touched}
+            of_days = self._stored(Period.HOUR, days, hours.day_of, touched) | counted
+            month = {hours.month_of(day) for day in days}
+            other_days = self._stored(Period.DAY, month, hours.month_of, days)
+            by_day, by_month = merging.merged(
+                spark,
+                [
+                    merging.grouped(of_days, hours.day_of),
+                    merging.grouped(other_days | of_days, hours.month_of),
+                ],
+            )
+            yield {Period.HOUR: counted, Period.DAY: by_day, Period.MONTH: by_month}
+
+    def save(self, months: Iterable[Month], counted: RolledUp, seconds: float) -> None:
+        """All of it, or LakeError if another run was quicker."""
+        with transaction.atomic(using=self.using):
+            with connections[self.using].cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            last = RollupRun.objects.using(self.using).first()
+            if (last.pk if last else None) != self.last:
+                raise LakeError(
+                    "Another rollup ended meanwhile; nothing was written: run it again."
+                )
+            for month in months:
+                for period, rows in month.items():
+                    storing.save(self.using, period, rows)
+            RollupRun.objects.using(self.using).create(
+                location=self.where,
+                archive_run=self.archive.last_run,
+                messages_run=self.messages.last_run,
+                known_until=self.known_until,
+                started_at=Now() - timedelta(seconds=seconds),
+                finished_at=Now(),
+                settlements=counted.settlements,
+                hours=counted.hours,
+            )
+
+    def _touched(self, spark: "SparkSession") -> set[datetime]:
+        if self.before is None:
+            archive, messages = self.archive, self.messages
+            return hours.between(archive.ranges(archive.files, "settled_at")) | hours.between(
+                messages.ranges(messages.files, "published_at")
+            )
+        settled, published = self.before.archive_run, self.before.messages_run
+        return hours.touched(
+            spark, self.archive, settled, self._low_xid(settled), "settled"
+        ) | hours.touched(spark, self.messages, published, self._low_xid(published), "published")
+
+    def _low_xid(self, run: int) -> int:
+        """Of the rows of later exports, which need not be above: a rebase may count from below."""
+        runs = LakeRun.objects.using(self.using).filter(location=self.where, pk__gte=run)
+        ends = Case(When(pk=run, then="high_xid"), default="low_xid")
+        return runs.aggregate(low=Min(ends))["low"] or 0
+
+    def _sources(self, spark: "SparkSession", touched: set[datetime]) -> Sources:
+        """More than the rows of these hours: the files of their days."""
+        spans = hours.spans(touched)
+        settled = self.archive.during(spans)
+        created = [first for first, _last in self.archive.ranges(settled, "created_at")]
+        deaths = [
+            file for file in self.archive.files if created and file.day >= min(created).date()
+        ]
+        return Sources(
+            self.archive.frame(spark, settled),
+            self.archive.frame(spark, deaths),
+            self.messages.frame(spark, self.messages.during(spans)),
+        )
+
+    def _stored(
+        self,
+        period: Period,
+        wholes: set[datetime],
+        whole: Callable[[datetime], datetime],
+        counted: set[datetime],
+    ) -> Rows:
+        """What earlier runs counted of these days or months, and this one does not."""
+        return {
+            key: counts
+            for since in wholes
+            for key, counts in storing.load(
+                self.using, period, since, since + LONGEST[period]
+            ).items()
+            if key.starts_at not in counted and whole(key.starts_at) == since
+        }
+
+
+def _read(spool: IO[bytes]) -> Iterator[Month]:
+    """What was dumped, one after the other."""
+    end = spool.seek(0, SEEK_END)
+    spool.seek(0)
+    while spool.tell() < end:
+        yield pickle.load(spool)
+
+
+def _subscriptions(using: str) -> list[Subscription]:
+    return [
+        Subscription(
+            consumer.pk, consumer.channel_id, consumer.created_at, consumer.deleted_at or FOREVER
+        )
+        for consumer in Consumer.objects.using(using).only("channel_id", "created_at", "deleted_at")
+    ]
+
+
+def _aside(using: str) -> list[Aside]:
+    """Of bulk publishes for one consumer; of those by parts, each part at its time."""
+    alone = BulkPublish.objects.using(using).filter(only_consumer__isnull=False, messages__gt=0)
+    parts = PublishedPart.objects.using(using).filter(publish__in=alone)
+    of = ("only_consumer_id", "channel_id", "settled_at", "messages")
+    of_parts = ("publish__only_consumer_id", "publish__channel_id", "published_at", "messages")
+    atomic = alone.filter(mode=BulkPublish.Mode.ATOMIC, state=BulkPublish.State.DONE)
+    return [
+        *(Aside(*row) for row in atomic.values_list(*of)),
+        *(Aside(*row) for row in parts.values_list(*of_parts)),
+    ]

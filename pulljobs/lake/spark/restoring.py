@@ -1,0 +1,135 @@
+"""A day comes back from the lake as a partition, with the transactions that wrote its rows.
+
+So no later window of the export holds it, and the lake gets it once.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from datetime import date
+from functools import partial
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from django.db import connections
+from psycopg import sql
+from pyarrow import csv, parquet
+
+from pulljobs.errors import LakeError
+from pulljobs.lake import ledger
+from pulljobs.lake.spark.tables import Table
+from pulljobs.lake.spark.verifying import PARTITIONED
+from pulljobs.storage import partitions
+from pulljobs.storage.partitions import Partition
+from pyspark_pulljobs.schemas import TABLES
+from pyspark_pulljobs.writing import place
+
+BATCH: Final = 20_000
+"""Rows that are in memory at once."""
+OF_THE_LAKE: Final = frozenset({"channel", "consumer", "payload_bytes", "payload_md5"})
+"""Columns that PostgreSQL has not."""
+XIDS: Final = {"archive": "settled_xid", "messages": "published_xid"}
+
+UNKNOWN: Final = (
+    "This database knows of no run of the export to this lake, so it can't tell which transactions "
+    "are in it: run `pulljobs lake rebase` first."
+)
+
+
+class Restored(NamedTuple):
+    rows: dict[str, int]
+    left_out: dict[str, str]
+    """Why a table was left out."""
+
+
+def restore(using: str, where: str, day: date) -> Restored:
+    """Bring back what the lake has of a day, table by table.
+
+    Messages come back only with all of their payloads. LakeError if nothing could, or where the
+    ledger has no run of this lake.
+    """
+    ledger.check_owner(using)
+    rows, left_out = {}, {}
+    with ledger.owned(using):
+        high = ledger.settled_high(using, where)
+        for name in TABLES:
+            table = Table(where, name)
+            if problem := _problem(table, day):
+                left_out[name] = problem
+                continue
+            if not high:
+                raise LakeError(UNKNOWN)
+            partition = Partition(PARTITIONED[name], day)
+            note = partial(ledger.restored, using, where, partition)
+            try:
+                rows[name] = _filled(using, table, partition, high, note)
+            except ValueError as error:
+                left_out[name] = str(error)
+    if not rows:
+        raise LakeError(f"Nothing of {day} was restored. {' '.join(left_out.values())}")
+    return Restored(rows, left_out)
+
+
+def _problem(table: Table, day: date) -> str:
+    held = table.held([day])
+    if not held:
+        return f"The lake has no {table.name} of that day."
+    if table.name == "messages":
+        missing = sum(_without_payload(batch) for batch in _batches(table, day))
+        if missing:
+            return f"{missing:,} messages are in the lake without their payloads."
+    return ""
+
+
+def _without_payload(batch: pa.RecordBatch) -> int:
+    return int(pc.sum(pc.is_null(batch["payload"])).as_py() or 0)
+
+
+def _filled(
+    using: str, table: Table, partition: Partition, high: int, note: Callable[[], object]
+) -> int:
+    columns = [name for name in TABLES[table.name].names if name not in OF_THE_LAKE]
+
+    def load(name: str) -> int:
+        count = 0
+        text = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
+            sql.Identifier(name), sql.SQL(", ").join(map(sql.Identifier, columns))
+        )
+        with connections[using].cursor() as cursor, cursor.copy(text) as copy:
+            for batch in _batches(table, partition.day):
+                copy.write(_as_csv(_with_old_xids(batch, XIDS[table.name], high).select(columns)))
+                count += len(batch)
+        return count
+
+    return partitions.fill(using, partition, load, note)
+
+
+def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:
+    filesystem, root = place(table.location)
+    for held in table.held([day]):
+        with parquet.ParquetFile(f"{root}/{held.path}", filesystem=filesystem) as file:
+            yield from file.iter_batches(BATCH)
+
+
+def _with_old_xids(batch: pa.RecordBatch, column: str, high: int) -> pa.RecordBatch:
+    """Below the ledger's end also where another cluster counted, see `rebasing`."""
+    old = pc.min_element_wise(batch[column], pa.scalar(high - 1, pa.int64()))
+    return batch.set_column(batch.schema.names.index(column), column, old)
+
+
+def _as_csv(batch: pa.RecordBatch) -> bytes:
+    arrays = [_hex(batch[name]) for name in batch.schema.names]
+    out = io.BytesIO()
+    csv.write_csv(
+        pa.RecordBatch.from_arrays(arrays, batch.schema.names),
+        out,
+        csv.WriteOptions(include_header=False),
+    )
+    return out.getvalue()
+
+
+def _hex(column: pa.Array) -> pa.Array:
+    if not pa.types.is_binary(column.type):
+        return column
+    values = column.to_pylist()
+    return pa.array([None if one is None else f"\\x{one.hex()}" for one in values], pa.string())

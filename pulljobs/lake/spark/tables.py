@@ -1,0 +1,157 @@
+"""The Delta tables of the lake: which files they have, and how files come to be theirs."""
+
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping
+from datetime import date
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
+
+from pulljobs.conf import SETTING, settings
+from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.lake import ledger
+from pyspark_pulljobs.schemas import DAY, TABLES, VERSION
+from pyspark_pulljobs.writing import File, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OF_SPARK: Final = {
+    pa.int64(): "long",
+    pa.int32(): "int",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.date32(): "date",
+}
+
+
+class Held(NamedTuple):
+    """A file that the log names; `path` is below the table's directory."""
+
+    path: str
+    day: date
+    rows: int
+    bytes: int
+
+
+def location() -> str:
+    """PULLJOBS['LAKE'], or ConfigurationError."""
+    if not (where := ledger.location(settings().LAKE)):
+        raise ConfigurationError(
+            f"There is no lake: set {SETTING}['LAKE'] to the directory that it is to be in."
+        )
+    return where
+
+
+class Table:
+    """One table of the lake at a location; it need not be there yet."""
+
+    def __init__(self, where: str, name: str) -> None:
+        self.name, self.location = name, f"{where}/{name}"
+
+    @cached_property
+    def filesystem(self) -> tuple[fs.FileSystem, str]:
+        return place(self.location)
+
+    def delta(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self.location)
+        except TableNotFoundError:
+            return None
+
+    def last_run(self) -> int:
+        """Of the runs whose files it has, the last; 0: none."""
+        table = self.delta()
+        return (table.transaction_version(self._application) or 0) if table else 0
+
+    def held(self, days: Collection[date] | None = None) -> list[Held]:
+        """The files, of these days."""
+        table = self.delta()
+        if table is None:
+            return []
+        columns = pa.table(table.get_add_actions(flatten=True)).to_pydict()
+        found = [
+            Held(path, _day(day), rows, size)
+            for path, day, rows, size in zip(
+                columns["path"],
+                columns.get("partition.day", []),
+                columns["num_records"],
+                columns["size_bytes"],
+                strict=True,
+            )
+        ]
+        return [one for one in found if days is None or one.day in days]
+
+    def frame(self, spark: "SparkSession", days: Collection[date] | None = None) -> "DataFrame":
+        """Its rows, of these days: the files of the log, whatever else lies beside them."""
+        return self.frame_of(spark, self.held(days))
+
+    def frame_of(self, spark: "SparkSession", files: Iterable[Held]) -> "DataFrame":
+        paths = [f"{self.location}/{held.path}" for held in files]
+        if not paths:
+            return spark.createDataFrame([], self.spark_schema())
+        reader = spark.read.schema(self.spark_schema()).option("basePath", self.location)
+        return reader.parquet(*paths)
+
+    def spark_schema(self) -> str:
+        fields = [*TABLES[self.name], DAY]
+        return ", ".join(f"`{field.name}` {OF_SPARK[field.type]}" for field in fields)
+
+    def commit(self, run: int, files: Iterable[File], names: Mapping[str, str]) -> None:
+        """Add the files, under the names they were moved to, once a run: LakeError otherwise."""
+        table = self._made()
+        if (table.transaction_version(self._application) or 0) >= run:
+            raise LakeError(f"{self.location} has the files of run {run}, or of a later one.")
+        actions: list[AddAction | RemoveAction] = [
+            _action(file, names[file.path]) for file in files
+        ]
+        try:
+            table.create_write_transaction(
+                actions,
+                "append",
+                pa.schema([*TABLES[self.name], DAY]),
+                ["day"],
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(self._application, run)]
+                ),
+            )
+        except DeltaError as error:
+            raise LakeError(
+                f"The log of {self.location} took no files of run {run}: {error}"
+            ) from error
+
+    @property
+    def _application(self) -> str:
+        return f"pulljobs.{self.name}"
+
+    def _made(self) -> DeltaTable:
+        return self.delta() or DeltaTable.create(
+            self.location,
+            pa.schema([*TABLES[self.name], DAY]),
+            mode="ignore",
+            partition_by=["day"],
+            name=f"pulljobs_{self.name}",
+            description=f"pulljobs, schema {VERSION}",
+        )
+
+
+def _action(file: File, path: str) -> AddAction:
+    stats = {
+        "numRecords": file.rows,
+        "minValues": {"id": file.low_id},
+        "maxValues": {"id": file.high_id},
+        "nullCount": {"id": 0},
+    }
+    day: dict[str, str | None] = {"day": file.day.isoformat()}
+    return AddAction(path, file.bytes, day, int(time.time() * 1000), True, json.dumps(stats))
+
+
+def _day(value: Any) -> date:
+    return value if isinstance(value, date) else date.fromisoformat(value)

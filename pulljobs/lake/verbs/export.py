@@ -1,0 +1,140 @@
+"""Bring what was settled and published since the last run to the lake, exactly once.
+
+Where few rows are new this process writes them itself; Spark is started for more, or where
+`--master` names one.
+"""
+
+import signal
+import threading
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from django.db import Error, connections
+
+from pulljobs.conf import settings
+from pulljobs.engine.telemetry import LoopFailed, emit
+from pulljobs.errors import LakeError
+from pulljobs.lake import ledger
+from pulljobs.lake.telemetry import ExportHeldBack
+from pulljobs.management.commands.runpullworker import bytes_of
+from pulljobs.management.parsing import amount
+from pulljobs.management.subcommands import Answer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pulljobs.lake.spark.exporting import Exported, Sessions
+
+LEAST: Final = 0.1
+LONGEST: Final = 30 * 86_400
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--with-payload", action="store_true", help="bring the payloads of messages, too"
+    )
+    parser.add_argument(
+        "--payload-cap", type=bytes_of, metavar="BYTES", default=bytes_of("1M"),
+        help="larger ones stay behind (1M)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--channel", action="append", default=[], metavar="NAME",
+        help="whose payloads to bring, may be repeated; all by default",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reader", choices=["adbc", "copy"], default="adbc",
+        help="how rows are read from PostgreSQL (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--watch", type=amount("seconds", LEAST, LONGEST), metavar="SECONDS",
+        help="go on, with so long between two runs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-lag", type=amount("seconds", 0, LONGEST), metavar="SECONDS", default=300,
+        help="age at which an open transaction that holds the export back is told (300)",
+    )  # fmt: skip
+
+
+def handle(**options: Any) -> Answer:
+    from pulljobs.lake.spark import session
+
+    with ExitStack() as stack:
+        opened = partial(session.opened, "export", master=options["master"], conf=options["conf"])
+        if options["watch"] is None:
+            return _answer(_once(options, opened))
+        return _answer(_watched(options, _kept(opened, stack)))
+
+
+def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
+    """Until SIGTERM or SIGINT, which a run that is under way ends before."""
+    from pulljobs.lake.spark.exporting import Exported
+
+    stopped, total = threading.Event(), Exported()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    while not stopped.is_set():
+        try:
+            total.merge(_once(options, sessions))
+        except (LakeError, Error, psycopg.Error) as error:
+            connections.close_all()
+            emit(LoopFailed("lake export", str(error), options["watch"]))
+        stopped.wait(options["watch"])
+    return total
+
+
+def _kept(opened: "Sessions", stack: ExitStack) -> "Sessions":
+    """One, until the stack ends or a run fails in it: then the next gets one of its own."""
+    from pulljobs.lake.spark import failures
+
+    sessions: list[SparkSession] = []
+
+    @contextmanager
+    def kept() -> "Iterator[SparkSession]":
+        if not sessions:
+            sessions.append(stack.enter_context(opened()))
+        try:
+            with failures.told():
+                yield sessions[0]
+        except Exception:
+            sessions.clear()
+            stack.close()
+            raise
+
+    return kept
+
+
+def _once(options: dict[str, Any], sessions: "Sessions") -> "Exported":
+    from pulljobs.lake.spark import exporting
+
+    choice = exporting.Choice(
+        payload_cap=options["payload_cap"] if options["with_payload"] else None,
+        channels=tuple(options["channel"]),
+        reader=options["reader"],
+    )
+    told = bool(options["master"]) or "spark.master" in settings().SPARK
+    exported = exporting.export(choice, sessions, always_spark=told)
+    _alert(timedelta(seconds=options["max_lag"]), exported)
+    return exported
+
+
+def _alert(limit: timedelta, exported: "Exported") -> None:
+    blocker = ledger.blocker(settings().DATABASE)
+    if blocker and blocker.age is not None and blocker.age >= limit:
+        exported.held_back_by = blocker.who
+        emit(ExportHeldBack(blocker.who, blocker.age.total_seconds()))
+
+
+def _answer(exported: "Exported") -> Answer:
+    rows = ", ".join(f"{count:,} of {table}" for table, count in exported.rows.items())
+    lines = [f"exported: {rows}; {exported.bytes:,} bytes in {exported.seconds:.1f} s"]
+    if exported.resumed:
+        lines.append("A run that was cut off before was ended first.")
+    if exported.held_back_by:
+        lines.append(f"Held back by {exported.held_back_by}: see `pulljobs doctor`.")
+    return Answer(asdict(exported), lines)

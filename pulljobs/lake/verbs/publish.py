@@ -1,0 +1,78 @@
+"""Publish the rows of files, such as Parquet, JSON lines or CSV, all or nothing and once.
+
+Columns are payload (text, binary or, as JSON, anything) and whatever else a message has: key,
+priority, message_id, headers (in text as JSON), content_type, delay (seconds) and available_at. The
+same files are published once, unless another --publish-id says that they are meant again.
+"""
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+from pulljobs.management.subcommands import Answer
+
+if TYPE_CHECKING:
+    from pulljobs.lake.models import BulkPublish
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="by their names' endings")
+    parser.add_argument("--channel", required=True, metavar="NAME", help="to publish on")
+    parser.add_argument("--consumer", help="the only one that gets a job")
+    parser.add_argument("--producer", help="whose messages these are")
+    parser.add_argument(
+        "--mode", choices=["atomic", "chunked"], default="atomic",
+        help="all in one transaction, or one a task (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--on-bad-row", choices=["stop", "reject"], default="stop",
+        help="what a row does that is no message: stop everything, or be kept apart (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--publish-id", help="by which it happens once (of the files)")
+    parser.add_argument(
+        "--whole", action="store_true", help="a row as a whole is a message's payload, as JSON"
+    )
+
+
+def handle(**options: Any) -> Answer:
+    from pulljobs.lake.spark import progress, publishing, reading, session
+
+    target = publishing.Target(
+        channel=options["channel"],
+        consumer=options["consumer"],
+        producer=options["producer"],
+        mode=options["mode"],
+        on_bad_row=options["on_bad_row"],
+    )
+    publish_id = options["publish_id"] or publishing.id_of(target, options["files"])
+    with session.opened("publish", master=options["master"], conf=options["conf"]) as spark:
+        frame = reading.read(spark, options["files"], whole=options["whole"])
+        with progress.shown(spark, f"publish on {target.channel}"):
+            done, before = publishing.publish(frame, target, publish_id)
+    return answer(done, before)
+
+
+def answer(done: "BulkPublish", before: bool) -> Answer:
+    """What came of a publish, in words."""
+    counts = {
+        name: getattr(done, name)
+        for name in ("rows", "messages", "jobs", "duplicates", "key_full", "rejected")
+    }
+    content = {"publish_id": done.publish_id, "done_before": before, **counts}
+    if before:
+        return Answer(
+            content,
+            [
+                f"Published before, as {done.publish_id}, at {done.settled_at:%Y-%m-%d %H:%M %Z}: "
+                f"{done.messages:,} messages. To publish it again give another --publish-id."
+            ],
+        )
+    lines = [f"published: {done.messages:,} messages of {done.rows:,} rows, {done.jobs:,} jobs"]
+    if done.duplicates:
+        lines.append(f"{done.duplicates:,} were duplicates of messages in the dedupe window.")
+    if done.key_full:
+        lines.append(f"{done.key_full:,} were refused, for their keys were full.")
+    if done.rejected:
+        lines.append(
+            f"{done.rejected:,} rows were no messages: the table of rejected rows has them."
+        )
+    return Answer(content, [*lines, f"publish id: {done.publish_id}"])

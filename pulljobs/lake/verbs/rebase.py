@@ -1,0 +1,16 @@
+"""Go on with a lake after its database or its files moved, or the database went back in time."""
+
+from typing import Any
+
+from pulljobs.conf import settings
+from pulljobs.management.subcommands import Answer
+
+
+def handle(**options: Any) -> Answer:
+    from pulljobs.lake.spark import rebasing, tables
+
+    fresh = rebasing.rebase(settings().DATABASE, tables.location())
+    lines = [
+        f"{table}: {rows:,} rows go to the lake with the next run" for table, rows in fresh.items()
+    ]
+    return Answer({"fresh": fresh}, lines)

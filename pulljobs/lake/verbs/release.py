@@ -1,0 +1,21 @@
+"""Give back the jobs that a stopped query of Spark holds.
+
+With its checkpoint, what the query was done with is delivered first, and not given back.
+"""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from pulljobs.management.subcommands import Answer
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("stream", metavar="STREAM", help="the query's name: CHANNEL/CONSUMER")
+    parser.add_argument("--checkpoint", metavar="DIRECTORY", help="of the query")
+
+
+def handle(**options: Any) -> Answer:
+    from pulljobs.lake.spark import consuming
+
+    released = consuming.release(options["stream"], options["checkpoint"])
+    return Answer.of({"stream": options["stream"], **released})

@@ -1,0 +1,43 @@
+"""Count what became of jobs, by consumer and hour, day and month, and write it back for charts.
+
+Only hours that the lake has new rows of are counted, all of their rows anew. So a run may be
+repeated, and late rows come to where they belong.
+"""
+
+from argparse import ArgumentParser
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pulljobs.management.subcommands import Answer
+
+if TYPE_CHECKING:
+    from pulljobs.lake.rollups.running import RolledUp
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--anew", action="store_true", help="count every hour that the lake has rows of"
+    )
+
+
+def handle(**options: Any) -> Answer:
+    from pulljobs.lake.rollups import running
+    from pulljobs.lake.spark import session
+
+    opened = partial(session.opened, "rollup", master=options["master"], conf=options["conf"])
+    rolled_up = running.roll_up(opened, anew=options["anew"])
+    return Answer(asdict(rolled_up), list(_lines(rolled_up)))
+
+
+def _lines(done: "RolledUp") -> list[str]:
+    if not done.hours:
+        return ["Nothing to count: the lake has nothing new."]
+    rows = ", ".join(f"{count:,} {period}" for period, count in done.rows.items())
+    return [
+        f"{done.settlements:,} settlements = {done.delivered:,} delivered + {done.dead:,} dead, "
+        f"{done.published:,} published to consumers",
+        f"{done.hours:,} hours counted: {rows} rows",
+        f"known until {done.known_until:%Y-%m-%d %H:%M:%S %Z}",
+        f"{done.seconds:.1f} seconds",
+    ]

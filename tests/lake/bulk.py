@@ -1,0 +1,67 @@
+"""Bulk publishes without Spark: what its tasks and its driver do, in this process."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pulljobs.lake.spark.session import dsn
+from pulljobs.models import Channel
+from pyspark_pulljobs import publishing, session
+from pyspark_pulljobs.session import Session
+from tests.sessions import query, wait_until
+
+SCHEMA = pa.schema(
+    {
+        "payload": pa.binary(),
+        "key": pa.string(),
+        "priority": pa.int64(),
+        "message_id": pa.string(),
+        "headers": pa.map_(pa.string(), pa.string()),
+        "content_type": pa.string(),
+        "delay": pa.float64(),
+        "available_at": pa.timestamp("us", tz="UTC"),
+    }
+)
+WAYS = ("atomic", "chunked")
+
+
+def batch(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"payload": b"x", **row} for row in rows], schema=schema)
+
+
+def writer(channel: Channel, *, schema: pa.Schema = SCHEMA, **options: Any) -> Any:
+    """As Spark makes it on the driver, once a publish."""
+    given = {"dsn": dsn(), "channel": channel.name, **options}
+    return publishing.writer(given, from_arrow_schema(schema), overwrite=False)
+
+
+def publish(
+    channel: Channel, *tasks: Sequence[pa.RecordBatch], schema: pa.Schema = SCHEMA, **options: Any
+) -> None:
+    """One run whose tasks have these rows; what fails is raised after the abort, as Spark does."""
+    made = writer(channel, schema=schema, **options)
+    messages: list[Any] = []
+    try:
+        messages.extend(made.write(iter(task)) for task in tasks)
+        made.commit(messages)
+    except Exception:
+        made.abort(messages)
+        raise
+
+
+def let_go() -> None:
+    """Until nobody holds a publish: the server ends sessions a moment after they were closed."""
+    held = (
+        "SELECT FROM pg_locks WHERE locktype = 'advisory'"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    wait_until(lambda: not query(held))
+
+
+@contextmanager
+def direct() -> Iterator[Session]:
+    with session.opened(dsn()) as opened:
+        yield opened

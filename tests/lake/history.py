@@ -1,0 +1,90 @@
+"""Settlements and messages of a past that a test chooses, and the lake they go to."""
+
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pulljobs import ids
+from pulljobs.lake.rollups.running import RolledUp, roll_up
+from pulljobs.lake.spark import exporting
+from pulljobs.lake.spark.exporting import Choice, Exported
+from pulljobs.models import ArchivedJob, Consumer, Message
+from tests.sessions import wait_for_other_transactions
+
+NODES = (uuid.UUID(int=1), uuid.UUID(int=2))
+SECOND = timedelta(seconds=1)
+NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
+"""The last day of a month, for what crosses its end."""
+
+
+@dataclass
+class History:
+    """Rows as the verbs would have left them; ids tell their time, as ever."""
+
+    numbers: "count[int]" = field(default_factory=count)
+
+    def message(self, consumer: Consumer, at: datetime, key: str | None = None) -> Message:
+        return Message.objects.create(
+            id=self.id_at(at),
+            channel=consumer.channel,
+            published_at=at,
+            key=key,
+            content_type="text/plain",
+            payload=b"",
+        )
+
+    def settle(
+        self, consumer: Consumer, at: datetime, *, wait: float = 1.0, run: float = 2.0, **given: Any
+    ) -> ArchivedJob:
+        """Settled at that time, after having waited and run for so many seconds."""
+        claimed_at = at - run * SECOND
+        created_at = claimed_at - wait * SECOND
+        fields = {
+            "job_id": self.id_at(created_at),
+            "created_at": created_at,
+            "claimed_at": claimed_at,
+            "retry_count": 0,
+            "deliveries": 1,
+            "node_id": NODES[0],
+            "state": "DEAD" if "reason" in given else "DELIVERED",
+        }
+        return ArchivedJob.objects.create(
+            id=self.id_at(at), consumer=consumer, message_id=1, settled_at=at, **(fields | given)
+        )
+
+    def id_at(self, time: datetime) -> int:
+        return ids.first_of(time) + next(self.numbers)
+
+
+@dataclass
+class Lake:
+    spark: SparkSession
+    opened: int = 0
+    """How often somebody asked for a session."""
+
+    def export(self) -> Exported:
+        wait_for_other_transactions()
+        return exporting.export(Choice(), self._session)
+
+    def roll_up(self, **options: Any) -> RolledUp:
+        return roll_up(self._session, **options)
+
+    @property
+    def sessions(self) -> Callable[[], AbstractContextManager[SparkSession]]:
+        return self._session
+
+    def _session(self) -> AbstractContextManager[SparkSession]:
+        self.opened += 1
+        return nullcontext(self.spark)
+
+
+@pytest.fixture
+def history() -> History:
+    return History()

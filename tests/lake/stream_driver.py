@@ -1,0 +1,58 @@
+"""A Spark driver of its own: one query over what is there, until it ends or is killed.
+
+python -m tests.lake.stream_driver '{"source": {}, "sink": {}, "format": "", ...}'
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import django
+
+
+def main(given: dict[str, Any]) -> None:
+    django.setup()
+    given["source"]["driver"] = str(os.getpgrp())
+    if given["format"] == "dying":
+        given["sink"]["driver"] = str(os.getpgrp())
+    from pulljobs.lake.spark import session
+    from tests.lake.dying import DyingSource
+
+    with session.opened("driver", master="local[2]", conf=given["conf"].items()) as spark:
+        spark.dataSource.register(DyingSource)
+        jobs = spark.readStream.format("dying").options(**given["source"]).load()
+        if given["format"] == "parquet":
+            _watch(given)
+            jobs = jobs.select("job_id", "message_id")
+        else:
+            jobs = jobs.selectExpr("payload", "cast(job_id as string) as key")
+        writing = jobs.writeStream.format(given["format"]).options(**given["sink"])
+        writing = writing.option("checkpointLocation", given["checkpoint"])
+        writing.trigger(availableNow=True).start().awaitTermination()
+
+
+def _watch(given: dict[str, Any]) -> None:
+    """Be there between the commit of the Parquet sink and that of Spark."""
+    from tests.lake.dying import Fate
+
+    fate, directory = Fate.of(given["source"]), Path(given["sink"]["path"], "_spark_metadata")
+    points = [point.partition("@") for point in fate.points]
+    awaited = [int(number) for word, _at, number in points if word == "written"]
+
+    def look() -> None:
+        while True:
+            for number in awaited:
+                if (directory / str(number - 1)).exists():
+                    fate.meet(f"written@{number}")
+            time.sleep(0.001)
+
+    if awaited:
+        threading.Thread(target=look, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,265 @@
+"""`pulljobs lake consume` and `release`, with a real session."""
+
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
+from django.test import override_settings
+from pyarrow import fs
+from pyspark.sql import SparkSession
+
+from pulljobs.lake.models import StreamBatch
+from pulljobs.lake.spark import checkpoints, consuming
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.states import State
+from pyspark_pulljobs import stream as stream_of_jobs
+from tests.factories import ConsumerFactory, published
+from tests.lake.lakes import environment
+from tests.lake.streams import options, source, states
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return ConsumerFactory.create()
+
+
+def consume(consumer: Consumer, directory: Path, handler: str, *flags: str) -> dict[str, Any]:
+    output = StringIO()
+    call_command(
+        *("pulljobs", "lake", "consume", "--json"),
+        *("--channel", consumer.channel.name, "--consumer", consumer.name),
+        *("--handler", f"tests.lake.handled:{handler}"),
+        *("--checkpoint", str(directory / "checkpoint"), "--partitions", "1", *flags),
+        stdout=output,
+    )
+    answer: dict[str, Any] = json.loads(output.getvalue())
+    return answer
+
+
+def test_a_function_of_pandas_settles_what_it_names_and_spark_delivers_the_rest(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    payloads = ("deliver", "retry", "reject", "deliver")
+    made = [published(consumer, payload=payload)[0] for payload in payloads]
+    answer = consume(consumer, tmp_path, "sort_out", "--batch", "3")
+    assert {name: answer[name] for name in ("acked", "failed", "lost")} == {
+        "acked": 2, "failed": 2, "lost": 0,
+    }  # fmt: skip
+    archived = dict(ArchivedJob.objects.values_list("job_id", "state"))
+    assert archived == {made[0]: "DELIVERED", made[2]: "DEAD", made[3]: "DELIVERED"}
+    waiting = Job.objects.get(pk=made[1])
+    assert (waiting.state, waiting.retry_count, waiting.error) == (State.QUEUED, 1, "as told")
+    assert not Lease.objects.exists()
+
+    [more] = published(consumer, payload="deliver")
+    assert consume(consumer, tmp_path, "is_fine", "--form", "arrow")["acked"] == 1
+    assert ArchivedJob.objects.get(job_id=more).state == State.DELIVERED
+
+
+@pytest.mark.parametrize(
+    ("handler", "state", "told"),
+    [("gives_up", State.DEAD, "nobody wants it"), ("raises", State.QUEUED, "not today")],
+)
+def test_what_a_handler_raises_goes_for_all_it_was_given(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, state: State, told: str
+) -> None:
+    Consumer.objects.update(retry_delays=[3600.0])
+    published(consumer, 3)
+    assert consume(consumer, tmp_path, handler)["failed"] == 3
+    assert {told in (job.error or "") for job in Job.objects.all()} == {True}
+    assert states() == {state: 3}
+
+
+def test_a_job_that_a_handler_names_twice_is_told(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    [job] = published(consumer)
+    with pytest.raises(CommandError, match=f"^The handler names job {job} 2 times: name it once"):
+        consume(consumer, tmp_path, "repeats", "--form", "arrow")
+
+
+BAD_RESULTS = ("NaN", "{", '"\\ud800"', json.dumps("x" * 1000), "[" * 400 + "1e999999" + "]" * 400)
+BAD_DELAYS = ("8e13", "1e14")
+
+
+@pytest.mark.parametrize(
+    ("handler", "bad"), [("tells_payloads", BAD_RESULTS), ("waits_payloads", BAD_DELAYS)]
+)
+@override_settings(PULLJOBS={"MAX_RESULT_BYTES": 900})
+def test_what_can_not_be_written_of_a_job_fails_that_job_alone(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, bad: tuple[str, ...]
+) -> None:
+    good = {published(consumer, payload=payload)[0] for payload in ("1", "2")}
+    failed = {published(consumer, payload=payload)[0] for payload in bad}
+    consume(consumer, tmp_path, handler)
+    told = Job.objects.filter(error__startswith="Its outcome can't be written: ")
+    assert set(told.values_list("id", "state", "retry_count")) == {
+        (job, State.QUEUED, 1) for job in failed
+    }
+    assert {*ArchivedJob.objects.values_list("job_id", flat=True)} | {
+        *Job.objects.exclude(pk__in=failed).values_list("id", flat=True)
+    } == good
+    assert not Lease.objects.exists()
+
+
+def test_a_result_is_kept_as_far_as_the_database_takes_it(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    published(consumer, payload='{"a": "b\\u0000"}')
+    assert consume(consumer, tmp_path, "tells_payloads")["acked"] == 1
+    assert ArchivedJob.objects.get().result == {"a": "b\N{REPLACEMENT CHARACTER}"}
+
+
+def test_a_batch_that_makes_its_query_fail_each_time_ends_dead(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    Consumer.objects.update(max_deliveries=2)
+    [job] = published(consumer)
+    place = ("--checkpoint", f"{tmp_path.as_uri()}/checkpoint")
+    for state in (State.QUEUED, State.DEAD):
+        with pytest.raises(CommandError, match="crashed"):
+            consume(consumer, tmp_path, "crashes_its_worker", *place)
+        assert states() == {state: 1}
+        assert not Lease.objects.exists()
+    dead = ArchivedJob.objects.get()
+    assert (dead.job_id, dead.reason, dead.deliveries) == (job, "max_deliveries", 2)
+    assert "crashed" in str(dead.error)
+    [other] = published(consumer)
+    assert consume(consumer, tmp_path, "is_fine", "--form", "arrow", *place)["acked"] == 1
+    assert ArchivedJob.objects.get(job_id=other).state == State.DELIVERED
+
+
+def test_a_failure_of_the_query_is_kept_as_far_as_the_database_takes_it(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    Consumer.objects.update(max_deliveries=1)
+    published(consumer)
+    with pytest.raises(CommandError, match="PastAllError: no\0thing"):
+        consume(consumer, tmp_path, "fails_its_query")
+    assert str(ArchivedJob.objects.get().error).endswith("PastAllError: nothing")
+
+
+def test_what_could_not_be_given_back_is_told_beside_why_the_query_failed(
+    spark: SparkSession,
+    consumer: Consumer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(*args: Any) -> None:
+        raise OperationalError("the server is gone\nDETAIL: a payload")
+
+    published(consumer)
+    monkeypatch.setattr(consuming, "release", fails)
+    with pytest.raises(CommandError, match="crashed"):
+        consume(consumer, tmp_path, "crashes_its_worker")
+    assert "not given back (OperationalError: the server is gone): run `pulljobs" in caplog.text
+    assert "payload" not in caplog.text
+    assert states() == {State.INFLIGHT: 1}
+
+
+def test_a_checkpoint_that_can_not_be_read_from_here_is_told_and_the_rest_is_done(
+    spark: SparkSession,
+    consumer: Consumer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    published(consumer)
+    is_there = checkpoints.is_there
+    monkeypatch.setattr(checkpoints, "is_there", lambda _place: is_there("nowhere://x/y"))
+    consume(consumer, tmp_path, "is_fine", "--form", "arrow")
+    told = "not given back (ConfigurationError: 'nowhere://x/y' can't be read from here"
+    assert told in caplog.text
+
+
+def test_wrong_arguments_are_told_in_a_line(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    with pytest.raises(CommandError, match="There is no handler 'tests.lake.handled:nothing'"):
+        consume(consumer, tmp_path, "nothing")
+    consumer.name = "nobody"
+    with pytest.raises(CommandError, match=r"^There is no consumer 'nobody' of channel"):
+        consume(consumer, tmp_path, "is_fine")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest(
+    consumer: Consumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """Whether the checkpoint is a directory or in another of Arrow's file systems."""
+    published(consumer, 15)
+    with source(consumer) as stream:
+        stream.run()
+        done = stream.at
+        owner = stream.reader.stream  # which died once it had claimed, and before it could ack
+        owner._links.surviving(lambda link: owner._claim(link, 2, 10))
+        owner.leave()
+    assert states() == {State.INFLIGHT: 15}
+    name = f"{consumer.channel.name}/{consumer.name}"
+    checkpoint(tmp_path / "a b" if elsewhere else tmp_path, done)
+    where = str(tmp_path)
+    if elsewhere:
+        there = {"s3://bucket/a%20b": (fs.SubTreeFileSystem(where, fs.LocalFileSystem()), "a b")}
+        monkeypatch.setattr(checkpoints, "place", there.__getitem__)
+        where = "s3a://bucket/a%20b"
+    call_command("pulljobs", "lake", "release", name, "--checkpoint", where)
+    assert states() == {State.QUEUED: 5}
+    assert ArchivedJob.objects.count() == 10
+    with pytest.raises(CommandError, match="There is no stream 'nothing'"):
+        call_command("pulljobs", "lake", "release", "nothing")
+
+
+def test_a_release_has_the_password(consumer: Consumer) -> None:
+    """In a process of its own, as no session of Spark's shares it there."""
+    with source(consumer) as stream:
+        stream.run()
+    code = (
+        "import os, django; django.setup(); from django.core.management import call_command;"
+        f"call_command('pulljobs', 'lake', 'release', '{consumer.channel.name}/{consumer.name}');"
+        "print(os.environ['PGPASSWORD'])"
+    )
+    given = {**os.environ, **environment("hush")}
+    given.pop("PGPASSWORD", None)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
+    )
+    password = connection.get_connection_params().get("password") or "hush"
+    assert ran.stdout.splitlines()[-1] == password
+
+
+def checkpoint(directory: Path, offset: dict[str, Any]) -> None:
+    """As Spark leaves one behind that is done with its first batch."""
+    for name in ("offsets", "commits"):
+        (directory / name).mkdir(parents=True)
+    (directory / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    (directory / "commits" / "0").write_text("v1\n{}")
+
+
+def test_a_run_counts_what_is_forgotten_of_it_too(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_of_jobs, "KEPT", 1)
+    name = f"{consumer.channel.name}/{consumer.name}"
+    assert consuming._counts(name) == {"acked": 0, "failed": 0, "lost": 0}
+    first, *_others = published(consumer, 40)
+    with source(consumer) as stream:
+        stream.run()
+        Job.objects.filter(pk=first).delete()
+        while stream.run():
+            pass
+    assert StreamBatch.objects.count() == 1
+    assert consuming._counts(name) == {"acked": 39, "failed": 0, "lost": 1}
+
+
+def test_a_password_is_in_no_option(consumer: Consumer) -> None:
+    assert "password" not in options(consumer)["dsn"]

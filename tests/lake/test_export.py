@@ -1,0 +1,453 @@
+"""Every settlement and every message goes to the lake once, whatever is cut off."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adbc_driver_postgresql import dbapi
+from django.core.management import CommandError
+from django.db import InterfaceError, transaction
+from django.test import override_settings
+from psycopg.conninfo import make_conninfo
+from pyspark.sql import SparkSession
+
+from pulljobs import operating
+from pulljobs.engine import outcomes, telemetry
+from pulljobs.engine.outcomes import Held
+from pulljobs.errors import LakeError
+from pulljobs.lake import ledger
+from pulljobs.lake.models import LakeRun
+from pulljobs.lake.spark import exporting, session, slices, tables
+from pulljobs.lake.spark import files as runs
+from pulljobs.lake.spark.exporting import Choice, Exported
+from pulljobs.lake.telemetry import ExportHeldBack
+from pulljobs.lake.verbs import export as watching
+from pulljobs.models import Consumer
+from pulljobs.publishing import publish, publish_many
+from pulljobs.states import State
+from pulljobs.storage import jobs
+from pulljobs.storage.rows import Taken
+from pyspark_pulljobs import connecting, selecting
+from tests.factories import MAX_LEASE, USING, ConsumerFactory, JobFactory, claimed, published
+from tests.lake.cutting import STEPS
+from tests.lake.lakes import Cutter, assert_same, files, lake_at, lakes, ours, read, run
+from tests.sessions import Thread, query, wait_for_other_transactions
+from tests.sessions import session as other_session
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROUNDS = int(os.environ.get("PULLJOBS_TEST_EXPORTS", len(STEPS)))
+MASTER = os.environ.get("PULLJOBS_TEST_EXPORT_MASTER", "")
+WRITERS = 4
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path) -> Iterator[Path]:
+    with lake_at(tmp_path / "lake") as path:
+        yield path
+
+
+def settled(consumer: Consumer, count: int = 1) -> None:
+    published(consumer, count)
+    jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, count)])
+
+
+class Rolled(Exception):
+    pass
+
+
+class Writer:
+    """Publishes, settles, redrives and revives in transactions that end in any order, or not."""
+
+    def __init__(self, consumer: Consumer, seed: int) -> None:
+        self.consumer, self._dice = consumer, random.Random(seed)
+        self.stopped = threading.Event()
+
+    def work(self) -> int:
+        done = 0
+        while not self.stopped.is_set():
+            try:
+                with transaction.atomic(USING):
+                    self._step()
+                    time.sleep(self._dice.random() * 0.03)  # what began later may commit earlier
+                    if self._dice.random() < 0.2:
+                        raise Rolled
+                done += 1
+            except Rolled:
+                pass
+        return done
+
+    def _step(self) -> None:
+        publish_many(self.consumer.channel.name, [b"x" * self._dice.randrange(200)] * 5)
+        held = claimed(self.consumer, 5)
+        ends = [self._settlement(one) for one in held]
+        jobs.finish(USING, ends)
+        dead = [one.job_id for one, end in zip(held, ends, strict=True) if end.event == "reject"]
+        operating.redrive(dead[:1])
+        for job in dead[1:2]:
+            took = jobs.take(
+                USING, self.consumer.pk, job, source=State.DEAD,
+                lease_duration=timedelta(seconds=30),
+                max_lease=MAX_LEASE, via="post",
+            )  # fmt: skip
+            assert isinstance(took, Taken)
+            jobs.finish(USING, [outcomes.deliver(Held(job, took.lease_token))])
+
+    def _settlement(self, held: Held) -> outcomes.Settlement:
+        if self._dice.random() < 0.5:
+            return outcomes.reject(held, "bad | ünd\nworse")
+        return outcomes.deliver(held, f'{{"n": {self._dice.randrange(9)}}}')
+
+
+def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_killed(
+    place: Path, request: pytest.FixtureRequest
+) -> None:
+    if MASTER:
+        request.getfixturevalue("spark")
+    writers = [Writer(ConsumerFactory.create(), seed) for seed in range(WRITERS)]
+    threads = [Thread(writer.work) for writer in writers]
+    cutter = Cutter(place, MASTER)
+    try:
+        for number in range(ROUNDS):
+            step = list(STEPS)[number % len(STEPS)]
+            assert cutter.cut(step) == signal.SIGKILL, step
+            run("export", "--with-payload", *(["--master", MASTER] if MASTER else []))
+    finally:
+        for writer in writers:
+            writer.stopped.set()
+        cutter.end()
+    assert sum(thread.result() for thread in threads) > 4 * ROUNDS
+    run("export")
+    assert_same(place)
+    if MASTER:  # read by Spark, too
+        assert run("verify")["equal"]
+    assert not LakeRun.objects.exclude(state=LakeRun.State.DONE).exists()
+    [(redriven,)] = query(
+        "SELECT count(*) FROM (SELECT job_id FROM pulljobs_archived_job GROUP BY 1"
+        " HAVING count(*) > 1) AS twice"
+    )
+    assert redriven > 0
+    print(f"{ROUNDS} rounds: database {ours('archive')}, lake {lakes(place, 'archive')}")
+
+
+def test_files_of_a_run_that_was_cut_off_do_not_stay(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain readers of Parquet would see them."""
+    settled(ConsumerFactory.create())
+
+    def fail(*args: object) -> None:
+        raise LakeError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables.Table, "commit", fail)
+        with pytest.raises(CommandError, match="cut off"):
+            run("export")
+    assert run("export")["resumed"]
+    named = [path.rpartition("/")[2] for path in files(place, "archive")]
+    assert [path.name for path in place.glob("archive/day=*/*")] == named
+    assert not list(place.glob("_tmp*"))
+
+
+def test_nothing_new_leaves_no_trace(place: Path) -> None:
+    assert run("export")["runs"] == []
+    settled(ConsumerFactory.create())
+    assert run("export")["rows"] == {"archive": 1, "messages": 1}
+    assert run("export")["runs"] == []
+    assert LakeRun.objects.count() == 1
+
+
+def test_what_commits_late_is_not_lost(place: Path) -> None:
+    consumer = ConsumerFactory.create()
+    late, early = published(consumer, 2)
+    held = claimed(consumer, 2)
+    with other_session() as other:
+        other.execute(
+            "INSERT INTO pulljobs_archived_job (job_id, message_id, consumer_id, created_at,"
+            " settled_at, retry_count, deliveries, state)"
+            " VALUES (%s, 1, %s, now(), now(), 0, 1, 'DELIVERED')",
+            [late, consumer.pk],
+        )
+        jobs.finish(USING, [outcomes.deliver(one) for one in held if one.job_id == early])
+        run("export")
+        assert read(place, "archive", "job_id") == []
+        other.commit()
+    run("export")
+    assert sorted(read(place, "archive", "job_id")) == sorted([(late,), (early,)])
+
+
+def test_a_job_that_is_redriven_has_two_rows(place: Path) -> None:
+    job = JobFactory.create(state="DEAD")
+    run("export")
+    operating.redrive([job.id])
+    jobs.finish(USING, [outcomes.deliver(held) for held in claimed(job.consumer)])
+    run("export")
+    states = read(place, "archive", "state, channel, consumer")
+    names = (job.consumer.channel.name, job.consumer.name)
+    assert sorted(states) == [("DEAD", *names), ("DELIVERED", *names)]
+
+
+@pytest.mark.parametrize("reader", ["adbc", "copy"])
+def test_values_come_as_they_are(place: Path, reader: str) -> None:
+    consumer = ConsumerFactory.create()
+    said = 'a "quoted", line\nand é 🎉 | \\N'
+    publish(consumer.channel.name, b"\x00\xff\x10", key=said, headers={"a": said})
+    publish(consumer.channel.name, b"")
+    held = claimed(consumer, 2)
+    jobs.finish(USING, [outcomes.reject(held[0], said), outcomes.reject(held[1], "")])
+    run("export", "--with-payload", "--reader", reader)
+    assert_same(place)
+    rows = read(place, "messages", "key, payload, payload_bytes, json_extract_string(headers, 'a')")
+    assert sorted(rows, key=str) == [(said, b"\x00\xff\x10", 3, said), (None, b"", 0, None)]
+    assert sorted(read(place, "archive", "error, result")) == [("", None), (said, None)]
+
+
+def test_payloads_go_by_choice(place: Path) -> None:
+    small, other = ConsumerFactory.create(), ConsumerFactory.create()
+    for payload in (b"1234", b"12345"):
+        publish(small.channel.name, payload)
+    publish(other.channel.name, b"12")
+    run("export", "--with-payload", "--payload-cap", "4", "--channel", small.channel.name)
+    rows = read(place, "messages", "payload, payload_bytes")
+    assert sorted(rows, key=str) == [(None, 2), (None, 5), (b"1234", 4)]
+
+
+def test_an_unknown_channel_is_one_clear_line(place: Path) -> None:
+    with pytest.raises(CommandError, match=r"^There is no channel 'nosuch'\.$"):
+        run("export", "--with-payload", "--channel", "nosuch")
+
+
+def test_no_lake_is_one_clear_line() -> None:
+    with override_settings(PULLJOBS={}), pytest.raises(CommandError, match="There is no lake: set"):
+        run("export")
+
+
+def test_one_export_at_a_time(place: Path) -> None:
+    with ledger.owned(USING), pytest.raises(CommandError, match="Somebody else writes to the lake"):
+        run("export")
+
+
+def test_one_who_lost_the_lock_publishes_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(ConsumerFactory.create())
+    moved = runs.moved
+
+    def cut(*args: object) -> object:
+        query(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return moved(*args)  # type: ignore[arg-type]  # its own
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "moved", cut)
+        with pytest.raises(CommandError, match="connection that keeps others from the lake"):
+            run("export")
+    assert files(place, "archive") == []
+    assert run("export")["resumed"]
+    assert_same(place)
+
+
+def test_rows_that_are_not_all_written_are_not_published(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(ConsumerFactory.create())
+    monkeypatch.setattr(slices, "counted", lambda *_: {"archive": 2, "messages": 1})
+    with pytest.raises(CommandError, match="wrote 1 rows of archive, PostgreSQL has 2"):
+        run("export")
+    assert files(place, "archive") == []
+
+
+@contextmanager
+def cut_off_from_the_server(place: Path) -> Iterator[None]:
+    def cut(dsn: str) -> dbapi.Connection:
+        connection = connecting.connect_arrow(dsn)
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            query("SELECT pg_terminate_backend(%s)", list(cursor.fetchone() or ()))
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selecting, "connect_arrow", cut)
+        yield
+
+
+@contextmanager
+def refused_by_the_server(place: Path) -> Iterator[None]:
+    refused = make_conninfo(session.dsn(), dbname="nosuch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "dsn", lambda: refused)
+        yield
+
+
+@contextmanager
+def without_a_directory(place: Path) -> Iterator[None]:
+    place.touch()
+    yield
+    place.unlink()
+
+
+@contextmanager
+def without_a_log(place: Path) -> Iterator[None]:
+    place.mkdir()
+    (place / "archive").touch()
+    yield
+    (place / "archive").unlink()
+
+
+TROUBLES = [cut_off_from_the_server, refused_by_the_server, without_a_directory, without_a_log]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_trouble_that_passes_is_told_in_a_line_and_the_next_run_goes_on(
+    place: Path, trouble: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    """So that `--watch` goes on, too."""
+    settled(ConsumerFactory.create())
+    wait_for_other_transactions()
+    with trouble(place), pytest.raises(LakeError, match=r"\A[^\n]+\Z"):
+        exporting.export(Choice(), partial(session.opened, "test"))
+    run("export")
+    assert_same(place)
+
+
+@pytest.mark.owner
+def test_a_watch_keeps_its_session_until_a_run_fails_in_it() -> None:
+    """Its JVM may be dead; the next run begins with another."""
+    told: list[str] = []
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        told.append("opened")
+        yield len(told)
+        told.append("stopped")
+
+    with ExitStack() as stack:
+        kept = watching._kept(opened, stack)
+        with kept() as first, kept() as same:
+            assert first is same
+        with pytest.raises(LakeError, match="gone"), kept():
+            raise LakeError("gone")
+        assert told == ["opened", "stopped"]
+        with kept():
+            assert told == ["opened", "stopped", "opened"]
+    assert told[3:] == ["stopped"]
+
+
+def test_a_watch_outlives_a_connection_that_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[Callable[[], None]] = []
+    raised = [InterfaceError("connection already closed")]
+
+    def once(_options: object, _sessions: object) -> Exported:
+        if raised:
+            raise raised.pop()
+        handlers[0]()
+        return Exported(runs=[7])
+
+    monkeypatch.setattr(signal, "signal", lambda _number, handler: handlers.append(handler))
+    monkeypatch.setattr(watching, "_once", once)
+    assert watching._watched({"watch": 0.001}, partial(session.opened, "test")).runs == [7]
+
+
+def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
+    """As after a dump: other numbers, lower ones, and rows that bear the old ones."""
+    consumer = ConsumerFactory.create()
+    settled(consumer, 3)
+    run("export")
+    before = lakes(place, "archive")
+    far = 10**9
+    query("UPDATE pulljobs_archived_job SET settled_xid = %s::text::xid8", [far - 5])
+    query("UPDATE pulljobs_message SET published_xid = %s", [far - 5])
+    query("UPDATE pulljobs_lake_run SET high_xid = %s, system_identifier = 1", [far])
+    settled(consumer, 2)
+    with pytest.raises(CommandError, match="lake rebase"):
+        run("export")
+    assert run("rebase")["fresh"] == {"archive": 2, "messages": 2}
+    assert run("export")["rows"] == {"archive": 2, "messages": 2}
+    assert run("export")["runs"] == []
+    assert_same(place)
+    assert lakes(place, "archive")[0] == before[0] + 2
+
+
+@pytest.mark.owner
+def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased(
+    place: Path,
+) -> None:
+    """As after an older backup was restored, or the lake was moved: numbers of runs come again."""
+    consumer = ConsumerFactory.create()
+    settled(consumer, 2)
+    run("export")
+    settled(consumer, 1)
+    run("export")
+    query("DELETE FROM pulljobs_lake_run")
+    query("ALTER SEQUENCE pulljobs_lake_run_id_seq RESTART")
+    settled(consumer, 3)
+    with pytest.raises(CommandError, match="knows nothing of"):
+        run("export")
+    assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}
+    assert run("export")["rows"] == {"archive": 3, "messages": 3}
+    assert_same(place)
+
+
+@pytest.mark.owner
+def test_rows_of_the_old_cluster_that_the_lake_has_not_go_with_the_next_run(place: Path) -> None:
+    consumer = ConsumerFactory.create()
+    settled(consumer, 2)
+    run("export")
+    settled(consumer, 3)
+    query("UPDATE pulljobs_archived_job SET settled_xid = (10^9)::bigint::text::xid8")
+    query("UPDATE pulljobs_message SET published_xid = 10^9")
+    query("UPDATE pulljobs_lake_run SET system_identifier = 1")
+    assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}
+    run("export")
+    assert_same(place)
+
+
+@pytest.mark.owner
+def test_an_open_transaction_that_holds_the_export_back_is_told(place: Path) -> None:
+    told: list[object] = []
+    forget = telemetry.record_with(told.append)
+    try:
+        with other_session() as other:
+            other.execute("SELECT pg_current_xact_id()")
+            assert "process" in run("export", "--max-lag", "0")["held_back_by"]
+            assert run("export", "--max-lag", "3600")["held_back_by"] == ""
+    finally:
+        forget()
+    assert [type(event) for event in told] == [ExportHeldBack]
+
+
+def test_slices_hold_every_id_once() -> None:
+    ids = sorted(random.Random(1).sample(range(10**9), 1000))
+    cuts = slices.Sample(ids, 1_000_000).cuts(4)
+    assert len(cuts) == 5
+    assert cuts == sorted(set(cuts))
+    assert (cuts[0], cuts[-1]) == (0, slices.LAST_ID)
+    assert slices.Sample([], 0).cuts(4) == [0, slices.LAST_ID]
+    assert len(slices.Sample(ids, 60_000).cuts(4)) - 1 == 2
+    assert len(slices.Sample(ids, 1_100_000).cuts(4)) - 1 == 8  # none of the four idles
+
+
+def test_tasks_of_spark_write_the_same(
+    place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several slices, and past leftovers of a task that failed."""
+    consumer = ConsumerFactory.create()
+    settled(consumer, 300)
+    monkeypatch.setattr(slices, "FEWEST", 50)
+    opened = partial(session.opened, "test")
+    wait_for_other_transactions()
+    exported = exporting.export(Choice(payload_cap=9), opened, always_spark=True)
+    assert exported.rows == {"archive": 300, "messages": 300}
+    assert len(files(place, "archive")) > 1
+    assert not list(place.glob("_tmp*"))
+    assert_same(place)

@@ -1,0 +1,138 @@
+"""Replay: jobs that the lake remembers are published again, once, linked to the original."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from django.conf import settings as django_settings
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+from pyspark.sql import SparkSession
+
+from pulljobs import operating
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
+from pulljobs.lake.models import RejectedRow, ReplayedJob
+from pulljobs.models import ArchivedJob, Consumer, Job, Message
+from pulljobs.storage import jobs
+from tests.factories import USING, ConsumerFactory, JobFactory, published, taken
+from tests.lake.lakes import lake_at, lakes, run
+from tests.sessions import query
+
+pytestmark = pytest.mark.django_db(transaction=True)
+DEAD = "state = 'DEAD'"
+HELD_BACK = "key = 'large'"
+
+
+class World(NamedTuple):
+    consumer: Consumer
+    dead: list[int]
+    delivered: int
+    """It was dead once, too."""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """In the lake, one payload left behind."""
+    consumer: Consumer = ConsumerFactory.create(max_queued_per_key=1000)
+    dead = [JobFactory.create(consumer=consumer, state="DEAD", payload="small").id]
+    options: dict[str, Any] = {"key": "large", "priority": 3, "headers": {"h": "v"}}
+    dead += published(consumer, payload="large" * 10, **options)
+    operating.kill(dead[1:], by="test")
+    revived = JobFactory.create(consumer=consumer, state="DEAD")
+    operating.redrive([revived.id])
+    held = Held(revived.id, taken(consumer, revived.id))
+    jobs.finish(USING, [outcomes.deliver(held)])
+    with lake_at(tmp_path / "lake"):
+        run("export", "--with-payload", "--payload-cap", "20")
+        assert lakes(tmp_path / "lake", "archive")[0] == ArchivedJob.objects.count()
+        yield World(consumer, dead, revived.id)
+
+
+def replayed(consumer: Consumer) -> list[tuple[Any, ...]]:
+    rows = Job.objects.filter(consumer=consumer, state="QUEUED").select_related("message")
+    return sorted(
+        (bytes(job.message.payload).decode(), job.message.key, job.priority, job.message.headers)
+        for job in rows
+    )
+
+
+EXPECTED = [("large" * 10, "large", 3, {"h": "v"}), ("small", None, 0, {})]
+
+
+def test_dead_jobs_are_counted_then_replayed_once(spark: SparkSession, world: World) -> None:
+    counted = run("replay", "--where", DEAD, "--dry-run")
+    assert (counted["jobs"], counted["fresh"]) == (2, 2)
+    assert replayed(world.consumer) == []
+    assert run("replay", "--where", DEAD)["replayed"] == 2
+    assert replayed(world.consumer) == EXPECTED
+    links = dict(ReplayedJob.objects.values_list("original_job_id", "message_id"))
+    assert sorted(links) == sorted(world.dead)
+    texts = {id: Message.objects.get(pk=links[id]).payload for id in world.dead}
+    assert [bytes(texts[id]).decode()[:5] for id in world.dead] == ["small", "large"]
+    assert run("replay", "--where", DEAD, "--dry-run")["fresh"] == 0
+    assert run("replay", "--where", DEAD)["replayed"] == 0
+    assert len(replayed(world.consumer)) == 2
+
+
+def test_what_was_accepted_once_is_replayed_whatever_the_limits_are_by_then(
+    spark: SparkSession, world: World
+) -> None:
+    """A trace that joined its headers may have brought them above these, too."""
+    limits = {"MAX_PAYLOAD_BYTES": 10, "MAX_HEADERS": 0, "MAX_HEADER_BYTES": 0}
+    with override_settings(PULLJOBS=django_settings.PULLJOBS | limits):
+        assert run("replay", "--where", DEAD)["replayed"] == 2
+    assert replayed(world.consumer) == EXPECTED
+
+
+def test_to_another_consumer_and_again(spark: SparkSession, world: World) -> None:
+    """Columns of the message choose, too; the others of the channel get nothing."""
+    other = ConsumerFactory.create()
+    beside = ConsumerFactory.create(channel=other.channel)
+    to = ["--to", f"{other.channel.name}/{other.name}"]
+    assert run("replay", "--where", f"{DEAD} AND {HELD_BACK}", *to)["replayed"] == 1
+    assert [row[:3] for row in replayed(other)] == [("large" * 10, "large", 3)]
+    assert replayed(beside) == replayed(world.consumer) == []
+    where = f"job_id IN ({world.dead[1]}, {world.delivered})"
+    assert run("replay", "--where", where, *to)["replayed"] == 1
+    assert run("replay", "--where", where, *to, "--again")["replayed"] == 2
+    assert len(replayed(other)) == 4
+
+
+def test_a_replay_whose_id_was_used_before_says_so(
+    spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--where", f"{DEAD} AND key IS NULL", "--publish-id", "nightly"]
+    assert run("replay", *small)["replayed"] == 1
+    again = run("replay", "--where", DEAD, "--publish-id", "nightly")
+    assert again["replayed"] == 0
+    assert [one["done_before"] for one in again["publishes"]] == [True]
+    call_command("pulljobs", "lake", "replay", *small)
+    told = capsys.readouterr().out
+    assert f"nothing now; 1 were replayed as nightly/{world.consumer.pk} at 20" in told
+    assert "0 jobs were replayed." in told
+    assert len(replayed(world.consumer)) == 1
+
+
+def test_a_payload_that_is_nowhere_is_told(spark: SparkSession, world: World) -> None:
+    [message_id] = ArchivedJob.objects.filter(job_id=world.dead[1]).values_list(
+        "message_id", flat=True
+    )
+    query("DELETE FROM pulljobs_message WHERE id = %s", [message_id])
+    [publish] = run("replay", "--where", DEAD)["publishes"]
+    assert (publish["replayed"], publish["rejected"]) == (1, 1)
+    assert "payload is NULL" in RejectedRow.objects.get().error
+
+
+def test_what_is_wrong_is_told_in_one_line(spark: SparkSession, world: World) -> None:
+    for where, said in {"stat = 'DEAD'": "stat", "state = ": "SYNTAX"}.items():
+        with pytest.raises(CommandError, match=said) as failed:
+            run("replay", "--where", where)
+        assert "\n" not in str(failed.value)
+    with pytest.raises(CommandError, match="no consumer 'a/b'"):
+        run("replay", "--where", DEAD, "--to", "a/b")
+    Job.objects.all().delete()
+    world.consumer.delete()
+    with pytest.raises(CommandError, match="are gone"):
+        run("replay", "--where", DEAD)

@@ -1,0 +1,393 @@
+"""A day leaves PostgreSQL once the lake is seen to have all of it, and comes back as it was."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import override_settings
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from pulljobs import operating
+from pulljobs.engine import outcomes
+from pulljobs.lake import ledger
+from pulljobs.lake.models import LakeDay
+from pulljobs.lake.spark import restoring, verifying
+from pulljobs.models import Consumer
+from pulljobs.storage import grants, jobs, partitions
+from pulljobs.storage.partitions import Partition
+from pyspark_pulljobs import selecting
+from tests.days import drop_days, no_days
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.lake.lakes import assert_same, files, lake_at, lakes, ours, run
+from tests.sessions import query, session, wait_for_other_transactions
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+TODAY = datetime.now(UTC).date()
+OLD = TODAY - timedelta(days=40)
+OLDER = TODAY - timedelta(days=41)
+OLDEST = TODAY - timedelta(days=42)
+RETENTION = timedelta(days=30)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path) -> Iterator[Path]:
+    with no_days(), lake_at(tmp_path / "lake") as path:
+        yield path
+
+
+def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
+    """Settlements and messages of a day that is past, in partitions."""
+    published(consumer, count)
+    held = claimed(consumer, count)
+    ends = [outcomes.deliver(one, '{"n": 1}') for one in held[1:]]
+    jobs.finish(USING, [*ends, outcomes.reject(held[0], "bad")])
+    jobs.delete(USING, [held[0].job_id])
+    for table in partitions.PARTITIONED:
+        low, _ = Partition(table, day).bounds
+        query(
+            f"UPDATE {table}_default SET id = %s + row FROM"
+            f" (SELECT id AS old, row_number() OVER () AS row FROM {table}_default) AS numbered"
+            " WHERE id = old",
+            [low],
+        )
+        assert partitions._made(USING, Partition(table, day))
+
+
+def names(day: date) -> list[str]:
+    return [Partition(table, day).name for table in ("pulljobs_archived_job", "pulljobs_message")]
+
+
+def there() -> list[str]:
+    return sorted(
+        one.name for table in partitions.PARTITIONED for one in partitions.existing(USING, table)
+    )
+
+
+def tamper(lake: Path, table: str, column: str, value: Any) -> None:
+    """Change one row of the lake where it lies."""
+    [path, *_] = files(ledger, table)
+    rows = parquet.ParquetFile(path).read()
+    first = pc.equal(rows["id"], rows["id"][0])
+    changed = pc.if_else(first, pa.scalar(value, rows[column].type), rows[column])
+    place = rows.schema.names.index(column)
+    parquet.write_table(rows.set_column(place, rows.schema.field(column), changed), path)
+
+
+def verified(day: date, lake_: Path) -> None:
+    """As `lake verify` notes it."""
+    wait_for_other_transactions()
+    now = ledger.horizon(USING)
+    for table in partitions.PARTITIONED:
+        ledger.verified(
+            USING, str(lake_), LakeDay(table=table, day=day, high_xid=now.xid, rows=5, checksum=0)
+        )
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_day_that_is_equal_goes_and_comes_back_and_is_not_exported_again(place: Path) -> None:
+    consumer = ConsumerFactory.create()
+    settled_on(OLD, consumer)
+    run("export", "--with-payload")
+    before = {table: ours(table) for table in ("archive", "messages")}
+    columns = "SELECT row(t.*)::text FROM {} AS t ORDER BY 1"
+    rows = {table: query(columns.format(table)) for table in partitions.PARTITIONED}
+
+    found = run("retain", "--older-than", "30")
+    assert sorted(found["dropped"]) == sorted(names(OLD))
+    assert there() == []
+    assert ours("archive")[0] == 0
+    assert LakeDay.objects.exclude(dropped_at=None).count() == 2
+
+    assert run("restore", "--day", str(OLD))["rows"] == {"archive": 5, "messages": 5}
+    assert {table: ours(table) for table in before} == before
+    assert {table: query(columns.format(table)) for table in partitions.PARTITIONED} == rows
+    assert run("export")["runs"] == []
+    assert_same(place)
+    assert run("verify")["equal"]
+
+    assert run("retain", "--older-than", "30")["dropped"] == []  # it is to stay as long again
+    assert sorted(run("retain", "--older-than", "30", "--day", str(OLD))["dropped"]) == names(OLD)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_day_whose_lake_was_tampered_with_stays_and_the_rows_are_named(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    tamper(place, "archive", "deliveries", 9)
+    tamper(place, "messages", "payload", b"no")
+    with pytest.raises(SystemExit) as ended:
+        call_command("pulljobs", "lake", "retain", "--older-than", "30")
+    assert ended.value.code == 1
+    assert capsys.readouterr().out.count("STAYS, the lake differs") == 2
+    assert there() == sorted(names(OLD))
+    query(f"DELETE FROM {names(OLD)[0]} WHERE id = (SELECT max(id) FROM {names(OLD)[0]})")
+    [(first, last)] = query("SELECT min(id), max(id) + 1 FROM pulljobs_archived_job")
+    with pytest.raises(SystemExit):
+        call_command("pulljobs", "lake", "verify")
+    told = capsys.readouterr().out
+    assert f"archive {OLD}: DIFFERS, in the database and the lake: rows 4 and 5" in told
+    assert f"archive {OLD}: changed: {first}\n" in told
+    assert f"archive {OLD}: only in lake: {last}\n" in told
+    assert f"messages {OLD}: DIFFERS" in told
+    assert "1 payloads of the lake are broken" in told
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_day_that_was_dropped_between_others_is_no_difference(place: Path) -> None:
+    """Unless somebody asks for it."""
+    consumer = ConsumerFactory.create()
+    for day in (OLD, OLDER, OLDEST):
+        settled_on(day, consumer)
+    run("export", "--with-payload")
+    assert len(run("retain", "--older-than", "30", "--day", str(OLDER))["dropped"]) == 2
+    found = run("verify")
+    assert found["equal"]
+    assert {day["day"] for day in found["days"]} == {str(OLD), str(OLDEST)}
+    with pytest.raises(SystemExit):
+        run("verify", "--day", str(OLDER))
+
+
+def test_of_a_day_that_differs_only_what_is_told_comes_to_the_driver(
+    place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day may have more rows than a process has memory for."""
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    [first, *others] = [id for (id,) in query("SELECT id FROM pulljobs_archived_job ORDER BY 1")]
+    query(f"DELETE FROM {names(OLD)[0]} WHERE id <> %s", [first])
+    tamper(place, "archive", "deliveries", 9)
+    monkeypatch.setattr(verifying, "SHOWN", 2)
+    monkeypatch.setattr(selecting, "_by_adbc", None)  # of this process, not of tasks
+    of = verifying.snapshot(USING, str(place))
+    [one] = verifying.compared(spark, USING, of, {"archive": [OLD]})
+    found = verifying.difference(spark, USING, of, one)
+    assert found == verifying.Difference([], others[:2], [first])
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_was_dropped_before_a_day_that_somebody_locked_is_noted_and_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    monkeypatch.setattr(partitions, "VACUUM_TIMEOUT", timedelta(milliseconds=100))
+    monkeypatch.setattr(partitions, "PATIENCE", timedelta(0))
+    archive, messages = names(OLD)
+    with session() as other:
+        other.execute(f"LOCK TABLE {archive} IN SHARE UPDATE EXCLUSIVE MODE")
+        with pytest.raises(CommandError, match=f"{archive} can't .* again. Dropped: {messages}."):
+            run("retain", "--older-than", "30")
+    assert ledger.gone(USING, str(place)) == {Partition("pulljobs_message", OLD)}
+    assert run("retain", "--older-than", "30")["dropped"] == [archive]
+
+
+def test_upkeep_drops_only_what_was_verified(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+        assert operating.maintain().dropped == []
+        verified(OLD, place)
+        assert sorted(one.name for one in operating.maintain().dropped) == sorted(names(OLD))
+        run("restore", "--day", str(OLD))
+        assert operating.maintain().dropped == []  # it came back for another retention
+        query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
+        assert len(operating.maintain().dropped) == 2
+
+
+def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
+    place: Path,
+) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    drop_days()
+    run("restore", "--day", str(OLD))
+    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+        for table in partitions.PARTITIONED:
+            ledger.doubted(USING, str(place), table, OLD)
+        ledger.doubted_all(USING, str(place))  # as a rebase does
+        verified(OLD, place)
+        assert operating.maintain().dropped == []
+        ledger.doubted_all(USING, str(place))
+        query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
+        assert {one.stays for one in operating.prunable(RETENTION)} == {
+            "the lake has no verified copy of it"  # the time is over, but nobody looked since
+        }
+        verified(OLD, place)
+        assert len(operating.maintain().dropped) == 2
+
+
+def test_only_what_came_back_is_noted_so(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    verified(OLD, place)
+    archive = Partition("pulljobs_archived_job", OLD)
+    assert partitions.drop(USING, archive)
+    ledger.dropped(USING, str(place), [archive])
+    found = run("restore", "--day", str(OLD))
+    assert list(found["left_out"]) == ["messages"]  # they are there
+    [day] = LakeDay.objects.exclude(restored_at=None)
+    assert (day.table, day.dropped_at) == ("pulljobs_archived_job", None)
+
+
+def test_a_row_that_came_after_the_last_look_keeps_its_day(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    verified(OLD, place)
+    query(
+        "INSERT INTO pulljobs_archived_job SELECT (row).* FROM (SELECT jsonb_populate_record("
+        "t, jsonb_build_object('id', id + 1000, 'settled_xid', pg_current_xact_id()::text)) AS row"
+        " FROM pulljobs_archived_job AS t LIMIT 1) AS one"
+    )
+    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+        assert operating.maintain().dropped == [Partition("pulljobs_message", OLD)]
+
+
+def test_a_day_that_a_live_job_needs_stays(place: Path) -> None:
+    consumer = ConsumerFactory.create()
+    settled_on(OLD, consumer)
+    published(consumer)
+    query(
+        "UPDATE pulljobs_job SET message_id = (SELECT min(id) FROM pulljobs_message WHERE id < %s)",
+        [Partition("", OLD).bounds[1]],
+    )
+    verified(OLD, place)
+    with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
+        assert operating.maintain().dropped == [Partition("pulljobs_archived_job", OLD)]
+
+
+def test_messages_come_back_with_their_payloads_or_not_at_all(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    drop_days()
+    found = run("restore", "--day", str(OLD))
+    assert found["rows"] == {"archive": 5}
+    assert "without their payloads" in found["left_out"]["messages"]
+
+
+def test_a_restore_that_was_cut_off_is_begun_anew(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    query(f"ALTER TABLE pulljobs_archived_job DETACH PARTITION {names(OLD)[0]}")
+    assert run("restore", "--day", str(OLD))["rows"] == {"archive": 5}
+    assert ours("archive")[0] == 5
+
+
+def test_what_cannot_be_restored_is_told_in_a_line(place: Path) -> None:
+    with pytest.raises(CommandError, match=r"Nothing of .* was restored"):
+        run("restore", "--day", str(OLDER))
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    with pytest.raises(CommandError, match="is there"):
+        run("restore", "--day", str(OLD))
+
+
+def leave_one_in_the_default() -> None:
+    """A row of the day, which keeps it from being attached."""
+    with session() as other:
+        other.execute(
+            "INSERT INTO pulljobs_archived_job (id, job_id, message_id, consumer_id, created_at,"
+            " settled_at, retry_count, deliveries, state)"
+            " VALUES (%s, 1, 1, 1, now(), now(), 0, 1, 'DELIVERED')",
+            [Partition("", OLD).bounds[0] + 100],
+        )
+        other.commit()
+
+
+@pytest.mark.parametrize("when", ["before the load", "after the load"])
+def test_a_day_of_which_a_row_is_there_is_left_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    drop_days()
+    loaded: list[pa.RecordBatch] = []
+    as_csv = restoring._as_csv
+
+    def loading(batch: pa.RecordBatch) -> bytes:
+        loaded.append(batch)
+        leave_one_in_the_default()
+        return as_csv(batch)
+
+    if when == "before the load":
+        leave_one_in_the_default()
+    monkeypatch.setattr(restoring, "_as_csv", loading)
+    with pytest.raises(CommandError, match="are there, in the default partition"):
+        run("restore", "--day", str(OLD))
+    assert len(loaded) == (when == "after the load")
+    assert query("SELECT to_regclass(%s)", [names(OLD)[0]]) == [(None,)]
+    assert LakeDay.objects.count() == 0
+
+
+def test_a_lake_that_the_ledger_does_not_know_is_rebased_before_a_restore(place: Path) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    drop_days()
+    query("DELETE FROM pulljobs_lake_run")
+    with pytest.raises(CommandError, match="run `pulljobs lake rebase` first"):
+        run("restore", "--day", str(OLD))
+    run("rebase")
+    assert run("restore", "--day", str(OLD))["rows"] == {"archive": 5}
+
+
+VERBS = (["retain", "--older-than", "30"], ["restore", "--day", str(OLD)], ["rebase"])
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+def test_a_role_that_owns_no_table_is_told_before_anything_is_done(verb: list[str]) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export", "--with-payload")
+    query("CREATE ROLE pulljobs_lake_of_test")
+    try:
+        for statement in grants.statements(USING, "pulljobs_lake_of_test", "lake"):
+            query(statement)
+        query("SET ROLE pulljobs_lake_of_test")
+        with pytest.raises(
+            CommandError, match=r"^This role does not own .*: run it as their owner"
+        ):
+            run(*verb)
+    finally:
+        query("RESET ROLE")
+        query("DROP OWNED BY pulljobs_lake_of_test; DROP ROLE pulljobs_lake_of_test")
+
+
+@pytest.mark.parametrize("verb", [["export"], *VERBS], ids=lambda verb: verb[0])
+def test_a_database_that_is_down_is_one_clear_line(
+    verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = {**connection.get_connection_params(), "host": str(tmp_path)}
+    monkeypatch.setattr(connection, "get_connection_params", lambda: elsewhere)
+    with pytest.raises(CommandError, match="^The database fails: connection") as failed:
+        run(*verb)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django has no part in it, and does not translate its errors."""
+
+    def fail(*_args: object) -> None:
+        raise psycopg.errors.AdminShutdown("terminating connection")
+
+    monkeypatch.setattr(verifying, "snapshot", fail)
+    with pytest.raises(CommandError, match=r"^The database fails: terminating connection$"):
+        run("verify")
+
+
+def test_spark_and_duckdb_read_the_same(place: Path, spark: SparkSession) -> None:
+    consumer = ConsumerFactory.create()
+    settled_on(OLD, consumer, 7)
+    settled_on(OLDER, consumer, 3)
+    run("export")
+    of = verifying.snapshot(USING, str(place))
+    for table in ("archive", "messages"):
+        found = verifying._lakes(spark, of, table, {OLD, OLDER})
+        sums = [sum(day[place] for day, _ in found.values()) for place in range(3)]
+        assert tuple(sums) == lakes(place, table) == ours(table)

@@ -1,0 +1,267 @@
+"""Rollups: what is counted equals a plain count over the archive, whatever comes late or twice."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from django.db import connection
+from pyspark.sql import SparkSession
+
+from pulljobs.errors import LakeError
+from pulljobs.lake.models import BulkPublish, Rollup, RollupRun
+from pulljobs.lake.models.rollups import Period
+from pulljobs.lake.rollups.running import RolledUp, _Run
+from pulljobs.lake.spark import tables
+from pulljobs.models import Consumer
+from tests.factories import USING, ConsumerFactory
+from tests.lake.history import NODES, NOON, SECOND, History, Lake
+from tests.lake.lakes import lake_at
+from tests.sessions import session
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOUR = timedelta(hours=1)
+COUNTED = """
+SELECT
+    date_trunc(%s, settled_at, 'UTC'),
+    consumer_id,
+    count(*) FILTER (WHERE state = 'DELIVERED'),
+    count(*) FILTER (WHERE state = 'DEAD'),
+    sum(retry_count)::int,
+    sum(deliveries - 1)::int,
+    count(*) FILTER (WHERE deliveries > 1),
+    min(settled_at),
+    max(settled_at)
+FROM pulljobs_archived_job
+GROUP BY 1, 2
+ORDER BY 1, 2
+"""
+
+
+@pytest.fixture
+def history() -> History:
+    return History()
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
+    with lake_at(tmp_path / "lake"):
+        yield Lake(spark)
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return subscribed(NOON - timedelta(days=90))
+
+
+def subscribed(since: datetime, **fields: object) -> Consumer:
+    made = ConsumerFactory.create(**fields)
+    Consumer.objects.filter(pk=made.pk).update(created_at=since)
+    return made
+
+
+def counted_by_sql(period: str) -> list[tuple[object, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTED, [period])
+        return list(cursor.fetchall())
+
+
+def rolled_up(period: str) -> list[tuple[object, ...]]:
+    rows = Rollup.objects.filter(period=period).order_by("starts_at", "consumer")
+    return list(
+        rows.values_list(
+            "starts_at", "consumer", "delivered", "dead", "retries", "redeliveries", "duplicates",
+            "first_settled_at", "last_settled_at",
+        )
+    )  # fmt: skip
+
+
+def row(period: str, starts_at: datetime, consumer: Consumer) -> Rollup:
+    return Rollup.objects.get(period=period, starts_at=starts_at, consumer=consumer)
+
+
+def some_history(history: History, *consumers: Consumer, rows: int = 200) -> None:
+    """Around the end of a day, which is that of a month."""
+    random = Random(1)
+    for _ in range(rows):
+        retries = random.choice([0, 0, 0, 1, 3])
+        given: dict[str, Any] = (
+            {} if random.random() < 0.8 else {"reason": "rejected", "error": "No."}
+        )
+        history.settle(
+            random.choice(consumers),
+            NOON + random.uniform(9, 15) * HOUR,
+            retry_count=retries,
+            deliveries=retries + 1,
+            node_id=random.choice(NODES),
+            **given,
+        )
+
+
+def test_rows_equal_a_plain_count(lake: Lake, history: History, consumer: Consumer) -> None:
+    """Of hours, days and months; what is counted anew, or again, comes to the same."""
+    some_history(history, consumer, subscribed(NOON, channel=consumer.channel))
+    lake.export()
+    done = lake.roll_up()
+    assert (done.settlements, done.rows["month"]) == (200, 4)
+    for period in Period.values:
+        assert rolled_up(period) == counted_by_sql(period)
+    before = list(
+        Rollup.objects.order_by("pk").values("pk", "delivered", "wait_p95", "run_seconds")
+    )
+    lake.roll_up(anew=True)
+    after = list(Rollup.objects.order_by("pk").values("pk", "delivered", "wait_p95", "run_seconds"))
+    assert after == before
+
+
+def test_late_rows_touch_their_hour_only(lake: Lake, history: History, consumer: Consumer) -> None:
+    some_history(history, consumer)
+    lake.export()
+    lake.roll_up()
+    others = Rollup.objects.exclude(starts_at=NOON + 9 * HOUR)
+    untouched = list(others.filter(period="hour").values_list("pk", flat=True))
+    Rollup.objects.filter(pk__in=untouched).update(published=77)
+    history.settle(consumer, NOON + 9.5 * HOUR)
+    lake.export()
+    done = lake.roll_up()
+    assert done.hours == 1
+    assert Rollup.objects.filter(pk__in=untouched, published=77).count() == len(untouched)
+    for period in Period.values:
+        assert rolled_up(period) == counted_by_sql(period)
+
+
+def test_rows_of_files_that_were_compacted_are_counted_once_they_are_new(
+    lake: Lake, history: History, consumer: Consumer, tmp_path: Path
+) -> None:
+    """The files that had them are gone, and with those the names of their runs."""
+    some_history(history, consumer)
+    history.message(consumer, NOON + 9.2 * HOUR)
+    lake.export()
+    lake.roll_up()
+    history.settle(consumer, NOON + 9.5 * HOUR)
+    history.message(consumer, NOON + 9.6 * HOUR)
+    lake.export()
+    for table in ("archive", "messages"):
+        DeltaTable(str(tmp_path / "lake" / table)).optimize.compact()
+    assert lake.roll_up().hours == 1
+    for period in Period.values:
+        assert rolled_up(period) == counted_by_sql(period)
+    assert row("hour", NOON + 9 * HOUR, consumer).published == 2
+    history.settle(consumer, NOON + 12.5 * HOUR)
+    lake.export()
+    assert lake.roll_up().hours == 1
+
+
+def test_nothing_new_starts_no_spark(lake: Lake, history: History, consumer: Consumer) -> None:
+    assert lake.roll_up().hours == 0
+    history.settle(consumer, NOON)
+    lake.export()
+    lake.roll_up()
+    asked = lake.opened
+    assert lake.roll_up().hours == 0
+    assert (lake.opened, RollupRun.objects.count()) == (asked, 1)
+
+
+@pytest.mark.owner
+def test_it_knows_as_much_as_an_open_transaction_let_the_export_take(
+    lake: Lake, history: History, consumer: Consumer
+) -> None:
+    history.settle(consumer, NOON)
+    with session() as writer:
+        writer.execute("SELECT pg_current_xact_id()")
+        history.settle(consumer, NOON + HOUR)
+        lake.export()
+        held_back = lake.roll_up()
+    assert held_back.known_until == NOON + HOUR
+    assert Rollup.objects.filter(period="hour").count() == 1
+    lake.export()
+    known_until = lake.roll_up().known_until
+    assert known_until is not None
+    assert known_until > NOON + HOUR
+
+
+def test_spark_is_left_with_nothing_of_it(lake: Lake, history: History, consumer: Consumer) -> None:
+    """Jobs that it went on to know would keep what they sent to tasks, in 64 MB a rollup."""
+    some_history(history, consumer)
+    lake.export()
+    scheduler = lake.spark.sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.activeQueryToJobs().size()
+    lake.roll_up()
+    assert scheduler.activeQueryToJobs().size() == before
+
+
+def test_what_is_told_of_an_hour(lake: Lake, history: History, consumer: Consumer) -> None:
+    """Published by who was subscribed then, hot keys, errors that are the same, reasons, nodes."""
+    late = subscribed(NOON + 1000 * SECOND, channel=consumer.channel)
+    for second in range(0, 2000, 100):
+        history.message(consumer, NOON + second * SECOND, key="hot" if second % 400 else "cool")
+    for second in range(1, 101):
+        history.settle(consumer, NOON + second * SECOND, wait=second / 100, run=second / 10)
+    for number in range(3):
+        history.settle(
+            consumer,
+            NOON,
+            reason="rejected",
+            error=f"ValueError: no {number} in 'x{number}'\n\nTraceback, {number}",
+            node_id=NODES[1],
+            run=1000.0,
+        )
+    history.settle(consumer, NOON, reason="killed", node_id=None, claimed_at=None)
+    again = history.settle(consumer, NOON + 200 * SECOND, reason="timed_out", error=None, run=0.1)
+    for _ in range(5):
+        history.settle(consumer, NOON + 3000 * SECOND, wait=2990.0, run=1.0, job_id=again.job_id)
+    lake.export()
+    lake.roll_up()
+    told = row("hour", NOON, consumer)
+    assert (told.published, row("hour", NOON, late).published) == (20, 10)
+    assert [(hot.key, hot.jobs) for hot in told.hot_keys.all()] == [("hot", 15), ("cool", 5)]
+    assert told.dead_by_reason == {"killed": 1, "rejected": 3, "timed_out": 1}
+    worst, *others = told.errors.all()
+    assert (worst.jobs, worst.sample.partition("\n")[0]) == (3, "ValueError: no 0 in 'x0'")
+    assert {other.jobs for other in others} == {1}
+    assert told.wait_p50 == pytest.approx(0.5, abs=0.05)
+    assert (told.wait_p99, told.run_p95) == pytest.approx((1.0, 9.8), abs=0.15)
+    assert (told.settled_again, told.slowest_seconds) == (5, 1000.0)
+    costs = {cost.node_id: (cost.jobs, cost.dead) for cost in told.nodes.all()}
+    assert costs == {NODES[0]: (106, 1), NODES[1]: (3, 3), None: (1, 1)}
+    month = row("month", NOON.replace(day=1, hour=0), consumer)
+    assert (month.wait_p95, month.dead_by_reason) == (told.wait_p95, told.dead_by_reason)
+    assert month.hot_keys.count() == 2
+
+
+def test_what_was_published_for_one_consumer_is_not_the_others(
+    lake: Lake, history: History, consumer: Consumer
+) -> None:
+    """Nor is it taken from one that came later in that hour."""
+    other, late = (
+        subscribed(since, channel=consumer.channel) for since in (NOON, NOON + 1000 * SECOND)
+    )
+    for second in (100, 100, 100, 2000, 2000):
+        history.message(consumer, NOON + second * SECOND)
+    BulkPublish.objects.create(
+        publish_id="replay", channel=consumer.channel, only_consumer=consumer, mode="atomic",
+        state="done", messages=3, opened_at=NOON, touched_at=NOON, settled_at=NOON + 100 * SECOND,
+    )  # fmt: skip
+    history.settle(consumer, NOON)
+    lake.export()
+    lake.roll_up()
+    assert [row("hour", NOON, one).published for one in (consumer, other, late)] == [5, 2, 2]
+
+
+def test_the_slower_of_two_runs_writes_nothing(
+    lake: Lake, history: History, consumer: Consumer
+) -> None:
+    """Two that begin alike must not count the same hours of two states of the lake."""
+    history.settle(consumer, NOON)
+    lake.export()
+    slower = _Run.prepared(USING, tables.location(), anew=False)
+    lake.roll_up()
+    before = list(Rollup.objects.values_list("pk", "delivered"))
+    with pytest.raises(LakeError, match="run it again"):
+        slower.save([], RolledUp(), 0.0)
+    assert list(Rollup.objects.values_list("pk", "delivered")) == before
+    assert RollupRun.objects.count() == 1

