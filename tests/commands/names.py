@@ -1,7 +1,6 @@
 """Every subcommand, with arguments that it can be run with."""
 
 from collections.abc import Callable
-from pkgutil import iter_modules
 from typing import Any, Final
 
 from pulljobs import ids
@@ -10,7 +9,7 @@ from pulljobs.models import Consumer
 from tests.factories import JobFactory
 
 Arguments = Callable[[Consumer], list[str]]
-EVERY: Final = [found.name for found in iter_modules(subcommands.__path__)]
+EVERY: Final = list(subcommands.find_modules())
 
 
 def place(consumer: Consumer) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, Final
 
 import psycopg
@@ -15,7 +14,6 @@ from django.core.management.base import BaseCommand, CommandError, no_translatio
 from django.db import InterfaceError, OperationalError, ProgrammingError
 from django.utils import timezone
 
-from pulljobs import hooks
 from pulljobs.errors import (
     ConfigurationError,
     InvalidMessage,
@@ -61,7 +59,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--json", action="store_true", help="one line of JSON")
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        for name, module in _module_names().items():
+        for name, module in subcommands.find_modules().items():
             add_action(actions, name, import_module(module))
 
     @no_translations
@@ -84,7 +82,7 @@ class Command(BaseCommand):
 
 
 def _done(output: Output, options: dict[str, Any]) -> int:
-    module = import_module(_module_names()[options["action"]])
+    module = import_module(subcommands.find_modules()[options["action"]])
     try:
         answer = module.handle(**options, output=output)
         if not isinstance(answer, Answer):
@@ -115,10 +113,3 @@ def _all_shown(output: Output, answers: Iterable[Answer]) -> int:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _module_names() -> dict[str, str]:
-    """Return the module of each subcommand by its name, sorted, those of `hooks` among them."""
-    names = [entry.name for entry in iter_modules(subcommands.__path__)]
-    own = {name: f"{subcommands.__name__}.{name}" for name in names}
-    return dict(sorted({**own, **hooks.subcommands}.items()))

@@ -7,8 +7,10 @@ raises `ConfigurationError` or `CommandError`. `options["output"]` is where the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pkgutil import iter_modules
 from typing import Any, Final
 
+from pulljobs import hooks
 from pulljobs.management.blocks import Block, Facts
 
 FINE: Final = 0
@@ -37,3 +39,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def find_modules() -> dict[str, str]:
+    """Return the dotted name of each subcommand's module, `hooks.subcommands` among them, sorted."""
+    own = {entry.name: f"{__name__}.{entry.name}" for entry in iter_modules(__path__)}
+    return dict(sorted({**own, **hooks.subcommands}.items()))
