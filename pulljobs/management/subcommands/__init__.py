@@ -42,6 +42,6 @@ def _shown(value: Any) -> str:
 
 
 def find_modules() -> dict[str, str]:
-    """Return the dotted name of each subcommand's module, `hooks.subcommands` among them, sorted."""
+    """Return the module of each subcommand by its name, those of `hooks` among them."""
     own = {entry.name: f"{__name__}.{entry.name}" for entry in iter_modules(__path__)}
     return dict(sorted({**own, **hooks.subcommands}.items()))
