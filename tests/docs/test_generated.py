@@ -109,10 +109,13 @@ def test_every_telemetry_event_has_its_fields_and_log_level(rows: dict[str, list
 
 def test_every_file_of_sql_has_its_header(generators: ModuleType) -> None:
     part = generators.PARTS["statements"]()
-    headers = dict(re.findall(r"(?ms)^### (\w+)\n\n```text\n(.*?)\n```$", part))
+    headers = dict(re.findall(r"(?ms)^### (\w+)\n\n(.*?)(?=^##|\Z)", part))
     files = {path.stem for path in (DOCS.parent / "pulljobs").rglob("*.sql")}
     assert set(headers) == files
-    assert [name for name, header in headers.items() if "Locks:" not in header] == []
+    for name, header in headers.items():
+        about, *items = header.split("\n- **")
+        assert about.strip(), name
+        assert [item for item in items if item.startswith("Locks")], name
 
 
 def test_every_verb_has_its_arguments_and_its_examples_are_taken(generators: ModuleType) -> None:
