@@ -30,15 +30,15 @@ def test_the_commands_of_the_guides_work(live_server: LiveServer, tmp_path: Path
     (tmp_path / "order.xml").write_text("<order id='17'/>")
     (tmp_path / "logo.png").write_bytes(PNG)
     commands = texts(GUIDE, "sh")
-    told = [_run(command, tmp_path, live_server.url) for command in commands[:3]]
-    channel, shop, billing = (json.loads(one) for one in told)
+    outputs = [_run(command, tmp_path, live_server.url) for command in commands[:3]]
+    channel, shop, billing = map(json.loads, outputs)
     _like_the_guide(channel)
     assert (shop["Name"], billing["Type"]) == ("The shop", "pull")
-    told = [
+    outputs = [
         _run(command, tmp_path, live_server.url, CONSUMER_TOKEN=billing["Token"])
         for command in commands[3:]
     ]
-    changed, published, others, later, read, dead = told
+    changed, published, others, later, read, dead = outputs
     assert _statuses(changed) == ["200"]
     assert Channel.objects.get().has_token("channel-token")
     assert _statuses(published) == ["201"]
@@ -50,7 +50,7 @@ def test_the_commands_of_the_guides_work(live_server: LiveServer, tmp_path: Path
         ["201"],
         "wishes",
     )
-    message, listed, _status = (json.loads(one) for one in JSON.findall(read))
+    message, listed, _status = map(json.loads, JSON.findall(read))
     assert message["Headers"] == {"Lang": "de"}
     assert len(listed["Result"]) == Job.objects.count() == 3
     assert _statuses(dead) == ["202"]
@@ -79,7 +79,7 @@ def _statuses(output: str) -> list[str]:
 
 
 def _run(command: str, place: Path, url: str, **variables: str) -> str:
-    """With a line's end behind every answer's body, which curl does not write."""
+    """Run a command and add a newline after each body, which curl does not write."""
     known = {"USER_NAME": "boss", "PASSWORD": "secret", "BROKER": url, **variables}
     script = command.replace("BROKER=http://localhost:8000\n", "").replace(
         "curl -s", "curl -s -w '\\n'"

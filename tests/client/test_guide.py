@@ -24,7 +24,7 @@ MARK = "=== "
 
 @pytest.fixture(scope="module")
 def programs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an interpreter without Django."""
+    """Directory of the programs of an interpreter without Django."""
     return without_django(tmp_path_factory.mktemp("without_django"))
 
 
@@ -42,14 +42,14 @@ def test_a_machine_without_django_does_it_all(live: Live, programs_dir: Path) ->
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_the_commands_of_the_guide(live: Live, programs_dir: Path, tmp_path: Path) -> None:
-    """Where there is no Django: publish, consume by a command, look, fetch; then the programs."""
+    """Run all commands and programs of the guides without Django."""
     require("bash")
     for name, program in programs(live).items():
         (tmp_path / name).write_text(program)
     commands = [*texts(SHELL_GUIDE, "sh"), *texts(PYTHON_GUIDE, "sh")]
     script = f"\necho; echo '{MARK}'\n".join(commands).replace(SERVED_AT, live.base_url)
-    told = _run(script, tmp_path, programs_dir).split(MARK)
-    (_, published, consumed, looked, invoiced, digested, fetched) = told
+    outputs = _run(script, tmp_path, programs_dir).split(MARK)
+    (_, published, consumed, looked, invoiced, digested, fetched) = outputs
     assert len(published.split()) == 6
     assert 'order-17: {"order": 17}' in consumed
     assert len(consumed.splitlines()) == 8
@@ -68,7 +68,7 @@ def test_the_commands_of_the_guide(live: Live, programs_dir: Path, tmp_path: Pat
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_the_batch_handler_of_the_guide(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever number there is, all of it is written, and a rest when it stops."""
+    """The handler writes all messages in batches, and the rest when it stops."""
     program = programs(live)["batches.py"]
     made: dict[str, Any] = {}
     exec(compile(program, "batches.py", "exec"), made)
@@ -81,7 +81,7 @@ def test_the_batch_handler_of_the_guide(live: Live, capsys: pytest.CaptureFixtur
 
 
 def programs(live: Live) -> dict[str, str]:
-    """By the name of the file, which is their first line."""
+    """Return the programs by their file name, which is in their first line."""
     named = [text.partition("\n") for text in texts(PYTHON_GUIDE, "python")]
     return {
         name.removeprefix("# "): code.replace(SERVED_AT, live.base_url) for name, _, code in named

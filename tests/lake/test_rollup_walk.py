@@ -70,7 +70,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def commands_of(page: str) -> list[list[str]]:
-    return [shlex.split(one) for text in texts(page, "sh") for one in COMMAND.findall(text)]
+    return [shlex.split(line) for text in texts(page, "sh") for line in COMMAND.findall(text)]
 
 
 @pytest.mark.django_db

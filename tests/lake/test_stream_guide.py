@@ -1,4 +1,4 @@
-"""What the guides on streams and on bulk publishing show, works as it says."""
+"""The code of the guides on streams and on bulk publishing works as described."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +26,11 @@ def code() -> Iterator[dict[str, ModuleType]]:
         forget("shop")
 
 
-def test_the_function_speaks_for_each_job(code: dict[str, ModuleType]) -> None:
-    told = code["shop.scoring"].score(pd.DataFrame({"job_id": [1, 2], "payload": [b"250", b"-"]}))
-    assert told.to_dict("records") == [
+def test_the_function_returns_an_outcome_for_each_job(code: dict[str, ModuleType]) -> None:
+    outcomes = code["shop.scoring"].score(
+        pd.DataFrame({"job_id": [1, 2], "payload": [b"250", b"-"]})
+    )
+    assert outcomes.to_dict("records") == [
         {"job_id": 1, "outcome": "deliver", "error": None, "result": '{"score": 2.5}'},
         {"job_id": 2, "outcome": "reject", "error": "no amount", "result": '{"score": nan}'},
     ]
@@ -49,8 +51,8 @@ def test_the_query_copies_every_job_once(
     }
 
 
-def test_rows_that_fail_are_settled_apart(code: dict[str, ModuleType]) -> None:
-    """One without a payload is given up, another is tried again."""
+def test_failed_rows_are_settled_separately(code: dict[str, ModuleType]) -> None:
+    """A job without a payload is rejected, another is retried."""
     consumer = ConsumerFactory.create(name="lake", channel__name="orders")
     [empty] = publish("orders", b"").job_ids
     [busy] = publish("orders", b"x").job_ids

@@ -81,20 +81,22 @@ def test_the_settings_pass_the_checks(guide: str) -> None:
         assert checks.check_settings() == []
 
 
-def test_what_is_scraped_is_where_it_says() -> None:
+def test_the_scrape_configuration_names_the_port_of_the_command() -> None:
     [config] = texts(METRICS, "yaml")
     worker, api = yaml.safe_load(config)["scrape_configs"]
     [console, _files] = texts(METRICS, "console")
     port = console.split("--health-port ")[1].strip()
-    assert {one.rpartition(":")[2] for one in worker["static_configs"][0]["targets"]} == {port}
+    assert {target.rpartition(":")[2] for target in worker["static_configs"][0]["targets"]} == {
+        port
+    }
     assert "basic_auth" in api
 
 
-def test_the_buckets_are_those_of_the_text() -> None:
+def test_the_reference_names_the_buckets_of_the_histograms() -> None:
     assert (
-        *(one / 1000 for one in (5, 10, 25, 50, 100, 250, 500)),
+        *(milliseconds / 1000 for milliseconds in (5, 10, 25, 50, 100, 250, 500)),
         *(1, 2.5, 5, 10, 30),
-        *(60 * one for one in (1, 5, 15, 60)),
+        *(60 * minutes for minutes in (1, 5, 15, 60)),
     ) == SECONDS
     text = " ".join((BASE_DIR / REFERENCE).read_text("utf-8").split())
     assert "5, 10, 25, 50, 100, 250 and 500 ms, at 1, 2.5, 5, 10 and 30 s" in text

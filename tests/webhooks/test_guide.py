@@ -1,4 +1,4 @@
-"""What the guide on push delivery shows, receives what a worker sends."""
+"""The receiver of the guide on push delivery takes the deliveries of a worker."""
 
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -35,7 +35,7 @@ def code() -> Iterator[dict[str, ModuleType]]:
 
 @pytest.fixture
 def receiver(code: dict[str, ModuleType], live_server: LiveServer) -> Iterator[Consumer]:
-    """Whom it sends to, with a secret that the guide's view does not know yet."""
+    """Consumer that pushes to the view of the guide, which does not know its secret yet."""
     delivery = code["shop.models"].Delivery
     Channel.objects.create(name="orders")
     secret = code["shop.subscribing"].subscribe(f"{live_server.url}/hooks/orders")
@@ -51,17 +51,17 @@ def receiver(code: dict[str, ModuleType], live_server: LiveServer) -> Iterator[C
         editor.delete_model(delivery)
 
 
-def test_the_receiver_of_the_guide(
+def test_the_receiver_of_the_guide_verifies_and_deduplicates(
     code: dict[str, ModuleType], receiver: Consumer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It takes a signed delivery, does it once, and turns away what is not signed by the secret."""
+    """It handles a signed delivery once and refuses one that the secret did not sign."""
     assert refusal(receiver, **LIMITS).reason.startswith("HTTP 401")
     code["shop.views"].SECRETS.extend(receiver.signing_secrets())
     assert send(receiver, job_of(b"17"), job_of(b"17"), **LIMITS) == [None, None]
     assert capsys.readouterr().out == "Shipping 17\n"
 
 
-def test_what_fails_in_the_receiver_is_done_by_the_next_attempt(
+def test_a_delivery_that_failed_in_the_receiver_is_handled_by_the_next_attempt(
     code: dict[str, ModuleType],
     receiver: Consumer,
     capsys: pytest.CaptureFixture[str],
@@ -86,6 +86,6 @@ def failing_once(function: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return fail_once
 
 
-def test_the_settings_of_the_guide(code: dict[str, ModuleType]) -> None:
+def test_the_settings_of_the_guide_pass_the_checks(code: dict[str, ModuleType]) -> None:
     with override_settings(PULLJOBS=code["shop.settings"].PULLJOBS):
-        assert not [one for one in run_checks() if str(one.id).startswith("pulljobs")]
+        assert not [check for check in run_checks() if str(check.id).startswith("pulljobs")]

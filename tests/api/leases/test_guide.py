@@ -1,4 +1,4 @@
-"""The guide's commands, word for word, in one shell."""
+"""The commands of the guide on pulling, exactly as shown, in one shell."""
 
 import json
 import os
@@ -22,15 +22,15 @@ MARK = "=== "
 
 
 @pytest.mark.processes
-def test_the_commands_of_the_guide(base: str, emptied: None, tmp_path: Path) -> None:
+def test_the_commands_of_the_guide_work(base: str, emptied: None, tmp_path: Path) -> None:
     """Publish, pull, keep, settle, look and purge by curl alone; the admin shows what was done."""
     require("curl")
     demo = User.objects.create_superuser("demo", password="demo")
     script = f"\necho; echo '{MARK}'\n".join(texts(GUIDE, "sh")).replace(SERVED_AT, base)
-    told = _run(script, tmp_path).split(MARK)
-    (_, _, _, batch, pulled, renewed, acked, stands, operated) = told
-    for text, said in zip(texts(GUIDE, "json"), (batch, pulled, renewed), strict=True):
-        assert_like(json.loads(text), json.loads(said))
+    outputs = _run(script, tmp_path).split(MARK)
+    (_, _, _, batch, pulled, renewed, acked, info, operated) = outputs
+    for shown, output in zip(texts(GUIDE, "json"), (batch, pulled, renewed), strict=True):
+        assert_like(json.loads(shown), json.loads(output))
     files = len(list((BASE_DIR / "example_project").glob("[a-z]*.py")))
     assert Message.objects.count() == files + 6
     types = Counter(Message.objects.values_list("content_type", flat=True))
@@ -41,8 +41,8 @@ def test_the_commands_of_the_guide(base: str, emptied: None, tmp_path: Path) -> 
     assert '"Priority": 9' in pulled
     assert '"Status": "ok"' in renewed
     assert all(text in acked for text in ('"Status": "ok"', '"Result": [{', "lease_lost"))
-    assert '"NumInFlight":2' in stands
-    assert base in stands
+    assert '"NumInFlight":2' in info
+    assert base in info
     assert shown_in_the_admin(demo).count("DELIVERED") == 1
     assert all(text in operated for text in ("2999-12-31", '"paused"', '"PauseUntil":null'))
     purged = ArchivedJob.objects.filter(reason="purged").count()
