@@ -86,9 +86,8 @@ def test_the_scrape_configuration_names_the_port_of_the_command() -> None:
     worker, api = yaml.safe_load(config)["scrape_configs"]
     [console, _files] = texts(METRICS, "console")
     port = console.split("--health-port ")[1].strip()
-    assert {target.rpartition(":")[2] for target in worker["static_configs"][0]["targets"]} == {
-        port
-    }
+    targets = worker["static_configs"][0]["targets"]
+    assert {target.rpartition(":")[2] for target in targets} == {port}
     assert "basic_auth" in api
 
 
