@@ -59,7 +59,8 @@ class JobRowsAdmin(ReadOnlyAdmin):
             "message": payloads.message_of(row, readable=payloads.may_read(request)),
             "to_read_it": payloads.PERMISSION,
             "timeline": [
-                (one, looks.record_page(one.record)) for one in timeline.of(job_id, row.message_id)
+                (one, looks.record_page(one.record))
+                for one in timeline.read_timeline(job_id, row.message_id)
             ],
         }
 

@@ -1,1 +1,1 @@
-"""Why jobs wait: of the whole (`doctor`) and of one (`explain`); and what happened to one."""
+"""Diagnosis: problems of the whole system (`doctor`), and the state and history of a job."""

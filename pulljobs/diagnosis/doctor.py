@@ -1,4 +1,4 @@
-"""What blocks, or will: every check yields findings that say what to do."""
+"""Checks for `pulljobs doctor`. Each check yields findings that say what to do."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ COUNTED: Final = 1_000
 
 
 class Finding(NamedTuple):
-    """`is_error`: jobs or the upkeep are blocked by it now."""
+    """Problem that a check reports; `is_error` if it blocks jobs or the maintenance now."""
 
     code: str
     is_error: bool
@@ -31,30 +31,34 @@ class Finding(NamedTuple):
 
 
 def examine(snapshot_age: timedelta) -> list[Finding]:
-    return [*old_snapshots(snapshot_age), *(found for check in CHECKS for found in check())]
+    """Run all checks; snapshots older than `snapshot_age` are findings."""
+    return [*old_snapshots(snapshot_age), *(finding for check in CHECKS for finding in check())]
 
 
 def old_snapshots(age: timedelta) -> Iterator[Finding]:
+    """Report what keeps dead rows from being cleaned up."""
     for pin in blockers.pins(settings().DATABASE, age):
         lasting = "" if pin.seconds is None else f" for {pin.seconds:.0f} s"
         yield Finding(
             "old_snapshot",
             True,
-            f"The {pin.kind} {pin.name} keeps dead rows from being cleaned{lasting}, so claims get "
-            f"slower: {pin.what}. End it, if you can.",
+            f"The {pin.kind} {pin.name} keeps dead rows from being cleaned up{lasting}, so claims "
+            f"get slower: {pin.what}. End it if you can.",
         )
 
 
 def paused_consumers() -> Iterator[Finding]:
+    """Report consumers that are paused."""
     for consumer in serving.paused():
         until = max(
             moment for moment in (consumer.paused_until, consumer.channel.paused_until) if moment
         )
-        text = f"{_place(consumer)} is paused until {times.told(until)}."
+        text = f"{_path(consumer)} is paused until {times.format_time(until)}."
         yield Finding("paused", False, text)
 
 
 def full_keys() -> Iterator[Finding]:
+    """Report keys whose queue is full."""
     using = settings().DATABASE
     bounded = Consumer.objects.using(using).filter(max_queued_per_key__gt=0, deleted_at=None)
     for consumer in bounded.select_related("channel"):
@@ -62,19 +66,19 @@ def full_keys() -> Iterator[Finding]:
         counts = Counter(map(str, jobs))
         keys = [key for key, n in counts.most_common() if n >= consumer.max_queued_per_key]
         text = (
-            f"{_place(consumer)} has keys with {consumer.max_queued_per_key} jobs or more, "
+            f"{_path(consumer)} has keys with {consumer.max_queued_per_key} jobs or more, "
             f"whose next message it will {consumer.key_overflow}: {_listed(keys)}."
             if keys
-            else f"{_place(consumer)} may have full keys."
+            else f"{_path(consumer)} may have full keys."
         )
         if is_cut_off := len(jobs) == LOOKED_AT:
-            text += f" The first {LOOKED_AT:,} of its jobs by key were looked at."
+            text += f" Only the first {LOOKED_AT:,} of its jobs by key were read."
         if keys or is_cut_off:
             yield Finding("full_keys", False, text)
 
 
 def _bounded_jobs(consumer: Consumer) -> list[str | None]:
-    """The keys of those that its bound counts, in the order of the index that has them."""
+    """Return the keys of the jobs that the bound counts, in the order of their index."""
     counted = [State.QUEUED]
     if consumer.key_limit_counts == Consumer.KeyLimitCounts.LIVE:
         counted.append(State.INFLIGHT)
@@ -85,6 +89,7 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
 
 
 def default_partitions() -> Iterator[Finding]:
+    """Report rows that found no partition for their day."""
     for table, count in blockers.in_default(settings().DATABASE).items():
         yield Finding(
             "default_partition",
@@ -95,18 +100,21 @@ def default_partitions() -> Iterator[Finding]:
 
 
 def tables_not_owned() -> Iterator[Finding]:
-    """No error by itself: a partition that is missing for it is."""
+    """Report tables that the role does not own; only a missing partition is an error."""
     if tables := blockers.not_owned(settings().DATABASE):
         yield Finding(
             "not_owner",
             False,
-            f"This role does not own {_listed(tables)}, so workers make no partitions: run "
-            "`pulljobs maintain` as the owner every day, or make this role a member of it.",
+            f"This role does not own {_listed(tables)}, so workers create no partitions: "
+            "run `pulljobs maintain` as the owner every day, or make this role a member of it.",
         )
 
 
 def missing_grants() -> Iterator[Finding]:
-    """Of a role that works; one that may not write to jobs only looks, or only publishes."""
+    """Report missing rights of a role that runs jobs.
+
+    A role that may not update jobs only reads or publishes, and is not checked.
+    """
     lacking = grants.lacking(settings().DATABASE, Profile.APP)
     if lacking and "UPDATE" not in lacking.get("pulljobs_job", ()):
         named = [f"{' and '.join(what)} on {table}" for table, what in lacking.items()]
@@ -118,6 +126,7 @@ def missing_grants() -> Iterator[Finding]:
 
 
 def missing_partitions() -> Iterator[Finding]:
+    """Report days ahead that have no partition; for today it is an error."""
     using = settings().DATABASE
     today = nodes.clock(using).astimezone(UTC).date()
     for table in partitions.PARTITIONED:
@@ -127,13 +136,13 @@ def missing_partitions() -> Iterator[Finding]:
             yield Finding(
                 "missing_partition",
                 str(today) in missing,
-                f"{table} has no partition for {_listed(missing)}: run `pulljobs maintain`, as "
-                "every worker does.",
+                f"{table} has no partition for {_listed(missing)}: run `pulljobs maintain`; "
+                "every worker does so, too.",
             )
 
 
 def unserved_consumers() -> Iterator[Finding]:
-    """One that is paused needs nobody until that ends."""
+    """Report consumers with ready jobs that no process serves; paused ones are left out."""
     using, living = settings().DATABASE, serving.living()
     paused = [consumer.pk for consumer in serving.paused()]
     rows = Consumer.objects.using(using).filter(deleted_at=None).exclude(pk__in=paused)
@@ -144,13 +153,13 @@ def unserved_consumers() -> Iterator[Finding]:
             yield Finding(
                 "no_worker",
                 True,
-                f"Jobs of {_place(consumer)} wait and nobody serves it: start a worker that has a "
+                f"Jobs of {_path(consumer)} wait and no process serves it: start a worker with a "
                 "handler for it, or pull over HTTP.",
             )
 
 
 def deleted_consumers() -> Iterator[Finding]:
-    """By the admin, which lets them keep their jobs, or while somebody was publishing."""
+    """Report deleted consumers that still have jobs, by the admin or by a late publish."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).exclude(deleted_at=None).select_related("channel")
     for consumer in rows:
@@ -159,16 +168,17 @@ def deleted_consumers() -> Iterator[Finding]:
             yield Finding(
                 "deleted_consumer",
                 True,
-                f"{_place(consumer)} is deleted and {_counted(has.waiting)} wait for nobody, "
-                "which keeps the days of their messages: restore it in the admin, or kill them "
-                "there.",
+                f"{_path(consumer)} is deleted and {_counted(has.waiting)} can never run, "
+                "and their messages keep old partitions: restore the consumer in the admin, or "
+                "kill the jobs there.",
             )
         if has.dead:
             yield Finding(
                 "deleted_consumer_dead",
                 False,
-                f"{_place(consumer)} is deleted and {_counted(has.dead)} are DEAD, which keeps "
-                "the days of their messages: delete them in the admin, or it over HTTP once more.",
+                f"{_path(consumer)} is deleted and {_counted(has.dead)} are DEAD, and "
+                "their messages keep old partitions: delete the jobs in the admin, or delete the "
+                "consumer over HTTP again.",
             )
 
 
@@ -177,36 +187,41 @@ def _counted(jobs: int) -> str:
 
 
 def leases_not_reaped() -> Iterator[Finding]:
+    """Report expired leases that no reaper ends."""
     over = Lease.objects.using(settings().DATABASE).filter(leased_until__lt=Now() - UNREAPED)
-    found = over.aggregate(count=Count("id"), oldest=Min("leased_until"))
-    if found["count"]:
+    expired = over.aggregate(count=Count("id"), oldest=Min("leased_until"))
+    if expired["count"]:
         yield Finding(
             "not_reaped",
             True,
-            f"{found['count']} leases are over since {times.told(found['oldest'])} or later, "
-            "and nobody gives their jobs back: start a worker, or run `pulljobs reap`.",
+            f"{expired['count']} leases have been expired since "
+            f"{times.format_time(expired['oldest'])} or later, and no process gives their jobs "
+            "back: start a worker, or run `pulljobs reap`.",
         )
 
 
 def nodes_gone() -> Iterator[Finding]:
+    """Report nodes whose heartbeat stopped."""
     for node in serving.gone():
         held = Lease.objects.using(settings().DATABASE).filter(node_id=node.pk).count()
         yield Finding(
             "node_gone",
             bool(held),
-            f"Node {node.name} has not been heard of since {times.told(node.heartbeat_at)} and "
-            f"holds {held} leases, which come back when they are over.",
+            f"Node {node.name} has had no heartbeat since "
+            f"{times.format_time(node.heartbeat_at)} and holds {held} leases, whose jobs come "
+            "back when the leases expire.",
         )
 
 
 def sick_nodes() -> Iterator[Finding]:
+    """Report dead loops and open circuits of living nodes."""
     for node in serving.living():
         loops = node.report.get("loops", {}).items()
         if dead := sorted(name for name, loop in loops if not loop["alive"]):
-            text = f"Node {node.name} is not well: its {_listed(dead)} is dead. Restart it."
+            text = f"Node {node.name} has a dead loop: its {_listed(dead)} is dead. Restart it."
             yield Finding("dead_loop", True, text)
-        for place, circuit in node.report.get("circuits", {}).items():
-            text = f"Node {node.name} holds {place} back: its jobs fail (level {circuit['level']})."
+        for path, circuit in node.report.get("circuits", {}).items():
+            text = f"Node {node.name} holds {path} back: its jobs fail (level {circuit['level']})."
             yield Finding("circuit", False, text)
 
 
@@ -225,7 +240,7 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
 )
 
 
-def _place(consumer: Consumer) -> str:
+def _path(consumer: Consumer) -> str:
     return f"{consumer.channel.name}/{consumer.name}"
 
 

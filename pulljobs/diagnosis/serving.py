@@ -1,4 +1,4 @@
-"""Who serves a consumer: what living nodes say of themselves, and who waits or holds."""
+"""Processes that serve a consumer: living nodes, long polls and holders of leases."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -13,17 +13,18 @@ MISSED_BEATS: Final = 3
 
 
 def heartbeat_limit() -> timedelta:
-    """The age of a heartbeat at which its node is taken for gone."""
+    """Return the age of a heartbeat at which its node counts as gone."""
     return MISSED_BEATS * settings().HEARTBEAT_INTERVAL
 
 
 def living() -> list[Node]:
+    """Return the nodes with a recent heartbeat."""
     rows = Node.objects.using(settings().DATABASE).filter(stopped_at=None)
     return list(rows.filter(heartbeat_at__gt=Now() - heartbeat_limit()))
 
 
 def gone() -> list[Node]:
-    """Those that ended without a word, of the last day."""
+    """Return the nodes of the last day whose heartbeat ended without a stop."""
     rows = Node.objects.using(settings().DATABASE).filter(stopped_at=None)
     limit = heartbeat_limit()
     return list(
@@ -31,19 +32,19 @@ def gone() -> list[Node]:
     )
 
 
-def circuits(nodes: list[Node], place: str) -> dict[str, Any]:
-    """What nodes hold back that consumer, by the node's name."""
+def circuits(nodes: list[Node], path: str) -> dict[str, Any]:
+    """Return the open circuits of a consumer (channel/consumer) by the names of the nodes."""
     return {
         node.name: circuit
         for node in nodes
-        if (circuit := node.report.get("circuits", {}).get(place)) is not None
+        if (circuit := node.report.get("circuits", {}).get(path)) is not None
     }
 
 
 def is_served(consumer: Consumer, nodes: list[Node]) -> bool:
-    """Whether a worker says so, a pull waits, or somebody holds jobs of it."""
-    place = f"{consumer.channel.name}/{consumer.name}"
-    if any(place in node.report.get("serves", ()) for node in nodes):
+    """Return True if a worker serves the consumer, a pull waits for it, or jobs of it are held."""
+    path = f"{consumer.channel.name}/{consumer.name}"
+    if any(path in node.report.get("serves", ()) for node in nodes):
         return True
     using = settings().DATABASE
     waiters = PullWaiter.objects.using(using).filter(
@@ -54,7 +55,7 @@ def is_served(consumer: Consumer, nodes: list[Node]) -> bool:
 
 
 def paused() -> list[Consumer]:
-    """Consumers that are paused, by themselves or with their channel."""
+    """Return consumers that are paused themselves or by their channel."""
     by_itself, with_channel = Q(paused_until__gt=Now()), Q(channel__paused_until__gt=Now())
     rows = Consumer.objects.using(settings().DATABASE).filter(
         by_itself | with_channel, deleted_at=None

@@ -1,12 +1,13 @@
-"""Times as whoever looks for a cause is told them: logs and nodes may be of other zones."""
+"""Times in UTC for diagnosis, because logs and nodes may be in other time zones."""
 
 from datetime import UTC, datetime
 
 
-def told(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
+    """Return the time to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def exact(moment: datetime) -> str:
-    """To the millisecond."""
+def format_milliseconds(moment: datetime) -> str:
+    """Return the time to the millisecond."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"

@@ -186,7 +186,7 @@ def test_a_page_that_found_little_says_how_far_it_looked(
 
 def test_why_a_job_waits(operator: Client, consumer: Consumer) -> None:
     [job] = published(consumer)
-    assert "Nobody serves files/census" in read(operator, page("job", job))
+    assert "No process serves files/census" in read(operator, page("job", job))
 
 
 def test_json_is_indented_and_images_are_what_they_say(

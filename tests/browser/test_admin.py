@@ -82,7 +82,7 @@ def test_dead_jobs_of_a_filter_are_redriven_run_and_come_back(visitor: Visitor) 
     expect(page.locator("#result_list tbody tr")).to_have_count(dead)
     page.locator("#result_list tbody tr a").first.click()
     timeline = page.locator(".pulljobs-timeline")
-    for what in ("published", "claimed", "failed, to be tried again", "dead", "redrive"):
+    for what in ("published", "claimed", "failed, will be retried", "dead", "redrive"):
         expect(timeline.get_by_text(what).first).to_be_visible()
     expect(timeline.get_by_text("TooLarge").first).to_be_visible()
     timeline.locator("summary").first.click()

@@ -212,7 +212,7 @@ def test_times_are_those_of_utc_and_say_so(given: list[str], consumer: Consumer)
     told = [datetime.fromisoformat(time).replace(tzinfo=UTC) for time, _zone in found]
     assert max(abs(one - soon) for one in told) < timedelta(hours=2)
     if given[0] == "inspect":
-        assert f"at last until {soon - timedelta(minutes=20):%H:%M:%S}" in shown
+        assert f"last until {soon - timedelta(minutes=20):%H:%M:%S}" in shown
 
 
 @pytest.fixture

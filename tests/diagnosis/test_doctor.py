@@ -103,9 +103,9 @@ def test_full_keys_are_looked_for_among_so_many_jobs(monkeypatch: pytest.MonkeyP
     assert findings()["full_keys"]["text"].endswith("reject: b, c.")
     monkeypatch.setattr("pulljobs.diagnosis.doctor.LOOKED_AT", 3)
     text = findings()["full_keys"]["text"]
-    assert text.endswith("reject: b. The first 3 of its jobs by key were looked at.")
+    assert text.endswith("reject: b. Only the first 3 of its jobs by key were read.")
     monkeypatch.setattr("pulljobs.diagnosis.doctor.LOOKED_AT", 2)
-    assert "may have full keys. The first 2" in findings()["full_keys"]["text"]
+    assert "may have full keys. Only the first 2" in findings()["full_keys"]["text"]
     monkeypatch.setattr("pulljobs.diagnosis.doctor.LOOKED_AT", 3)
     assert len(claimed(consumer, 2)) == 2
     assert "reject: c." in findings()["full_keys"]["text"]
@@ -198,7 +198,7 @@ def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
     found = findings()["deleted_consumer"]
     assert found["is_error"]
     place = f"{consumer.channel.name}/{consumer.name}"
-    assert found["text"].startswith(f"{place} is deleted and 1 of its jobs wait")
+    assert found["text"].startswith(f"{place} is deleted and 1 of its jobs can never run")
     operating.kill([waiting], by="a test")
     assert "deleted_consumer" not in findings()
 

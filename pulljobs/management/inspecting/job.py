@@ -6,7 +6,7 @@ from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.dashboard import figures
 from pulljobs.diagnosis import explain, timeline, times
-from pulljobs.diagnosis.timeline import Moment
+from pulljobs.diagnosis.timeline import TimelineEntry
 from pulljobs.errors import PulljobsError
 from pulljobs.management.blocks import Block, Cell, Facts, Table, Tone, Words, names, title
 from pulljobs.management.inspecting import wording
@@ -24,7 +24,7 @@ def inspect(number: int) -> Answer:
     row = _row(view)
     live = row if isinstance(row, Job) else None
     reasons = explain.reasons(live) if live else []
-    moments = timeline.of(number, row.message_id)
+    moments = timeline.read_timeline(number, row.message_id)
     told = {
         "kind": "job",
         **_facts(view, row),
@@ -102,11 +102,11 @@ def _lines(told: dict[str, Any], view: JobView, row: Job | ArchivedJob) -> list[
     return [*lines, Facts(wording.facts(about)), title("What happened")]
 
 
-def _history(moments: list[Moment]) -> Table:
+def _history(moments: list[TimelineEntry]) -> Table:
     return Table(names("at", "what", "detail"), [_moment(one) for one in moments])
 
 
-def _moment(one: Moment) -> list[Cell]:
+def _moment(one: TimelineEntry) -> list[Cell]:
     told = one.detail if not one.error else f"{one.detail} {wording.first_line(one.error)}".strip()
     tone = Tone.BAD if one.error else Tone.PLAIN
-    return [times.exact(one.at), Words(str(one.what), tone), told or figures.NOTHING]
+    return [times.format_milliseconds(one.at), Words(str(one.what), tone), told or figures.NOTHING]

@@ -18,7 +18,7 @@ SHOWN_CHARS: Final = 120
 
 
 def moment(at: datetime | None) -> str:
-    return figures.NOTHING if at is None else times.told(at)
+    return figures.NOTHING if at is None else times.format_time(at)
 
 
 def value(said: Any) -> str:

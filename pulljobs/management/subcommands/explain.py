@@ -6,7 +6,7 @@ from typing import Any
 from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain
-from pulljobs.diagnosis.explain import Reason
+from pulljobs.diagnosis.explain import WaitReason
 from pulljobs.management.blocks import Words, title
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import Job
@@ -45,7 +45,7 @@ def _not_there(number: int) -> Answer:
     view = jobs.get(number)
     if view.state in SETTLED and view.settled_at:
         text = f"It was {view.state} at {view.settled_at:%Y-%m-%d %H:%M:%S %Z}."
-        reason = Reason("settled", text)
+        reason = WaitReason("settled", text)
     else:
         reason = explain.stray(number, view.consumer_id)
     content = {

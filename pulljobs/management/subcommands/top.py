@@ -76,7 +76,7 @@ def _frames(
 def _blocks(now: Frame, sort: str, *, is_first: bool) -> Iterator[Block]:
     if not is_first:
         yield ""
-    yield title(f"pulljobs top, {times.told(now.at)}")
+    yield title(f"pulljobs top, {times.format_time(now.at)}")
     if not now.failure:
         yield f"{shown.headline(now)}; {shown.throughput(now)}"
         yield ""
