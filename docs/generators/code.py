@@ -13,6 +13,7 @@ from typing import Any, Final
 from generators.markdown import render_table, to_cell
 from pulljobs import errors
 from pulljobs.engine import telemetry
+from pulljobs.lake import telemetry as lake_telemetry
 
 PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     "publishing": (
@@ -32,6 +33,7 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """By the name of the part: the module, and the names that it offers, in the order of the page."""
+EVENT_MODULES: Final = (telemetry, lake_telemetry)
 
 
 def render_module(module: str, names: str) -> str:
@@ -79,9 +81,9 @@ def render_errors(module: ModuleType) -> str:
     rows = []
     for name, error in find_classes(module):
         bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
-        about = _find_description(module, name) or vars(error).get("__doc__") or "base of the tree"
+        about = _describe(module, name, error) or "base of the tree"
         message, attributes = _read_init(error)
-        meaning = f"{to_cell(about)}: *{message}*" if message else to_cell(about)
+        meaning = f"{about}: *{message}*" if message else about
         rows.append((f"`{name}`", bases, meaning, attributes))
     return render_table(["error", "is a", "when, and its message", "carries"], rows)
 
@@ -91,11 +93,12 @@ def render_events() -> str:
     rows = [
         (
             f"`{name}`",
-            _find_description(telemetry, name),
+            _describe(module, name, event),
             ", ".join(f"`{field.name}`" for field in fields(event)),
             _find_log_levels(event),
         )
-        for name, event in find_classes(telemetry)
+        for module in EVENT_MODULES
+        for name, event in find_classes(module)
         if is_dataclass(event)
     ]
     return render_table(["event", "meaning", "carries", "log"], sorted(rows))
@@ -108,10 +111,13 @@ def find_classes(module: ModuleType) -> Iterator[tuple[str, type[Any]]]:
             yield name, value
 
 
-def _find_description(module: ModuleType, name: str) -> str:
-    """Find the text after a name in the list or tree of a module's docstring."""
+def _describe(module: ModuleType, name: str, value: type) -> str:
+    """Find the text after a name in the list of its module, or else its docstring."""
     entry = re.search(rf"^[ |`-]*{name}[ ]+(\S.*)$", module.__doc__ or "", re.MULTILINE)
-    return entry[1] if entry else ""
+    text = entry[1] if entry else vars(value).get("__doc__") or ""
+    if text.startswith(f"{name}("):  # a dataclass has its signature if it has no docstring
+        return ""
+    return to_cell(text[:1].upper() + text[1:]).removesuffix(".")
 
 
 def _read_init(error: type) -> tuple[str, str]:

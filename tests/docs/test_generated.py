@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from types import ModuleType
 
@@ -15,6 +15,7 @@ from pulljobs import conf, errors
 from pulljobs.api import DOCUMENT
 from pulljobs.client import errors as client_errors
 from pulljobs.engine import telemetry
+from pulljobs.lake import telemetry as lake_telemetry
 from pulljobs.metrics.families import COUNTED, families_read
 from pulljobs.states import TRANSITIONS
 from pulljobs.storage.promises import PROMISES
@@ -99,12 +100,17 @@ def test_every_error_says_when_it_is_raised(rows: dict[str, list[str]]) -> None:
 
 @pytest.mark.parametrize("rows", ["events"], indirect=True)
 def test_every_telemetry_event_has_its_fields_and_log_level(rows: dict[str, list[str]]) -> None:
+    events = {
+        name: value
+        for module in (telemetry, lake_telemetry)
+        for name, value in vars(module).items()
+        if is_dataclass(value) and value.__module__ == module.__name__
+    }
+    assert rows.keys() == events.keys()
     for name, (meaning, carries, level) in rows.items():
-        event = getattr(telemetry, name)
         assert meaning, name
-        assert carries == ", ".join(f"`{field.name}`" for field in fields(event))
+        assert carries == ", ".join(f"`{field.name}`" for field in fields(events[name]))
         assert set(level.split(" or ")) <= {"debug", "info", "warning", "error"}
-    assert {"JobsFinished", "JobFailed", "LeasesLost"} <= rows.keys()
 
 
 def test_every_file_of_sql_has_its_header(generators: ModuleType) -> None:
