@@ -8,8 +8,8 @@ from pulljobs.api.asgi import with_pulls
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
 application = with_pulls(get_asgi_application())
 
-# Hundreds of pulls that wait are so many objects that Python would stop every few moments to look
-# through them, and through all that Django has loaded.
+# Hundreds of waiting pulls have so many objects that the garbage collector would often stop Python
+# to search them and everything that Django has loaded.
 gc.collect()
 gc.freeze()
 gc.set_threshold(20_000, 10, 10)

@@ -19,7 +19,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
-    "django.contrib.postgres",  # Django 6 asks for it where a model has an array.
+    "django.contrib.postgres",  # Django 6 requires it for models with an array
     "rest_framework",
     "rest_framework.authtoken",
     "pulljobs",
@@ -67,8 +67,8 @@ DATABASES = {"default": env.db("DATABASE_URL") if env.str("DATABASE_URL", "") el
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = env.bool("DATABASE_POOLED", False)
 # So that several test runs can share a server.
 DATABASES["default"]["TEST"] = {"NAME": env.str("TEST_DATABASE", default="") or None}
-# For the tests only: pulljobs' tables in a database of their own on that server. The demo neither
-# migrates it nor keeps its promise over two: docs/guides/databases.md.
+# For tests only: the tables of pulljobs are in a second database of that server. The demo does not
+# migrate it, and its transactions do not span both: docs/guides/databases.md.
 JOBS_DATABASE = env.str("JOBS_DATABASE", default="")
 if not JOBS_DATABASE and env.str("PULLJOBS_TEST_SECOND", default="") == "1":
     JOBS_DATABASE = "jobs"
@@ -80,7 +80,7 @@ if JOBS_DATABASE:
         "TEST": {"NAME": f"{env.str('TEST_DATABASE', default='') or 'test_pulljobs'}_jobs"},
     }
     DATABASE_ROUTERS = ["pulljobs.routers.PulljobsRouter"]
-    SILENCED_SYSTEM_CHECKS = ["pulljobs.I001"]  # it tells of just this
+    SILENCED_SYSTEM_CHECKS = ["pulljobs.I001"]  # it warns of exactly this
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 PULLJOBS = {

@@ -1,4 +1,4 @@
-"""What the example project keeps between runs, all in one directory."""
+"""State that the example project keeps between runs, in one directory."""
 
 import os
 import secrets
@@ -8,17 +8,17 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 def state_directory() -> Path:
-    """`.pulljobs/` of the project, or PULLJOBS_STATE_DIR; made when missing."""
+    """Return `.pulljobs/` of the project, or PULLJOBS_STATE_DIR; make it if it is missing."""
     path = Path(os.environ.get("PULLJOBS_STATE_DIR") or BASE_DIR / ".pulljobs").absolute()
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)
-        # Others may pass through, not look: a server started by root runs as another user.
+        # Other users may pass through: a server that root starts runs as another user.
         path.chmod(0o711)
     return path
 
 
 def secret_key() -> str:
-    """The key of this checkout: made once, readable by its owner only."""
+    """Return the key of this checkout, made once and readable by its owner only."""
     path = state_directory() / "secret_key"
     if not path.exists():
         _write_once(path, secrets.token_urlsafe(48))

@@ -1,4 +1,4 @@
-"""The run against the plain loop: whatever differs is a bug of pulljobs, or of the census."""
+"""Comparison of a run with the plain loop: a difference is a bug of pulljobs or of the census."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ from pulljobs.states import State
 
 
 def problems(run: Run, summary: Summary, *, undisturbed: bool) -> list[str]:
-    """A sentence for each; none if all is well. Undisturbed: nobody killed a worker meanwhile."""
+    """Return a sentence for each problem; in an undisturbed run no worker was killed."""
     expected = plain.take(paths_of(run).values())
     return [*_sums(summary, undisturbed=undisturbed), *_nodes(run), *_contents(run, expected)]
 
@@ -42,17 +42,17 @@ def _nodes(run: Run) -> Iterator[str]:
 
 def _contents(run: Run, expected: Census) -> Iterator[str]:
     done = _census(run)
-    for what, mine, theirs in (
+    for kind, actual, wanted in (
         ("counts", done.counted.items(), expected.counted.items()),
         ("digests", done.digests.items(), expected.digests.items()),
         ("failing files", done.refused, expected.refused),
     ):
-        if differing := sorted({str(entry) for entry in mine ^ theirs}):
-            yield f"The {what} differ from the plain loop's: {'; '.join(differing[:10])}."
+        if differing := sorted({str(entry) for entry in actual ^ wanted}):
+            yield f"The {kind} differ from the plain loop's: {'; '.join(differing[:10])}."
 
 
 def _census(run: Run) -> Census:
-    """The run as the database has it, in the form of the plain loop."""
+    """Read the run from the database, in the form of the plain loop."""
     paths = paths_of(run)
     counts = counts_of(run).values_list("message_id", *Counted._fields)
     digests = (

@@ -1,4 +1,4 @@
-"""The Python code of this machine."""
+"""Files of Python code on this machine."""
 
 import sysconfig
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from typing import Final
 LIBRARY: Final = ("stdlib", "platstdlib")
 PACKAGES: Final = ("purelib", "platlib")
 NOT_LIBRARY: Final = {"site-packages", "dist-packages"}
-"""In the library's directory are packages of other environments, too."""
+"""Folders in the library's directory with packages of other environments."""
 
 
 def python_files(limit: int | None = None) -> list[Path]:
-    """The interpreter's library, then its site-packages; sorted, each file once."""
+    """List the files of the interpreter's library, then of its site-packages; sorted, each once."""
     library = (path for path in _all(LIBRARY) if NOT_LIBRARY.isdisjoint(path.parts))
     return list(islice(dict.fromkeys(chain(library, _all(PACKAGES))), limit))
 

@@ -1,11 +1,11 @@
-"""What the census keeps. Which jobs its messages became, and how they went, only pulljobs knows."""
+"""Models of the census; jobs and their outcomes are in the tables of pulljobs."""
 
 from django.db import models
 from django.db.models.functions import Now
 
 
 class Run(models.Model):
-    """One census: made in the transaction that publishes its messages, so never half."""
+    """Census that was created in the transaction that publishes its messages, so never half."""
 
     started_at = models.DateTimeField(db_default=Now())
     jobs = models.PositiveIntegerField(default=0)
@@ -15,7 +15,7 @@ class Run(models.Model):
 
 
 class File(models.Model):
-    """A file that a run is about, and the message that tells the consumers of it."""
+    """File of a run, and the message that was published for it."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="files")
     path = models.TextField()
@@ -26,10 +26,10 @@ class File(models.Model):
 
 
 class Count(models.Model):
-    """What one job of the consumer `census` found.
+    """Result of a job of the consumer `census`.
 
-    On purpose nothing here would stop a job from leaving two rows: that there is one is the promise
-    of a transactional handler, and `demo` looks whether it was kept.
+    No constraint prevents two rows of a job, on purpose: a transactional handler promises one row,
+    and `demo` checks that promise.
     """
 
     message_id = models.BigIntegerField(db_index=True)

@@ -1,4 +1,4 @@
-"""The work on a file, and a loop over many, with nothing of pulljobs in it."""
+"""Work on a file, and a plain loop over many files, without pulljobs."""
 
 import ast
 import hashlib
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 LARGEST: Final = 200_000
-"""Bytes that the census takes; every Python comes with files above it, as `_pydecimal.py`."""
+"""Bytes that the census accepts; every Python has larger files, such as `_pydecimal.py`."""
 
 T = TypeVar("T")
 
 _LABEL: Final = "<census> "
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
-# What the parser thinks of other people's escape sequences; the label is in no other file name.
+# Warnings of the parser about escape sequences in these files; no other file name has the label.
 for _category in (SyntaxWarning, DeprecationWarning):
     warnings.filterwarnings("ignore", category=_category, module=_LABEL)
 
 
 class TooLarge(ValueError):
-    """The census does not take files of that size."""
+    """File that is too large for the census."""
 
 
 class Counted(NamedTuple):
@@ -34,7 +34,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """By path; `refused` has (consumer, path) of each file that could not be done."""
+    """Results by path; `refused` has (consumer, path) of each file that failed."""
 
     counted: dict[str, Counted] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Census:
 
 
 def count(path: Path) -> Counted:
-    """Raise TooLarge, OSError, or what the parser says of a file that it can't read."""
+    """Count the statements of a file; raise TooLarge, OSError or an error of the parser."""
     source = path.read_bytes()
     if len(source) > LARGEST:
         raise TooLarge(f"{len(source):,} bytes, the census takes {LARGEST:,} at the most")
@@ -58,7 +58,7 @@ def digest(path: Path) -> str:
 
 
 def take(paths: Iterable[str]) -> Census:
-    """The whole census in one plain loop."""
+    """Take the whole census in one plain loop."""
     census = Census()
     for path in paths:
         _put(census.counted, count, path, census.refused, "census")
@@ -67,20 +67,20 @@ def take(paths: Iterable[str]) -> Census:
 
 
 def _put(
-    found: dict[str, T],
+    results: dict[str, T],
     work: Callable[[Path], T],
     path: str,
     refused: set[tuple[str, str]],
     consumer: str,
 ) -> None:
     try:
-        found[path] = work(Path(path))
+        results[path] = work(Path(path))
     except Exception:
         refused.add((consumer, path))
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every statement; expressions hold none, and `ast.walk` would spend most of its time there."""
+    """Yield every statement; `ast.walk` would spend most of its time in expressions."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

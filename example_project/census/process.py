@@ -1,4 +1,4 @@
-"""The worker as a process of its own."""
+"""Worker of the demo in a process of its own."""
 
 import os
 import signal
@@ -15,13 +15,14 @@ from example_project.state import BASE_DIR
 
 MANAGE: Final = BASE_DIR / "manage.py"
 STOP_SECONDS: Final = 20.0
-"""Above the worker's own graceful timeout and its last flush."""
+"""Seconds to wait for a stop: more than the worker's graceful timeout and its last flush."""
 
 
 class Worker:
-    """Runs `runpullworker` while the context lasts, again when somebody killed it.
+    """Process of `runpullworker` that lives as long as the context and is restarted after a kill.
 
-    In a session of its own, so that the terminal's Ctrl-C reaches us, and it only through us.
+    It has a session of its own, so that the terminal's Ctrl-C reaches only this process, which then
+    stops the worker.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -41,17 +42,17 @@ class Worker:
         self.stop()
 
     def keep(self) -> None:
-        """Start it again if somebody ended it; CommandError if it failed by itself."""
+        """Restart the worker if a signal ended it; raise CommandError if it failed."""
         code = self._process.poll()
         if code is None:
             return
         if code > 0:
-            raise CommandError(f"The worker can't run (exit code {code}): see what it says above.")
+            raise CommandError(f"The worker can't run (exit code {code}): see its output above.")
         self.restarts += 1
         self._start()
 
     def stop(self) -> None:
-        """Ask it to finish what it is doing; whatever does not end in time is killed."""
+        """Ask the worker to finish; kill it if it does not end in time."""
         self._process.terminate()
         try:
             with suppress(subprocess.TimeoutExpired):
@@ -63,9 +64,9 @@ class Worker:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            # In our directory: what is relative in the environment means the same to both.
+            # In this directory, so that relative paths in the environment mean the same to both.
             [sys.executable, MANAGE, "runpullworker", "--only", CHANNEL, *self._flags],
-            # Each failed run is a warning, and the summary tells of them.
+            # The summary lists failed runs, so their warnings are not shown.
             env={**os.environ, "LOG_LEVEL": "ERROR"},
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),

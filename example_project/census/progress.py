@@ -1,4 +1,4 @@
-"""How far a run is, on the terminal's error stream: the other one is for the result."""
+"""Progress of a run, on the error stream: stdout is for the result."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ Show = Callable[[int], None]
 
 
 def follow(run: Run, at_each_look: Callable[[], None]) -> None:
-    """Return when every job of the run is settled."""
+    """Wait until every job of the run is settled."""
     with _shown(Console(stderr=True), run.jobs) as show:
         while left := runs.unsettled(run):
             show(run.jobs - left)
@@ -39,7 +39,7 @@ def _shown(console: Console, total: int) -> Iterator[Show]:
 
 
 def _lines(console: Console, total: int) -> Show:
-    """A line now and then, for logs."""
+    """Return a function that prints a line every few seconds, for logs."""
     last = -LINE_SECONDS
 
     def show(settled: int) -> None:

@@ -1,4 +1,4 @@
-"""What the two consumers of the census do. `runpullworker` finds this module by its name."""
+"""Handlers of the two consumers of the census; `runpullworker` imports this module by its name."""
 
 import os
 from datetime import timedelta
@@ -11,21 +11,21 @@ from pulljobs.handlers import ClaimedJob, handler
 
 CHANNEL: Final = "python-files"
 HISTORY: Final = "CENSUS_HISTORY"
-"""Names a file outside of the database; the tests compare it with what the database says."""
+"""Variable that names a file outside of the database, which tests compare with its rows."""
 
-# Short, for a demo: nobody wants to wait a minute for a file that can't be parsed anyway.
+# Short for a demo: a minute of retries would not make a broken file parse.
 PATIENCE: Final[dict[str, Any]] = {
     "retry_strategy": "0.2,0.5,1",
     "retry_jitter": 0.1,
     "max_retries": 3,
     "lease_duration": timedelta(seconds=5),
-    "backoff": False,  # a file that can't be parsed tells nothing of the next one
+    "backoff": False,  # a broken file does not predict failures of the next file
 }
 
 
 @handler(channel=CHANNEL, consumer="census", transactional=True, **PATIENCE)
 def census(job: ClaimedJob) -> None:
-    """The row and the settle are committed together: no file is counted twice, or not at all."""
+    """Count a file; its row and the end of the job are committed together, so exactly once."""
     _remember(job)
     counted = plain.count(_path(job))
     Count.objects.create(message_id=job.message_id, **counted._asdict())
@@ -33,7 +33,7 @@ def census(job: ClaimedJob) -> None:
 
 @handler(channel=CHANNEL, consumer="digest", **PATIENCE)
 def digest(job: ClaimedJob) -> dict[str, str]:
-    """What a handler returns is kept in the archive, with the job."""
+    """Hash a file; the archive keeps the returned value with the job."""
     _remember(job)
     return {"sha256": plain.digest(_path(job))}
 

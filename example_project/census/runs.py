@@ -1,4 +1,4 @@
-"""Beginning a census, and seeing how far it is."""
+"""Start of a census, and queries of its jobs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +15,9 @@ from pulljobs.states import State
 
 @transaction.atomic
 def begin(paths: Sequence[Path]) -> Run:
-    """A new run: its rows and all of its messages are committed together, or none."""
+    """Create a run; its rows and all of its messages are committed together."""
     run = Run.objects.create()
-    receipts = publish_many(CHANNEL, [_draft(run, *one) for one in enumerate(paths, 1)])
+    receipts = publish_many(CHANNEL, [_draft(run, *numbered) for numbered in enumerate(paths, 1)])
     File.objects.bulk_create(
         [_file(run, path, receipt) for path, receipt in zip(paths, receipts, strict=True)],
         batch_size=2000,
@@ -28,12 +28,12 @@ def begin(paths: Sequence[Path]) -> Run:
 
 
 def live(run: Run) -> QuerySet[Job]:
-    """Queued, in flight and dead."""
+    """Return the jobs of a run that are queued, in flight or dead."""
     return Job.objects.filter(message_id__in=run.files.values("message_id"))
 
 
 def archived(run: Run) -> QuerySet[ArchivedJob]:
-    """Every settlement; a job that died, was redriven and delivered has two."""
+    """Return the settlements of a run; a job that died, was redriven and delivered has two."""
     return ArchivedJob.objects.filter(message_id__in=run.files.values("message_id"))
 
 

@@ -1,4 +1,4 @@
-"""The web server of `demo --serve`, for this machine only."""
+"""Web server of `demo --serve`, for this machine only."""
 
 import secrets
 import socket
@@ -19,9 +19,9 @@ SHUTDOWN_SECONDS: Final = 5
 
 
 class Site:
-    """The project's pages, its API and the admin's static files, while somebody serves them.
+    """Server of the project's pages, its API and the admin's static files.
 
-    On that port, or on any that is free when somebody has it.
+    It listens on that port, or on a free one if the port is taken.
     """
 
     def __init__(self, port: int, at_each_look: Callable[[], None]) -> None:
@@ -52,7 +52,7 @@ class Site:
         return f"http://{HOST}:{self._socket.getsockname()[1]}/admin/"
 
     def serve_forever(self) -> None:
-        """Until a signal ends it, which comes again as the KeyboardInterrupt that it stands for."""
+        """Serve until a signal, which uvicorn raises again as KeyboardInterrupt."""
         self._server.run(sockets=[self._socket])
 
 
@@ -64,7 +64,7 @@ def _listening(port: int) -> socket.socket:
 
 
 def new_password() -> str:
-    """The password, valid from now on, of the superuser of the demo."""
+    """Set a new password for the superuser of the demo; return it."""
     password = secrets.token_urlsafe(9)
     User.objects.update_or_create(
         username=USER,

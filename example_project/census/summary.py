@@ -1,4 +1,4 @@
-"""What a run came to, asked from the database, and how it is told."""
+"""Summary of a run, read from the database, as text and as JSON."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ LARGEST_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """`dead_files`: the error by consumer and file. `duplicates`: effects above one a job."""
+    """Figures of a run; `dead_files`: errors by consumer and file, `duplicates`: extra effects."""
 
     published: int
     jobs: int
@@ -85,13 +85,13 @@ def counts_of(run: Run) -> QuerySet[Count]:
 
 
 def paths_of(run: Run) -> dict[int, str]:
-    """Paths by message."""
+    """Return the paths of a run by message."""
     return dict(run.files.order_by("id").values_list("message_id", "path"))
 
 
 def _rows_and_jobs(rows: QuerySet[Any], key: str) -> tuple[int, int]:
-    found = rows.aggregate(rows=Number("*"), jobs=Number(key, distinct=True))
-    return found["rows"], found["jobs"]
+    numbers = rows.aggregate(rows=Number("*"), jobs=Number(key, distinct=True))
+    return numbers["rows"], numbers["jobs"]
 
 
 def _total(rows: QuerySet[Any], column: str) -> int:
@@ -106,8 +106,8 @@ def _largest(run: Run, counts: QuerySet[Count]) -> dict[str, int]:
 
 def _dead_files(run: Run) -> dict[str, dict[str, str]]:
     paths = paths_of(run)
-    dead = runs.dead(run).order_by("consumer", "message_id").annotate(who=F("consumer__name"))
-    found: dict[str, dict[str, str]] = {}
-    for who, message_id, error in dead.values_list("who", "message_id", "error"):
-        found.setdefault(who, {})[paths[message_id]] = (error or "").partition("\n")[0]
-    return found
+    dead = runs.dead(run).order_by("consumer", "message_id").annotate(name=F("consumer__name"))
+    errors: dict[str, dict[str, str]] = {}
+    for name, message_id, error in dead.values_list("name", "message_id", "error"):
+        errors.setdefault(name, {})[paths[message_id]] = (error or "").partition("\n")[0]
+    return errors

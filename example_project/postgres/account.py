@@ -1,4 +1,4 @@
-"""The operating system account the server runs as: PostgreSQL refuses to run as root."""
+"""Operating system account of the server: PostgreSQL refuses to run as root."""
 
 import os
 import pwd
@@ -12,20 +12,20 @@ from example_project.postgres.errors import EmbeddedPostgresError
 
 @dataclass(frozen=True)
 class Account:
-    """Runs commands as `uid`; None means as ourselves."""
+    """Account that runs commands; `uid` None is that of this process."""
 
     uid: int | None = None
     gid: int | None = None
 
     def own(self, directory: Path) -> None:
-        """Make a directory of ours the account's, closed to all others."""
+        """Give a directory to the account, closed to all others."""
         directory.mkdir(mode=0o700, exist_ok=True)
         directory.chmod(0o700)
         if self.uid is not None and self.gid is not None:
             os.chown(directory, self.uid, self.gid)
 
     def run(self, *command: str | PathLike[str], fds: tuple[int, ...] = (), text: str = "") -> str:
-        """The output of a command; raises when it fails, with the output's end."""
+        """Run a command; return its output, or raise EmbeddedPostgresError with its end."""
         try:
             done = subprocess.run(
                 command,
@@ -50,7 +50,7 @@ class Account:
         return done.stdout
 
     def reaches(self, path: Path) -> bool:
-        """Whether the account can pass through every directory down to the path."""
+        """Return True if the account can pass through every directory down to the path."""
         try:
             self.run("/bin/sh", "-c", 'test -x "$0"', path)
         except EmbeddedPostgresError:
@@ -59,7 +59,7 @@ class Account:
 
 
 def server_account(data: Path) -> Account:
-    """Ourselves; for root the owner of the existing data directory, else `nobody`."""
+    """Return this account; for root the owner of the existing data directory, else `nobody`."""
     if os.geteuid() != 0:
         return Account()
     owner = data.stat().st_uid if data.exists() else 0

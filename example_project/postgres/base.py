@@ -1,4 +1,4 @@
-"""Django's PostgreSQL backend over the embedded server; the name `base` is Django's."""
+"""PostgreSQL backend of Django on the embedded server; Django prescribes the name `base`."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from example_project.postgres.place import PORT
 
 class DatabaseWrapper(base.DatabaseWrapper):
     def get_connection_params(self) -> dict[str, Any]:
-        """Plain psycopg parameters of a server that is up."""
+        """Start the server if necessary; return parameters of psycopg."""
         try:
             self.settings_dict["HOST"] = str(ensure_running())
         except EmbeddedPostgresError as error:

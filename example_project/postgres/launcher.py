@@ -1,4 +1,4 @@
-"""Have the server up, whoever else is starting, stopping or killing it at this moment."""
+"""Start of the server, safe against processes that start, stop or kill it at the same time."""
 
 import fcntl
 import logging
@@ -36,7 +36,7 @@ _held: dict[Path, int] = {}
 
 
 def ensure_running() -> Path:
-    """The directory of the server's socket; the server is up and stays so while we live."""
+    """Start the server for the life of this process; return the directory of its socket."""
     version = _version()
     state = state_directory() / f"postgres-{version}"
     place = _places.get(state)
@@ -68,7 +68,7 @@ def _started(state: Path, version: int) -> Place:
     with exclusive(state / "start.lock"):
         place = place_in(state)
         _hold(place.home / "users.lock")
-        # First, for we may be killed while the server starts.
+        # The watcher starts first, because this process may be killed while the server starts.
         _watch(place)
         if not cluster.is_up(place):
             _start(place, version)
@@ -76,10 +76,10 @@ def _started(state: Path, version: int) -> Place:
 
 
 def _hold(users: Path) -> None:
-    """Count as a user until this process and all it forks have ended."""
+    """Count this process as a user until it and all its forks have ended."""
     if users not in _held:
         lock = open_lock(users)
-        # Waits while the watcher stops the server of the users before us.
+        # It waits while the watcher stops the server of earlier users.
         fcntl.flock(lock, fcntl.LOCK_SH)
         _held[users] = lock
 
@@ -102,14 +102,14 @@ def _start(place: Place, version: int) -> None:
 
 
 def _wait(place: Place) -> None:
-    """However long: a server that is stopped while it recovers begins anew the next time."""
+    """Wait without a limit: a server that is stopped during its recovery would restart it."""
     if not _comes_up(place, SLOW_SECONDS):
         logger.warning(SLOW, place.log)
         _comes_up(place, math.inf)
 
 
 def _comes_up(place: Place, seconds: float) -> bool:
-    """False when the time is over; raises when the server has ended."""
+    """Return True if the server came up in time; raise EmbeddedPostgresError if it ended."""
     lock = open_lock(place.home / "server.lock")
     deadline = time.monotonic() + seconds
     try:
@@ -128,7 +128,7 @@ def _comes_up(place: Place, seconds: float) -> bool:
 
 
 def _watch(place: Place) -> None:
-    """Returns when a watcher is there, a new one or the old."""
+    """Start a watcher unless there is one; return when there is."""
     subprocess.run(
         [sys.executable, "-I", "-S", watcher.__file__, place.home, place.pid_file],
         cwd="/",

@@ -1,4 +1,4 @@
-"""Advisory file locks: given back by the kernel when their last holder is gone."""
+"""Advisory file locks, which the kernel releases when their last holder is gone."""
 
 import fcntl
 import os
@@ -29,7 +29,7 @@ def exclusive(path: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
-        # Closing would not do: a child forked meanwhile has the lock too.
+        # Closing is not enough: a child that was forked in between holds the lock, too.
         fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 

@@ -1,4 +1,4 @@
-"""Where a cluster's files are: with the project's other state, where the server can be there."""
+"""Location of a cluster's files: with the project's other state if the server can use that."""
 
 import os
 import re
@@ -15,16 +15,18 @@ SOCKET_DIRECTORY_LIMIT = 103 - len(f"/.s.PGSQL.{PORT}")
 # pg_ctl puts paths in a shell command, libpq takes a comma for a list of hosts.
 SAFE_PATH = re.compile(r"[\w./+~ -]+")
 LASTING = ("/var/lib", "~/.local/state")
-# What is a month old may be cleaned away here, file by file.
+# Systems may delete files here that are a month old.
 AGED = ("/var/tmp",)
 
 
 @dataclass(frozen=True)
 class Place:
+    """Directories and account of a cluster."""
+
     home: Path
-    """The data, its locks and, when the installed ones are closed to the server, its programs."""
+    """Directory of the data, its locks, and a copy of programs that are closed to the server."""
     run: Path
-    """The socket and the log."""
+    """Directory of the socket and the log."""
     account: Account
 
     @property
@@ -45,14 +47,14 @@ class Place:
 
 
 def place_in(state: Path) -> Place:
-    """All is in `state` where it can be, else there are pointers to it."""
+    """Choose the directories: in `state` if possible, else elsewhere with pointers in `state`."""
     home = _recorded(state / "home") or state
     account = server_account(home / "data")
     if not _is_open(home, account):
         home = _elsewhere(state / "home", _parent(LASTING + AGED, account))
     run = (_recorded(state / "run") or home) / "run"
     if len(os.fsencode(run)) > SOCKET_DIRECTORY_LIMIT:
-        shutil.rmtree(state / "run", ignore_errors=True)  # what it had where its path was shorter
+        shutil.rmtree(state / "run", ignore_errors=True)  # left from a shorter path
         run = _elsewhere(state / "run", _parent(AGED, account)) / "run"
     account.own(run)
     return Place(home, run, account)
@@ -63,7 +65,7 @@ def _is_open(directory: Path, account: Account) -> bool:
 
 
 def _parent(candidates: tuple[str, ...], account: Account) -> Path:
-    """The first that we can write to, and the server can be in."""
+    """Return the first candidate that this process can write to and the server can use."""
     for parent in map(Path, map(os.path.expanduser, candidates)):
         if os.access(parent, os.W_OK) and _is_open(parent, account):
             return parent
@@ -71,7 +73,7 @@ def _parent(candidates: tuple[str, ...], account: Account) -> Path:
 
 
 def _recorded(pointer: Path) -> Path | None:
-    """The directory a pointer names, unless it was cleaned away or is not ours any more."""
+    """Return the directory of a pointer; None if it was deleted or has another owner."""
     if not pointer.is_file():
         return None
     directory = Path(pointer.read_text())
@@ -80,7 +82,7 @@ def _recorded(pointer: Path) -> Path | None:
 
 
 def _takes(pointer: Path, directory: Path) -> bool:
-    """A pointer that was moved takes its directory along, a copy leaves it to the original."""
+    """Return True if the directory belongs to this pointer: a copy leaves it to the original."""
     record = directory / "pointer"
     holder = Path(record.read_text()) if record.exists() else None
     if holder and holder.is_file() and holder.read_text() == str(directory):
@@ -90,7 +92,7 @@ def _takes(pointer: Path, directory: Path) -> bool:
 
 
 def _elsewhere(pointer: Path, parent: Path) -> Path:
-    """A new directory that every account can pass through and only ours can write to."""
+    """Make a directory that every account can pass through and only this one can write to."""
     directory = Path(tempfile.mkdtemp(prefix="pulljobs-", dir=parent))
     directory.chmod(0o711)
     (directory / "pointer").write_text(str(pointer))

@@ -1,4 +1,4 @@
-"""Stops the server when its last user has ended. A script of its own, standard library only."""
+"""Script that stops the server when its last user has ended; it uses only the standard library."""
 
 import contextlib
 import fcntl
@@ -15,27 +15,27 @@ FAST_SECONDS = 60
 def main(home: Path, pid_file: Path) -> None:
     watching = _open(home / "watcher.lock")
     if not _free(watching) or os.fork():
-        # Somebody watches: another watcher, or our child, which has the lock too.
+        # Another watcher runs, or the child of this process, which has the lock, too.
         return
     users = _open(home / "users.lock")
     fcntl.flock(users, fcntl.LOCK_EX)
-    # From here on a new user waits for us, then starts a new server and finds no watcher.
+    # From here on a new user waits for this lock, then starts a server and a watcher.
     _stop(_open(home / "server.lock"), pid_file)
     os.close(watching)
     os.close(users)
 
 
 def _stop(server: int, pid_file: Path) -> None:
-    """A fast stop, then an immediate one."""
+    """Stop the server fast; stop it immediately if that takes too long."""
     for how in (signal.SIGINT, signal.SIGQUIT):
         deadline = time.monotonic() + FAST_SECONDS
         while not _free(server) and time.monotonic() < deadline:
-            _tell(pid_file, how)
+            _signal(pid_file, how)
             time.sleep(POLL_SECONDS)
 
 
-def _tell(pid_file: Path, how: signal.Signals) -> None:
-    """A server whose files were deleted, or that has just gone, ends by itself."""
+def _signal(pid_file: Path, how: signal.Signals) -> None:
+    """Signal the server; one whose files were deleted, or that has just ended, needs no signal."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError, ValueError):
         os.kill(int(pid_file.read_text().splitlines()[0]), how)
 

@@ -32,9 +32,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--limit", type=whole(0), help="so many files at the most; else all")
-        parser.add_argument("--resume", action="store_true", help="go on with the last run")
-        parser.add_argument("--json", action="store_true", help="the summary as one JSON line")
+        parser.add_argument("--limit", type=whole(0), help="number of files, all by default")
+        parser.add_argument("--resume", action="store_true", help="continue the last run")
+        parser.add_argument("--json", action="store_true", help="print the summary as a JSON line")
         parser.add_argument(
             "--check", action="store_true", help="compare with a plain loop over the same files"
         )
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             "--serve", action="store_true", help="leave the admin and the worker running"
         )
         parser.add_argument(
-            "--port", type=whole(0, 65_535), default=8000, help="of --serve, if it is free"
+            "--port", type=whole(0, 65_535), default=8000, help="port of --serve, if it is free"
         )
         parser.add_argument("--concurrency", type=whole(1), default=8, help="threads of the worker")
 
@@ -52,7 +52,7 @@ class Command(BaseCommand):
                 self._demo(options)
             except KeyboardInterrupt:
                 raise CommandError(
-                    "Stopped. `manage.py demo --resume` goes on where this ended.",
+                    "Stopped. `manage.py demo --resume` continues the run.",
                     returncode=INTERRUPTED,
                 ) from None
 
@@ -62,47 +62,47 @@ class Command(BaseCommand):
             run = _last_run() if options["resume"] else self._begin(options["limit"])
             follow(run, worker.keep)
             summary = summarise(run)
-            self._tell(summary, as_json=options["json"])
+            self._write(summary, as_json=options["json"])
             if options["check"]:
                 self._check(run, summary, undisturbed=not options["resume"] and not worker.restarts)
             if options["serve"]:
                 self._serve(worker, options["port"])
 
-    def _say(self, text: str) -> None:
-        """On the error stream, which the result is not in; and not in the colour of errors."""
+    def _report(self, text: str) -> None:
+        """Write to the error stream, without the colour of errors: stdout is for the result."""
         self.stderr.write(text, style_func=str)
 
     def _begin(self, limit: int | None) -> Run:
         files = python_files(limit)
         run = runs.begin(files)
-        self._say(f"Published {len(files):,} files: {run.jobs:,} jobs.")
+        self._report(f"Published {len(files):,} files: {run.jobs:,} jobs.")
         return run
 
-    def _tell(self, summary: Summary, *, as_json: bool) -> None:
+    def _write(self, summary: Summary, *, as_json: bool) -> None:
         if as_json:
             self.stdout.write(json.dumps(summary.as_json()))
         else:
             self.stdout.write("\n".join(summary.as_text()))
 
     def _check(self, run: Run, summary: Summary, *, undisturbed: bool) -> None:
-        self._say("Checking against a plain loop over the same files ...")
-        found = problems(run, summary, undisturbed=undisturbed)
-        if found:
-            raise CommandError("\n".join(found))
-        self._say("The plain loop found the same.")
+        self._report("Checking against a plain loop over the same files ...")
+        sentences = problems(run, summary, undisturbed=undisturbed)
+        if sentences:
+            raise CommandError("\n".join(sentences))
+        self._report("The plain loop agrees.")
 
     def _serve(self, worker: Worker, port: int) -> None:
         with Site(port, worker.keep) as site:
-            self._say(f"{site.address}  user {USER}  password {new_password()}")
-            self._say("The worker goes on; Ctrl-C ends both.")
+            self._report(f"{site.address}  user {USER}  password {new_password()}")
+            self._report("The worker keeps running; Ctrl-C ends both.")
             try:
                 site.serve_forever()
             except KeyboardInterrupt:
-                self._say("Stopping.")
+                self._report("Stopping.")
 
 
 def _prepare() -> None:
-    """Tables, partitions, and rows of the channel and its consumers."""
+    """Make tables, partitions, and the rows of the channel and its consumers."""
     call_command("migrate", verbosity=0, interactive=False)
     operating.maintain()
     handlers.autodiscover()
@@ -112,13 +112,13 @@ def _prepare() -> None:
 def _last_run() -> Run:
     run = Run.objects.order_by("id").last()
     if run is None:
-        raise CommandError("There is no run to go on with: leave --resume out.")
+        raise CommandError("There is no run to resume: leave --resume out.")
     return run
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Each of them is a KeyboardInterrupt, so that the worker is stopped on the way out."""
+    """Raise KeyboardInterrupt for each ending signal, so that the worker is stopped."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in ENDINGS}
     try:
         yield
