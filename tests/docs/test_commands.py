@@ -47,8 +47,8 @@ def test_commands_of_the_guide_on_diagnosing_print_what_it_says(
             call_command(*words[2:])
         outputs.append(capsys.readouterr().out)
     doctor, explain, verify = outputs
-    assert "nobody serves it" in doctor
-    assert "nobody" in explain.lower()
+    assert "no process serves it" in doctor
+    assert "No process serves" in explain
     assert verify
 
 
