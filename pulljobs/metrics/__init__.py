@@ -1,11 +1,14 @@
-"""Numbers for Prometheus: what happened, counted, and how things stand, read when it is asked.
+"""Metrics for Prometheus: counters of events, and gauges that are read at each scrape.
 
-`families` says which there are; `python -m pulljobs.metrics` prints a dashboard and alerts of them.
+`families` lists them all. `python -m pulljobs.metrics` prints a Grafana dashboard and alert rules.
 """
 
 from importlib.util import find_spec
 
 
 def is_installed() -> bool:
-    """Whether the extra is; without it only this module and `families` can be imported."""
+    """Return True if the extra `metrics` is installed.
+
+    Without it only this module and `families` can be imported.
+    """
     return find_spec("prometheus_client") is not None

@@ -1,4 +1,4 @@
-"""`python -m pulljobs.metrics grafana` prints the dashboard, `alerts` the rules for Prometheus."""
+"""Command `python -m pulljobs.metrics`: prints the `grafana` dashboard or the `alerts` rules."""
 
 import argparse
 import sys
@@ -9,6 +9,7 @@ FILES: Final = {"grafana": "grafana.json", "alerts": "alerts.yml"}
 
 
 def main() -> None:
+    """Print the chosen file."""
     parser = argparse.ArgumentParser(prog="python -m pulljobs.metrics", description=__doc__)
     parser.add_argument("file", choices=FILES)
     chosen = files("pulljobs.metrics") / FILES[parser.parse_args().file]

@@ -1,4 +1,4 @@
-"""What /metrics answers."""
+"""Answer of the route /metrics."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,14 +24,17 @@ _end: Callable[[], None] | None = None
 
 
 def start() -> None:
-    """Count from now on, in this process."""
+    """Start to count the events of this process."""
     global _end
     if _end is None:
         _end = telemetry.record_with(recorder.record)
 
 
 def answer(accept: str = "", *, with_others: bool = False) -> tuple[bytes, str]:
-    """The body and its content type; with what the project's own code counts beside us, or not."""
+    """Return the body and its content type.
+
+    With `with_others`, also return the metrics of the project's own code.
+    """
     registry = CollectorRegistry(auto_describe=False)
     if settings().METRICS:
         registry.register(Counted(with_others))
@@ -41,32 +44,37 @@ def answer(accept: str = "", *, with_others: bool = False) -> tuple[bytes, str]:
 
 
 class Counted:
-    """What this process counted, or all that share a directory with it."""
+    """Collector of the counters of this process, or of all that share its directory."""
 
     def __init__(self, with_others: bool) -> None:
         self._with_others = with_others
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the counters and histograms."""
         if VARIABLE not in os.environ:
             for counted in recorder.metrics().values():
                 for metric in counted.collect():
-                    metric.samples = [one for one in metric.samples if not _is_of_its_making(one)]
+                    metric.samples = [
+                        sample for sample in metric.samples if not _is_creation_time(sample)
+                    ]
                     yield metric
             return
-        files = [str(file) for file in Path(os.environ[VARIABLE]).glob("*.db") if _has_begun(file)]
+        files = [
+            str(file) for file in Path(os.environ[VARIABLE]).glob("*.db") if _has_content(file)
+        ]
         for metric in MultiProcessCollector.merge(files):  # type: ignore[no-untyped-call]
             if self._with_others or metric.name in OURS:
                 yield metric
 
 
-def _has_begun(file: Path) -> bool:
-    """For a moment a new one is empty, which the collector can't read; others go with a process."""
+def _has_content(file: Path) -> bool:
+    """Return False for a file that is new or was just removed: the collector can't read it."""
     try:
         return file.stat().st_size > 0
     except FileNotFoundError:
         return False
 
 
-def _is_of_its_making(sample: Sample) -> bool:
-    """When a series was begun, which processes that share a directory don't tell either."""
+def _is_creation_time(sample: Sample) -> bool:
+    """Return True for the creation time of a series, which multiprocess mode does not have."""
     return sample.name.endswith("_created")

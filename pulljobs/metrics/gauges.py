@@ -1,4 +1,4 @@
-"""How things stand, from the database: at a cost that neither archive nor backlog raise."""
+"""Gauges read from the database, at a cost that neither archive nor backlog increase."""
 
 import threading
 import time
@@ -24,29 +24,30 @@ from pulljobs.storage.backlog import Backlog
 from pulljobs.storage.reading import impatient
 
 FRESH: Final = 5.0
-"""Seconds for which what was read is told again, whoever asks."""
+"""Seconds for which a reading is used again."""
 PATIENCE: Final = timedelta(seconds=1)
-"""For one statement."""
+"""Time limit of one statement."""
 WAIT: Final = 3.0
-"""Seconds for all of them: counters must not wait for long for gauges."""
+"""Seconds that an answer waits for all gauges, since the counters wait with it."""
 KEPT: Final = 90.0
-"""Seconds for which what is not read by then is told as it was last: beyond Prometheus's minute."""
+"""Seconds for which the last reading stands in for late gauges: above a scrape interval."""
 ESTIMATED: Final = 200
-"""Consumers whose queue is estimated where it can't be counted, as each takes a query."""
+"""Largest number of consumers whose queue is estimated, as each estimate is a query."""
 
 KINDS: Final = ("ready", "delayed", "parked", "in_flight")
-"""Of live jobs."""
+"""Kinds of live jobs."""
 
 
 class Gauges:
-    """A collector, for all threads of a process."""
+    """Collector of the gauges for all threads of a process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._reading: Reading | None = None
-        self._last: Reading | None = None
+        self._reading: GaugeReading | None = None
+        self._last: GaugeReading | None = None
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the gauges of a fresh reading."""
         families = {
             one.name: GaugeMetricFamily(one.name, one.meaning, labels=one.labels)
             for one in families_read()
@@ -56,21 +57,21 @@ class Gauges:
         yield from families.values()
 
     def forget(self) -> None:
-        """Read anew when asked next."""
+        """Discard the reading, so that the next answer reads again."""
         self._reading = None
 
     def _current(self) -> Sequence[Sample]:
         with self._lock:
             if self._reading is None or self._reading.is_old():
-                self._last, self._reading = self._reading, Reading()
+                self._last, self._reading = self._reading, GaugeReading()
                 self._reading.start()
             reading, last = self._reading, self._last
         reading.join(WAIT)
         return reading.samples(last)
 
 
-class Reading(threading.Thread):
-    """One look at the database, aside, for it may take as long as a host that is gone lets it."""
+class GaugeReading(threading.Thread):
+    """Reading of all gauges in a thread of its own, because a lost host may block it for long."""
 
     def __init__(self) -> None:
         super().__init__(name="gauges", daemon=True)
@@ -79,12 +80,14 @@ class Reading(threading.Thread):
         self._ended: float | None = None
 
     def run(self) -> None:
+        """Read all parts and close the thread's connections."""
         try:
-            self.read()
+            self.read_parts()
         finally:
             connections.close_all()
 
-    def read(self) -> None:
+    def read_parts(self) -> None:
+        """Read the parts one after the other."""
         try:
             for name, samples in _parts():
                 self._parts[name] = samples
@@ -92,29 +95,31 @@ class Reading(threading.Thread):
             self._ended = time.monotonic()
 
     def is_old(self) -> bool:
+        """Return True if the next answer needs another reading."""
         return not self.is_alive() and not self.ended_within(FRESH)
 
     def ended_within(self, seconds: float) -> bool:
+        """Return True if the reading ended at most that long ago."""
         return self._ended is not None and time.monotonic() - self._ended <= seconds
 
-    def samples(self, last: "Reading | None" = None) -> list[Sample]:
-        """Of the parts that were read by now; of the others, that they were not.
+    def samples(self, last: "GaugeReading | None" = None) -> list[Sample]:
+        """Return the samples that were read by now, and which parts were read.
 
-        While it goes on, the last one's parts stand for those that are still to come: else what
-        regularly comes too late for whoever asks would never be told.
+        While the reading goes on, parts of the last reading stand in for those to come. Otherwise
+        a part that is always late would never be in an answer.
         """
-        goes_on = self._ended is None
+        is_running = self._ended is None
         parts = dict(self._parts)
-        if goes_on and last and last.ended_within(KEPT):
+        if is_running and last and last.ended_within(KEPT):
             parts = last._parts | parts
-        told = [one for samples in parts.values() for one in samples]
-        told += [("pulljobs_read_ok", (name,), name in parts) for name in find_parts()]
+        read = [sample for samples in parts.values() for sample in samples]
+        read += [("pulljobs_read_ok", (name,), name in parts) for name in find_parts()]
         seconds = (self._ended or time.monotonic()) - self._began
-        return [*told, ("pulljobs_read_seconds", (), seconds)]
+        return [*read, ("pulljobs_read_seconds", (), seconds)]
 
 
 def _parts() -> Iterator[tuple[str, list[Sample]]]:
-    """Those that can be read, each in time."""
+    """Yield the parts that can be read, each within its time limit."""
     using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:
@@ -133,31 +138,31 @@ def _samples(read: Callable[[str], Iterator[Sample]], using: str) -> list[Sample
 def _consumers(using: str) -> Iterator[Sample]:
     rows = {row.pk: row for row in counts.consumers(using)}
     now, estimates = nodes.clock(using), ESTIMATED
-    for found in _backlogs(using, list(rows)):
-        row = rows[found.consumer_id]
-        place = (row.channel.name, row.name)
-        ready_at = found.oldest_ready_at or now
-        pauses = [one for one in (row.paused_until, row.channel.paused_until) if one]
-        estimate = backlog.estimate(using, found) if estimates else None
+    for counted in _backlogs(using, list(rows)):
+        row = rows[counted.consumer_id]
+        labels = (row.channel.name, row.name)
+        ready_at = counted.oldest_ready_at or now
+        pauses = [until for until in (row.paused_until, row.channel.paused_until) if until]
+        estimate = backlog.estimate(using, counted) if estimates else None
         estimates -= estimate is not None
-        yield "queued_job_count", place, found.queued if estimate is None else estimate
+        yield "queued_job_count", labels, counted.queued if estimate is None else estimate
         for kind in KINDS:
-            yield "pulljobs_jobs", (*place, kind), getattr(found, kind)
-        yield "pulljobs_oldest_ready_seconds", place, max(0.0, (now - ready_at).total_seconds())
-        yield "pulljobs_paused", place, any(one > now for one in pauses)
+            yield "pulljobs_jobs", (*labels, kind), getattr(counted, kind)
+        yield "pulljobs_oldest_ready_seconds", labels, max(0.0, (now - ready_at).total_seconds())
+        yield "pulljobs_paused", labels, any(until > now for until in pauses)
 
 
 def _backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
-    """The more at once, the lower is the cap: those that reach it are counted once more, alone."""
-    found = {one.consumer_id: one for one in backlog.backlogs(using, consumer_ids)}
-    capped = [id for id, one in found.items() if any(map(one.is_least, KINDS))]
-    if len(capped) < len(found):
-        found |= {one.consumer_id: one for one in backlog.backlogs(using, capped)}
-    return list(found.values())
+    """Count the jobs of consumers; those that reach the shared cap are counted again, alone."""
+    counted = {row.consumer_id: row for row in backlog.backlogs(using, consumer_ids)}
+    capped = [id for id, row in counted.items() if any(map(row.is_least, KINDS))]
+    if len(capped) < len(counted):
+        counted |= {row.consumer_id: row for row in backlog.backlogs(using, capped)}
+    return list(counted.values())
 
 
 def _dead(using: str) -> Iterator[Sample]:
-    """Apart from the others: an alert asks for more than their cap, where consumers are many."""
+    """Yield dead jobs, which alerts need beyond the shared cap of the other counts."""
     rows = {row.pk: row for row in counts.consumers(using)}
     for id, count in dead.counts(using, list(rows)).items():
         yield "dead_job_count", (rows[id].channel.name, rows[id].name), count
@@ -166,38 +171,38 @@ def _dead(using: str) -> Iterator[Sample]:
 def _workers(using: str) -> Iterator[Sample]:
     alive, silent = serving.living(), serving.gone()
     for kind in Node.Kind.values:
-        for state, some in (("alive", alive), ("silent", silent)):
-            yield "pulljobs_nodes", (kind, state), sum(one.kind == kind for one in some)
-    said = Counter(place for one in alive for place in one.report.get("serves", ()))
+        for state, known in (("alive", alive), ("silent", silent)):
+            yield "pulljobs_nodes", (kind, state), sum(node.kind == kind for node in known)
+    served = Counter(path for node in alive for path in node.report.get("serves", ()))
     levels, waiting, holding = _levels(alive), _waiting(using), _holding(using)
     for row in counts.consumers(using):
-        place = f"{row.channel.name}/{row.name}"
+        path = f"{row.channel.name}/{row.name}"
         labels = (row.channel.name, row.name)
-        serves = said[place] + waiting.get(row.pk, 0) + (row.pk in holding)
+        serves = served[path] + waiting.get(row.pk, 0) + (row.pk in holding)
         yield "pulljobs_serving", labels, serves
-        yield "pulljobs_circuit_level", labels, levels.get(place, 0)
+        yield "pulljobs_circuit_level", labels, levels.get(path, 0)
 
 
 def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
-    """The highest of each circuit, by the place."""
+    """Return the highest level of each circuit by consumer path."""
     levels: dict[str, int] = {}
-    for one in alive:
-        for place, circuit in one.report.get("circuits", {}).items():
-            levels[place] = max(circuit["level"], levels.get(place, 0))
+    for node in alive:
+        for path, circuit in node.report.get("circuits", {}).items():
+            levels[path] = max(circuit["level"], levels.get(path, 0))
     return levels
 
 
 def _waiting(using: str) -> Mapping[int, int]:
-    """Pulls over HTTP; a worker that waits has said already whom it serves."""
+    """Count long polls by consumer; workers are counted by their reports."""
     apis = Node.objects.using(using).filter(kind=Node.Kind.API).values("id")
     rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now(), node_id__in=apis)
     return dict(rows.values_list("consumer_id").annotate(Sum("waiting")).order_by())
 
 
 def _holding(using: str) -> Collection[int]:
-    """Consumers of which somebody holds jobs who need not say that it serves them.
+    """Return the consumers of which HTTP clients or Spark hold jobs.
 
-    What a worker holds it may hold after its death, and while it lives it says so.
+    Workers report what they serve, and their leases may outlive them.
     """
     rows = Lease.objects.using(using).filter(leased_until__gt=Now())
     others = rows.exclude(via__in=(Lease.Via.WORKER, Lease.Via.PUSH))
@@ -213,7 +218,7 @@ def _partitions(using: str) -> Iterator[Sample]:
     in_default, today = blockers.in_default(using), nodes.clock(using).astimezone(UTC).date()
     for table in partitions.PARTITIONED:
         yield "pulljobs_default_partition_rows", (table,), in_default.get(table, 0)
-        there = {one.day for one in partitions.existing(using, table)}
+        there = {partition.day for partition in partitions.existing(using, table)}
         ahead = -1
         while today + timedelta(days=ahead + 1) in there:
             ahead += 1

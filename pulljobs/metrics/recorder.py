@@ -1,4 +1,4 @@
-"""The recorder for Prometheus: events become counters and histograms, a batch at a time."""
+"""Recorder for Prometheus: it counts events in counters and histograms, a batch at a time."""
 
 from bisect import bisect_left
 from collections import Counter as Tally
@@ -25,34 +25,34 @@ _making: Final = Lock()
 
 
 class Batches(Histogram):
-    """A histogram that is told of many at once."""
+    """Histogram that observes many amounts at once."""
 
     def observe_all(self, amounts: Sequence[float]) -> None:
-        """Like `observe` for each, at the price of the buckets that they fall into."""
+        """Observe each amount, at a cost that grows with the buckets and not with the amounts."""
         if not amounts:
             return
-        # Where the clock was set back, a wait is none.
-        counted = [max(0.0, one) for one in amounts]
+        # A wait is negative if the clock was set back.
+        counted = [max(0.0, amount) for amount in amounts]
         self._sum.inc(sum(counted))
-        falls = Tally(bisect_left(self._upper_bounds, one) for one in counted)
+        falls = Tally(bisect_left(self._upper_bounds, amount) for amount in counted)
         for bucket, count in falls.items():
             self._buckets[bucket].inc(count)
 
 
 @cache
 def metrics() -> Mapping[str, Any]:
-    """By the names of their families; made when first something is counted, not at the import.
+    """Return the metrics by family name, created when the first event is counted.
 
-    By then a process knows with whom it shares (`sharing`). They are in the registry of
-    prometheus_client, so that a project's own exporter has them, too.
+    At import a process does not know yet which directory it shares (`sharing`). The metrics are in
+    the registry of prometheus_client, so that a project's own exporter has them, too.
     """
     with _making:
-        return _made()
+        return _create()
 
 
 @cache
-def _made() -> Mapping[str, Any]:
-    """Once: the registry refuses what a second thread would make at the same time."""
+def _create() -> Mapping[str, Any]:
+    """Create them once: the registry refuses metrics that a second thread creates."""
     return {
         family.name: Batches(family.name, family.meaning, family.labels, buckets=SECONDS)
         if family.type is Type.HISTOGRAM
@@ -63,7 +63,7 @@ def _made() -> Mapping[str, Any]:
 
 @singledispatch
 def record(event: object) -> None:
-    """Of the others nothing is counted."""
+    """Count an event; events without a metric are ignored."""
 
 
 @record.register
@@ -91,8 +91,8 @@ def _(event: telemetry.HandlersRan) -> None:
 
 @record.register
 def _(event: telemetry.JobsFinished) -> None:
-    for (said, state), jobs in event.ends.items():
-        _finished(event.channel, event.consumer, said, state, by=jobs)
+    for (cause, state), jobs in event.ends.items():
+        _finished(event.channel, event.consumer, cause, state, by=jobs)
 
 
 @record.register
@@ -170,7 +170,7 @@ def _observe(name: str, channel: str, consumer: str, amounts: Sequence[float]) -
 
 @cache
 def _introduce(channel: str, consumer: str) -> None:
-    """Have its series begin at 0: a rate does not see the first of what begins with it."""
+    """Start the series of a consumer at 0, because a rate ignores the first value of a series."""
     for event, state in FROM_THE_START:
         _finished(channel, consumer, event, state, by=0)
     for kind in ("raised", "timed_out"):

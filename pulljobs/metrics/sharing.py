@@ -1,9 +1,9 @@
-"""Several processes that count together, in files of one directory.
+"""Counters that several processes share, in files of one directory.
 
-It is the multiprocess mode of prometheus_client, with one thing changed for the children of a
-worker: their files bear the number of their post, not a process id. Whoever takes the post of one
-that ended counts on from where that one was, so no number ever goes back, and there are never more
-files than posts, however often a child is replaced. Without Django, for a child comes here first.
+This is the multiprocess mode of prometheus_client, with one change for the child processes of a
+worker: the name of their files has the number of the child slot, not a process id. A child that
+replaces another one continues its counts. So no counter goes back, and there are never more files
+than slots. It does not need Django, because a child process uses it before it sets up Django.
 """
 
 import os
@@ -17,9 +17,9 @@ VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 @contextmanager
 def opened(name: str) -> Iterator[None]:
-    """A directory for this process, under that name, and for those that it starts meanwhile.
+    """Open a directory for this process, under that name, and for the processes that it starts.
 
-    One that the environment names is left to others: what was counted there before is not ours.
+    A directory that the environment names is not used: it may have other counts.
     """
     before = os.environ.get(VARIABLE)
     with TemporaryDirectory(prefix="pulljobs-metrics-", ignore_cleanup_errors=True) as directory:
@@ -34,9 +34,9 @@ def opened(name: str) -> Iterator[None]:
 
 
 def join(name: str) -> None:
-    """Count there from now on, under a name that no other process has at the same time.
+    """Count in the shared directory, under a name that no other process has at the same time.
 
-    To be called before the metrics are made, which keep the files that they began with.
+    It must be called before the metrics are created, because they keep their files.
     """
     from prometheus_client import values
 
@@ -44,13 +44,13 @@ def join(name: str) -> None:
 
 
 def leave(name: str) -> None:
-    """Said of a process that has ended: gauges of the living forget it, all else stays."""
+    """Note that a process has ended: its gauges of living processes go, its counters stay."""
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(name)  # type: ignore[no-untyped-call]
 
 
 def _known_as(name: str) -> Callable[[], str]:
-    """What a handler forks must not write into the files of its parent."""
+    """Return a name for this process only: a process that a handler forks gets its own files."""
     ours = os.getpid()
     return lambda: name if os.getpid() == ours else str(os.getpid())

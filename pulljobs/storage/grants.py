@@ -99,7 +99,8 @@ ORDER BY tables.name, privilege
 
 def profiles() -> dict[str, str]:
     """Return the meaning of each profile by its name, those of `hooks.roles` last."""
-    return {**MEANING, **{name: role.meaning for name, role in hooks.roles.items()}}
+    known = {str(name): meaning for name, meaning in MEANING.items()}
+    return known | {name: role.meaning for name, role in hooks.roles.items()}
 
 
 def privileges(profile: str) -> dict[str, Privileges]:

@@ -17,7 +17,8 @@ from prometheus_client import Metric
 
 from pulljobs import operating, pulling
 from pulljobs.metrics import gauges
-from pulljobs.metrics.gauges import Gauges, Reading
+from pulljobs.metrics.families import Sample
+from pulljobs.metrics.gauges import GaugeReading, Gauges
 from pulljobs.models import Channel, Job, Lease, Node
 from pulljobs.publishing import publish_many
 from pulljobs.states import State
@@ -38,7 +39,7 @@ def billing(transactional_db: None) -> Subscription:
 
 
 def told() -> dict[tuple[str, tuple[str, ...]], float]:
-    (reading := Reading()).read()
+    (reading := GaugeReading()).read_parts()
     return {(name, labels): value for name, labels, value in reading.samples()}
 
 
@@ -246,7 +247,7 @@ def test_what_was_read_before_it_fell_silent_is_told(
     monkeypatch.setattr(gauges, "WAIT", 0.0)
     going_on = threading.Event()
 
-    def last(_using: str) -> Iterator[gauges.Sample]:
+    def last(_using: str) -> Iterator[Sample]:
         assert going_on.wait(PATIENCE_SECONDS)
         yield "pulljobs_lake_lag_seconds", (), 1.0
 
@@ -268,7 +269,7 @@ def test_what_always_comes_too_late_is_told_as_it_was_last(
     monkeypatch.setattr(gauges, "FRESH", 0.0)
     turns = threading.Semaphore(0)
 
-    def last(_using: str) -> Iterator[gauges.Sample]:
+    def last(_using: str) -> Iterator[Sample]:
         assert turns.acquire(timeout=PATIENCE_SECONDS)
         yield "pulljobs_lake_lag_seconds", (), 1.0
 
