@@ -1,7 +1,7 @@
-"""For tests of projects that publish and handle jobs: no worker, no thread, no waiting.
+"""Helpers for tests of projects that publish and handle jobs: no worker, no thread, no waiting.
 
-Everything runs on the test's own connection, so it works in Django's TestCase, where all is one
-transaction that is rolled back, as well as in TransactionTestCase.
+Everything runs on the test's own connection. So it works in Django's TestCase, which rolls one
+transaction back, and in TransactionTestCase.
 """
 
 from pulljobs.testing.draining import Ran, drain

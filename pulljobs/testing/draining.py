@@ -1,4 +1,4 @@
-"""Running what is ready, here and now."""
+"""Execution of ready jobs in the process of the test."""
 
 import time
 from collections.abc import Iterator
@@ -28,15 +28,15 @@ BATCH: Final = 100
 
 
 class Ran(NamedTuple):
-    """One run of a handler, and where its job went."""
+    """Run of a handler, and the job after it."""
 
     channel: str
     consumer: str
     payload: bytes
     job: JobView
-    """As it stands after the run: state, reason, retry_count, error, result, ..."""
+    """State, reason, retry_count, error, result and so on after the run."""
     exception: BaseException | None
-    """What the handler raised."""
+    """Exception that the handler raised."""
 
 
 def drain(
@@ -46,12 +46,15 @@ def drain(
     delayed: bool = False,
     rounds: int = 100,
 ) -> list[Ran]:
-    """Run the handlers of all jobs that are ready, and of those that they make ready in turn.
+    """Run the handlers of all ready jobs, and of the jobs that become ready by that.
 
-    Each job is claimed, performed and settled as a worker does it. With `delayed`, jobs that are
-    due later (published with a delay, or to be tried again) don't wait for it. AssertionError if
-    jobs are still ready after so many rounds; a round in which a job that was there at the start
-    runs for the first time is not counted.
+    Each job is claimed, performed and settled as a worker does it. `channel` and `consumer` limit
+    it to some handlers. With `delayed`, jobs that are due later (published with a delay, or to be
+    retried) run at once. The runs are returned in their order.
+
+    Raise AssertionError if jobs are still ready after `rounds` rounds. Rounds do not count in which
+    a job that existed at the start runs for the first time. Raise ConfigurationError if no handler
+    serves that channel and consumer.
     """
     handlers.autodiscover()
     sources = _sources(channel, consumer)
@@ -60,7 +63,7 @@ def drain(
     left = rounds
     while new := [run for source in sources for run in _round_of(*source, delayed)]:
         ran += new
-        done = {one.job.id for one in new}
+        done = {run.job.id for run in new}
         left -= waiting.isdisjoint(done)
         waiting -= done
         if left < 1 and any(_is_ready(puller, delayed) for puller, _handler in sources):
@@ -95,7 +98,7 @@ def _round_of(puller: Puller, handler: Handler, delayed: bool) -> list[Ran]:
 
 
 def _is_ready(puller: Puller, delayed: bool) -> bool:
-    """By a claim that is undone: nothing else knows all that may hold a job back."""
+    """Return True if a claim, which is rolled back, takes a job."""
     with transaction.atomic(using=puller.using):
         claim = _claim(puller, 1, delayed)
         transaction.set_rollback(True, using=puller.using)
@@ -109,7 +112,7 @@ def _claim(puller: Puller, wanted: int, delayed: bool) -> Claim:
 
 
 def _hurry(consumer: Consumer) -> None:
-    """What is due later is due now."""
+    """Make jobs due that are due later."""
     Job.objects.using(settings().DATABASE).filter(
         consumer=consumer, state=State.QUEUED, available_at__gt=Now()
     ).update(available_at=Now())
@@ -138,7 +141,7 @@ def _run(
 
 
 def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
-    """Where it went, if it was to go back to the queue."""
+    """Settle the job; return its state if it was to go back to the queue."""
     finished = pulling.finish([settlement], lambda: {job.id: job.handler.path})
     return finished.states.get(job.id) if settlement.event in BACK else None
 
@@ -153,7 +156,7 @@ def _usable_transactions() -> Iterator[None]:
 
 @contextmanager
 def _usable_transaction(using: str) -> Iterator[None]:
-    """In a test's transaction, undo what a handler wrote when its error has spoilt all of it."""
+    """Undo the writes of a handler whose database error broke the transaction of the test."""
     if not connections[using].in_atomic_block:
         yield
         return

@@ -1,4 +1,4 @@
-"""Running one handler without a queue."""
+"""Execution of a handler without a queue."""
 
 import json
 import time
@@ -24,16 +24,16 @@ from pulljobs.worker import executor, transactions
 
 
 class Performed(NamedTuple):
-    """What becomes of the job."""
+    """Outcome of the job."""
 
     event: Event
     """DELIVER, RETRY or REJECT."""
     result: Any
     error: str | None
     after: timedelta | None
-    """Of a retry, when the handler named a delay."""
+    """Delay of a retry, if the handler chose one."""
     exception: BaseException | None
-    """What the handler raised, or the settle in its transaction."""
+    """Exception of the handler, or of the settlement in its transaction."""
 
 
 def perform(
@@ -51,11 +51,14 @@ def perform(
     stopping: bool = False,
     lost: bool = False,
 ) -> Performed:
-    """Run a handler with a job made up for it; no row is read or written but by the handler.
+    """Run a handler with a job that exists only here; return the outcome that a worker would write.
 
-    It goes by its registration, or as one without options. A transactional handler gets its
-    transaction, rolled back where its worker would. With `lost`, somebody else has the job:
-    you see what the handler says of it, and its worker would write nothing.
+    The options of its registration apply. A function that is not registered has none. No row is read or
+    written except by the handler. A transactional handler gets a transaction that is rolled back
+    where a worker would do so. With `lost`, the job has lost its lease: the outcome of the handler
+    is returned, and a worker would write nothing. With `stopping`, the worker is about to stop.
+
+    Raise AssertionError if the handler raised LeaseLost.
     """
     handler = _registration(function)
     recorded = recording(_asking(handler))
@@ -83,31 +86,31 @@ def perform(
         grant,
     )
     with _transaction(handler):
-        said = executor.perform(job)
-        if handler.transactional and (lost or not _keeps_effects(job, said, recorded)):
+        outcome = executor.perform(job)
+        if handler.transactional and (lost or not _keeps_effects(job, outcome, recorded)):
             for using in transactions.databases():
                 transaction.set_rollback(True, using=using)
     if handler.ack_policy is AckPolicy.ACK_FIRST:
-        said = outcomes.deliver(job.held)  # A worker had said so before it ran.
-    return _performed(said, recorded)
+        outcome = outcomes.deliver(job.held)  # a worker delivers before the run
+    return _performed(outcome, recorded)
 
 
-def _performed(said: Settlement | None, recorded: Recorded) -> Performed:
-    if said is None:
+def _performed(outcome: Settlement | None, recorded: Recorded) -> Performed:
+    if outcome is None:
         raise AssertionError(
             "The handler raised LeaseLost: its worker would write nothing."
         ) from recorded.exception
-    result = None if said.result is None else json.loads(said.result)
-    return Performed(said.event, result, said.error, said.delay, recorded.exception)
+    result = None if outcome.result is None else json.loads(outcome.result)
+    return Performed(outcome.event, result, outcome.error, outcome.delay, recorded.exception)
 
 
 def _registration(function: Callable[[ClaimedJob], Any]) -> Handler:
-    registered = (one for one in handlers.registered() if one.function is function)
+    registered = (known for known in handlers.registered() if known.function is function)
     return next(registered, Handler(channel="test", consumer="test", function=function))
 
 
 def _asking(handler: Handler) -> Handler:
-    """The same; what has spoilt its transaction is told after it, as the settle in it would."""
+    """Extend the handler by a query, which fails as a settlement in a broken transaction does."""
     if not handler.transactional:
         return handler
 
@@ -122,7 +125,7 @@ def _asking(handler: Handler) -> Handler:
 
 
 def _without_rows(handler: Handler, recorded: Recorded) -> Handler:
-    """The same for a job that is in no table: nothing is settled before it, nor with it."""
+    """Change the handler so that nothing is settled before the run or in its transaction."""
     if handler.ack_policy is AckPolicy.ACK_FIRST:
         return replace(handler, function=recorded, ack_policy=AckPolicy.ACK)
     if not handler.transactional:
@@ -132,7 +135,7 @@ def _without_rows(handler: Handler, recorded: Recorded) -> Handler:
         try:
             return recorded(job)
         except BaseException:
-            job.handler = handler  # What becomes of it goes by what is rolled back.
+            job.handler = handler  # the outcome depends on its rollback
             raise
 
     return replace(handler, function=function, transactional=False)
@@ -144,6 +147,6 @@ def _transaction(handler: Handler) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _keeps_effects(job: ClaimedJob, said: Settlement | None, recorded: Recorded) -> bool:
-    spoke = job.settlement is not None or (said is not None and said.event is Event.DELIVER)
+def _keeps_effects(job: ClaimedJob, outcome: Settlement | None, recorded: Recorded) -> bool:
+    spoke = job.settlement is not None or (outcome is not None and outcome.event is Event.DELIVER)
     return recorded.exception is None and spoke

@@ -1,4 +1,4 @@
-"""Looking at what was published."""
+"""Access to published messages."""
 
 import json
 from typing import Any, Final, NamedTuple
@@ -12,7 +12,7 @@ SHOWN: Final = 200
 
 
 class PublishedMessage(NamedTuple):
-    """One message, as it was stored."""
+    """Message as it was stored."""
 
     id: int
     payload: bytes
@@ -21,14 +21,15 @@ class PublishedMessage(NamedTuple):
     key: str | None
     priority: int
     message_id: str | None
-    """The client's own id."""
+    """Message id that the producer chose."""
 
     def json(self) -> Any:
+        """Decode the payload as JSON; raise ValueError if it is not JSON."""
         return json.loads(self.payload)
 
 
 def published(channel: str) -> list[PublishedMessage]:
-    """What was published on a channel, in order."""
+    """Return the messages on a channel, in the order of their ids."""
     rows = Message.objects.using(settings().DATABASE).filter(channel__name=channel).order_by("id")
     return [
         PublishedMessage(
@@ -47,37 +48,39 @@ def published(channel: str) -> list[PublishedMessage]:
 def assert_published(
     channel: str, payload: Any = ANY, *, count: int | None = None, **attributes: Any
 ) -> list[PublishedMessage]:
-    """Assert that so many such messages were published, without `count` at least one; they follow.
+    """Assert that `count` such messages were published, by default at least one; return them.
 
-    `attributes` are fields of PublishedMessage, such as key, priority, headers or message_id.
+    Bytes and text are compared literally, other payloads as JSON. `attributes` are fields of
+    PublishedMessage, such as key, priority, headers or message_id. Raise AssertionError with the
+    messages on the channel if the number differs.
     """
     every = published(channel)
-    found = [one for one in every if _is_like(one, payload, attributes)]
-    if len(found) == count or (found and count is None):
-        return found
+    matching = [message for message in every if _is_like(message, payload, attributes)]
+    if len(matching) == count or (matching and count is None):
+        return matching
     wanted = [f"{name}={value!r}" for name, value in attributes.items()]
     if payload is not ANY:
         wanted.insert(0, f"payload={payload!r}")
-    listed = "".join(f"\n  {one.payload[:SHOWN]!r} key={one.key!r}" for one in every)
-    told = f"{len(found)} of {len(every)} are so:{listed}" if every else "there are none."
+    listed = "".join(f"\n  {message.payload[:SHOWN]!r} key={message.key!r}" for message in every)
+    actual = f"{len(matching)} of {len(every)} match:{listed}" if every else "there are none."
     raise AssertionError(
         f"Expected {'at least one' if count is None else count} on {channel!r} with "
-        f"{', '.join(wanted) or 'anything'}; {told}"
+        f"{', '.join(wanted) or 'anything'}; {actual}"
     )
 
 
-def _is_like(one: PublishedMessage, payload: Any, attributes: dict[str, Any]) -> bool:
-    if any(getattr(one, name) != value for name, value in attributes.items()):
+def _is_like(message: PublishedMessage, payload: Any, attributes: dict[str, Any]) -> bool:
+    if any(getattr(message, name) != value for name, value in attributes.items()):
         return False
-    return payload is ANY or _is_payload(one, payload)
+    return payload is ANY or _is_payload(message, payload)
 
 
-def _is_payload(one: PublishedMessage, payload: Any) -> bool:
-    """Bytes and text as they are, anything else as JSON, whatever its spaces and order."""
+def _is_payload(message: PublishedMessage, payload: Any) -> bool:
+    """Compare bytes and text literally, other payloads as JSON."""
     wanted, content_type = encoded(payload)
     if content_type != JSON:
-        return one.payload == wanted
+        return message.payload == wanted
     try:
-        return bool(one.json() == json.loads(wanted))
+        return bool(message.json() == json.loads(wanted))
     except ValueError:
         return False

@@ -1,4 +1,4 @@
-"""Seeing what a handler raises, which the executor turns into an outcome."""
+"""Recorder of the exception of a handler, which the executor turns into an outcome."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from pulljobs.handlers import ClaimedJob, Handler
 
 
 class Recorded:
-    """Stands in for a handler's function and keeps what it raised last."""
+    """Stand-in for the function of a handler that keeps its last exception."""
 
     def __init__(self, handler: Handler) -> None:
         self._function = handler.function

@@ -1,4 +1,4 @@
-"""What operators do to many jobs is done once to each, written down, and outlives who was at it."""
+"""Actions on many jobs happen once to each, are recorded, and survive their process."""
 
 from collections import Counter
 from datetime import timedelta
@@ -28,13 +28,13 @@ def asked(event: Event, selection: Selection) -> AuditEntry:
 
 
 def batches(entry: AuditEntry) -> Counter[int]:
-    """How often each job is in the entry's batches."""
+    """Count each job in the batches of the entry."""
     rows = AuditedBatch.objects.filter(entry=entry).values_list("done", flat=True)
     return Counter(id for done in rows for id in done)
 
 
 @pytest.mark.parametrize("event", auditing.ACTS)
-def test_only_jobs_in_a_state_for_it_are_meant(event: Event) -> None:
+def test_an_action_takes_only_jobs_in_its_states(event: Event) -> None:
     jobs = made(ConsumerFactory.create(), **dict.fromkeys(LIVE, 2))
     meant = {id for state, ids in jobs.items() if state in TRANSITIONS[event].sources for id in ids}
     assert auditing.preview(event, Selection()).jobs == len(meant)
@@ -48,8 +48,8 @@ def test_only_jobs_in_a_state_for_it_are_meant(event: Event) -> None:
         assert now == TRANSITIONS[event].target
 
 
-def test_batches_add_up_and_no_job_is_met_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also not one that dies again while it goes on."""
+def test_batches_add_up_and_no_job_is_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that dies again in the meantime is not redriven twice."""
     monkeypatch.setattr(auditing, "BATCH", 3)
     consumer, other = ConsumerFactory.create(), ConsumerFactory.create()
     jobs = made(consumer, DEAD=5)["DEAD"] | made(other, DEAD=5)["DEAD"]
@@ -58,13 +58,13 @@ def test_batches_add_up_and_no_job_is_met_twice(monkeypatch: pytest.MonkeyPatch)
     while auditing._proceed(entry.pk):
         operating.kill(Job.objects.values_list("id", flat=True), by="a test")
         turns += 1
-        assert turns < 10, "it comes to no end"
+        assert turns < 10, "it does not end"
     entry.refresh_from_db()
     assert batches(entry) == Counter(jobs)
     assert (entry.done, entry.batches.count()) == (10, 4)
 
 
-def test_a_batch_that_is_not_committed_never_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_rolled_back_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "BATCH", 2)
     jobs = made(ConsumerFactory.create(), DEAD=5)["DEAD"]
     entry = asked(Event.REDRIVE, Selection())
@@ -78,7 +78,7 @@ def test_a_batch_that_is_not_committed_never_was(monkeypatch: pytest.MonkeyPatch
     assert batches(entry) == Counter(jobs)
 
 
-def test_jobs_that_are_made_later_are_none_of_its_business() -> None:
+def test_an_action_does_not_touch_later_jobs() -> None:
     consumer = ConsumerFactory.create()
     entry = asked(Event.KILL, Selection())
     AuditEntry.objects.update(last=0)
@@ -89,7 +89,7 @@ def test_jobs_that_are_made_later_are_none_of_its_business() -> None:
     assert Job.objects.get().state == State.QUEUED
 
 
-def test_chosen_jobs_are_told_of_one_by_one() -> None:
+def test_each_refused_job_is_reported_with_its_reason() -> None:
     jobs = made(ConsumerFactory.create(), DEAD=1, QUEUED=1, INFLIGHT=1)
     [dead], [queued], [held] = (jobs[state] for state in ("DEAD", "QUEUED", "INFLIGHT"))
     entry = auditing.act(Event.REDRIVE, [dead, queued, held, 17], by="olga")
@@ -102,7 +102,7 @@ def test_chosen_jobs_are_told_of_one_by_one() -> None:
     }
 
 
-def test_what_is_stopped_leaves_the_rest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_action_leaves_the_rest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "BATCH", 2)
     made(ConsumerFactory.create(), DEAD=5)
     entry = asked(Event.REDRIVE, Selection())
@@ -122,7 +122,7 @@ def test_a_requeued_job_is_not_charged_and_its_holder_has_lost_it() -> None:
     assert stored.renew(USING, [job.held]) == {}
 
 
-def test_rescheduled_jobs_are_due_then_and_those_behind_a_key_stay() -> None:
+def test_rescheduled_jobs_are_due_at_that_time_and_blocked_ones_stay() -> None:
     consumer = ConsumerFactory.create(exclusive_keys=True)
     free, parked = published(consumer, 2, key="a")
     Job.objects.filter(id=parked).update(available_at=None)

@@ -1,4 +1,4 @@
-"""Claims that the archive does not tell of: kept, until retention drops them."""
+"""Attempts that are not in the archive are kept until retention drops them."""
 
 from datetime import timedelta
 
@@ -15,41 +15,45 @@ from tests.factories import USING, ConsumerFactory, JobFactory, claimed, publish
 pytestmark = pytest.mark.django_db
 
 
-def told() -> list[tuple[str, int, str | None]]:
+def attempts() -> list[tuple[str, int, str | None]]:
     return list(Attempt.objects.order_by("pk").values_list("event", "renewals", "error"))
 
 
-def test_a_claim_that_settles_at_once_leaves_none() -> None:
+def test_a_claim_that_settles_at_once_leaves_no_attempt() -> None:
     JobFactory.create(state=State.DELIVERED)
     JobFactory.create(state=State.DEAD)
-    assert told() == []
+    assert attempts() == []
 
 
-def test_failures_releases_and_kills_are_told_with_their_claim() -> None:
+def test_failures_releases_and_kills_leave_an_attempt() -> None:
     consumer = ConsumerFactory.create()
     published(consumer)
-    for settle in (lambda one: outcomes.retry(one, "no luck"), outcomes.release):
+    for settle in (lambda job: outcomes.retry(job, "no luck"), outcomes.release):
         [held] = claimed(consumer)
         assert jobs.finish(USING, [settle(held)]).states
     [held] = claimed(consumer)
     assert operating.kill([held.job_id], by="olga").done
-    assert told() == [("retry", 0, "no luck"), ("release", 0, None), ("kill", 0, "killed by olga")]
+    assert attempts() == [
+        ("retry", 0, "no luck"),
+        ("release", 0, None),
+        ("kill", 0, "killed by olga"),
+    ]
     assert set(Attempt.objects.values_list("job_id", flat=True)) == {held.job_id}
 
 
-def test_renewals_are_counted_for_each_job_by_itself() -> None:
+def test_renewals_are_counted_for_each_job() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 2)
     first, second = claimed(consumer, 2)
     for _turn in range(3):
         assert jobs.renew(USING, [first])
     assert jobs.finish(USING, [outcomes.deliver(first), outcomes.deliver(second)]).states
-    assert told() == [("deliver", 3, None)]
+    assert attempts() == [("deliver", 3, None)]
 
 
 @pytest.mark.owner
 @override_settings(PULLJOBS={"RETENTION": timedelta(days=1)})
-def test_they_go_with_their_time() -> None:
+def test_attempts_are_dropped_after_the_retention() -> None:
     job = JobFactory.create(state=State.INFLIGHT)
     assert operating.kill([job.id], by="olga").done
     operating.maintain()

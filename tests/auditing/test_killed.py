@@ -1,4 +1,4 @@
-"""A process that redrives very many jobs is killed in the middle; another goes on.
+"""A process that redrives very many jobs is killed in the middle; another one continues.
 
 PULLJOBS_TEST_REDRIVEN=100000 runs it at full size.
 """
@@ -43,7 +43,7 @@ CREATE FUNCTION note_redriven() RETURNS trigger LANGUAGE plpgsql AS
 CREATE TRIGGER note_redriven AFTER UPDATE ON pulljobs_job FOR EACH ROW
     WHEN (OLD.state = 'DEAD' AND NEW.state = 'QUEUED') EXECUTE FUNCTION note_redriven()
 """
-"""The table's own word for it, not the audit's; some jobs wait for a lock."""
+"""Triggers that record redrives independently of the audit and stop at some jobs."""
 AT_WORK = """
 SELECT FROM pg_stat_activity
 WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()
@@ -66,10 +66,10 @@ def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
     entry = auditing.begin(
         Event.REDRIVE, Selection(), by="olga", subject="all that is dead", expected=preview
     )
-    AuditEntry.objects.update(last=JOBS)  # our ids are no times
+    AuditEntry.objects.update(last=JOBS)  # the ids of these jobs contain no time
     halts = [JOBS * turn // (KILLS + 2) + BATCH // 2 for turn in range(1, KILLS + 1)]
     seen = [kill_in_the_middle(entry, halt) for halt in halts]
-    assert all(0 < done < JOBS for done in seen), "nobody was killed in the middle"
+    assert all(0 < done < JOBS for done in seen), "no process was killed in the middle"
     assert start().wait(PATIENCE) == 0
 
     entry.refresh_from_db()
@@ -85,7 +85,7 @@ def test_each_job_is_redriven_once_and_the_audit_adds_up(witness: None) -> None:
 
 
 def kill_in_the_middle(entry: AuditEntry, halt: int) -> int:
-    """While it is at that job; how many were done when nobody was at it any more."""
+    """Kill a process at that job; return how many jobs were done after the end of its batch."""
     query("INSERT INTO halting VALUES (%s)", [halt])
     with session() as other:
         other.execute("SELECT pg_advisory_lock(%s)", [halt])
@@ -93,7 +93,7 @@ def kill_in_the_middle(entry: AuditEntry, halt: int) -> int:
         wait_until(lambda: process.poll() is not None or blocked_by(other), PATIENCE)
         process.kill()
         process.wait()
-    wait_until(lambda: not query(AT_WORK))  # The server ends the batch, and hears of it.
+    wait_until(lambda: not query(AT_WORK))  # the server ends the batch
     return done(entry)
 
 

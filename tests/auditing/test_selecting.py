@@ -1,4 +1,4 @@
-"""Windows over jobs: whatever is meant is found once, in order, however it is cut up."""
+"""Windows over jobs find each selected job once and in order, for all sizes."""
 
 import json
 from itertools import product
@@ -38,7 +38,7 @@ MEANT: list[dict[str, Any]] = [
 
 @pytest.fixture
 def jobs() -> list[dict[str, Any]]:
-    """Of two consumers, in every state, some with a key."""
+    """Jobs of two consumers in every state, some with a key."""
     first, last = ConsumerFactory.create(), ConsumerFactory.create()
     for state in sorted(LIVE) * 2:
         JobFactory.create(consumer=first, state=state)
@@ -58,11 +58,11 @@ def jobs() -> list[dict[str, Any]]:
 
 
 def test_windows_find_each_job_that_is_meant_once(jobs: list[dict[str, Any]]) -> None:
-    """One test for all, for the jobs take longer to make than to find."""
+    """One test covers all sizes, because the jobs take longer to create than to find."""
     for meant, wanted, scanned, upward in product(MEANT, [1, 3], [2, 7, 1000], [True, False]):
         selection = selected(meant, jobs)
         ids = [job["id"] for job in jobs if selection.fits(job)]
-        assert found(selection, wanted, scanned, upward) == (ids if upward else ids[::-1]), meant
+        assert find_ids(selection, wanted, scanned, upward) == (ids if upward else ids[::-1]), meant
         assert ids
 
 
@@ -75,8 +75,8 @@ def selected(meant: dict[str, Any], jobs: list[dict[str, Any]]) -> Selection:
     return Selection(**meant)
 
 
-def found(selection: Selection, wanted: int, scanned: int, upward: bool) -> list[int]:
-    """Window by window."""
+def find_ids(selection: Selection, wanted: int, scanned: int, upward: bool) -> list[int]:
+    """Collect the ids of a selection window by window."""
     ids: list[int] = []
     first = 0 if upward else LARGEST_ID
     beyond: int | None = first

@@ -18,7 +18,7 @@ from tests.factories import USING, ConsumerFactory
 
 
 class Handled:
-    """Mixed into both kinds of test case: what a test sees is the same."""
+    """Tests for both kinds of test case, in which jobs behave equally."""
 
     consumer: Consumer
 
@@ -33,7 +33,7 @@ class Handled:
     def publish(self, payload: Any = b"", **options: Any) -> int:
         return publish(self.consumer.channel.name, payload, **options).job_ids[0]
 
-    def test_runs_what_is_ready_and_settles_it(self) -> None:
+    def test_ready_jobs_run_and_are_settled(self) -> None:
         self.handle(lambda job: {"got": job.json()})
         job = self.publish({"order": 7})
         [ran] = drain()
@@ -44,7 +44,7 @@ class Handled:
         assert ArchivedJob.objects.get(job_id=job).deliveries == 1
         assert drain() == []
 
-    def test_failure_is_told_and_waits_for_its_delay(self) -> None:
+    def test_a_failure_is_returned_and_waits_for_its_delay(self) -> None:
         self.handle(lambda job: 1 / 0)
         job = self.publish()
         [ran] = drain()
@@ -60,11 +60,11 @@ class Handled:
         assert [ran.job.state for ran in drain(delayed=True)] == ["QUEUED", "QUEUED", "DEAD"]
         assert Job.objects.get().reason == Reason.RETRIES_EXHAUSTED
 
-    def test_giving_up_is_told_once_and_what_that_raises_changes_nothing(self) -> None:
-        told: list[bytes] = []
+    def test_on_giving_up_is_called_once_and_its_error_changes_nothing(self) -> None:
+        calls: list[bytes] = []
 
         def give_up(job: ClaimedJob) -> None:
-            told.append(job.payload)
+            calls.append(job.payload)
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 1 / 0")
 
@@ -75,26 +75,26 @@ class Handled:
         self.publish(b"bad")
         job = self.publish(b"x")
         assert len(drain()) == 2
-        assert told == []
+        assert calls == []
         assert drain(delayed=True)[-1].job.state == State.DEAD
-        assert told == [b"x"]
+        assert calls == [b"x"]
         assert Job.objects.get(id=job).reason == Reason.RETRIES_EXHAUSTED
 
-    def test_giving_up_is_told_of_a_job_that_is_nacked_with_its_effects(self) -> None:
-        told: list[str] = []
+    def test_on_giving_up_is_called_for_a_job_that_is_nacked_with_its_effects(self) -> None:
+        calls: list[str] = []
         self.handle(
-            ClaimedJob.nack, transactional=True, on_giving_up=lambda job: told.append(job.text)
+            ClaimedJob.nack, transactional=True, on_giving_up=lambda job: calls.append(job.text)
         )
         self.publish("x")
         assert [ran.job.state for ran in drain(delayed=True)] == ["QUEUED", "QUEUED", "DEAD"]
-        assert told == ["x"]
+        assert calls == ["x"]
 
     def test_database_error_of_a_handler_leaves_the_transaction_usable(self) -> None:
-        def twice_the_same(job: ClaimedJob) -> None:
+        def divide(job: ClaimedJob) -> None:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 1 / 0")
 
-        self.handle(twice_the_same)
+        self.handle(divide)
         self.publish()
         [ran] = drain()
         assert "DataError" in (ran.job.error or "")
@@ -112,7 +112,7 @@ class Handled:
         assert [ran.job.state for ran in drain()] == [State.DELIVERED, State.QUEUED]
         assert Group.objects.get().name == "good"
 
-    def test_settles_first_where_the_policy_says_so(self) -> None:
+    def test_the_policy_ack_first_settles_before_the_run(self) -> None:
         self.handle(lambda job: 1 / 0, ack_policy=AckPolicy.ACK_FIRST)
         self.publish()
         [ran] = drain()
@@ -142,7 +142,7 @@ class Handled:
         with pytest.raises(AssertionError, match="still ready after 3 rounds"):
             drain(rounds=3)
 
-    def test_work_that_ends_with_the_last_round_is_none(self) -> None:
+    def test_work_that_ends_with_the_last_round_is_not_endless(self) -> None:
         def longer(job: ClaimedJob) -> None:
             if len(job.text) < 3:
                 publish(self.consumer.channel.name, job.text + "x")
@@ -151,7 +151,7 @@ class Handled:
         self.publish("x")
         assert [ran.payload for ran in drain(rounds=2)] == [b"x", b"xx", b"xxx"]
 
-    def test_what_is_to_be_tried_again_is_ready_where_nothing_waits_for_its_time(self) -> None:
+    def test_retries_are_ready_if_delayed_jobs_run_at_once(self) -> None:
         self.handle(lambda job: 1 / 0)
         self.publish()
         with pytest.raises(AssertionError, match="still ready after 1 rounds"):
@@ -160,21 +160,21 @@ class Handled:
         assert (job.state, job.retry_count, job.deliveries) == (State.QUEUED, 2, 2)
         assert [ran.job.state for ran in drain(delayed=True, rounds=1)] == [State.DEAD]
 
-    def test_jobs_of_one_key_that_were_there_take_as_many_rounds_as_they_need(self) -> None:
+    def test_queued_jobs_of_one_key_take_as_many_rounds_as_they_need(self) -> None:
         self.consumer = ConsumerFactory.create(exclusive_keys=True)
         self.handle(lambda job: None)
         for text in "abc":
             self.publish(text, key="k")
         assert [ran.payload for ran in drain(rounds=1)] == [b"a", b"b", b"c"]
 
-    def test_unknown_place_is_an_error(self) -> None:
+    def test_an_unknown_channel_is_an_error(self) -> None:
         self.handle(lambda job: None)
         with pytest.raises(ConfigurationError, match="No handler serves channel 'nowhere'"):
             drain("nowhere")
 
 
 class InOneTransaction(Handled, TestCase):
-    def test_what_is_published_on_commit_is_there_once_the_callbacks_ran(self) -> None:
+    def test_jobs_published_on_commit_are_ready_after_the_callbacks(self) -> None:
         self.handle(lambda job: None)
         with self.captureOnCommitCallbacks(execute=True):
             transaction.on_commit(self.publish)
@@ -182,17 +182,17 @@ class InOneTransaction(Handled, TestCase):
         assert len(drain()) == 1
 
     def test_handlers_own_callbacks_are_captured(self) -> None:
-        told: list[str] = []
-        self.handle(lambda job: transaction.on_commit(lambda: told.append(job.text)))
+        calls: list[str] = []
+        self.handle(lambda job: transaction.on_commit(lambda: calls.append(job.text)))
         self.publish("x")
         with self.captureOnCommitCallbacks(execute=True):
             drain()
-            assert told == []
-        assert told == ["x"]
+            assert calls == []
+        assert calls == ["x"]
 
 
 class InRealTransactions(Handled, TransactionTestCase):
-    def test_what_is_published_on_commit_is_there(self) -> None:
+    def test_jobs_published_on_commit_are_ready_after_it(self) -> None:
         self.handle(lambda job: None)
         with transaction.atomic(USING):
             transaction.on_commit(self.publish)

@@ -26,7 +26,7 @@ def registered(function: Function, **options: Any) -> Function:
     return handler(channel="c", consumer="c", **options)(function)
 
 
-def test_handler_gets_the_job_it_was_told_of() -> None:
+def test_the_handler_gets_the_described_job() -> None:
     def look(job: ClaimedJob) -> Any:
         seen = [job.json(), job.key, job.headers, job.priority, job.retry_count, job.deliveries]
         return [*seen, job.stopping, job.lost, job.renew(), job.content_type]
@@ -38,7 +38,7 @@ def test_handler_gets_the_job_it_was_told_of() -> None:
     ]  # fmt: skip
 
 
-def test_message_is_named_and_typed_as_it_would_be_published() -> None:
+def test_the_message_has_the_id_and_type_of_a_published_one() -> None:
     def look(job: ClaimedJob) -> Any:
         return [job.client_message_id, job.content_type]
 
@@ -54,7 +54,7 @@ def test_json_in_any_encoding(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xff\xff", b"{}x"])
-def test_what_is_not_json_is_said_to_be_none(payload: bytes) -> None:
+def test_a_payload_that_is_no_json_is_a_value_error(payload: bytes) -> None:
     assert isinstance(perform(lambda job: job.json(), payload).exception, ValueError)
 
 
@@ -63,7 +63,7 @@ def test_lost_and_stopping_are_seen_by_the_handler() -> None:
     assert done.result == [True, False, True]
 
 
-def test_what_was_raised_is_returned_with_its_outcome() -> None:
+def test_an_exception_is_returned_with_its_outcome() -> None:
     done = perform(fail)
     assert (done.event, type(done.exception)) == (Event.RETRY, ValueError)
     assert done.error is not None
@@ -92,14 +92,14 @@ def test_signals_of_the_handler_are_outcomes() -> None:
         (AckPolicy.MANUAL, Event.RETRY),
     ],
 )
-def test_goes_by_the_policy_of_the_registration(policy: AckPolicy, event: Event) -> None:
+def test_the_policy_of_the_registration_applies(policy: AckPolicy, event: Event) -> None:
     assert perform(registered(fail, ack_policy=policy)).event is event
 
 
 @pytest.mark.parametrize(
     "raised", [Retry(after=timedelta(minutes=5)), Discard("void"), LeaseLost(1), ValueError()]
 )
-def test_settled_first_is_delivered_whatever_it_does(raised: Exception) -> None:
+def test_a_job_that_is_settled_first_is_delivered_despite_its_run(raised: Exception) -> None:
     def work(job: ClaimedJob) -> str:
         if job.text == "raise":
             raise raised
@@ -111,7 +111,7 @@ def test_settled_first_is_delivered_whatever_it_does(raised: Exception) -> None:
     assert perform(work) == (Event.DELIVER, None, None, None, None)
 
 
-def test_handler_that_says_its_lease_is_lost_has_no_outcome() -> None:
+def test_a_handler_that_raises_lease_lost_has_no_outcome() -> None:
     def stop(job: ClaimedJob) -> None:
         raise LeaseLost(job.id)
 
@@ -135,8 +135,8 @@ def test_transactional_effects_stay_or_go_as_in_a_worker(payload: str, kept: boo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_transactional_effects_go_where_the_job_is_lost() -> None:
-    """What the handler says of it is told all the same."""
+def test_transactional_effects_of_a_lost_job_are_rolled_back() -> None:
+    """The outcome of the handler is still returned."""
 
     def work(job: ClaimedJob) -> bool:
         Group.objects.create(name="effect")
@@ -181,7 +181,7 @@ def test_error_that_a_transactional_handler_swallows_fails_the_settle_as_in_a_wo
         (AckPolicy.MANUAL, Event.RETRY, Event.REJECT),
     ],
 )
-def test_word_of_a_transactional_handler_that_raised_is_what_a_worker_makes_of_it(
+def test_the_outcome_of_a_transactional_handler_that_raises_is_that_of_a_worker(
     policy: AckPolicy, acked: Event, rejected: Event
 ) -> None:
     """It delivers nothing without its effects."""

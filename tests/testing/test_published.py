@@ -1,4 +1,4 @@
-"""`assert_published` finds what was published, and says what was when it was not."""
+"""`assert_published` finds published messages and lists them when it fails."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def channel() -> Channel:
     return ChannelFactory.create()
 
 
-def test_messages_come_in_order_with_all_that_was_said(channel: Channel) -> None:
+def test_messages_come_in_order_with_all_their_fields(channel: Channel) -> None:
     publish(channel.name, {"b": 1, "a": 2}, key="k", priority=3, headers={"h": "v"})
     publish(channel.name, b"\xff", message_id="m")
     first, second = published(channel.name)
@@ -24,7 +24,7 @@ def test_messages_come_in_order_with_all_that_was_said(channel: Channel) -> None
     assert (second.payload, second.message_id, second.key) == (b"\xff", "m", None)
 
 
-def test_payloads_are_compared_by_what_they_mean(channel: Channel) -> None:
+def test_payloads_are_compared_by_their_meaning(channel: Channel) -> None:
     publish(channel.name, '{"b":1,\n"a":2}')
     publish(channel.name, b"\xff")
     publish(channel.name, "text")
@@ -52,6 +52,6 @@ def test_failure_shows_what_was_published(channel: Channel) -> None:
         assert_published(channel.name, "that")
 
 
-def test_failure_where_nothing_was_published(channel: Channel) -> None:
+def test_a_failure_on_an_empty_channel_says_so(channel: Channel) -> None:
     with pytest.raises(AssertionError, match="with anything; there are none\\.$"):
         assert_published(channel.name)

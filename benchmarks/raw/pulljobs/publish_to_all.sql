@@ -1,4 +1,4 @@
--- The same rows; the channel is known, and whoever consumes it has a job.
+-- Publish messages to all consumers of a known channel, with the rows that pulljobs writes.
 WITH message AS (
     INSERT INTO pulljobs_message (channel_id, published_at, priority, content_type, headers, payload)
     SELECT %(channel_id)s::bigint, clock_timestamp(), 0, 'application/json', '{}', payload
