@@ -53,8 +53,8 @@ def perform(
 ) -> Performed:
     """Run a handler with a job that exists only here; return the outcome that a worker would write.
 
-    The options of its registration apply. A function that is not registered has none. No row is read or
-    written except by the handler. A transactional handler gets a transaction that is rolled back
+    The options of its registration apply. A function that is not registered has none. Only the
+    handler reads or writes rows. A transactional handler gets a transaction that is rolled back
     where a worker would do so. With `lost`, the job has lost its lease: the outcome of the handler
     is returned, and a worker would write nothing. With `stopping`, the worker is about to stop.
 

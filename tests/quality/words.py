@@ -96,7 +96,8 @@ def _is_imperative(line: str) -> bool:
 
 def forbidden_word(source: Source) -> Matches:
     """Check docstrings, comments and messages for words that the vocabulary forbids."""
-    for text in [*source.docstrings, *source.comments, *source.messages]:
+    texts: list[Text | Docstring] = [*source.docstrings, *source.comments, *source.messages]
+    for text in texts:
         yield from words_in(text)
 
 
