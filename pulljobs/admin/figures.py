@@ -10,8 +10,8 @@ from django.http import HttpRequest
 
 from pulljobs import ids
 from pulljobs.admin import looks
+from pulljobs.admin.dashboard.figures import counted
 from pulljobs.conf import settings
-from pulljobs.dashboard.figures import counted
 from pulljobs.diagnosis import serving
 from pulljobs.models import ArchivedJob, Channel, Consumer, Message, Producer
 from pulljobs.models.registry import TokenHolder

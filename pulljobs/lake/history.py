@@ -9,10 +9,10 @@ from django.db.models import Count, Max, Min, QuerySet, Sum
 from django.utils.translation import gettext as _text
 from django.utils.translation import gettext_lazy as _
 
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.history import History, Tally, empty
+from pulljobs.admin.dashboard.ranges import DAY, HOUR, Range
 from pulljobs.conf import settings
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.history import History, Tally, empty
-from pulljobs.dashboard.ranges import DAY, HOUR, Range
 from pulljobs.lake.models import Rollup, RollupRun
 from pulljobs.lake.models.rollups import Period
 from pulljobs.storage.recent import Quantiles, Slice

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from pulljobs import auditing
-from pulljobs.dashboard import figures
+from pulljobs.admin.dashboard import figures
 from pulljobs.management.subcommands import prune
 from pulljobs.models import ArchivedJob, AuditEntry, Consumer, Job
 from pulljobs.storage import health, nodes, partitions

@@ -10,7 +10,7 @@ from tests.admin.conftest import browser_of
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a busy machine leaves parts of the page out."""
-    monkeypatch.setattr("pulljobs.dashboard.contents.PATIENCE", timedelta(minutes=1))
+    monkeypatch.setattr("pulljobs.admin.dashboard.contents.PATIENCE", timedelta(minutes=1))
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pulljobs.dashboard.charts import bars, lines, scales
-from pulljobs.dashboard.charts.bars import Stack
-from pulljobs.dashboard.charts.frame import Frame
-from pulljobs.dashboard.figures import compact
+from pulljobs.admin.dashboard.charts import bars, lines, scales
+from pulljobs.admin.dashboard.charts.bars import Stack
+from pulljobs.admin.dashboard.charts.frame import Frame
+from pulljobs.admin.dashboard.figures import compact
 
 
 def framed(columns: int, highest: float, tips: list[str] | None = None) -> Frame:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulljobs.dashboard import figures
+from pulljobs.admin.dashboard import figures
 
 
 @pytest.mark.parametrize(

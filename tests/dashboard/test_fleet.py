@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from pulljobs.dashboard import attention, consumers, failures, workers
+from pulljobs.admin.dashboard import attention, consumers, failures, workers
 from pulljobs.models import Consumer
 from pulljobs.states import State
 from pulljobs.storage import backlog

@@ -13,7 +13,7 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from pulljobs import ids, operating
-from pulljobs.dashboard import history, ranges
+from pulljobs.admin.dashboard import history, ranges
 from pulljobs.engine import outcomes
 from pulljobs.engine.sql import statement
 from pulljobs.lake.models import Rollup, RollupRun

@@ -14,7 +14,7 @@ from django.test import Client, override_settings
 from django.urls import path, reverse
 
 from pulljobs import operating
-from pulljobs.dashboard.page import DashboardAdmin
+from pulljobs.admin.dashboard.page import DashboardAdmin
 from pulljobs.models import Consumer, Dashboard, Node
 from pulljobs.states import State
 from pulljobs.storage import blockers, nodes
@@ -196,7 +196,7 @@ def test_what_the_database_does_not_tell_in_time_is_left_out(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever holds one part up, the others are shown."""
-    monkeypatch.setattr("pulljobs.dashboard.contents.PATIENCE", timedelta(seconds=3))
+    monkeypatch.setattr("pulljobs.admin.dashboard.contents.PATIENCE", timedelta(seconds=3))
     published(consumer, 3)
     with session() as other:
         other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")

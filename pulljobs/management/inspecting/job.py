@@ -3,8 +3,8 @@
 from typing import Any
 
 from pulljobs import ids, jobs
+from pulljobs.admin.dashboard import figures
 from pulljobs.conf import settings
-from pulljobs.dashboard import figures
 from pulljobs.diagnosis import explain, timeline, times
 from pulljobs.diagnosis.timeline import TimelineEntry
 from pulljobs.errors import PulljobsError

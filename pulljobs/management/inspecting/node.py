@@ -4,8 +4,8 @@ from typing import Any
 
 from django.db.models import Count, Min
 
+from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
-from pulljobs.dashboard.workers import Worker
 from pulljobs.management import finding
 from pulljobs.management.blocks import Block, Column, Facts, Table, Words, names, title
 from pulljobs.management.inspecting import standing, wording

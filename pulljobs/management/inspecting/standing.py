@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pulljobs.dashboard.reading import Part
+from pulljobs.admin.dashboard.reading import Part
 from pulljobs.errors import PulljobsError
 from pulljobs.management.blocks import Block
 from pulljobs.management.subcommands import FINE, FOUND, Answer

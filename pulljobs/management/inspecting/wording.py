@@ -6,7 +6,7 @@ from typing import Any, Final
 from django.db.models import Model
 
 from pulljobs import ids
-from pulljobs.dashboard import figures
+from pulljobs.admin.dashboard import figures
 from pulljobs.diagnosis import times
 from pulljobs.management.blocks import Block, Table, Tone, Words, names, title
 from pulljobs.storage.dead import Dead

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from pulljobs import operating
+from pulljobs.admin.dashboard import figures
 from pulljobs.conf import SETTING, settings
-from pulljobs.dashboard import figures
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import operator
 from pulljobs.management.blocks import Cell, Column, Table, Tone, Words

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from pulljobs.admin.dashboard import figures
 from pulljobs.conf import settings
-from pulljobs.dashboard import figures
 from pulljobs.management.blocks import Block, Column, Table, Tone, Words, title
 from pulljobs.management.subcommands import Answer
 from pulljobs.storage import blockers, health, partitions

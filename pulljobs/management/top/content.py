@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pulljobs.dashboard.consumers import Standing
-from pulljobs.dashboard.workers import Worker
+from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.top.frame import STEP, Frame
 
 

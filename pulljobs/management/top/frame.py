@@ -7,13 +7,13 @@ from typing import Final
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from pulljobs.admin.dashboard import attention, consumers, history, upkeep, workers
+from pulljobs.admin.dashboard.attention import Finding
+from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.history import History
+from pulljobs.admin.dashboard.reading import PATIENCE, Part
+from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
-from pulljobs.dashboard import attention, consumers, history, upkeep, workers
-from pulljobs.dashboard.attention import Finding
-from pulljobs.dashboard.consumers import Standing
-from pulljobs.dashboard.history import History
-from pulljobs.dashboard.reading import PATIENCE, Part
-from pulljobs.dashboard.workers import Worker
 from pulljobs.models import Consumer
 from pulljobs.storage import nodes
 from pulljobs.storage.reading import Reading, impatient, told

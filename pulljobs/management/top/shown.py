@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.consumers import Standing
-from pulljobs.dashboard.reading import Part
-from pulljobs.dashboard.sums import total
-from pulljobs.dashboard.workers import Worker
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.reading import Part
+from pulljobs.admin.dashboard.sums import total
+from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.blocks import Block, Cell, Column, Table, Tone, Words
 from pulljobs.management.top.frame import Frame
 from pulljobs.storage.backlog import Backlog

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from django.utils.safestring import SafeString
 
-from pulljobs.dashboard.charts import frame, svg
-from pulljobs.dashboard.charts.frame import Frame
+from pulljobs.admin.dashboard.charts import frame, svg
+from pulljobs.admin.dashboard.charts.frame import Frame
 
 
 def draw(around: Frame, lines: Sequence[tuple[str, Sequence[float | None]]]) -> SafeString:

@@ -7,13 +7,13 @@ from typing import Any, Final
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.charts import bars, lines
-from pulljobs.dashboard.charts.bars import Stack
-from pulljobs.dashboard.charts.frame import Frame
-from pulljobs.dashboard.charts.scales import durations, linear
-from pulljobs.dashboard.history import History, Point
-from pulljobs.dashboard.ranges import Range
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.charts import bars, lines
+from pulljobs.admin.dashboard.charts.bars import Stack
+from pulljobs.admin.dashboard.charts.frame import Frame
+from pulljobs.admin.dashboard.charts.scales import durations, linear
+from pulljobs.admin.dashboard.history import History, Point
+from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.storage.recent import Quantiles
 
 QUANTILES: Final = ("p50", "p95", "p99")

@@ -10,8 +10,8 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
-from pulljobs.dashboard import contents, ranges
-from pulljobs.dashboard.links import Links
+from pulljobs.admin.dashboard import contents, ranges
+from pulljobs.admin.dashboard.links import Links
 from pulljobs.models import Dashboard
 
 REFRESH_SECONDS = 5

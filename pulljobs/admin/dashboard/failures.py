@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulljobs import ids
+from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.links import Links
 from pulljobs.conf import settings
-from pulljobs.dashboard.consumers import Standing
-from pulljobs.dashboard.links import Links
 from pulljobs.models import Consumer
 from pulljobs.storage import dead
 from pulljobs.storage.dead import Dead

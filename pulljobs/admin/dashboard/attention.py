@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.consumers import Standing
-from pulljobs.dashboard.sums import total
-from pulljobs.dashboard.upkeep import Partitions, Snapshot, Table
-from pulljobs.dashboard.workers import Worker
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.sums import total
+from pulljobs.admin.dashboard.upkeep import Partitions, Snapshot, Table
+from pulljobs.admin.dashboard.workers import Worker
 
 SHOWN: Final = 40
 

@@ -12,12 +12,12 @@ from django.db.models.functions import Now
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.charts import bars
+from pulljobs.admin.dashboard.history import History, Tally
+from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.charts import bars
-from pulljobs.dashboard.history import History, Tally
-from pulljobs.dashboard.links import Links
-from pulljobs.dashboard.workers import Worker
 from pulljobs.models import Consumer, PullWaiter
 from pulljobs.storage import backlog, counts
 from pulljobs.storage.backlog import COUNTS, Backlog

@@ -7,9 +7,9 @@ from xml.etree.ElementTree import Element
 
 from django.utils.safestring import SafeString
 
-from pulljobs.dashboard.charts import frame, svg
-from pulljobs.dashboard.charts.frame import Frame
-from pulljobs.dashboard.charts.scales import linear
+from pulljobs.admin.dashboard.charts import frame, svg
+from pulljobs.admin.dashboard.charts.frame import Frame
+from pulljobs.admin.dashboard.charts.scales import linear
 
 GAP: Final = 0.14
 LEAST: Final = 1.2

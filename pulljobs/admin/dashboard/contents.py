@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from pulljobs.conf import settings
-from pulljobs.dashboard import (
+from pulljobs.admin.dashboard import (
     attention,
     consumers,
     drawn,
@@ -19,17 +18,18 @@ from pulljobs.dashboard import (
     upkeep,
     workers,
 )
-from pulljobs.dashboard.attention import Finding
-from pulljobs.dashboard.consumers import Row, Standing
-from pulljobs.dashboard.drawn import Drawn
-from pulljobs.dashboard.failures import Failures
-from pulljobs.dashboard.history import History
-from pulljobs.dashboard.links import Links
-from pulljobs.dashboard.ranges import Range
-from pulljobs.dashboard.reading import PATIENCE, Part
-from pulljobs.dashboard.tiles import Tile
-from pulljobs.dashboard.upkeep import Partitions, Snapshot, Table
-from pulljobs.dashboard.workers import Card, Worker
+from pulljobs.admin.dashboard.attention import Finding
+from pulljobs.admin.dashboard.consumers import Row, Standing
+from pulljobs.admin.dashboard.drawn import Drawn
+from pulljobs.admin.dashboard.failures import Failures
+from pulljobs.admin.dashboard.history import History
+from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.dashboard.ranges import Range
+from pulljobs.admin.dashboard.reading import PATIENCE, Part
+from pulljobs.admin.dashboard.tiles import Tile
+from pulljobs.admin.dashboard.upkeep import Partitions, Snapshot, Table
+from pulljobs.admin.dashboard.workers import Card, Worker
+from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.storage import nodes
 from pulljobs.storage.reading import Reading, impatient

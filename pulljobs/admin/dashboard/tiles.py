@@ -7,14 +7,14 @@ from typing import Final
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.consumers import Standing
-from pulljobs.dashboard.history import History
-from pulljobs.dashboard.links import Links
-from pulljobs.dashboard.ranges import Range
-from pulljobs.dashboard.reading import Part
-from pulljobs.dashboard.sums import total
-from pulljobs.dashboard.workers import Worker
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.history import History
+from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.dashboard.ranges import Range
+from pulljobs.admin.dashboard.reading import Part
+from pulljobs.admin.dashboard.sums import total
+from pulljobs.admin.dashboard.workers import Worker
 
 MANY: Final = 0.05
 """The share of failures that is no everyday thing."""

@@ -7,8 +7,8 @@ from xml.etree.ElementTree import Element
 
 from django.utils.safestring import SafeString
 
-from pulljobs.dashboard.charts import svg
-from pulljobs.dashboard.charts.scales import Scale
+from pulljobs.admin.dashboard.charts import svg
+from pulljobs.admin.dashboard.charts.scales import Scale
 
 HEIGHT: Final = 160
 BELOW: Final = 22

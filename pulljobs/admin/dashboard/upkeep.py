@@ -9,11 +9,11 @@ from typing import Final
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.charts.bars import Stack, draw
+from pulljobs.admin.dashboard.charts.frame import Frame
+from pulljobs.admin.dashboard.charts.scales import linear
 from pulljobs.conf import settings
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.charts.bars import Stack, draw
-from pulljobs.dashboard.charts.frame import Frame
-from pulljobs.dashboard.charts.scales import linear
 from pulljobs.storage import blockers, health, partitions
 from pulljobs.storage.blockers import Pin
 from pulljobs.storage.health import TableHealth

@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _text
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import hooks
-from pulljobs.dashboard import figures, history
-from pulljobs.dashboard.history import History
+from pulljobs.admin.dashboard import figures, history
+from pulljobs.admin.dashboard.history import History
 from pulljobs.storage import recent
 from pulljobs.storage.recent import Slice
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from pulljobs import ids
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.links import Links
 from pulljobs.conf import settings
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.links import Links
 from pulljobs.diagnosis import serving
 from pulljobs.models import Node
 

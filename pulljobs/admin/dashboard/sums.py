@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pulljobs.dashboard import figures
-from pulljobs.dashboard.consumers import Standing
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.consumers import Standing
 
 
 @dataclass(frozen=True)
