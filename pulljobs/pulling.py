@@ -23,7 +23,7 @@ from pulljobs.models import Consumer, Lease
 from pulljobs.states import State
 from pulljobs.storage import jobs, keys, limits, listen, messages, statements
 from pulljobs.storage.rows import Claimed, Finished, HeldJob, Refusal, StoredMessage, Taken
-from pulljobs.storage.statements import AliasSession, Row
+from pulljobs.storage.statements import AliasSession
 
 REAPED_LEASES = 20
 FEW: Final = 10
@@ -173,9 +173,10 @@ def claimed_before(using: str, consumer_id: int, request_id: str) -> Claim | Non
 
 
 def _with_messages(
-    using: str, held: list[HeldJob], rows: Sequence[Row] = ()
+    using: str, held: list[HeldJob], inline: Sequence[StoredMessage] = ()
 ) -> list[tuple[HeldJob, StoredMessage]]:
-    ids, read = [job.message_id for job in held], messages.by_id(rows)
+    ids = [job.message_id for job in held]
+    read = {message.id: message for message in inline}
     if unread := [id for id in ids if id not in read]:
         read |= messages.read(using, unread)
     return list(zip(held, map(read.__getitem__, ids), strict=True))

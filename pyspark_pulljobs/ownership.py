@@ -41,7 +41,7 @@ def own(session: Session, wanted: Wanted, node_id: UUID) -> Owned:
     while not (rows := session.run("own_stream", params)):
         _refuse(session, wanted, consumer_id, is_late=time.monotonic() > give_up)
         time.sleep(LOOK_SECONDS)
-    return Owned(rows[0][0], consumer_id, wanted.lease_duration or lease, node_id)
+    return Owned(rows[0].stream_id, consumer_id, wanted.lease_duration or lease, node_id)
 
 
 def hold(session: Session, owned: Owned, stream: str) -> None:
@@ -58,22 +58,20 @@ def _consumer(session: Session, wanted: Wanted) -> tuple[int, timedelta]:
         raise ConfigurationError(
             f"There is no consumer {wanted.consumer!r} of channel {wanted.channel!r}."
         )
-    [(consumer_id, lease, kind)] = rows
-    if kind != "pull":
+    [row] = rows
+    if row.type != "pull":
         raise ConfigurationError(
             f"Consumer {wanted.consumer!r} of channel {wanted.channel!r} is pushed to: make its "
             "type pull first."
         )
-    return consumer_id, lease
+    return row.consumer_id, row.lease_duration
 
 
 def _refuse(session: Session, wanted: Wanted, consumer_id: int, *, is_late: bool) -> None:
-    for _stream_id, other, _owner, name, _seconds, _now in session.run(
-        "stream_owner", {"stream": wanted.stream}
-    ):
-        if other != consumer_id:
+    for row in session.run("stream_owner", {"stream": wanted.stream}):
+        if row.consumer_id != consumer_id:
             raise ConfigurationError(
                 f"Stream {wanted.stream!r} is another consumer's: give this one a name of its own."
             )
         if is_late:
-            raise StreamTaken(wanted.stream, name)
+            raise StreamTaken(wanted.stream, row.name)

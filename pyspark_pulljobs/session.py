@@ -6,10 +6,8 @@ from typing import Any
 
 import psycopg
 
-from pulljobs.engine.sql import bound, statement
+from pulljobs.engine.sql import Row, bound, fetch_rows, statement
 from pyspark_pulljobs.connecting import connect
-
-Row = tuple[Any, ...]
 
 
 class Session:
@@ -22,7 +20,7 @@ class Session:
         """The rows of a statement, bound on the server, in the transaction there is, if any."""
         with psycopg.RawCursor(self.connection) as cursor:
             cursor.execute(*bound(statement(name), params), binary=True)
-            return cursor.fetchall() if cursor.description else []
+            return fetch_rows(name, cursor)
 
     def atomic(self) -> AbstractContextManager[object]:
         """A transaction, or a savepoint within one; `psycopg.Rollback` undoes it quietly."""

@@ -19,7 +19,7 @@ import psycopg
 
 from pulljobs.engine import outcomes
 from pulljobs.engine.adapters import TOO_MUCH
-from pulljobs.engine.claiming import freeing
+from pulljobs.engine.claiming import keyed
 from pulljobs.engine.encodings import array
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import DATABASE_CHANNEL
@@ -93,7 +93,7 @@ def _settled(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
     try:
         with session.atomic():
             rows = _finish(session, outcomes.parameters(settlements))
-            _count(session, settlements, {row[0] for row in rows})
+            _count(session, settlements, {row.job_id for row in rows})
     except (psycopg.DataError, *TOO_MUCH) as error:
         if len(settlements) > 1:
             middle = len(settlements) // 2
@@ -109,10 +109,10 @@ def _settled(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
 
 def _finish(session: Session, params: Mapping[str, Any]) -> list[Row]:
     rows = session.run("finish", params)
-    freed = [row for row in rows if row[3] is not None and row[2] is not None]
+    freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
     if freed:
-        locked = freeing.lock(session, {(consumer_id, key) for *_, consumer_id, key in freed})
-        freeing.free(session, locked, [row[0] for row in freed])
+        locked = keyed.lock_keys(session, {(row.consumer_id, row.freed_key) for row in freed})
+        keyed.free_keys(session, locked, [row.job_id for row in freed])
     return rows
 
 
@@ -130,8 +130,8 @@ def _count(session: Session, settlements: Sequence[Settlement], done: set[int]) 
 
 def _tell(session: Session, rows: Sequence[Row]) -> None:
     if rows:
-        emit(JobsFinished(Counter(("", row[1]) for row in rows)))
-    if roomier := sorted({row[2] for row in rows} - {None}):
+        emit(JobsFinished(Counter(("", row.state) for row in rows)))
+    if roomier := sorted({row.consumer_id for row in rows} - {None}):
         params = {"consumer_ids": roomier, "database_channel": DATABASE_CHANNEL}
         session.run("notify", params)
 

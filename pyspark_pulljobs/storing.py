@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 
 from pulljobs.engine import key_bounds
-from pulljobs.engine.claiming import freeing
+from pulljobs.engine.claiming import keyed
 from pulljobs.engine.key_bounds import Key
 from pulljobs.engine.sql import DATABASE_CHANNEL, statement
 from pulljobs.engine.validation import FullKey, Published, parameters
@@ -102,7 +102,8 @@ class Store:
         try:
             if self._freed:
                 with self._session.atomic():
-                    freeing.free(self._session, freeing.lock(self._session, self._freed), ())
+                    locked = keyed.lock_keys(self._session, self._freed)
+                    keyed.free_keys(self._session, locked, ())
             if self._consumers:
                 self._session.run("notify", waking)
         except psycopg.Error as error:  # It must not look as if the publish had failed.

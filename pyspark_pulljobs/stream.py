@@ -59,14 +59,14 @@ class Stream:
     def end(self) -> int:
         """The number of the last batch that was acked."""
         params = {"stream": self._wanted.stream}
-        [(seq,)] = self._links.surviving(lambda link: link.session.run("stream_end", params))
-        return int(seq)
+        [row] = self._links.surviving(lambda link: link.session.run("stream_end", params))
+        return int(row.seq)
 
     def stop_at_what_is_there(self) -> None:
         """From now on take nothing that could not be claimed by now."""
         params = {"stream": self._wanted.stream}
-        [(*_, now)] = self._links.surviving(lambda link: link.session.run("stream_owner", params))
-        self._until = now
+        [row] = self._links.surviving(lambda link: link.session.run("stream_owner", params))
+        self._until = row.now
 
     def next_after(self, seq: int, rows: int) -> int:
         """The number of the batch behind that one, which is acked meanwhile; or the same: no jobs.
@@ -224,7 +224,7 @@ class Stream:
         self._report |= {"batch": seq, "jobs": batch.jobs}
 
     def _slices(self, link: Link, after: int, until: int) -> list[BatchSlice]:
-        known = [self._own(link, row[1]) for row in _batches(link, after, until)]
+        known = [self._own(link, row.seq) for row in _batches(link, after, until)]
         connection, partitions = link.session.connection, self._wanted.partitions
         return [
             slice
@@ -240,11 +240,11 @@ class Stream:
         with session.atomic():
             ownership.hold(session, link.owned, self._wanted.stream)
             params = {"stream_id": link.owned.stream_id, "after": self._acked, "until": seq}
-            for batch_id, _seq, token, job_ids in session.run("lock_batches", params):
-                rows = settling.end_batch(session, token, job_ids, Event.DELIVER)
-                params = {"batch_id": batch_id, "acked": len(rows), "kept": KEPT}
-                [(*_counts, lost)] = session.run("ack_batch", params)
-                done.append((rows, lost))
+            for batch in session.run("lock_batches", params):
+                rows = settling.end_batch(session, batch.lease_token, batch.job_ids, Event.DELIVER)
+                params = {"batch_id": batch.batch_id, "acked": len(rows), "kept": KEPT}
+                [acked] = session.run("ack_batch", params)
+                done.append((rows, acked.lost))
         for rows, _lost in done:
             settling.tell(session, rows)
         return [lost for _rows, lost in done]
@@ -263,10 +263,16 @@ class Stream:
         with link.session.atomic():
             ownership.hold(link.session, link.owned, self._wanted.stream)
             params = {"stream_id": link.owned.stream_id, "after": 0, "until": taking.LAST}
-            for batch_id, seq, token, job_ids in link.session.run("lock_batches", params):
-                said = (Event.EXPIRE, error) if seq <= failed else (Event.RELEASE, None)
-                released += settling.end_batch(link.session, token, job_ids, *said)
-                released_as = {"batch_id": batch_id, "lease_token": None, "state": taking.RELEASED}
+            for batch in link.session.run("lock_batches", params):
+                outcome = (Event.EXPIRE, error) if batch.seq <= failed else (Event.RELEASE, None)
+                released += settling.end_batch(
+                    link.session, batch.lease_token, batch.job_ids, *outcome
+                )
+                released_as = {
+                    "batch_id": batch.batch_id,
+                    "lease_token": None,
+                    "state": taking.RELEASED,
+                }
                 link.session.run("move_batch", released_as)
         settling.tell(link.session, released)
         return len(released)

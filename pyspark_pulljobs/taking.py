@@ -56,7 +56,7 @@ def claim(
     except BaseException:
         claimer.marks.forget()  # What was claimed there is given back.
         raise
-    return claimed, Batch(rows[0][0], token, len(claimed.jobs))
+    return claimed, Batch(rows[0].batch_id, token, len(claimed.jobs))
 
 
 def take_over(session: Session, stream: tuple[str, Owned], seq: int, terms: Terms) -> Batch | None:
@@ -71,16 +71,16 @@ def take_over(session: Session, stream: tuple[str, Owned], seq: int, terms: Term
         params = {"stream_id": owned.stream_id, "after": seq - 1, "until": seq}
         if not (rows := session.run("lock_batches", params)):
             return None
-        [(batch_id, _seq, token, job_ids)] = rows
-        settling.end_batch(session, token, job_ids, Event.EXPIRE, LEFT_BEHIND)
-        again = _reclaimed(session, owned, job_ids, terms)
-        session.run("move_batch", {"batch_id": batch_id, "lease_token": again, "state": OPEN})
-    return Batch(batch_id, again or token, len(job_ids))
+        [row] = rows
+        settling.end_batch(session, row.lease_token, row.job_ids, Event.EXPIRE, LEFT_BEHIND)
+        again = _reclaimed(session, owned, row.job_ids, terms)
+        session.run("move_batch", {"batch_id": row.batch_id, "lease_token": again, "state": OPEN})
+    return Batch(row.batch_id, again or row.lease_token, len(row.job_ids))
 
 
 def _reclaimed(session: Session, owned: Owned, job_ids: list[int], terms: Terms) -> UUID | None:
-    guards = guarded.guards(session, owned.consumer_id)
-    room = guarded.room(session, owned.consumer_id) if guards.bounded else None
+    guards = guarded.read_guards(session, owned.consumer_id)
+    room = guarded.lock_room(session, owned.consumer_id) if guards.bounded else None
     params = {
         "consumer_id": owned.consumer_id,
         "job_ids": array(job_ids),
@@ -90,5 +90,5 @@ def _reclaimed(session: Session, owned: Owned, job_ids: list[int], terms: Terms)
     }
     if guards.exclusive:
         session.run("lock_keys_of_jobs", params)
-    [(token, _taken)] = session.run("reclaim", params)
-    return token  # type: ignore[no-any-return]  # a column
+    [row] = session.run("reclaim", params)
+    return row.lease_token  # type: ignore[no-any-return]  # a column

@@ -58,7 +58,7 @@ def deliver(*held: Held) -> None:
     assert len(pulling.finish([outcomes.deliver(job) for job in held]).states) == len(held)
 
 
-def parked() -> set[int]:
+def blocked() -> set[int]:
     rows = query("SELECT id FROM pulljobs_job WHERE state = 'QUEUED' AND available_at IS NULL")
     return {id for (id,) in rows}
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 from django.db import connection, connections
 
-from pulljobs.engine.sql import statement
+from pulljobs.engine.sql import Row, fetch_rows, statement
 from tests.second import as_owner, parameters
 
 PATIENCE_SECONDS: Final = 60
@@ -76,11 +76,11 @@ def session() -> Iterator[Session]:
         other.rollback()
 
 
-def run(other: Session, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def run(other: Session, name: str, params: Mapping[str, Any]) -> list[Row]:
     """Run a statement of pulljobs in another session."""
     with psycopg.Cursor(other) as cursor:
         cursor.execute(statement(name), params, binary=True)
-        return cursor.fetchall() if cursor.description else []
+        return fetch_rows(name, cursor)
 
 
 def query(text: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

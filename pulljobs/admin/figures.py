@@ -126,7 +126,7 @@ def _figures(backlogs: Sequence[Backlog], now: datetime, rate: str, circuits: li
     oldest = min((one.oldest_ready_at for one in backlogs if one.oldest_ready_at), default=None)
     return Figures(
         now,
-        _sum(backlogs, "ready", "parked"),
+        _sum(backlogs, "ready", "blocked"),
         _sum(backlogs, "delayed"),
         _sum(backlogs, "in_flight"),
         _sum(backlogs, "dead"),

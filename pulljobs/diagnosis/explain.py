@@ -136,7 +136,7 @@ def _key_is_busy(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
         )
     elif job.available_at is None:
         yield WaitReason(
-            "parked", "It waits behind its key, which is free: the sweep lets it go soon."
+            "blocked", "It waits behind its key, which is free: the sweep lets it go soon."
         )
 
 

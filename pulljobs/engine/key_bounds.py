@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pulljobs.engine.encodings import array
+from pulljobs.engine.sql import Params, Row
 from pulljobs.engine.validation import FullKey, Published
 from pulljobs.states import Reason, State
 
@@ -16,7 +17,7 @@ REPLACE: Final = "replace"
 DROP_OLDEST: Final = "drop_oldest"
 DROPPED: Final = "A newer message of its key was published, and there was no room for both."
 
-Run = Callable[[str, Mapping[str, Any]], Sequence[tuple[Any, ...]]]
+Run = Callable[[str, Params], Sequence[Row]]
 """Runs a statement of `pulljobs.engine.sql` by its name, in the transaction of the publish."""
 Key = tuple[int, str]
 """A consumer and a key."""
@@ -60,7 +61,7 @@ def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
     replacing = [one for one in full if one.overflow == REPLACE and not one.takes_none]
     params = {**message, "replacing": [one.consumer_id for one in replacing]}
     [row] = run("publish_one", params)
-    published = Published(*row[:3])
+    published = Published(row.message_id, row.job_ids, row.consumer_ids)
     refusing = next((one for one in full if one.takes_none), None)
     if published.message_id is None:
         return published, set()
@@ -76,7 +77,7 @@ def _locked(run: Run, message: Mapping[str, Any]) -> list[_Full]:
     """Where the key is full, with what gives way locked; what a claim took first made room."""
     lock(run, [message])
     while True:
-        full = [_Full(*row) for row in run("full_keys", message)]
+        full = [_Full(**row._asdict()) for row in run("full_keys", message)]
         giving_way = [job_id for one in full for job_id in one.giving_way]
         if not giving_way or _all_locked(run, giving_way):
             return full
@@ -103,6 +104,6 @@ def _replaced(
     params = {**message, "message_id": published.message_id, "job_ids": array(giving_way)}
     rows = run("replace", params)
     made = dict(zip(published.consumer_ids, published.job_ids, strict=True))
-    every = dict(sorted((made | {consumer_id: job_id for job_id, consumer_id in rows}).items()))
-    replaced = tuple(job_id for job_id, _consumer_id in rows)
+    every = dict(sorted((made | {row.consumer_id: row.job_id for row in rows}).items()))
+    replaced = tuple(row.job_id for row in rows)
     return Published(published.message_id, [*every.values()], [*every], replaced)

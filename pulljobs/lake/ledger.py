@@ -98,13 +98,13 @@ OF_DJANGO: Final = frozenset({"context", "cursor_factory", "prepare_threshold"})
 
 def horizon(using: str) -> Horizon:
     [row] = run(using, "export_horizon", {})
-    return Horizon(*row)
+    return Horizon(row.horizon, row.system_identifier, row.next_xid)
 
 
 def blocker(using: str) -> Blocker | None:
     """Who holds the horizon back."""
     rows = run(using, "export_blocker", {})
-    return Blocker(rows[0][0], rows[0][2]) if rows else None
+    return Blocker(rows[0].who, rows[0].age) if rows else None
 
 
 def open_run(using: str) -> LakeRun | None:
@@ -175,7 +175,7 @@ def settled_high(using: str, location: str) -> int:
 def lag(using: str, location: str) -> timedelta:
     """How old the oldest settlement is that is not there."""
     rows = run(using, "lake_lag", {"high_xid": settled_high(using, location)})
-    return rows[0][0] if rows else timedelta()
+    return rows[0].lag if rows else timedelta()
 
 
 def known_until(using: str, location: str) -> datetime:
@@ -188,8 +188,8 @@ def known_until(using: str, location: str) -> datetime:
     latest: datetime = runs.aggregate(last=Max("opened_at"))["last"] or nodes.clock(using)
     high_id = ids.first_of(latest + MOMENT)
     params = {"high_xid": settled_high(using, location), "high_id": high_id}
-    [(oldest,)] = run(using, "lake_known", params)
-    return min(latest, oldest or latest)
+    [row] = run(using, "lake_known", params)
+    return min(latest, row.settled_at or latest)
 
 
 def verified(using: str, location: str, found: LakeDay) -> None:

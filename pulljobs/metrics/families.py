@@ -134,7 +134,7 @@ READ: Final = (
         "pulljobs_jobs",
         Type.GAUGE,
         (*CONSUMER, "kind"),
-        "Live jobs: `ready`, `delayed`, `parked` (behind their key) or `in_flight`; each counted "
+        "Live jobs: `ready`, `delayed`, `blocked` (behind their key) or `in_flight`; each counted "
         "up to 10,000, or to less, but 200 at the least, where several consumers have so many.",
     ),
     Family(

@@ -34,7 +34,7 @@ KEPT: Final = 90.0
 ESTIMATED: Final = 200
 """Largest number of consumers whose queue is estimated, as each estimate is a query."""
 
-KINDS: Final = ("ready", "delayed", "parked", "in_flight")
+KINDS: Final = ("ready", "delayed", "blocked", "in_flight")
 """Kinds of live jobs."""
 
 

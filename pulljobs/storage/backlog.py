@@ -13,7 +13,7 @@ CAPS: Final = (10_000, 5_000, 2_000, 1_000, 500, 200)
 ROWS: Final = 10_000
 """What a page may have to read of one sort of jobs, of all consumers together."""
 
-QUEUED: Final = ("ready", "delayed", "parked")
+QUEUED: Final = ("ready", "delayed", "blocked")
 COUNTS: Final = (*QUEUED, "in_flight", "dead")
 
 
@@ -23,17 +23,17 @@ class Backlog(NamedTuple):
     consumer_id: int
     ready: int
     delayed: int
-    parked: int
+    blocked: int
     in_flight: int
     dead: int
     oldest_ready_at: datetime | None
-    parked_is_least: bool
+    blocked_is_least: bool
     """Of many jobs with keys, beside many dead ones, not all were looked at."""
     cap: int
 
     @property
     def queued(self) -> int:
-        return self.ready + self.delayed + self.parked
+        return self.ready + self.delayed + self.blocked
 
     @property
     def is_capped(self) -> bool:
@@ -43,20 +43,20 @@ class Backlog(NamedTuple):
     def is_least(self, count: str) -> bool:
         """Whether there is, or may be, more of that."""
         cut_off: bool = getattr(self, count) >= self.cap
-        return cut_off or (count == "parked" and self.parked_is_least)
+        return cut_off or (count == "blocked" and self.blocked_is_least)
 
 
 def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
     """The more consumers, the lower the cap, so that all of them take about as long as one."""
     cap = next((cap for cap in CAPS if cap * len(consumer_ids) <= ROWS), CAPS[-1])
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
-    return [Backlog._make([*row, cap]) for row in run(using, "backlog", params)]
+    return [Backlog(**row._asdict(), cap=cap) for row in run(using, "backlog", params)]
 
 
 def ready(using: str, consumer_ids: Sequence[int]) -> set[int]:
     """Those of them that have something to do now, however much waits for its time."""
     params = {"consumer_ids": list(consumer_ids), "cap": 1}
-    return {consumer_id for consumer_id, count, *_rest in run(using, "backlog", params) if count}
+    return {row.consumer_id for row in run(using, "backlog", params) if row.ready}
 
 
 def estimate(using: str, found: Backlog) -> int | None:

@@ -31,17 +31,24 @@ def live(using: str, consumer_ids: Sequence[int]) -> list[Count]:
     """Of the states that have jobs; delivered ones are not among them."""
     params = {"consumer_ids": list(consumer_ids), "cap": CAP + 1}
     return [
-        Count(id, State(state), min(count, CAP), count > CAP, oldest, newest)
-        for id, state, count, oldest, newest in run(using, "counts", params)
+        Count(
+            row.consumer_id,
+            State(row.state),
+            min(row.jobs, CAP),
+            row.jobs > CAP,
+            row.oldest,
+            row.newest,
+        )
+        for row in run(using, "counts", params)
     ]
 
 
 def delivered(using: str) -> list[Count]:
     """Of the newest settlements of all consumers; if there are more, no count is complete."""
     rows = run(using, "delivered", {"settlements": CAP + 1})
-    capped = any(id is None and count > CAP for id, count, *_times in rows)
+    capped = any(row.consumer_id is None and row.jobs > CAP for row in rows)
     return [
-        Count(id, State.DELIVERED, count, capped, oldest, newest)
-        for id, count, oldest, newest in rows
-        if id is not None
+        Count(row.consumer_id, State.DELIVERED, row.jobs, capped, row.oldest, row.newest)
+        for row in rows
+        if row.consumer_id is not None
     ]

@@ -25,13 +25,13 @@ class Dead(NamedTuple):
 def newest(using: str, consumer_ids: Sequence[int], wanted: int) -> list[Dead]:
     """The youngest jobs, of each consumer so many at the most."""
     params = {"consumer_ids": list(consumer_ids), "wanted": wanted}
-    return [Dead(*row) for row in run(using, "newest_dead", params)]
+    return run(using, "newest_dead", params, kind=Dead)
 
 
 def counts(using: str, consumer_ids: Sequence[int]) -> dict[int, int]:
     """How many each has, up to what is counted."""
     params = {"consumer_ids": list(consumer_ids), "cap": COUNTED}
-    return dict(run(using, "count_dead", params))
+    return {row.consumer_id: row.dead for row in run(using, "count_dead", params)}
 
 
 def ids(using: str, consumer_id: int, *, after: int, limit: int) -> list[int]:

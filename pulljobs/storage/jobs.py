@@ -37,7 +37,6 @@ from pulljobs.storage.rows import (
 from pulljobs.storage.statements import (
     AliasSession,
     brief,
-    column,
     retrying,
     run,
     run_together,
@@ -78,7 +77,12 @@ def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, lis
     rows = run(using, "requested", {"consumer_id": consumer_id, "request_id": request_id})
     if not rows:
         return None
-    return Taken(*rows[0][:2]), [HeldJob(*row[2:]) for row in rows if row[2] is not None]
+    held = [
+        HeldJob(row.id, row.message_id, row.priority, row.retry_count, row.deliveries, row.suspect)
+        for row in rows
+        if row.id is not None
+    ]
+    return Taken(rows[0].lease_token, rows[0].leased_until), held
 
 
 def forget_request(using: str, token: UUID) -> bool:
@@ -100,7 +104,7 @@ def take(
     guarded: bool = False,
 ) -> Taken | Refusal | None:
     """Put one job that is QUEUED, or revive one that is DEAD; None: it is not in that state."""
-    [(token, leased_until, refusal)] = run(
+    [row] = run(
         using,
         "take",
         {
@@ -115,9 +119,9 @@ def take(
             "guarded": guarded,
         },
     )
-    if token:
-        return Taken(token, leased_until)
-    return None if refusal is None else Refusal(refusal)
+    if row.lease_token:
+        return Taken(row.lease_token, row.leased_until)
+    return None if row.refusal is None else Refusal(row.refusal)
 
 
 def renew(
@@ -141,7 +145,7 @@ def renew(
         "running": None if running is None else array(running),
     }
     rows = retrying(using, lambda: run(using, "renew", params))
-    renewed = {Held(job_id, token): leased_until for job_id, token, leased_until in rows}
+    renewed = {Held(row.job_id, row.lease_token): row.leased_until for row in rows}
     missing = [one for one in held if one not in renewed]
     if again and missing:
         # Another renewal may have moved them to a lease row that this one could not see yet.
@@ -202,11 +206,12 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     if claims is not None and len(claims) <= max(1, len(settlements) // LEAST_OF_A_CLAIM):
         return _deliver(using, claims)
     rows = run(using, "finish", parameters(settlements))
-    states = {job_id: _STATES[state] for job_id, state, _consumer_id, _key in rows}
-    freed = [row for row in rows if row[3] is not None and row[2] is not None]
-    keys.free(using, {row[2:] for row in freed}, column(freed))
+    states = {row.job_id: _STATES[row.state] for row in rows}
+    freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
+    freed_keys = {(row.consumer_id, row.freed_key) for row in freed}
+    keys.free(using, freed_keys, [row.job_id for row in freed])
     released = {one.held.job_id for one in settlements if one.event is Event.RELEASE}
-    roomier = frozenset(column(rows, 2)) - {None}
+    roomier = frozenset(row.consumer_id for row in rows) - {None}
     return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
 
 
@@ -217,14 +222,12 @@ def _deliver(using: str, claims: Mapping[UUID, Collection[int]]) -> Finished:
     let_go: list[int] = []
     roomier: set[int] = set()
     answers = run_together(using, "deliver", every)
-    for ids, [(delivered, consumer_id, keyed_ids, keyed)] in zip(
-        claims.values(), answers, strict=True
-    ):
-        states |= dict.fromkeys(ids if delivered is None else delivered, State.DELIVERED)
-        if consumer_id is not None:
-            roomier.add(consumer_id)
-            let_go += keyed_ids or []
-            freed |= {(consumer_id, key) for key in keyed or []}
+    for ids, [row] in zip(claims.values(), answers, strict=True):
+        states |= dict.fromkeys(ids if row.delivered is None else row.delivered, State.DELIVERED)
+        if row.consumer_id is not None:
+            roomier.add(row.consumer_id)
+            let_go += row.keyed_ids or []
+            freed |= {(row.consumer_id, key) for key in row.freed_keys or []}
     keys.free(using, freed, let_go)
     return Finished(states, [], {}, roomier=frozenset(roomier))
 
@@ -241,9 +244,9 @@ def _settled_before(
     }
     asked = {one.held.job_id: one.event for one in settlements}
     return {
-        job_id: State(state)
-        for job_id, state, reason in run(using, "settled", params)
-        if asked[job_id] == _event_of(state, reason)
+        row.job_id: State(row.state)
+        for row in run(using, "settled", params)
+        if asked[row.job_id] == _event_of(row.state, row.reason)
     }
 
 
@@ -259,7 +262,7 @@ def reap(using: str, leases: int) -> Finished | None:
 
     def work() -> Finished | None:
         with brief(using):
-            over = [ReachedLease(*row) for row in run(using, "expired", {"leases": leases})]
+            over = run(using, "expired", {"leases": leases}, kind=ReachedLease)
             return _give_back(using, over, _expired) if over else None
 
     return retrying(using, work)
@@ -272,13 +275,13 @@ def abandon(
 
     def work() -> Finished | None:
         with brief(using):
-            rows = run(using, "leases_of_node", {"node_id": node_id})
-            over = [lease for row in rows if (lease := ReachedLease(*row)).lease_token not in but]
+            leases = run(using, "leases_of_node", {"node_id": node_id}, kind=ReachedLease)
+            over = [lease for lease in leases if lease.lease_token not in but]
             return _give_back(using, over, blame) if over else None
 
     def blame(lease: ReachedLease, job_id: int) -> Settlement:
         if job_id in started:
-            return _expired(lease._replace(running=started), job_id)
+            return _expired(lease._replace(running_ids=started), job_id)
         return Settlement(Held(job_id, lease.lease_token), Event.RELEASE)
 
     return retrying(using, work)
@@ -289,13 +292,13 @@ def _give_back(
 ) -> Finished:
     settlements = [say(lease, job_id) for lease in leases for job_id in lease.job_ids]
     finished = _finish_together(using, settlements)
-    run(using, "end_leases", {"lease_ids": [lease.id for lease in leases]})
+    run(using, "end_leases", {"lease_ids": [lease.lease_id for lease in leases]})
     return finished
 
 
 def _expired(lease: ReachedLease, job_id: int) -> Settlement:
     """A worker's job that had not started is not charged, one that had becomes a suspect."""
-    started = None if lease.running is None else job_id in lease.running
+    started = None if lease.running_ids is None else job_id in lease.running_ids
     if started and lease.via != Lease.Via.WORKER:
         started = None  # It ran no code that could have ended its process.
     return Settlement(
@@ -319,11 +322,11 @@ def kill(
         "error": error,
     }
     rows = retrying(using, lambda: run(using, "kill", params))
-    keys.free(using, {row[2:] for row in rows if row[3] is not None})
-    # Of some a key is free now, of the others there may be room for one more in flight.
-    waking = {consumer_id for _id, held, consumer_id, key in rows if held or key is not None}
+    keys.free(using, {(row.consumer_id, row.key) for row in rows if row.key is not None})
+    # The key of some is free now. For others there may be room for one more job in flight.
+    waking = {row.consumer_id for row in rows if row.was_held or row.key is not None}
     listen.wake_on_commit(using, waking)
-    return {job_id: held for job_id, held, *_key in rows}
+    return {row.job_id: row.was_held for row in rows}
 
 
 def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
@@ -334,21 +337,23 @@ def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
     """Consumer ids by job id, of those that were DEAD and are QUEUED now."""
     rows = retrying(using, lambda: run(using, "redrive", {"job_ids": list(job_ids)}))
-    return dict(rows)
+    return {row.job_id: row.consumer_id for row in rows}
 
 
 def reschedule(using: str, job_ids: Sequence[int], *, at: datetime | None) -> dict[int, int]:
     """Consumer ids by job id, of those that are QUEUED for that time now; None: for now."""
     params = {"job_ids": list(job_ids), "at": at}
-    return dict(retrying(using, lambda: run(using, "reschedule", params)))
+    rows = retrying(using, lambda: run(using, "reschedule", params))
+    return {row.job_id: row.consumer_id for row in rows}
 
 
 def delete(using: str, job_ids: Sequence[int]) -> list[int]:
     """The ids of those that were DEAD and are gone now."""
-    return column(retrying(using, lambda: run(using, "delete", {"job_ids": list(job_ids)})))
+    rows = retrying(using, lambda: run(using, "delete", {"job_ids": list(job_ids)}))
+    return [row.job_id for row in rows]
 
 
 def stats(using: str, consumer_id: int, cap: int = 10_000) -> Stats:
     """Counts of one consumer, from one snapshot."""
-    [row] = run(using, "stats", {"consumer_id": consumer_id, "cap": cap})
-    return Stats(*row)
+    [stats] = run(using, "stats", {"consumer_id": consumer_id, "cap": cap}, kind=Stats)
+    return stats  # type: ignore[no-any-return]  # of that kind

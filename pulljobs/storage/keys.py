@@ -3,7 +3,7 @@
 Every change to what runs of a key is made under the lock of the key's row, and decided by a later
 statement, whose snapshot has all that was committed before the lock. Claims skip keys that somebody
 has locked; who frees a key waits for it. A claim takes the jobs that wait behind a busy key out of
-its index (parks them), so that nobody meets them again until the key is free.
+its index (blocks them), so that nobody meets them again until the key is free.
 """
 
 import logging
@@ -12,10 +12,9 @@ from typing import Final, TypeVar
 
 from django.db import DatabaseError, connections
 
-from pulljobs.engine.claiming import freeing
-from pulljobs.engine.claiming.freeing import Key
+from pulljobs.engine.claiming.keyed import Key, free_keys, lock_keys
 from pulljobs.storage import listen
-from pulljobs.storage.statements import AliasSession, Row, brief, column, retrying, run
+from pulljobs.storage.statements import AliasSession, brief, retrying, run
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -31,7 +30,7 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
     def work() -> None:
         with brief(using):
             session = AliasSession(using)
-            freeing.free(session, freeing.lock(session, keys), let_go)
+            free_keys(session, lock_keys(session, keys), let_go)
 
     if connections[using].in_atomic_block:
         work()
@@ -47,14 +46,15 @@ def sweep(using: str) -> bool:
     """Free what those left behind who died at it, and forget idle keys; whether there is more."""
     forgotten = run(using, "idle_bounded_keys", {"wanted": SWEPT})
 
-    def work() -> tuple[list[Row], bool]:
+    def work() -> tuple[list[Key], bool]:
         with brief(using):
             rows = run(using, "stuck_keys", {"wanted": SWEPT})
-            return rows, freeing.free(AliasSession(using), rows, ())
+            stuck = [(row.consumer_id, row.key) for row in rows]
+            return stuck, free_keys(AliasSession(using), stuck, ())
 
     swept, changed = retrying(using, work)
     if changed:
-        listen.wake_on_commit(using, column(swept))
+        listen.wake_on_commit(using, [consumer_id for consumer_id, _key in swept])
     # Of those whose jobs somebody has locked none changes: they would be found again at once.
     return len(forgotten) == SWEPT or (changed and len(swept) == SWEPT)
 

@@ -17,7 +17,7 @@ Take = Callable[[], Taken | Refusal | None]
 def take(using: str, consumer_id: int, job_id: int, work: Take) -> Taken | Refusal | None:
     """What `work` takes, if there is room for one, under the lock of its key."""
     with brief(using):
-        if guarded.room(AliasSession(using), consumer_id) == 0:
+        if guarded.lock_room(AliasSession(using), consumer_id) == 0:
             return Refusal.MAX_IN_FLIGHT
         return keys.take(using, consumer_id, job_id, work)
 

@@ -76,7 +76,7 @@ def wait(
         "node_id": node_id,
         "patience": patience,
     }
-    return dict(run(using, "wait", params))
+    return {row.consumer_id: row.elsewhere for row in run(using, "wait", params)}
 
 
 def leave(using: str, consumer_ids: Sequence[int], node_id: UUID) -> None:

@@ -1,18 +1,15 @@
 """Publishing messages and reading them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import repeat
-from operator import itemgetter
-from typing import Final
+from operator import attrgetter
 
-from pulljobs.engine.encodings import integer_array, tuple_maker
+from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.validation import NewMessage, Published, parameters
 from pulljobs.storage import bounds
 from pulljobs.storage.rows import StoredMessage
-from pulljobs.storage.statements import Params, Row, column, run
-
-_stored: Final = tuple_maker(StoredMessage)
+from pulljobs.storage.statements import Params, run
 
 
 def publish(
@@ -39,14 +36,17 @@ def publish(
     if len(messages) == 1:
         one = {**common, **messages[0].parameters()}
         rows = run(using, "publish_one", one, always_prepare=True)
-        published = [Published(row[0], row[1], row[2], awaited=row[3]) for row in rows]
+        published = [
+            Published(row.message_id, row.job_ids, row.consumer_ids, awaited=row.awaited)
+            for row in rows
+        ]
     else:
         many = {**common, **parameters(messages)}
         if all(message.is_plain for message in messages):
             return _publish_batch(using, many, meanwhile)
         rows = run(using, "publish", many, always_prepare=True, meanwhile=meanwhile)
-        published = [Published(*row[:3]) for row in rows]
-    if rows and rows[0][-1]:
+        published = [Published(row.message_id, row.job_ids, row.consumer_ids) for row in rows]
+    if rows and rows[0].bounded:
         return bounds.publish(using, [{**common, **one.parameters()} for one in messages])
     return published or None
 
@@ -58,9 +58,15 @@ def _publish_plain(
     rows = run(using, "publish_plain", params, always_prepare=True)
     if not rows:
         return None
-    jobs = sorted((row for row in rows if row[1] is not None), key=itemgetter(2))
-    awaited = any(row[3] for row in jobs)
-    return [Published(rows[0][0], column(jobs, 1), column(jobs, 2), awaited=awaited)]
+    jobs = sorted((row for row in rows if row.job_id is not None), key=attrgetter("consumer_id"))
+    return [
+        Published(
+            rows[0].message_id,
+            [row.job_id for row in jobs],
+            [row.consumer_id for row in jobs],
+            awaited=any(row.awaited for row in jobs),
+        )
+    ]
 
 
 def _publish_batch(
@@ -69,19 +75,14 @@ def _publish_batch(
     rows = run(using, "publish_batch", params, always_prepare=True, meanwhile=meanwhile)
     if not rows:
         return None
-    message_ids, consumer_ids, job_ids = rows[0]
-    if consumer_ids is None:
-        return [Published(id, [], []) for id in message_ids]
-    jobs_of_each = map(list, zip(*[iter(job_ids)] * len(consumer_ids), strict=True))
-    return list(map(Published, message_ids, jobs_of_each, repeat(consumer_ids)))
+    [row] = rows
+    if row.consumer_ids is None:
+        return [Published(id, [], []) for id in row.message_ids]
+    jobs_of_each = map(list, zip(*[iter(row.job_ids)] * len(row.consumer_ids), strict=True))
+    return list(map(Published, row.message_ids, jobs_of_each, repeat(row.consumer_ids)))
 
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
     """The messages by id."""
     params = {"ids": integer_array(ids), "lowest": min(ids), "highest": max(ids)}
-    return by_id(run(using, "messages", params))
-
-
-def by_id(rows: Iterable[Row]) -> dict[int, StoredMessage]:
-    """What rows of messages.sql tell."""
-    return {row[0]: _stored(row) for row in rows}
+    return {row.id: row for row in run(using, "messages", params, kind=StoredMessage)}

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from pulljobs import ids
 from pulljobs.storage import partitions
-from pulljobs.storage.statements import run
+from pulljobs.storage.statements import Row, run
 
 PAGE: Final = 1_000
 LAST: Final = 2**63 - 1
@@ -35,7 +35,7 @@ PROMISES: Final = {
     "delivered_is_gone": "A job that was delivered is no live job any more.",
     "dead_is_remembered": "The death of a DEAD job is in the archive.",
     "one_in_flight_a_key": "Of a key of an exclusive consumer one job at most is in flight.",
-    "parked_behind_something": "A job that waits for its key waits for another job.",
+    "blocked_behind_a_job": "A job that waits for its key waits for another job.",
     "claimed_in_turn": "No job waits while later ones of its priority are claimed.",
     "lease_ends": "A lease ends after its claim and by its hard end.",
     "ended_lease_is_reaped": "What a lease held is given back soon after its end.",
@@ -48,7 +48,7 @@ PROMISES: Final = {
 PASSING: Final = frozenset(
     {
         "one_in_flight_a_key",
-        "parked_behind_something",
+        "blocked_behind_a_job",
         "claimed_in_turn",
         "ended_lease_is_reaped",
     }
@@ -93,12 +93,12 @@ def look(using: str, limits: Limits, told: Told = lambda rows: None) -> Found:
     for table, newest_first in KINDS.items():
         after = LAST if newest_first else 0
         looked_at = 0
-        for reached, count, broken in _pages(using, table, after, limits):
-            looked_at += count
-            told(count)
-            for name, id in broken:
+        for page in _pages(using, table, after, limits):
+            looked_at += page.looked_at
+            told(page.looked_at)
+            for name, id in zip(page.promises, page.ids, strict=True):
                 found.broken.setdefault(name, set()).add(id)
-            if reached is not None and limits.rows is not None and looked_at >= limits.rows:
+            if page.reached is not None and limits.rows is not None and looked_at >= limits.rows:
                 found.unseen.append(table)
                 break
         found.looked_at[table] = looked_at
@@ -120,10 +120,7 @@ def confirmed(
     return found
 
 
-Page = tuple[int | None, int, list[tuple[str, int]]]
-
-
-def _pages(using: str, table: str, after: int, limits: Limits) -> Iterator[Page]:
+def _pages(using: str, table: str, after: int, limits: Limits) -> Iterator[Row]:
     params = {
         "wanted": PAGE,
         "since": _since(using, limits.retention),
@@ -133,8 +130,9 @@ def _pages(using: str, table: str, after: int, limits: Limits) -> Iterator[Page]
     }
     reached: int | None = after
     while reached is not None:
-        reached, count, names, broken = _page(using, table, {**params, "after": reached}, limits)
-        yield reached, count, list(zip(names, broken, strict=True))
+        page = _page(using, table, {**params, "after": reached}, limits)
+        reached = page.reached
+        yield page
 
 
 def _since(using: str, retention: timedelta | None) -> int:
@@ -152,7 +150,7 @@ def _since(using: str, retention: timedelta | None) -> int:
     return max(since, ids.first_of(timezone.now() - retention + CLOCKS))
 
 
-def _page(using: str, table: str, params: dict[str, Any], limits: Limits) -> Any:
+def _page(using: str, table: str, params: dict[str, Any], limits: Limits) -> Row:
     with transaction.atomic(using=using):
         read_only(using, limits.page_timeout)
         [row] = run(using, f"verify_{table}", params)

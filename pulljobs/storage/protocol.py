@@ -66,16 +66,16 @@ def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
     del where["until"]
     params = {"consumer_id": consumer_id, "wanted": wanted, **where}
     [row] = run(using, "queued", params)
-    server_started_at, started_at, text, next_after_3, *arrays = row
-    *jobs, walked, ats, ids = arrays
-    snapshot = Snapshot.parse(text)
+    snapshot = Snapshot.parse(row.snapshot)
+    columns = (row.ids, row.message_ids, row.priorities, row.available_ats, row.timeouts)
+    positions = map(Position, row.reached_ats, row.reached_ids)
     return Listed(
-        server_started_at,
-        started_at,
+        row.server_started_at,
+        row.started_at,
         snapshot,
-        _next_xid(snapshot.ceiling, next_after_3),
-        list(map(QueuedJob, *jobs)),
-        dict(zip(walked, map(Position, ats, ids), strict=True)),
+        _next_xid(snapshot.ceiling, row.next_after_3),
+        list(map(QueuedJob, *columns)),
+        dict(zip(row.walked, positions, strict=True)),
     )
 
 
@@ -125,36 +125,30 @@ def parties(using: str, channel: str, consumer: str) -> tuple[Channel, Consumer 
     rows = run(using, "caller", {"channel": channel, "consumer": consumer})
     if not rows:
         return None
-    [(channel_id, digest, *told)] = rows
-    found = _loaded(Channel, using, id=channel_id, name=channel, token_digest=digest)
-    fields = dict(zip(_OF_CONSUMER, told, strict=True))
-    if fields["id"] is None:
-        return found, None
-    named = _loaded(Consumer, using, name=consumer, channel_id=channel_id, **fields)
-    named.channel = found
-    return found, named
+    [row] = rows
+    loaded_channel = _load(
+        Channel, using, id=row.channel_id, name=channel, token_digest=row.channel_digest
+    )
+    if row.id is None:
+        return loaded_channel, None
+    fields = row._asdict()
+    del fields["channel_digest"]
+    loaded_consumer = _load(Consumer, using, name=consumer, **fields)
+    loaded_consumer.channel = loaded_channel
+    return loaded_channel, loaded_consumer
 
 
-_OF_CONSUMER: Final = (
-    "id",
-    "token_digest",
-    "type",
-    "lease_duration",
-    "protocol_lease_duration",
-    "max_waiting",
-)
-
-
-def _loaded(model: type[M], using: str, **told: Any) -> M:
-    """An instance with these fields; Django wants them in the order of the model's."""
-    names = [field.attname for field in model._meta.concrete_fields if field.attname in told]
-    return model.from_db(using, names, [told[name] for name in names])
+def _load(model: type[M], using: str, **fields: Any) -> M:
+    """Return an instance with these fields only; Django wants them in the order of the model's."""
+    names = [field.attname for field in model._meta.concrete_fields if field.attname in fields]
+    return model.from_db(using, names, [fields[name] for name in names])
 
 
 def jobs_of(using: str, consumer_id: int, job_ids: Collection[int]) -> set[int]:
     """Those of the jobs that are this consumer's: live ones, and settled ones by their history."""
     params = {"consumer_id": consumer_id, "job_ids": list(job_ids)}
-    owned: dict[int, bool] = dict(run(using, "owned", params)) if job_ids else {}
+    rows = run(using, "owned", params) if job_ids else []
+    owned: dict[int, bool] = {row.id: row.owned for row in rows}
     for job_id in set(job_ids) - owned.keys():
         # One by one: a join might scan days that nobody has analyzed yet.
         settled = ArchivedJob.objects.using(using).filter(job_id=job_id)

@@ -1,6 +1,6 @@
 """What was settled of late, from the archive: bounded reads, and honest about what they cover."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -51,7 +51,8 @@ class Slice(NamedTuple):
 
 def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
     """Slices are numbered from 0 in what comes back."""
-    return list(_rows(run(using, "recent", params(slices))))
+    rows: list[Settled] = run(using, "recent", params(slices), kind=Settled)
+    return [row._replace(waits=_quantiles(row.waits), runs=_quantiles(row.runs)) for row in rows]
 
 
 def params(slices: Sequence[Slice]) -> dict[str, Any]:
@@ -66,11 +67,6 @@ def params(slices: Sequence[Slice]) -> dict[str, Any]:
         "cap": CAP,
         "timed": TIMED,
     }
-
-
-def _rows(found: Sequence[tuple[object, ...]]) -> Iterator[Settled]:
-    for row in map(Settled._make, found):
-        yield row._replace(waits=_quantiles(row.waits), runs=_quantiles(row.runs))
 
 
 def _quantiles(seconds: Sequence[float | None] | None) -> Quantiles | None:

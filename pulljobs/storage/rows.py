@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pulljobs.engine import encodings
-from pulljobs.engine.claiming.rows import Claimed, HeldJob, Refusal, Taken
+from pulljobs.engine.claiming.rows import Claimed, HeldJob, Refusal, StoredMessage, Taken
 from pulljobs.states import State
 
 __all__ = [
@@ -23,38 +22,13 @@ __all__ = [
 ]
 
 
-class StoredMessage(NamedTuple):
-    id: int
-    payload: bytes
-    content_type: str
-    given_headers: dict[str, str] | None
-    published: bytes
-    """When, in binary form: to make a datetime takes longer than to read all the rest."""
-    client_message_id: str | None
-    key: str | None = None
-
-    @property
-    def published_at(self) -> datetime:
-        return encodings.decode_timestamp(self.published)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return self.given_headers or {}
-
-    @property
-    def size(self) -> int:
-        """Bytes of payload and headers."""
-        headers = sum(len(text.encode()) for item in self.headers.items() for text in item)
-        return len(self.payload) + headers
-
-
 class ReachedLease(NamedTuple):
-    """`running` None: no node's."""
+    """Lease that has ended; `running_ids` is None if no node has reported what runs."""
 
-    id: int
+    lease_id: int
     lease_token: UUID
     job_ids: list[int]
-    running: Collection[int] | None
+    running_ids: Collection[int] | None
     via: str
 
 
@@ -82,12 +56,12 @@ class Stats(NamedTuple):
     in_flight: int
     dead: int
     oldest_ready_seconds: float | None
-    parked: int
+    blocked: int
     """Behind their keys."""
 
     @property
     def waiting(self) -> int:
-        return self.ready + self.delayed + self.parked
+        return self.ready + self.delayed + self.blocked
 
     @property
     def live(self) -> int:

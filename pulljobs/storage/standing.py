@@ -14,7 +14,7 @@ class Standing(NamedTuple):
     now: datetime
     ready: int
     delayed: int
-    parked: int
+    blocked: int
     in_flight: int
     redelivered: int
     dead: int
@@ -30,7 +30,7 @@ class Standing(NamedTuple):
     @property
     def is_capped(self) -> bool:
         """Whether there is, or may be, more of something."""
-        counts = (self.ready, self.delayed, self.parked, self.in_flight, self.dead)
+        counts = (self.ready, self.delayed, self.blocked, self.in_flight, self.dead)
         return max(*counts, self.settlements) >= CAP
 
     @property
@@ -47,5 +47,6 @@ class Standing(NamedTuple):
 
 def standing(using: str, consumer_id: int) -> Standing | None:
     """None: there is no such consumer any more."""
-    rows = run(using, "info", {"consumer_id": consumer_id, "cap": CAP})
-    return Standing(*rows[0]) if rows else None
+    for row in run(using, "info", {"consumer_id": consumer_id, "cap": CAP}, kind=Standing):
+        return row  # type: ignore[no-any-return]  # of that kind
+    return None

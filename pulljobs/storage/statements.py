@@ -11,7 +11,7 @@ prepared at all.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,13 +23,11 @@ from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators
 
-from pulljobs.engine.sql import bound, statement
+from pulljobs.engine.sql import Params, Row, bound, fetch_rows, statement
 from pulljobs.storage.deadlines import Deadline
 
 logger = logging.getLogger("pulljobs.storage")
 
-Row = tuple[Any, ...]
-Params = Mapping[str, Any]
 T = TypeVar("T")
 
 # Generic plans, for the planner sees nothing in the parameters; to compile one takes longer than
@@ -92,11 +90,13 @@ def run(
     name: str,
     params: Params,
     *,
+    kind: type[tuple[Any, ...]] | None = None,
     always_prepare: bool = False,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Row]:
     """Run a statement in the caller's transaction and return its rows.
 
+    A row is a named tuple of the statement's columns, or of `kind` if one is given.
     `always_prepare` is for statements that publish: they keep their plans on every connection, and
     they are cancelled after a minute (OperationalError). `meanwhile` is called while the server
     works; it must not use the connection.
@@ -112,7 +112,7 @@ def run(
                 cursor.execute(*bound(statement(name), params), binary=True)
                 _send(ready.raw)
                 meanwhile()
-        return _rows(cursor)
+        return fetch_rows(name, cursor, kind)
 
 
 def run_together(using: str, name: str, every: Sequence[Params]) -> list[list[Row]]:
@@ -126,7 +126,7 @@ def run_together(using: str, name: str, every: Sequence[Params]) -> list[list[Ro
         with limit, _Preparing(ready), ready.raw.pipeline():
             for cursor, params in zip(cursors, every, strict=True):
                 cursor.execute(*bound(text, params), binary=True)
-        return [_rows(cursor) for cursor in cursors]
+        return [fetch_rows(name, cursor) for cursor in cursors]
 
 
 def _send(raw: "psycopg.Connection[Any]") -> None:
@@ -229,11 +229,6 @@ class AliasSession:
         return brief(self.using)
 
 
-def _rows(cursor: "psycopg.RawCursor[Row]") -> list[Row]:
-    answer = cursor.pgresult  # `description` would make a list of columns of it
-    return cursor.fetchall() if answer is not None and answer.nfields else []
-
-
 def session(using: str) -> object:
     """The server connection of this thread: another object after every reconnect."""
     connection = connections[using]
@@ -244,8 +239,8 @@ def session(using: str) -> object:
 
 def server_start(using: str) -> datetime:
     """Of the server behind that connection, which a pooler may have changed."""
-    [(started_at,)] = run(using, "server", {})
-    return cast("datetime", started_at)
+    [row] = run(using, "server", {})
+    return cast("datetime", row.started_at)
 
 
 def retrying(using: str, work: Callable[[], T]) -> T:
@@ -267,7 +262,3 @@ def _is_conflict(error: OperationalError) -> bool:
     return isinstance(
         error.__cause__, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure
     )
-
-
-def column(rows: Sequence[Row], index: int = 0) -> list[Any]:
-    return [row[index] for row in rows]

@@ -74,7 +74,7 @@ def test_nothing_waits(caller: Caller) -> None:
 
 
 def test_only_this_consumer_s_due_jobs(census: Subscription, caller: Caller) -> None:
-    """Not what is due later, parked, in flight, dead, delivered, or another's."""
+    """Not what is due later, blocked, in flight, dead, delivered, or another's."""
     for state in State:
         job_in(state, census)
     [due] = Job.objects.filter(state=State.QUEUED).values_list("id", flat=True)

@@ -124,14 +124,14 @@ def test_a_requeued_job_is_not_charged_and_its_holder_has_lost_it() -> None:
 
 def test_rescheduled_jobs_are_due_at_that_time_and_blocked_ones_stay() -> None:
     consumer = ConsumerFactory.create(exclusive_keys=True)
-    free, parked = published(consumer, 2, key="a")
-    Job.objects.filter(id=parked).update(available_at=None)
+    free, blocked = published(consumer, 2, key="a")
+    Job.objects.filter(id=blocked).update(available_at=None)
     due = Job.objects.get(id=free).available_at
     assert due is not None
     at = due + timedelta(hours=1)
-    entry = auditing.act(Event.RESCHEDULE, [free, parked], by="olga", at=at)
+    entry = auditing.act(Event.RESCHEDULE, [free, blocked], by="olga", at=at)
     assert Job.objects.get(id=free).available_at == at
-    assert entry.batches.get().refused == {str(parked): "it is blocked behind its key"}
+    assert entry.batches.get().refused == {str(blocked): "it is blocked behind its key"}
     with pytest.raises(ValueError, match="time zone"):
         operating.reschedule([free], at=at.replace(tzinfo=None))
     beyond = at + timedelta(days=36_501)

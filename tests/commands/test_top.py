@@ -156,7 +156,7 @@ def test_frame_says_how_consumers_stand() -> None:
     [row] = frame["consumers"]
     counts = {name: row[name] for name in ("ready", "delayed", "in_flight", "dead")}
     assert (code, counts["delayed"], counts["in_flight"], counts["dead"]) == (0, 1, 1, 1)
-    assert (row["ready"], row["parked"]) == (1, 0)
+    assert (row["ready"], row["blocked"]) == (1, 0)
     assert row["settled_per_second"] > 0
     assert frame["settled_per_second"] == row["settled_per_second"]
     assert row["oldest_ready_seconds"] >= 0

@@ -34,7 +34,7 @@ def test_bookings_of_one_account_run_one_at_a_time_and_in_order(
     made = [send(account, amount) for account, amount in [("a", 1), ("a", 2), ("b", 3), ("a", 4)]]
     claim = Puller(USING, bookkeeper).claim(10)
     assert [job.id for job, _message in claim.jobs] == [made[0], made[2]]
-    assert operating.stats(bookkeeper).parked == 2
+    assert operating.stats(bookkeeper).blocked == 2
     for held in claim.jobs:
         operating.kill([held[0].id], by="test")
     assert [ran.job.result for ran in drain()] == ["a: 2", "a: 4"]

@@ -237,7 +237,7 @@ class TestDropOldest:
         send(consumer, "f")
         assert waiting(consumer) == ["e", "f"]
 
-    def test_jobs_parked_behind_a_dropped_one_go_on(self) -> None:
+    def test_jobs_blocked_behind_a_dropped_one_go_on(self) -> None:
         consumer = bounded(2, "drop_oldest")
         send(consumer, "a")
         [held] = claim(consumer)
@@ -365,7 +365,7 @@ class TestReplace:
 
     @committed
     def test_its_key_goes_on_when_it_was_freed_meanwhile(self) -> None:
-        """A parked job that is locked by a publisher can't be unparked: the publisher does it."""
+        """A blocked job that is locked by a publisher can't be unblocked: the publisher does it."""
         consumer = bounded(1, "replace")
         send(consumer, "a")
         [held] = claim(consumer)

@@ -129,7 +129,7 @@ def test_a_job_that_commits_long_after_is_found_below_the_floor(
 def test_all_that_commits_long_after_is_found_behind_many_jobs_of_few_keys(
     other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look sees only so many: it claims one of a key, and parks the others."""
+    """One look sees only so many: it claims one of a key, and blocks the others."""
     monkeypatch.setattr(keyed, "LEAST_SEEN", 100)
     puller = Puller(USING, ConsumerFactory.create(exclusive_keys=True))
     work_on(puller)

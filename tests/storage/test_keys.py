@@ -20,7 +20,7 @@ from pulljobs.storage.listen import Listener
 from pulljobs.storage.rows import Refusal
 from pulljobs.storage.statements import behind_pooler
 from tests.factories import USING, ConsumerFactory, published
-from tests.keyed import claim, deliver, exclusive, ids, lock_key, parked, queued, stuck
+from tests.keyed import blocked, claim, deliver, exclusive, ids, lock_key, queued, stuck
 from tests.sessions import (
     Thread,
     blocked_by,
@@ -40,7 +40,7 @@ LATER = timedelta(hours=1)
 
 @pytest.fixture(autouse=True)
 def nothing_is_stuck(db: None) -> Iterator[None]:
-    """After every test: no parked job whose key is free. And whatever waits for a lock fails."""
+    """After every test: no blocked job whose key is free. And whatever waits for a lock fails."""
     with lock_timeout():
         yield
     assert stuck() == []
@@ -52,7 +52,7 @@ class TestClaim:
         consumer = exclusive()
         first, second, b, c = queued(consumer, "aabc")
         assert ids(claim(consumer)) == [first, b, c]
-        assert parked() == {second}
+        assert blocked() == {second}
 
     def test_the_next_of_a_key_comes_after_the_one_before_it(self) -> None:
         consumer = exclusive()
@@ -69,7 +69,7 @@ class TestClaim:
         held = claim(consumer)
         [second] = queued(consumer, "a")
         assert claim(consumer) == []
-        assert parked() == {second}
+        assert blocked() == {second}
         deliver(*held)
         assert ids(claim(consumer)) == [second]
 
@@ -96,7 +96,7 @@ class TestClaim:
         consumer = exclusive()
         made = queued(consumer, "abcd")
         assert ids(claim(consumer, 2)) == made[:2]
-        assert parked() == set()
+        assert blocked() == set()
         assert ids(claim(consumer, 2)) == made[2:]
 
     def test_a_higher_priority_brings_its_key_forward_but_not_itself_before_the_first(self) -> None:
@@ -260,7 +260,7 @@ class TestClaim:
         consumer = exclusive()
         _first, *rest = queued(consumer, "aaaa")
         claim(consumer)
-        assert parked() == set(rest)
+        assert blocked() == set(rest)
         Consumer.objects.update(exclusive_keys=False)
         pulling.sweep_keys()
         assert ids(claim(consumer)) == rest
@@ -308,13 +308,13 @@ HOLDING = {
 }
 
 
-def test_parked_jobs_are_counted_apart() -> None:
+def test_blocked_jobs_are_counted_apart() -> None:
     consumer = exclusive()
     queued(consumer, "aaab")
     claim(consumer, 1)
     claim(consumer, 1)
     stats = operating.stats(consumer)
-    assert (stats.ready, stats.in_flight, stats.parked) == (0, 2, 2)
+    assert (stats.ready, stats.in_flight, stats.blocked) == (0, 2, 2)
 
 
 class TestFreeing:
@@ -427,8 +427,8 @@ class TestFreeing:
         assert not ExclusiveKey.objects.exists()
 
     @committed
-    def test_freeing_waits_for_a_claim_that_parks(self) -> None:
-        """Or it would not see what was parked behind its job a moment before."""
+    def test_freeing_waits_for_a_claim_that_blocks(self) -> None:
+        """Or it would not see what was blocked behind its job a moment before."""
         consumer = exclusive()
         _first, second = queued(consumer, "aa")
         [held] = claim(consumer, 1)

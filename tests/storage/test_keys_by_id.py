@@ -15,12 +15,12 @@ from pulljobs.storage.rows import Refusal
 from pulljobs.storage.statements import run
 from tests.factories import USING
 from tests.keyed import (
+    blocked,
     claim,
     deliver,
     exclusive,
     ids,
     lock_key,
-    parked,
     queued,
     stuck,
     take,
@@ -30,7 +30,7 @@ from tests.sessions import Thread, blocked_by, lock_timeout, query, session, wai
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
 LATER = timedelta(hours=1)
-PARK = "UPDATE pulljobs_job SET available_at = NULL"
+BLOCK = "UPDATE pulljobs_job SET available_at = NULL"
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +56,10 @@ class TestSweep:
         claim(consumer, 1)
         ExclusiveKey.objects.create(consumer_id=consumer.pk, key="idle")
         query("UPDATE pulljobs_exclusive_key SET holder = NULL WHERE key = 'b'")
-        before = parked()
+        before = blocked()
         pulling.sweep_keys()
         assert set(ExclusiveKey.objects.values_list("key", flat=True)) == {"a", "b"}
-        assert parked() == before
+        assert blocked() == before
 
     @committed
     def test_it_waits_for_nobody(self) -> None:
@@ -67,7 +67,7 @@ class TestSweep:
         queued(consumer, "a")
         with session() as other:
             lock_key(other, consumer, "a")
-            query(PARK)
+            query(BLOCK)
             pulling.sweep_keys()
         pulling.sweep_keys()
 
@@ -86,7 +86,7 @@ class TestSweep:
         monkeypatch.setattr(keys, "SWEPT", 2)
         consumer = exclusive()
         made = queued(consumer, "ab")
-        query(PARK)
+        query(BLOCK)
         ExclusiveKey.objects.bulk_create(
             [ExclusiveKey(consumer_id=consumer.pk, key=key) for key in "ab"]
         )

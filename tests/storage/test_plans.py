@@ -155,7 +155,7 @@ def test_points_are_written_by_the_primary_key(planner: Session) -> None:
 
 
 def test_keys_are_found_by_their_own_index(planner: Session) -> None:
-    """Jobs of other keys, parked or not, are never read."""
+    """Jobs of other keys, blocked or not, are never read."""
     for name in ("take", "claim_keyed", "free_keys"):
         used = indexes_of_jobs(planner, name)
         assert used == {"pulljobs_job_pkey", "pulljobs_job_key"}, name

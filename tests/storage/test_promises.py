@@ -120,7 +120,7 @@ def two_of_a_key() -> set[int]:
     return set(both)
 
 
-def parked_for_nothing() -> set[int]:
+def blocked_for_nothing() -> set[int]:
     consumer = ConsumerFactory.create(exclusive_keys=True)
     [job] = published(consumer, key="a")
     query("UPDATE pulljobs_job SET available_at = NULL")
@@ -211,7 +211,7 @@ def consumer_was_forgotten() -> set[int]:
         ("delivered_is_gone", delivered_and_alive),
         ("dead_is_remembered", death_is_forgotten),
         ("one_in_flight_a_key", two_of_a_key),
-        ("parked_behind_something", parked_for_nothing),
+        ("blocked_behind_a_job", blocked_for_nothing),
         ("claimed_in_turn", overtaken),
         ("lease_ends", lease_without_end),
         ("ended_lease_is_reaped", nobody_reaps),
@@ -249,13 +249,13 @@ def test_sound_tables_keep_every_promise() -> None:
 
 
 def test_what_passes_by_itself_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    parked_for_nothing()
+    blocked_for_nothing()
     monkeypatch.setattr(
         time,
         "sleep",
         lambda seconds: query("UPDATE pulljobs_job SET available_at = clock_timestamp()"),
     )
-    assert promises.look(USING, LIMITS).broken.keys() == {"parked_behind_something"}
+    assert promises.look(USING, LIMITS).broken.keys() == {"blocked_behind_a_job"}
     assert broken() == {}
 
 

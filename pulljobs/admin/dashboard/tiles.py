@@ -53,7 +53,7 @@ def now(
         Tile(
             _("Due later"),
             str(total(standings, "delayed")),
-            note=_("%s behind their keys") % total(standings, "parked"),
+            note=_("%s behind their keys") % total(standings, "blocked"),
         ),
         Tile(
             _("In flight"),

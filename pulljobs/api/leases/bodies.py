@@ -114,7 +114,7 @@ class Info(Body):
 
     NumQueued = Whole(min_value=0)
     NumDelayed = Whole(min_value=0)
-    NumParked = Whole(min_value=0)
+    NumBlocked = Whole(min_value=0)
     NumInFlight = Whole(min_value=0)
     NumRedelivered = Whole(min_value=0)
     NumWaiting = Whole(min_value=0)

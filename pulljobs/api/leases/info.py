@@ -30,7 +30,7 @@ def _counts(now: Standing) -> dict[str, Any]:
     return {
         "NumQueued": now.ready,
         "NumDelayed": now.delayed,
-        "NumParked": now.parked,
+        "NumBlocked": now.blocked,
         "NumInFlight": now.in_flight,
         "NumRedelivered": now.redelivered,
         "NumWaiting": now.waiting,

@@ -8,9 +8,9 @@ from datetime import timedelta
 from pulljobs.engine.claiming import guarded
 from pulljobs.engine.claiming.guarded import Guards
 from pulljobs.engine.claiming.rows import Claimed, Terms
-from pulljobs.engine.claiming.session import Session
 from pulljobs.engine.clocks import Watch
 from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
+from pulljobs.engine.sql import Session
 
 Look = Callable[[Entry], Claimed]
 """Claims from there on."""
@@ -31,7 +31,7 @@ class Claimer:
             claimed = guarded.claim(session, self.consumer_id, wanted, terms, entry, self.guards)
             if claimed is not None:
                 return claimed
-            self.guards = guarded.guards(session, self.consumer_id)
+            self.guards = guarded.read_guards(session, self.consumer_id)
 
     def walk(self, wanted: int, look: Look) -> Claimed:
         """A claim that goes on where the last one ended, after what turned up behind it."""

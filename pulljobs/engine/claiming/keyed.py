@@ -1,4 +1,4 @@
-"""Claims of consumers with exclusive keys: `storage.keys` says how keys are kept."""
+"""Claims of consumers with exclusive keys, and freeing of keys; `storage.keys` has the rules."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -6,16 +6,21 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from pulljobs.engine.claiming.rows import Claimed, Refusal, Taken, Terms, held_jobs
-from pulljobs.engine.claiming.session import Row, Session
 from pulljobs.engine.encodings import array
 from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
+from pulljobs.engine.sql import Row, Session
 
 LEAST_SEEN: Final = 500
-"""A claim looks at so many jobs, however few it wants: what waits behind busy keys is parked."""
+"""Jobs that a claim looks at, even if it wants fewer: it blocks those behind busy keys."""
 MOST_SEEN: Final = 1_500
-"""And at so many, if others have the first ones locked, as a publish does that drops older jobs."""
+"""Jobs that a claim looks at if other transactions have the first ones locked.
+
+A publish that drops older jobs locks them.
+"""
 CONTENDED: Final = timedelta(milliseconds=20)
-"""When to come back for keys that another claim has locked."""
+"""Time until the next claim, if another claim has keys locked."""
+Key = tuple[int, str]
+"""A consumer's id and a key."""
 
 
 class _Seen(NamedTuple):
@@ -29,8 +34,8 @@ class _Seen(NamedTuple):
         return Position(self.available_at, self.id)
 
 
-class _Found(NamedTuple):
-    """What a claim may begin with, in its order."""
+class _Walk(NamedTuple):
+    """Jobs that a claim may take, in claim order."""
 
     started_at: datetime
     snapshot: Snapshot
@@ -40,33 +45,37 @@ class _Found(NamedTuple):
 
 
 class _Repeated(Exception):
-    """Nothing is to be written: there is a lease under that request id."""
+    """A lease has this request id already: the claim must write nothing."""
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
-    """Put up to `wanted` jobs, one a key, under one new lease."""
+    """Put up to `wanted` jobs, each of another key, under one new lease."""
     params = {"consumer_id": consumer_id, "wanted": wanted, **terms._asdict()}
-    claimed, is_stuck = _look(session, params, entry, max(wanted, LEAST_SEEN), wanted)
-    if is_stuck and wanted:
+    claimed, is_contended = _try(session, params, entry, max(wanted, LEAST_SEEN), wanted)
+    if is_contended and wanted:
         most = max(wanted, MOST_SEEN)
-        claimed, _is_stuck = _look(session, params, entry, most, most)
+        claimed, _is_contended = _try(session, params, entry, most, most)
     return claimed
 
 
-def _look(
+def _try(
     session: Session, params: dict[str, Any], entry: Entry, most: int, most_keys: int
 ) -> tuple[Claimed, bool]:
-    """What it gets of so many jobs and keys; and whether others have those, but maybe no more."""
-    found = _find(session, params["consumer_id"], most, entry)
-    is_full = len(found.seen) >= most
+    """Claim from the first `most` jobs and `most_keys` keys.
+
+    Return True with the claim if it got nothing because other transactions hold these jobs, while
+    there may be others further on.
+    """
+    walk = _find(session, params["consumer_id"], most, entry)
+    is_full = len(walk.seen) >= most
     if params["before_id"] is not None:
-        found = found._replace(seen=[one for one in found.seen if one.id < params["before_id"]])
+        walk = walk._replace(seen=[job for job in walk.seen if job.id < params["before_id"]])
     params = {
         **params,
-        "job_ids": array(one.id for one in found.seen),
-        "job_keys": array(one.key for one in found.seen),
+        "job_ids": array(job.id for job in walk.seen),
+        "job_keys": array(job.key for job in walk.seen),
     }
-    keys = list(dict.fromkeys(one.key for one in found.seen if one.key is not None))
+    keys = list(dict.fromkeys(job.key for job in walk.seen if job.key is not None))
     rows: list[Row] = []
     try:
         with session.atomic():
@@ -74,57 +83,81 @@ def _look(
                 locked = session.run(
                     "lock_keys_to_claim", {**params, "keys": array(keys), "wanted": most_keys}
                 )
-                keys = [key for (key,) in locked]
+                keys = [row.key for row in locked]
             rows = session.run("claim_keyed", {**params, "keys": array(keys)})
-            if rows[0][-1] == Refusal.REPEATED:
+            if rows[0].refusal == Refusal.REPEATED:
                 raise _Repeated
     except _Repeated:
         pass
-    *_row, is_open, refusal = rows[0]
-    claimed = _claimed(found, rows[0], full=is_full)
+    [row] = rows
+    claimed = _claimed(walk, row, full=is_full)
     got_none = claimed.passed and claimed.taken is None and not claimed.more
     has_tried_all = not is_full and len(keys) < most_keys
-    return claimed, bool(is_open and got_none and refusal is None and not has_tried_all)
+    return claimed, bool(row.is_open and got_none and row.refusal is None and not has_tried_all)
 
 
-def _find(session: Session, consumer_id: int, wanted: int, entry: Entry) -> _Found:
+def _find(session: Session, consumer_id: int, wanted: int, entry: Entry) -> _Walk:
     params = {"consumer_id": consumer_id, "wanted": wanted, **entry._asdict()}
-    [(started_at, snapshot, ids, keys, priorities, ats, walked, next_due)] = session.run(
-        "find_keyed", params
-    )
-    return _Found(
-        started_at,
-        Snapshot.parse(snapshot),
-        list(map(_Seen, ids, keys, priorities, ats)),
-        walked,
-        None if next_due is None else timedelta(seconds=next_due),
+    [row] = session.run("find_keyed", params)
+    return _Walk(
+        row.started_at,
+        Snapshot.parse(row.snapshot),
+        list(map(_Seen, row.job_ids, row.keys, row.job_priorities, row.available_ats)),
+        row.walked,
+        None if row.next_due_seconds is None else timedelta(seconds=row.next_due_seconds),
     )
 
 
-def _claimed(found: _Found, row: Row, *, full: bool) -> Claimed:
-    xid, token, leased_until, *jobs, parked_ids, pause, is_open, refusal = row
-    took = held_jobs(jobs) if token else []
-    gone = {job.id for job in took} | set(parked_ids if refusal != Refusal.REPEATED else ())
-    left = any(one.id not in gone for one in found.seen)
-    next_due = found.next_due if pause is None else timedelta(seconds=pause)
-    if left and is_open and refusal is None:
+def _claimed(walk: _Walk, row: Row, *, full: bool) -> Claimed:
+    took = held_jobs(row, row.job_priorities) if row.lease_token else []
+    blocked = row.blocked_ids if row.refusal != Refusal.REPEATED else ()
+    gone = {job.id for job in took} | set(blocked)
+    is_left = any(job.id not in gone for job in walk.seen)
+    pause = row.pause_seconds
+    next_due = walk.next_due if pause is None else timedelta(seconds=pause)
+    if is_left and row.is_open and row.refusal is None:
         next_due = min(next_due or CONTENDED, CONTENDED)
     return Claimed(
-        found.started_at,
-        found.snapshot,
-        xid,
-        Taken(token, leased_until) if token else None,
+        walk.started_at,
+        walk.snapshot,
+        row.xid,
+        Taken(row.lease_token, row.leased_until) if row.lease_token else None,
         took,
-        {priority: _reached(found.seen, priority, gone) for priority in found.walked},
-        left,
+        {priority: _reached(walk.seen, priority, gone) for priority in walk.walked},
+        is_left,
         next_due,
-        None if refusal is None else Refusal(refusal),
+        None if row.refusal is None else Refusal(row.refusal),
         more=full and bool(gone),
     )
 
 
 def _reached(seen: Sequence[_Seen], priority: int, gone: Collection[int]) -> Position | None:
-    """How far nothing is left of a priority."""
-    ours = (one for one in seen if one.priority == priority)
-    disposed = list(takewhile(lambda one: one.id in gone, ours))
-    return disposed[-1].position if disposed else None
+    """Return the position up to which no job of a priority is left."""
+    jobs = (job for job in seen if job.priority == priority)
+    passed = list(takewhile(lambda job: job.id in gone, jobs))
+    return passed[-1].position if passed else None
+
+
+def lock_keys(session: Session, keys: Collection[Key]) -> list[Key]:
+    """Lock the rows of these keys, after running claims have ended; return the keys that exist."""
+    rows = session.run("lock_keys", _key_columns(keys))
+    return [(row.consumer_id, row.key) for row in rows]
+
+
+def free_keys(session: Session, locked: Collection[Key], let_go: Collection[int]) -> bool:
+    """Let the next job of each locked key be claimed, if the key's job has ended or let go of it.
+
+    `let_go` has the ids of live jobs that no longer hold their keys. Return True if a job became
+    claimable, or if the row of a key without jobs was deleted.
+    """
+    if not locked:
+        return False
+    [row] = session.run("free_keys", {**_key_columns(locked), "job_ids": array(let_go)})
+    return bool(row.changed)
+
+
+def _key_columns(keys: Collection[Key]) -> dict[str, str]:
+    return {
+        "consumer_ids": array(consumer_id for consumer_id, _key in keys),
+        "keys": array(key for _consumer_id, key in keys),
+    }

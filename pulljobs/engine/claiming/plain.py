@@ -3,15 +3,23 @@
 from datetime import timedelta
 from typing import Final
 
-from pulljobs.engine.claiming.rows import Claimed, HeldJob, Refusal, Taken, Terms, held_jobs
-from pulljobs.engine.claiming.session import Row, Session
+from pulljobs.engine.claiming.rows import (
+    Claimed,
+    HeldJob,
+    Refusal,
+    StoredMessage,
+    Taken,
+    Terms,
+    held_jobs,
+)
 from pulljobs.engine.low_water_marks import Entry, Position, Snapshot
+from pulljobs.engine.sql import Row, Session
 from pulljobs.ids import first_of
 
 AROUND: Final = timedelta(hours=1)
-"""The floor: what is claimed next was published then, mostly."""
+"""Time around the low-water mark in which most of the messages of a claim were published."""
 FRESH: Final = 0, 1, False
-"""Retry count, deliveries and whether it is a suspect, of a job that nobody claimed before."""
+"""Retry count, deliveries and suspicion of a job that was claimed for the first time."""
 
 
 def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
@@ -26,7 +34,7 @@ def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: 
 def _claim_level(
     session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry
 ) -> Claimed | None:
-    """Where all that wait have the one priority of the entry; None: they may have others."""
+    """Claim jobs of the only priority in the entry; return None if there may be others."""
     [priority], [mark_at], [mark_id] = entry.priorities, entry.mark_ats, entry.mark_ids
     params = {
         "consumer_id": consumer_id,
@@ -38,21 +46,39 @@ def _claim_level(
         "lowest": first_of(mark_at - AROUND) if terms.few else None,
         "highest": first_of(mark_at + AROUND) if terms.few else None,
     }
-    rows = session.run("claim_level", params)
-    return _level(rows[0], priority) if rows else None
+    for row in session.run("claim_level", params):
+        return _from_level(row, priority)
+    return None
 
 
-def _level(row: Row, priority: int) -> Claimed:
-    begun, jobs, (at, id, sure, next_due), told = row[:5], row[5:10], row[10:14], row[14:]
-    ids, message_ids, *history = jobs
+def _from_level(row: Row, priority: int) -> Claimed:
+    ids = row.job_ids
     if ids is None:
-        return _claimed(begun, [], {priority: None}, False, next_due)
-    if history[0] is None:
-        history = [[value] * len(ids) for value in FRESH]
-    taken = held_jobs([ids, message_ids, [priority] * len(ids), *history])
-    claimed = _claimed(begun, taken, {priority: Position(at, id)}, False, next_due)
-    messages = [] if told[0] is None else list(zip(*told, strict=True))
-    return claimed._replace(sure=sure, messages=messages)
+        return _claimed(row, [], {priority: None}, passed=False)
+    priorities = [priority] * len(ids)
+    if row.retry_counts is None:
+        retry_counts, deliveries, suspects = ([value] * len(ids) for value in FRESH)
+        row = row._replace(retry_counts=retry_counts, deliveries=deliveries, suspects=suspects)
+    reached = {priority: Position(row.reached_at, row.reached_id)}
+    claimed = _claimed(row, held_jobs(row, priorities), reached, passed=False)
+    return claimed._replace(sure=row.sure, messages=_inline_messages(row))
+
+
+def _inline_messages(row: Row) -> list[StoredMessage]:
+    if row.inline_ids is None:
+        return []
+    return list(
+        map(
+            StoredMessage,
+            row.inline_ids,
+            row.payloads,
+            row.content_types,
+            row.given_headers,
+            row.published,
+            row.client_message_ids,
+            row.keys,
+        )
+    )
 
 
 def _claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry) -> Claimed:
@@ -63,40 +89,32 @@ def _claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry:
         **entry._asdict(),
     }
     [row] = session.run("claim", params)
-    started_at, snapshot, xid, token, leased_until, *arrays, passed, next_due, refusal = row
-    *jobs, walked, ats, ids = arrays
     reached = {
         priority: Position(at, id) if at else None
-        for priority, at, id in zip(walked, ats, ids, strict=True)
+        for priority, at, id in zip(row.walked, row.reached_ats, row.reached_ids, strict=True)
     }
-    claimed = _claimed(
-        (started_at, snapshot, xid, token, leased_until),
-        held_jobs(jobs),
-        reached,
-        passed,
-        next_due,
-        None if refusal is None else Refusal(refusal),
-    )
-    return claimed.without_jobs(Refusal.REPEATED) if refusal == Refusal.REPEATED else claimed
+    refusal = None if row.refusal is None else Refusal(row.refusal)
+    jobs = held_jobs(row, row.job_priorities)
+    claimed = _claimed(row, jobs, reached, passed=row.passed, refusal=refusal)
+    return claimed.without_jobs(refusal) if refusal is Refusal.REPEATED else claimed
 
 
 def _claimed(
-    begun: Row,
+    row: Row,
     jobs: list[HeldJob],
     reached: dict[int, Position | None],
+    *,
     passed: bool,
-    next_due: float | None,
     refusal: Refusal | None = None,
 ) -> Claimed:
-    started_at, snapshot, xid, token, leased_until = begun
     return Claimed(
-        started_at,
-        Snapshot.parse(snapshot),
-        xid,
-        Taken(token, leased_until) if token else None,
+        row.started_at,
+        Snapshot.parse(row.snapshot),
+        row.xid,
+        Taken(row.lease_token, row.leased_until) if row.lease_token else None,
         jobs,
         reached,
         passed,
-        None if next_due is None else timedelta(seconds=next_due),
+        None if row.next_due_seconds is None else timedelta(seconds=row.next_due_seconds),
         refusal,
     )

@@ -1,18 +1,18 @@
-"""What claims take and give."""
+"""Parameters and results of claims."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from pulljobs.engine.claiming.session import Row
-from pulljobs.engine.encodings import tuple_maker
+from pulljobs.engine.encodings import decode_timestamp, tuple_maker
 from pulljobs.engine.low_water_marks import Position, Snapshot
+from pulljobs.engine.sql import Row
 
 
 class HeldJob(NamedTuple):
-    """A job as its claim found it; `deliveries` counts that claim."""
+    """Job in flight, as its claim found it; `deliveries` counts this claim."""
 
     id: int
     message_id: int
@@ -20,59 +20,99 @@ class HeldJob(NamedTuple):
     retry_count: int
     deliveries: int
     suspect: bool = False
-    """It ran in a process that died."""
+    """The job ran in a process that died."""
 
 
 _held_job: Final = tuple_maker(HeldJob)
 
 
-def held_jobs(columns: Iterable[Iterable[Any]]) -> list[HeldJob]:
-    """From the values of each field in turn."""
+def held_jobs(row: Row, priorities: Sequence[int]) -> list[HeldJob]:
+    """Return the jobs of a claim from the arrays in its row."""
+    columns = (
+        row.job_ids,
+        row.message_ids,
+        priorities,
+        row.retry_counts,
+        row.deliveries,
+        row.suspects,
+    )
     return list(map(_held_job, zip(*columns, strict=True)))
 
 
+class StoredMessage(NamedTuple):
+    """Row of messages.sql."""
+
+    id: int
+    payload: bytes
+    content_type: str
+    given_headers: dict[str, str] | None
+    published: bytes
+    """Time of publication in binary form: most readers do not need the datetime, which is slow."""
+    client_message_id: str | None
+    key: str | None = None
+
+    @property
+    def published_at(self) -> datetime:
+        """Time of publication."""
+        return decode_timestamp(self.published)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers, empty if none were given."""
+        return self.given_headers or {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of payload and headers."""
+        headers = sum(len(text.encode()) for item in self.headers.items() for text in item)
+        return len(self.payload) + headers
+
+
 class Taken(NamedTuple):
+    """Token and deadline of a new lease."""
+
     lease_token: UUID
     leased_until: datetime
 
 
 class Refusal(StrEnum):
-    """Why a claim gave nothing, or less than there was."""
+    """Reason why a claim got nothing, or less than was available."""
 
     DELETED = "deleted"
-    """The consumer is."""
+    """The consumer is deleted."""
     PAUSED = "paused"
-    """The consumer or its channel is."""
+    """The consumer or its channel is paused."""
     MAX_IN_FLIGHT = "max_in_flight"
+    """The consumer has as many jobs in flight as it allows."""
     MAX_BYTES = "max_bytes"
-    """The next job is larger than what was left of the claim's size."""
+    """The next job is larger than the rest of the claim's size limit."""
     BUSY_KEY = "busy_key"
-    """A job of its key is in flight, or comes before it."""
+    """A job of the same key is in flight or comes first."""
     UNGUARDED = "unguarded"
-    """Claims of this consumer have to be guarded; callers of `pulling` never see it."""
+    """The consumer has guards that the claim did not respect; `pulling` never returns this."""
     REPEATED = "repeated"
-    """There is a claim under that request id; they don't see this either."""
+    """A claim under the same request id exists; `pulling` never returns this."""
 
 
 class Terms(NamedTuple):
-    """On what terms jobs are claimed."""
+    """Terms of a claim: parameters of the claim statements."""
 
     via: str
     max_lease: timedelta
     node_id: UUID | None = None
     lease_duration: timedelta | None = None
-    """None: of the consumer's length."""
+    """None: the consumer's lease duration."""
     request_id: str | None = None
     guarded: bool = False
-    """max_in_flight was seen to."""
+    """The caller has checked `max_in_flight` and locked the consumer."""
     few: int | None = None
-    """Of a claim of so many jobs or fewer the messages may come along."""
+    """Return messages inline when at most this many jobs were claimed."""
     before_id: int | None = None
-    """Of exclusive consumers: nothing is begun with that has this id or a later one."""
+    """Exclusive consumers only: claim no job with this id or a higher one."""
 
 
 class Claimed(NamedTuple):
-    """What a claim took, and what it saw (for `LowWaterMarks.learn`)."""
+    """Result of a claim, and what `LowWaterMarks.learn` needs to know about it."""
 
     started_at: datetime
     snapshot: Snapshot
@@ -84,12 +124,12 @@ class Claimed(NamedTuple):
     next_due: timedelta | None
     refusal: Refusal | None
     more: bool = False
-    """It looked at less than there is, and what it saw is out of the way now."""
+    """The claim looked at a part of the queue only, and this part is out of the way now."""
     sure: bool = True
-    """It looked whether something was left behind what it `reached`."""
-    messages: Sequence[Row] = ()
-    """Rows of messages.sql, of all of the jobs, some or none."""
+    """The claim looked for jobs left behind below the positions that it `reached`."""
+    messages: Sequence[StoredMessage] = ()
+    """Messages of all, some or none of the jobs."""
 
     def without_jobs(self, refusal: Refusal | None) -> "Claimed":
-        """The same where the jobs were not taken after all: nothing is to be learned from it."""
+        """Return the result of a claim that was rolled back: marks learn nothing from it."""
         return self._replace(taken=None, jobs=[], reached={}, refusal=refusal)

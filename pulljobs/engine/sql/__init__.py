@@ -1,20 +1,52 @@
 """Statements of the hot path, one file each, in folders by subject, for any psycopg connection.
 
 File names are unique over all folders: code names a statement by its file's name alone. An app that
-extends pulljobs adds its own package of statements with `add_package`.
+extends pulljobs adds its own package of statements with `add_package`. Rows are named tuples whose
+fields are the columns of the statement.
 """
 
 import re
-from collections.abc import Mapping
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, Protocol
+
+from pulljobs.engine.encodings import tuple_maker
+
+Row = Any
+"""Row of a statement: a named tuple, whose fields mypy cannot know."""
+Params = Mapping[str, Any]
 
 DATABASE_CHANNEL: Final = "pulljobs"
 """PostgreSQL channel that notify.sql sends to and that waiters listen to."""
 _packages: Final = [__name__]
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%%")
+_makers: dict[tuple[str, type | None], Callable[[Any], Row]] = {}
+
+
+class Session(Protocol):
+    """Connection that claims run on: Django's, or one of a Spark executor."""
+
+    def run(self, name: str, params: Params) -> list[Row]:
+        """Run a statement, in the open transaction if there is one, and return its rows."""
+
+    def atomic(self) -> AbstractContextManager[object]:
+        """Return a transaction, or a savepoint in the open one; an exception rolls it back."""
+
+
+class ResultCursor(Protocol):
+    """Cursor of psycopg that has run a statement."""
+
+    @property
+    def pgresult(self) -> Any: ...
+
+    @property
+    def description(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
 
 
 @cache
@@ -53,7 +85,7 @@ def _files(folder: Traversable) -> dict[str, Traversable]:
     }
 
 
-def bound(text: str, params: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
+def bound(text: str, params: Params) -> tuple[bytes, list[Any]]:
     """Return a statement and its parameters in the form that `psycopg.RawCursor` sends as it is.
 
     Other cursors of psycopg parse a statement of more than 4 kB each time they run it.
@@ -71,3 +103,26 @@ def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
         return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
 
     return _PLACEHOLDER.sub(number, text).encode(), tuple(names)
+
+
+def fetch_rows(name: str, cursor: ResultCursor, kind: type | None = None) -> list[Row]:
+    """Return the rows of a statement that a cursor has run, as named tuples; [] if it returns none.
+
+    `kind` is the named tuple to make; its fields must be the columns of the statement, in their
+    order (TypeError otherwise). By default it is made from the columns.
+    """
+    result = cursor.pgresult
+    if result is None or not result.nfields:
+        return []
+    # `description` builds a list of columns, which takes longer than a claim's rows: ask once.
+    make = _makers.get((name, kind)) or _learn_columns(name, cursor, kind)
+    return list(map(make, cursor.fetchall()))
+
+
+def _learn_columns(name: str, cursor: ResultCursor, kind: type | None) -> Callable[[Any], Row]:
+    columns = [column.name for column in cursor.description]
+    row: Any = namedtuple("Row", columns) if kind is None else kind
+    if list(row._fields) != columns:
+        raise TypeError(f"{name}.sql returns {columns}, but {row.__name__} has {row._fields}.")
+    make = _makers[name, kind] = tuple_maker(row)
+    return make

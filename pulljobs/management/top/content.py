@@ -22,15 +22,15 @@ def of(frame: Frame) -> dict[str, Any]:
 
 
 def consumer(frame: Frame, one: Standing) -> dict[str, Any]:
-    """Counts go no farther than `cap`; of what is parked there may be more before."""
+    """Counts go no farther than `cap`; of what is blocked there may be more before."""
     backlog = one.backlog
     return {
         "consumer": one.place,
         "type": one.consumer.type,
         "ready": backlog.ready,
         "delayed": backlog.delayed,
-        "parked": backlog.parked,
-        "parked_is_least": backlog.parked_is_least,
+        "blocked": backlog.blocked,
+        "blocked_is_least": backlog.blocked_is_least,
         "in_flight": backlog.in_flight,
         "dead": backlog.dead,
         "cap": backlog.cap,

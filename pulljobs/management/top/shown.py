@@ -54,7 +54,7 @@ def headline(frame: Frame) -> str:
     if Part.CONSUMERS in frame.missed:
         return "jobs: not known"
     parts = [_sum(frame, "ready", "ready"), _sum(frame, "in_flight", "in flight")]
-    parts += [_sum(frame, "delayed", "later"), _sum(frame, "parked", "behind keys")]
+    parts += [_sum(frame, "delayed", "later"), _sum(frame, "blocked", "behind keys")]
     parts.append(_sum(frame, "dead", "dead"))
     return ", ".join(part for number, part in enumerate(parts) if number < 2 or part[:2] != "0 ")
 
@@ -101,7 +101,7 @@ def _consumer(frame: Frame, one: Standing, room: Room) -> list[Cell]:
     cells: list[Cell] = [
         Words(one.place, Tone.TITLE),
         _ready(one),
-        *(_count(had, name) for name in ("delayed", "parked", "in_flight")),
+        *(_count(had, name) for name in ("delayed", "blocked", "in_flight")),
         dead,
         rate(frame.rate(one.consumer)),
         *times,

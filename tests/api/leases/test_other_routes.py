@@ -59,7 +59,7 @@ def test_the_counts_add_up(census: Subscription, tokens: dict[str, str]) -> None
     told = info(tokens)
     counts = {name: told[name] for name in ("NumQueued", "NumDelayed", "NumInFlight", "NumDead")}
     assert counts == {"NumQueued": 3, "NumDelayed": 1, "NumInFlight": 1, "NumDead": 1}
-    assert sum(counts.values()) + told["NumParked"] == Job.objects.count()
+    assert sum(counts.values()) + told["NumBlocked"] == Job.objects.count()
     assert told["OldestQueuedSeconds"] >= 0
     lowest = Job.objects.exclude(state="DEAD").order_by("id")[0].id
     assert told["AckFloor"] == ids.encode(lowest - 1)
@@ -90,7 +90,7 @@ def test_info_of_jobs_behind_their_key(census: Subscription, tokens: dict[str, s
         publish(key="k")
     pulling.Puller(USING, census.consumer).claim(10)
     told = info(tokens)
-    live = [told[name] for name in ("NumQueued", "NumDelayed", "NumParked", "NumInFlight")]
+    live = [told[name] for name in ("NumQueued", "NumDelayed", "NumBlocked", "NumInFlight")]
     assert (sum(live), told["NumInFlight"]) == (3, 1)
 
 

@@ -1,12 +1,12 @@
--- Claim jobs of an exclusive consumer under one new lease: of each locked key that is free its first, and park those behind it.
+-- Claim jobs of an exclusive consumer under one new lease: of each locked key that is free its first, and block those behind it.
 -- Event: claim. In the transaction of lock_keys_to_claim.sql, and a statement of its own.
 -- Parameters: consumer_id bigint, wanted int, job_ids bigint[], job_keys text[] (of find_keyed.sql, of one length), keys text[]
 --   (that were locked), node_id uuid, via text, lease_duration interval (NULL: the consumer's), max_lease interval, request_id text
 --   (NULL: none), guarded boolean (max_in_flight was seen to).
--- Returns one row: xid, lease_token, leased_until, the jobs as arrays in the order claimed (claimed_ids, message_ids, job_priorities,
---   retry_counts, deliveries, suspects), parked_ids bigint[], pause_seconds float8 (NULL: none), is_open boolean (this via
+-- Returns one row: xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
+--   retry_counts, deliveries, suspects), blocked_ids bigint[], pause_seconds float8 (NULL: none), is_open boolean (this via
 --   is), refusal text as claim.sql has it; unguarded: the consumer is not exclusive, too.
--- Locks: the jobs taken and parked, skipping what others hold. Index: pulljobs_job_key, job primary key.
+-- Locks: the jobs taken and blocked, skipping what others hold. Index: pulljobs_job_key, job primary key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
@@ -55,7 +55,7 @@ locked AS MATERIALIZED (
     ) AS holder ON true
 ),
 head AS MATERIALIZED (
-    -- Of a free key the first by id, parked or not, but not what is due later.
+    -- Of a free key the first by id, blocked or not, but not what is due later.
     SELECT place, job.*
     FROM consumer
     CROSS JOIN locked
@@ -141,7 +141,7 @@ waiting AS MATERIALIZED (
         AND seen.id IS DISTINCT FROM locked.holder
         AND seen.id NOT IN (SELECT id FROM pick)
 ),
-parked AS (
+blocked AS (
     UPDATE pulljobs_job
     SET available_at = NULL
     WHERE id = ANY(ARRAY(SELECT id FROM waiting)) AND state = 'QUEUED'
@@ -150,13 +150,13 @@ SELECT
     (CASE WHEN EXISTS (SELECT FROM waiting) THEN pg_current_xact_id() ELSE lease.xid END)::text::bigint AS xid,
     lease.lease_token,
     lease.leased_until,
-    ARRAY(SELECT id FROM pick ORDER BY place) AS claimed_ids,
+    ARRAY(SELECT id FROM pick ORDER BY place) AS job_ids,
     ARRAY(SELECT message_id FROM pick ORDER BY place) AS message_ids,
     ARRAY(SELECT priority FROM pick ORDER BY place) AS job_priorities,
     ARRAY(SELECT retry_count FROM pick ORDER BY place) AS retry_counts,
     ARRAY(SELECT deliveries + 1 FROM pick ORDER BY place) AS deliveries,
     ARRAY(SELECT suspect FROM pick ORDER BY place) AS suspects,
-    ARRAY(SELECT id FROM waiting) AS parked_ids,
+    ARRAY(SELECT id FROM waiting) AS blocked_ids,
     CASE asked.refusal
         WHEN 'paused' THEN extract(epoch FROM asked.paused_until - clock_timestamp())::float8
     END AS pause_seconds,

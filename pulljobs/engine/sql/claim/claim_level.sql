@@ -133,7 +133,7 @@ SELECT
             AND available_at > consumer.now
             AND state = 'QUEUED'
     ) END AS next_due_seconds,
-    told.*
+    message.*
 FROM consumer
 CROSS JOIN taken
 LEFT JOIN lease ON true
@@ -141,10 +141,10 @@ LEFT JOIN passed ON true
 CROSS JOIN LATERAL (
     -- What messages.sql reads: of a few jobs it takes less than a round trip.
     SELECT
-        array_agg(id) AS told_ids,
+        array_agg(id) AS inline_ids,
         array_agg(payload) AS payloads,
         array_agg(content_type) AS content_types,
-        array_agg(CASE WHEN pg_column_size(headers) > 8 THEN headers END) AS headers,
+        array_agg(CASE WHEN pg_column_size(headers) > 8 THEN headers END) AS given_headers,
         array_agg(timestamptz_send(published_at)) AS published,
         array_agg(client_message_id) AS client_message_ids,
         array_agg(key) AS keys
@@ -153,4 +153,4 @@ CROSS JOIN LATERAL (
         AND id = ANY(taken.message_ids)
         AND id >= %(lowest)s::bigint
         AND id <= %(highest)s::bigint
-) AS told
+) AS message

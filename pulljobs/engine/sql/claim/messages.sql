@@ -1,7 +1,7 @@
 -- Read the messages of claimed jobs.
 -- Event: none.
 -- Parameters: ids bigint[], and their bounds lowest, highest bigint, so that only those days' partitions are read.
--- Returns: id, payload, content_type, headers (NULL: none), published bytea (the timestamptz in binary form), client_message_id, key;
+-- Returns: id, payload, content_type, given_headers (NULL: none), published bytea (the timestamptz in binary form), client_message_id, key;
 --   in no order.
 -- Locks: none. Index: the primary key of each partition.
 SELECT
@@ -9,7 +9,7 @@ SELECT
     payload,
     content_type,
     -- An empty object has five bytes; to compare it as one takes a fifth of all this.
-    CASE WHEN pg_column_size(headers) > 8 THEN headers END AS headers,
+    CASE WHEN pg_column_size(headers) > 8 THEN headers END AS given_headers,
     timestamptz_send(published_at) AS published,
     client_message_id,
     key

@@ -1,10 +1,10 @@
 -- Count what consumers have, by what it waits for, in one snapshot.
 -- Event: none.
 -- Parameters: consumer_ids bigint[], cap int: no count goes above it.
--- Returns a row for each: consumer_id, ready, delayed, parked (behind their keys), in_flight, dead (int8), oldest_ready_at (NULL:
---   nothing is ready), parked_is_least boolean (there may be more: not all that might be parked was looked at).
+-- Returns a row for each: consumer_id, ready, delayed, blocked (behind their keys), in_flight, dead (int8), oldest_ready_at (NULL:
+--   nothing is ready), blocked_is_least boolean (there may be more: not all that might be blocked was looked at).
 -- Locks: none. Index: pulljobs_job_claim, pulljobs_job_key, pulljobs_job_dead, primary key; for a count not many more than cap
---   rows are read, for parked ones twice as many.
+--   rows are read, for blocked ones twice as many.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
@@ -33,7 +33,7 @@ found (consumer_id, priority) AS (
     ) AS job
 )
 SELECT
-    consumer.id,
+    consumer.id AS consumer_id,
     (
         SELECT count(*)
         FROM (
@@ -72,7 +72,7 @@ SELECT
             LIMIT %(cap)s::int
         ) AS job
     ) AS delayed,
-    parked.count AS parked,
+    blocked.count AS blocked,
     (
         SELECT count(*)
         FROM (
@@ -105,7 +105,7 @@ SELECT
         ) AS job
         WHERE found.consumer_id = consumer.id
     ) AS oldest_ready_at,
-    parked.is_least AS parked_is_least
+    blocked.is_least AS blocked_is_least
 FROM consumer
 CROSS JOIN LATERAL (
     SELECT count(*) AS count
@@ -119,13 +119,13 @@ CROSS JOIN LATERAL (
 ) AS dead
 CROSS JOIN LATERAL (
     SELECT
-        least(looked.parked, %(cap)s::int) AS count,
-        looked.jobs >= 2 * %(cap)s::int AND looked.parked < %(cap)s::int AS is_least
+        least(looked.blocked, %(cap)s::int) AS count,
+        looked.jobs >= 2 * %(cap)s::int AND looked.blocked < %(cap)s::int AS is_least
     FROM (
-        SELECT count(*) AS jobs, count(*) FILTER (WHERE job.available_at IS NULL AND job.state = 'QUEUED') AS parked
+        SELECT count(*) AS jobs, count(*) FILTER (WHERE job.available_at IS NULL AND job.state = 'QUEUED') AS blocked
         FROM (
             (
-                -- Few are dead: of what has no time the others are parked.
+                -- Few are dead: of what has no time the others are blocked.
                 SELECT job.*
                 FROM found
                 CROSS JOIN LATERAL (
@@ -142,7 +142,7 @@ CROSS JOIN LATERAL (
             )
             UNION ALL
             (
-                -- Many are: what is parked is among the living that have a key.
+                -- Many are: what is blocked is among the living that have a key.
                 SELECT available_at, state
                 FROM pulljobs_job
                 WHERE consumer_id = consumer.id
@@ -154,4 +154,4 @@ CROSS JOIN LATERAL (
             )
         ) AS job
     ) AS looked
-) AS parked
+) AS blocked

@@ -1,7 +1,7 @@
 -- Count the jobs of consumers by state, with the times of the oldest and the newest.
 -- Event: none.
 -- Parameters: consumer_ids bigint[], cap int: no count goes above it.
--- Returns: consumer_id, state, count, oldest, newest; no row for a state without jobs. QUEUED by the time available,
+-- Returns: consumer_id, state, jobs, oldest, newest; no row for a state without jobs. QUEUED by the time available,
 --   INFLIGHT by the claim, DEAD by the death of the first and the last by id.
 -- Locks: none. Index: pulljobs_job_claim, pulljobs_job_key, pulljobs_job_dead, primary key; for a count not many more than cap
 --   rows are read, and those in flight that have a key.
@@ -147,7 +147,7 @@ dead AS (
     ) AS died
     WHERE counted.count > 0
 )
-SELECT consumer_id, 'QUEUED' AS state, count, oldest, newest
+SELECT consumer_id, 'QUEUED' AS state, count AS jobs, oldest, newest
 FROM queued
 LEFT JOIN ends USING (consumer_id)
 UNION ALL

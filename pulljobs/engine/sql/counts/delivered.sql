@@ -9,7 +9,7 @@ WITH newest AS MATERIALIZED (
     ORDER BY id DESC
     LIMIT %(settlements)s::int
 )
-SELECT consumer_id, count(*) AS count, min(settled_at) AS oldest, max(settled_at) AS newest
+SELECT consumer_id, count(*) AS jobs, min(settled_at) AS oldest, max(settled_at) AS newest
 FROM newest
 WHERE state = 'DELIVERED'
 GROUP BY consumer_id

@@ -1,7 +1,7 @@
 -- Tell how a consumer stands, all of it from one snapshot, so that the counts add up.
 -- Event: none.
 -- Parameters: consumer_id bigint, cap int: no count goes above it.
--- Returns one row: now; ready, delayed, parked (behind their keys), in_flight, redelivered (of those: claimed more than once), dead,
+-- Returns one row: now; ready, delayed, blocked (behind their keys), in_flight, redelivered (of those: claimed more than once), dead,
 --   delivered (of the newest settlements of all consumers, cap of them) and settlements (how many these were); oldest_ready_seconds
 --   float8; waiting (pulls over HTTP), paused_until; lowest_live bigint (of those counted but dead), newest_settled bigint (job).
 -- Locks: none. Index: pulljobs_job_claim, pulljobs_job_key, pulljobs_job_dead, primary keys; for a count not many more than cap
@@ -58,7 +58,7 @@ delayed AS MATERIALIZED (
     ) AS job
     LIMIT %(cap)s::int
 ),
-parked AS MATERIALIZED (
+blocked AS MATERIALIZED (
     SELECT id, deliveries
     FROM pulljobs_job
     WHERE consumer_id = %(consumer_id)s::bigint
@@ -94,7 +94,7 @@ live AS MATERIALIZED (
     UNION ALL
     SELECT * FROM delayed
     UNION ALL
-    SELECT * FROM parked
+    SELECT * FROM blocked
     UNION ALL
     SELECT * FROM in_flight
 ),
@@ -108,7 +108,7 @@ SELECT
     clock.now,
     (SELECT count(*) FROM ready) AS ready,
     (SELECT count(*) FROM delayed) AS delayed,
-    (SELECT count(*) FROM parked) AS parked,
+    (SELECT count(*) FROM blocked) AS blocked,
     (SELECT count(*) FROM in_flight) AS in_flight,
     (SELECT count(*) FROM live WHERE deliveries > 1) AS redelivered,
     (SELECT count(*) FROM dead) AS dead,

@@ -3,7 +3,7 @@
 -- Parameters: consumer_id bigint, wanted int; where to enter the index (low_water_marks.py), by falling priority: priorities int[],
 --   mark_ats timestamptz[], mark_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
 -- Returns one row: server_started_at, started_at, snapshot, next_after_3 (the next transaction id, less 3), the jobs as
---   arrays in their order (job_ids, message_ids, job_priorities, available_ats, timeouts), and how far each walked
+--   arrays in their order (ids, message_ids, priorities, available_ats, timeouts), and how far each walked
 --   priority holds none that waits (walked, reached_ats, reached_ids).
 -- Locks: none. Index: pulljobs_job_claim, entered once a priority, so that neither what waits behind the page nor what is
 --   due later is read; what is in flight behind the low-water marks is passed over.
@@ -82,9 +82,9 @@ SELECT
     pg_current_snapshot()::text AS snapshot,
     -- So many ids after the third: the next to be given out. (The snapshot ends at the last that was completed.)
     age('3'::xid) AS next_after_3,
-    ARRAY(SELECT id FROM due) AS job_ids,
+    ARRAY(SELECT id FROM due) AS ids,
     ARRAY(SELECT message_id FROM due) AS message_ids,
-    ARRAY(SELECT priority FROM due) AS job_priorities,
+    ARRAY(SELECT priority FROM due) AS priorities,
     ARRAY(SELECT available_at FROM due) AS available_ats,
     ARRAY(SELECT incremental_timeout FROM due) AS timeouts,
     ARRAY(SELECT priority::int FROM reached ORDER BY priority DESC) AS walked,

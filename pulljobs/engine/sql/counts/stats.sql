@@ -1,10 +1,10 @@
 -- Count the jobs of a consumer by what they wait for, in one snapshot.
 -- Event: none.
 -- Parameters: consumer_id bigint, cap int: no count goes above it.
--- Returns one row: ready, delayed, in_flight, dead (int8), oldest_ready_seconds (float8, NULL: nothing ready), parked (int8,
+-- Returns one row: ready, delayed, in_flight, dead (int8), oldest_ready_seconds (float8, NULL: nothing ready), blocked (int8,
 --   behind their keys).
 -- Locks: none. Index: pulljobs_job_claim, pulljobs_job_dead, pulljobs_job_key, primary key; for a count not many more than cap
---   rows are read, but for parked ones all that have a key.
+--   rows are read, but for blocked ones all that have a key.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
@@ -70,7 +70,7 @@ in_flight AS (
     WHERE lease.consumer_id = %(consumer_id)s::bigint
     LIMIT %(cap)s::int
 ),
-parked AS (
+blocked AS (
     SELECT
     FROM pulljobs_job
     WHERE consumer_id = %(consumer_id)s::bigint
@@ -108,5 +108,5 @@ SELECT
     (SELECT count(*) FROM in_flight) AS in_flight,
     (SELECT count(*) FROM dead) AS dead,
     extract(epoch FROM clock.now - oldest.available_at)::float8 AS oldest_ready_seconds,
-    (SELECT count(*) FROM parked) AS parked
+    (SELECT count(*) FROM blocked) AS blocked
 FROM clock, oldest

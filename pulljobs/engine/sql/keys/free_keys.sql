@@ -1,4 +1,4 @@
--- Free keys that nobody holds any more: the first job that is parked behind each may be claimed, and one without jobs goes.
+-- Free keys that nobody holds any more: the first job that is blocked behind each may be claimed, and one without jobs goes.
 -- Event: none. In the transaction of lock_keys.sql or stuck_keys.sql, and a statement of its own.
 -- Parameters: consumer_ids bigint[], keys text[] (locked, of one length), job_ids bigint[] (live ones that let go of their key).
 -- Returns one row: how many jobs may be claimed now, and how many keys went (together, int8).
@@ -63,7 +63,7 @@ next AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS job
 ),
-unparked AS (
+unblocked AS (
     UPDATE pulljobs_job
     SET available_at = (SELECT now FROM clock)
     WHERE id = ANY(ARRAY(SELECT id FROM next)) AND state = 'QUEUED' AND available_at IS NULL
@@ -80,4 +80,4 @@ forgotten AS (
     WHERE ctid = ANY(ARRAY(SELECT row FROM free WHERE NOT live))
     RETURNING key
 )
-SELECT (SELECT count(*) FROM unparked) + (SELECT count(*) FROM forgotten)
+SELECT (SELECT count(*) FROM unblocked) + (SELECT count(*) FROM forgotten) AS changed

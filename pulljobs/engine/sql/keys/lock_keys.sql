@@ -1,5 +1,5 @@
 -- Lock keys of exclusive consumers whose jobs ended or left them.
--- Event: none; a statement before free_keys.sql, which then sees what was parked before the lock.
+-- Event: none; a statement before free_keys.sql, which then sees what was blocked before the lock.
 -- Parameters: consumer_ids bigint[], keys text[], of one length.
 -- Returns: consumer_id, key of those that are known.
 -- Locks: the key rows, in order, waiting for claims to end. Index: exclusive key.

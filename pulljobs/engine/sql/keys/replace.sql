@@ -21,7 +21,7 @@ UPDATE pulljobs_job AS job
 SET
     message_id = %(message_id)s::bigint,
     priority = %(priority)s::smallint,
-    -- One that is parked may be met by a claim again: its key may have been freed since it was locked.
+    -- One that is blocked may be met by a claim again: its key may have been freed since it was locked.
     -- Nor keeps it its place in another priority: claims of that may have gone on from there (low_water_marks.py).
     available_at = CASE
         WHEN clock.due <= clock.now AND job.available_at <= clock.now AND job.priority = %(priority)s::smallint

@@ -1,7 +1,7 @@
 -- End jobs that wait or run; a holder finds its lease lost.
 -- Event: kill.
 -- Parameters: job_ids bigint[], states text[] (which of them are to end: QUEUED, INFLIGHT), reason text, error text (NULL: none).
--- Returns: job_id of those killed, held (whether somebody had it, who is to be told), consumer_id, key (NULL: none that counts).
+-- Returns: job_id of those killed, was_held (a lease held the job, and its holder is to be notified), consumer_id, key (NULL: none that counts).
 -- Locks: the jobs, in order of id. Index: primary key.
 WITH victim AS MATERIALIZED (
     SELECT id, lease_token, lease_token IS NOT NULL AS held
@@ -57,5 +57,5 @@ attempted AS (
         LIMIT 1
     ) AS held
 )
-SELECT id AS job_id, held, consumer_id, key
+SELECT id AS job_id, held AS was_held, consumer_id, key
 FROM killed

@@ -76,7 +76,7 @@ broken (promise, id) AS (
     UNION ALL
     -- It is the next of its key, nobody holds that, and nothing that may be claimed would ever free it. (Those behind it may
     -- wait through many moments in which their key passes from one job to the next.)
-    SELECT 'parked_behind_something', id
+    SELECT 'blocked_behind_a_job', id
     FROM page
     WHERE state = 'QUEUED'
         AND available_at IS NULL

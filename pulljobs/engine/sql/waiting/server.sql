@@ -3,4 +3,4 @@
 -- Parameters: none.
 -- Returns one row: started_at.
 -- Locks: none.
-SELECT pg_postmaster_start_time()
+SELECT pg_postmaster_start_time() AS started_at

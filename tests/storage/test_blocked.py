@@ -7,7 +7,7 @@ from pulljobs.states import State
 from pulljobs.storage import backlog, counts, jobs
 from pulljobs.storage.backlog import Backlog
 from tests.factories import USING, published
-from tests.keyed import claim, exclusive, parked, queued
+from tests.keyed import blocked, claim, exclusive, queued
 from tests.sessions import query
 
 pytestmark = pytest.mark.django_db
@@ -30,10 +30,10 @@ def killed(consumer: Consumer, count: int) -> None:
     jobs.kill(USING, published(consumer, count), reason="killed")
 
 
-def park(consumer: Consumer, count: int) -> None:
+def block(consumer: Consumer, count: int) -> None:
     queued(consumer, "z" * (1 + count))
     claim(consumer, 1)
-    while len(parked()) < count:
+    while len(blocked()) < count:
         claim(consumer, 1 + count)
 
 
@@ -45,10 +45,10 @@ def counted(consumer: Consumer) -> Backlog:
 @pytest.mark.parametrize("dead", [0, CAP - 1, 3 * CAP])
 def test_older_dead_jobs_do_not_hide_it(consumer: Consumer, dead: int) -> None:
     killed(consumer, dead)
-    park(consumer, 4)
+    block(consumer, 4)
     found = counted(consumer)
-    assert (found.parked, found.in_flight, found.dead) == (4, 1, min(dead, CAP))
-    assert not found.is_least("parked")
+    assert (found.blocked, found.in_flight, found.dead) == (4, 1, min(dead, CAP))
+    assert not found.is_least("blocked")
     [queued] = [one for one in counts.live(USING, [consumer.pk]) if one.state == State.QUEUED]
     assert (queued.jobs, queued.capped) == (4, False)
 
@@ -56,17 +56,17 @@ def test_older_dead_jobs_do_not_hide_it(consumer: Consumer, dead: int) -> None:
 @pytest.mark.parametrize("dead", [0, 3 * CAP])
 def test_it_is_counted_up_to_the_cap(consumer: Consumer, dead: int) -> None:
     killed(consumer, dead)
-    park(consumer, 3 * CAP)
+    block(consumer, 3 * CAP)
     found = counted(consumer)
-    assert found.parked == CAP
-    assert found.is_least("parked")
+    assert found.blocked == CAP
+    assert found.is_least("blocked")
 
 
 def test_where_it_is_too_much_it_is_estimated_without_what_is_in_flight(
     consumer: Consumer,
 ) -> None:
     killed(consumer, CAP)
-    park(consumer, 3 * CAP)
+    block(consumer, 3 * CAP)
     published(consumer, 4 * CAP)
     claim(consumer, 4 * CAP)
     query("ANALYZE pulljobs_job")
@@ -75,17 +75,17 @@ def test_where_it_is_too_much_it_is_estimated_without_what_is_in_flight(
 
 def test_few_dead_jobs_leave_it_exact_whatever_is_ready(consumer: Consumer) -> None:
     killed(consumer, CAP - 1)
-    park(consumer, 4)
+    block(consumer, 4)
     queued(consumer, "abcdefghi" * CAP)
     found = counted(consumer)
-    assert (found.parked, found.is_least("parked")) == (4, False)
+    assert (found.blocked, found.is_least("blocked")) == (4, False)
 
 
 def test_jobs_without_a_key_are_not_looked_at(consumer: Consumer) -> None:
     killed(consumer, 3 * CAP)
     published(consumer, 3 * CAP)
     found = counted(consumer)
-    assert (found.ready, found.parked, found.is_least("parked")) == (CAP, 0, False)
+    assert (found.ready, found.blocked, found.is_least("blocked")) == (CAP, 0, False)
 
 
 @pytest.mark.owner
@@ -93,14 +93,14 @@ def test_of_many_beside_many_dead_ones_a_bounded_number_is_read_and_it_is_told(
     consumer: Consumer,
 ) -> None:
     killed(consumer, 3 * CAP)
-    park(consumer, 4)
+    block(consumer, 4)
     queued(consumer, "abcdefghi" * 20)
     query("ANALYZE pulljobs_job")
     before = _rows_read()
     found = counted(consumer)
     assert _rows_read() - before <= 6 * CAP
-    assert found.parked < 4
-    assert found.is_least("parked")
+    assert found.blocked < 4
+    assert found.is_least("blocked")
     assert found.is_capped
 
 
