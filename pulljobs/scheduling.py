@@ -23,7 +23,7 @@ from pulljobs.errors import (
 )
 from pulljobs.models import Channel, Producer, ScheduledMessage
 from pulljobs.publishing import Draft, checked, publish_checked
-from pulljobs.storage import bounds, scheduled
+from pulljobs.storage import bounds, nodes, scheduled
 from pulljobs.storage.statements import brief, retrying
 
 BATCH: Final = 100
@@ -82,7 +82,7 @@ def check_time(at: datetime) -> None:
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidMessage(f"{at!r} must be an aware datetime: give it a time zone.")
     least = settings().MIN_SCHEDULE_DELAY
-    if at - scheduled.now(settings().DATABASE) < least:
+    if at - nodes.clock(settings().DATABASE) < least:
         raise ScheduledTooSoon(least.total_seconds())
 
 

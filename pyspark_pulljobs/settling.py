@@ -22,10 +22,10 @@ from pulljobs.engine.adapters import TOO_MUCH
 from pulljobs.engine.claiming import keyed
 from pulljobs.engine.encodings import array
 from pulljobs.engine.outcomes import Held, Settlement
-from pulljobs.engine.sql import DATABASE_CHANNEL
+from pulljobs.engine.sql import DATABASE_CHANNEL, Row
 from pulljobs.engine.telemetry import JobsFinished, emit
 from pulljobs.states import Event, State
-from pyspark_pulljobs.session import Row, Session, opened
+from pyspark_pulljobs.session import Session, opened
 
 MAX_ERROR_CHARS: Final = 8_000
 Job = tuple[int, str | UUID]

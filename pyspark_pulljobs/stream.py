@@ -9,6 +9,7 @@ from pulljobs import ids
 from pulljobs.engine.claiming.claimer import Claimer
 from pulljobs.engine.claiming.rows import Claimed, Refusal, Terms
 from pulljobs.engine.low_water_marks import Entry
+from pulljobs.engine.sql import Row
 from pulljobs.engine.telemetry import JobsClaimed, LeasesLost, emit
 from pulljobs.states import Event
 from pyspark_pulljobs import batches, ownership, settling, taking
@@ -278,7 +279,7 @@ class Stream:
         return len(released)
 
 
-def _batches(link: Link, after: int, until: int | None) -> list[tuple[Any, ...]]:
+def _batches(link: Link, after: int, until: int | None) -> list[Row]:
     """Those between, by number."""
     params = {"stream_id": link.owned.stream_id, "after": after, "until": until}
     return link.session.run("batches", params)

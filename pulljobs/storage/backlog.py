@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from django.db import connections
 
@@ -68,14 +68,8 @@ def estimate(using: str, found: Backlog) -> int | None:
 
 def estimated(using: str, consumer_id: int) -> int:
     """How many jobs of a consumer are QUEUED, as the planner guesses: nothing is read."""
+    explain = "EXPLAIN (FORMAT JSON) SELECT FROM pulljobs_job WHERE consumer_id = %s AND state = %s"
     with connections[using].cursor() as cursor:
-        cursor.execute(
-            "EXPLAIN (FORMAT JSON) SELECT FROM pulljobs_job WHERE consumer_id = %s AND state = %s",
-            [consumer_id, State.QUEUED],
-        )
-        [(plan,)] = cursor.fetchall()
-    return _rows(plan)
-
-
-def _rows(plan: Any) -> int:
-    return int(plan[0]["Plan"]["Plan Rows"])
+        cursor.execute(explain, [consumer_id, State.QUEUED])
+        [[[plan]]] = cursor.fetchall()
+    return int(plan["Plan"]["Plan Rows"])

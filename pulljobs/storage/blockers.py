@@ -1,11 +1,10 @@
 """What keeps PostgreSQL from doing its part: for `doctor`, on no path that jobs take."""
 
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
-
-from django.db import connections
+from typing import Final, NamedTuple
 
 from pulljobs.storage.partitions import PARTITIONED
+from pulljobs.storage.statements import query
 
 QUERY_CHARS: Final = 80
 COUNT_CAP: Final = 10_000
@@ -23,10 +22,11 @@ class Pin(NamedTuple):
 
 _PINS: Final = """
 SELECT
-    'session',
-    pid::text,
-    extract(epoch FROM clock_timestamp() - xact_start)::float8,
+    'session' AS kind,
+    pid::text AS name,
+    extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
     concat_ws(' ', state, nullif(application_name, ''), left(regexp_replace(query, '\\s+', ' ', 'g'), %(chars)s))
+        AS what
 FROM pg_stat_activity
 WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
     AND datname = current_database()
@@ -62,32 +62,27 @@ ORDER BY relname
 
 def pins(using: str, age: timedelta) -> list[Pin]:
     """Snapshots and transactions of that age; of roles that may not look, only one's own."""
-    return [Pin(*row) for row in _rows(using, _PINS, {"age": age, "chars": QUERY_CHARS})]
+    return [Pin(**row._asdict()) for row in query(using, _PINS, {"age": age, "chars": QUERY_CHARS})]
 
 
 def not_owned(using: str) -> list[str]:
     """Tables that this role may not make or drop partitions of."""
-    return [name for (name,) in _rows(using, _NOT_OWNED)]
+    return [row.relname for row in query(using, _NOT_OWNED)]
 
 
 def in_default(using: str) -> dict[str, int]:
     """Rows that found no partition for their day, by table; no count goes above COUNT_CAP."""
     counted = {
-        table: _rows(
-            using, f"SELECT count(*) FROM (SELECT FROM {table}_default LIMIT %s) AS t", cap
-        )
+        table: query(
+            using,
+            f"SELECT count(*) AS rows FROM (SELECT FROM {table}_default LIMIT %s) AS t",
+            [COUNT_CAP],
+        )[0].rows
         for table in PARTITIONED
-        for cap in [[COUNT_CAP]]
     }
-    return {table: count for table, [(count,)] in counted.items() if count}
+    return {table: count for table, count in counted.items() if count}
 
 
 def counted(rows: int) -> str:
     """Of `in_default`, in words."""
     return f"{rows:,} rows{' or more' if rows >= COUNT_CAP else ''}"
-
-
-def _rows(using: str, text: str, params: Any = None) -> list[tuple[Any, ...]]:
-    with connections[using].cursor() as cursor:
-        cursor.execute(text, params)
-        return list(cursor.fetchall())

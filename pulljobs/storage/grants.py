@@ -6,7 +6,7 @@ Partitions need no grants of their own: they are read and written through their 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 
 from django.db import connections
 from psycopg import sql
@@ -14,7 +14,7 @@ from psycopg import sql
 from pulljobs import hooks
 from pulljobs.errors import ConfigurationError
 from pulljobs.storage.partitions import PARTITIONED
-from pulljobs.storage.statements import Row
+from pulljobs.storage.statements import query
 
 Privileges = LiteralString
 READ: Final = "SELECT"
@@ -80,7 +80,7 @@ FIRST: Final[tuple[LiteralString, ...]] = (
     "REVOKE ALL ON SEQUENCE {ids} FROM {role}",
 )
 _NAMES: Final = """
-SELECT current_database(), nspname, c.relname, c.relkind
+SELECT current_database() AS database, nspname AS schema, c.relname AS name, c.relkind AS kind
 FROM pg_class AS c
 JOIN pg_namespace ON pg_namespace.oid = c.relnamespace
 WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('pulljobs_job'))
@@ -119,16 +119,16 @@ def statements(using: str, role: str, profile: str) -> list[str]:
 
     ConfigurationError: the tables are not there.
     """
-    found = _query(using, _NAMES, [[*privileges(Profile.APP), IDS]])
-    if not found:
+    rows = query(using, _NAMES, [[*privileges(Profile.APP), IDS]])
+    if not rows:
         raise ConfigurationError(
             f"There are no tables of pulljobs in {using!r}: run `migrate --database {using}` first."
         )
-    database, schema = found[0][:2]
-    there = {name for *_, name, kind in found if kind != "S"}
+    schema = rows[0].schema
+    there = {row.name for row in rows if row.kind != "S"}
     names = {
         "role": sql.Identifier(role),
-        "database": sql.Identifier(database),
+        "database": sql.Identifier(rows[0].database),
         "schema": sql.Identifier(schema),
         "ids": sql.Identifier(schema, IDS),
         "tables": _listed(schema, there),
@@ -139,15 +139,15 @@ def statements(using: str, role: str, profile: str) -> list[str]:
     }
     connections[using].ensure_connection()
     raw = connections[using].connection
-    return [one.as_string(raw) for one in _composed(profile, names, granted)]
+    return [part.as_string(raw) for part in _composed(profile, names, granted)]
 
 
 def lacking(using: str, profile: str) -> dict[str, list[str]]:
     """Privileges by table that the role of this connection has not and such a role has."""
     wanted = privileges(profile)
     missing: dict[str, list[str]] = defaultdict(list)
-    for table, privilege in _query(using, _LACKING, [list(wanted), list(wanted.values())]):
-        missing[table].append(privilege)
+    for row in query(using, _LACKING, [list(wanted), list(wanted.values())]):
+        missing[row.name].append(row.privilege)
     return missing
 
 
@@ -179,9 +179,3 @@ def _alike(wanted: Mapping[str, Privileges]) -> dict[Privileges, list[str]]:
 
 def _listed(schema: str, tables: Iterable[str]) -> sql.Composable:
     return sql.SQL(", ").join(sql.Identifier(schema, table) for table in sorted(tables))
-
-
-def _query(using: str, text: str, params: list[Any]) -> list[Row]:
-    with connections[using].cursor() as cursor:
-        cursor.execute(text, params)
-        return list(cursor.fetchall())

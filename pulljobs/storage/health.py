@@ -5,11 +5,10 @@ For pages, on no path that jobs take. None of it reads a row of the tables.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
-
-from django.db import connections
+from typing import Final, NamedTuple
 
 from pulljobs.storage.partitions import Partition
+from pulljobs.storage.statements import query
 
 HOT: Final = (
     "pulljobs_job",
@@ -47,39 +46,35 @@ class PartitionSize(NamedTuple):
 
 _TABLES: Final = """
 SELECT
-    relname,
-    pg_stat_get_live_tuples(oid),
-    pg_stat_get_dead_tuples(oid),
-    pg_total_relation_size(oid),
+    relname AS name,
+    pg_stat_get_live_tuples(oid) AS live_rows,
+    pg_stat_get_dead_tuples(oid) AS dead_rows,
+    pg_total_relation_size(oid) AS bytes,
     greatest(pg_stat_get_last_autovacuum_time(oid), pg_stat_get_last_vacuum_time(oid))
+        AS vacuumed_at
 FROM pg_class
 WHERE relname = ANY(%s) AND relkind = 'r' AND pg_table_is_visible(oid)
 """
 
 _PARTITIONS: Final = """
-SELECT pg_stat_get_live_tuples(oid), pg_total_relation_size(oid)
-FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (name, place)
+SELECT pg_stat_get_live_tuples(oid) AS rows, pg_total_relation_size(oid) AS bytes
+FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (name, ordinal)
 LEFT JOIN pg_class ON oid = to_regclass(name)
-ORDER BY place
+ORDER BY ordinal
 """
 
 
 def tables(using: str) -> list[TableHealth]:
     """Those of HOT, in that order."""
-    found = {row[0]: TableHealth(*row) for row in _rows(using, _TABLES, [list(HOT)])}
-    return [found[name] for name in HOT if name in found]
+    rows = query(using, _TABLES, [list(HOT)])
+    tables = {row.name: TableHealth(**row._asdict()) for row in rows}
+    return [tables[name] for name in HOT if name in tables]
 
 
 def sizes(using: str, partitions: Sequence[Partition]) -> list[PartitionSize]:
     """Of partitions that are there; what is dropped meanwhile counts as empty."""
-    rows = _rows(using, _PARTITIONS, [[one.name for one in partitions]])
+    rows = query(using, _PARTITIONS, [[partition.name for partition in partitions]])
     return [
-        PartitionSize(partition, rows or 0, size or 0)
-        for partition, (rows, size) in zip(partitions, rows, strict=True)
+        PartitionSize(partition, row.rows or 0, row.bytes or 0)
+        for partition, row in zip(partitions, rows, strict=True)
     ]
-
-
-def _rows(using: str, text: str, params: Any = None) -> list[tuple[Any, ...]]:
-    with connections[using].cursor() as cursor:
-        cursor.execute(text, params)
-        return list(cursor.fetchall())

@@ -6,10 +6,11 @@ from itertools import repeat
 from operator import attrgetter
 
 from pulljobs.engine.encodings import integer_array
+from pulljobs.engine.sql import Params
 from pulljobs.engine.validation import NewMessage, Published, parameters
 from pulljobs.storage import bounds
 from pulljobs.storage.rows import StoredMessage
-from pulljobs.storage.statements import Params, run
+from pulljobs.storage.statements import run
 
 
 def publish(

@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, cast
 from uuid import UUID
 
-from django.db import connections
 from django.db.models.functions import Now
 
 from pulljobs.models import Lease, Node, PullWaiter
+from pulljobs.storage.statements import query
 
 WAITS_KEPT: Final = timedelta(hours=1)
 
@@ -55,6 +55,5 @@ def forget_waits(using: str) -> None:
 
 def clock(using: str) -> datetime:
     """What time it is for the database."""
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        return cast("datetime", cursor.fetchone()[0])
+    [row] = query(using, "SELECT clock_timestamp() AS now")
+    return cast("datetime", row.now)

@@ -16,8 +16,10 @@ from django.db import OperationalError, connections, transaction
 from psycopg import sql
 
 from pulljobs import ids
+from pulljobs.engine.sql import Row
+from pulljobs.storage import nodes
 from pulljobs.storage.forgetting import AT_ONCE
-from pulljobs.storage.statements import Row, brief
+from pulljobs.storage.statements import brief, query
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -34,7 +36,9 @@ ONE_MAKER: Final[tuple[LiteralString, ...]] = (
     "LOCK TABLE {default} IN SHARE UPDATE EXCLUSIVE MODE",  # nor a vacuum of it
 )
 NO_VACUUM: Final = "LOCK TABLE {name} IN SHARE UPDATE EXCLUSIVE MODE"
-CROWDED: Final = "SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high})"
+CROWDED: Final = (
+    "SELECT EXISTS (SELECT FROM {default} WHERE id >= {low} AND id < {high}) AS is_crowded"
+)
 CREATE: Final = (
     "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))"
     # A vacuum that pauses over a big day keeps autovacuum from the table of jobs; one of so many
@@ -49,7 +53,8 @@ MOVE: Final = (
 DROP_LEFTOVER: Final = "DROP TABLE IF EXISTS {name}"
 ATTACH: Final = "ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})"
 BY_BLOCK_RANGES: Final = (
-    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true)"
+    "SELECT set_config('enable_seqscan', 'off', true) AS seqscan,"
+    " set_config('enable_bitmapscan', 'on', true) AS bitmapscan"
 )
 LOCK_TIMEOUT: Final = timedelta(seconds=1)
 """Of locks that whoever publishes waits behind."""
@@ -80,27 +85,27 @@ Copied = Callable[[Partition], int | None]
 
 def not_owned(using: str) -> list[str]:
     """Of the partitioned tables those that this role may neither make nor drop partitions of."""
-    rows = _query(
+    rows = query(
         using,
         sql.SQL(
             "SELECT relname FROM pg_class WHERE oid = ANY({}::regclass[])"
             " AND NOT pg_has_role(relowner, 'USAGE') ORDER BY relname"
         ).format(sql.Literal(list(PARTITIONED))),
     )
-    return [name for (name,) in rows]
+    return [row.relname for row in rows]
 
 
 def existing(using: str, table: str) -> list[Partition]:
     """The partitions of a table by day, the default left out."""
-    rows = _query(
+    rows = query(
         using,
         sql.SQL(
-            "SELECT substring(c.relname FROM '[0-9]{{8}}$')"
+            "SELECT substring(c.relname FROM '[0-9]{{8}}$') AS day"
             " FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid"
             " WHERE i.inhparent = {}::regclass AND c.relname ~ '_[0-9]{{8}}$' ORDER BY 1"
         ).format(sql.Literal(table)),
     )
-    return [Partition(table, datetime.strptime(day, "%Y%m%d").date()) for (day,) in rows]  # noqa: DTZ007  a date
+    return [Partition(table, datetime.strptime(row.day, "%Y%m%d").date()) for row in rows]  # noqa: DTZ007  a date
 
 
 def make_ahead(using: str, days: int) -> Iterator[Partition]:
@@ -108,11 +113,11 @@ def make_ahead(using: str, days: int) -> Iterator[Partition]:
 
     So is each other day of which the default has rows, as one that was over before it was made.
     """
-    [(today,)] = _query(using, sql.SQL("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"))
+    [row] = query(using, sql.SQL("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS today"))
     for table in PARTITIONED:
         there = set(existing(using, table))
         for ahead in range(days + 1):
-            partition = Partition(table, today + timedelta(days=ahead))
+            partition = Partition(table, row.today + timedelta(days=ahead))
             if partition not in there and _made(using, partition, written=ahead <= 1):
                 yield partition
         for partition in _left_behind(using, table):
@@ -123,12 +128,12 @@ def make_ahead(using: str, days: int) -> Iterator[Partition]:
 def _left_behind(using: str, table: str) -> Iterator[Partition]:
     """The days of what the default holds, the oldest first."""
     default, low = sql.Identifier(f"{table}_default"), 0
-    text = sql.SQL("SELECT min(id) FROM {} WHERE id >= {}")
+    text = sql.SQL("SELECT min(id) AS lowest FROM {} WHERE id >= {}")
     while True:
-        [(lowest,)] = _query(using, text.format(default, sql.Literal(low)))
-        if lowest is None:
+        [row] = query(using, text.format(default, sql.Literal(low)))
+        if row.lowest is None:
             return
-        partition = Partition(table, ids.time_of(lowest).date())
+        partition = Partition(table, ids.time_of(row.lowest).date())
         low = partition.bounds[1]
         yield partition
 
@@ -153,12 +158,12 @@ def drop_before(
 
 def older(using: str, age: timedelta) -> list[Partition]:
     """The partitions that are wholly older."""
-    [(now,)] = _query(using, sql.SQL("SELECT clock_timestamp()"))
+    oldest = ids.first_of(nodes.clock(using) - age)
     return [
         partition
         for table in PARTITIONED
         for partition in existing(using, table)
-        if partition.bounds[1] <= ids.first_of(now - age)
+        if partition.bounds[1] <= oldest
     ]
 
 
@@ -207,16 +212,16 @@ def fill(
         raise ValueError(f"{partition.name} is there.")
     names = _names(partition)
     crowded = ValueError(f"Some rows of {partition.name} are there, in the default partition.")
-    [(is_crowded,)] = _query(using, sql.SQL(CROWDED).format(**names))
-    if is_crowded:
+    [row] = query(using, sql.SQL(CROWDED).format(**names))
+    if row.is_crowded:
         raise crowded
     with transaction.atomic(using=using):
         # One that was cut off may have left it.
-        _query(using, sql.SQL(DROP_LEFTOVER).format(**names))
-        _query(using, sql.SQL(CREATE).format(**names))
+        query(using, sql.SQL(DROP_LEFTOVER).format(**names))
+        query(using, sql.SQL(CREATE).format(**names))
     count = load(partition.name)
     if not _patiently(using, lambda: _attached_whole(using, partition, note)):
-        _query(using, sql.SQL(DROP_LEFTOVER).format(**names))
+        query(using, sql.SQL(DROP_LEFTOVER).format(**names))
         raise crowded
     return count
 
@@ -226,15 +231,15 @@ def _attached_whole(using: str, partition: Partition, note: Callable[[], object]
     names = _names(partition)
 
     def do(text: LiteralString) -> list[Row]:
-        return _query(using, sql.SQL(text).format(**names))
+        return query(using, sql.SQL(text).format(**names))
 
     _quietly(using, names, *ONE_MAKER)
     do(LOCK_DEFAULT)
-    [(crowded,)] = do(CROWDED)
-    if not crowded:
+    [row] = do(CROWDED)
+    if not row.is_crowded:
         do(ATTACH)
         note()
-    return not crowded
+    return not row.is_crowded
 
 
 def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
@@ -242,14 +247,14 @@ def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
     names = _names(partition)
 
     def do(text: LiteralString) -> list[Row]:
-        return _query(using, sql.SQL(text).format(**names))
+        return query(using, sql.SQL(text).format(**names))
 
     _quietly(using, names, *ONE_MAKER)
     if moving:
         do(LOCK_PARENT)
     do(LOCK_DEFAULT)
-    [(crowded,)] = do(CROWDED)
-    if (crowded and not moving) or partition in existing(using, partition.table):
+    [row] = do(CROWDED)
+    if (row.is_crowded and not moving) or partition in existing(using, partition.table):
         return False
     do(CREATE)
     do(MOVE)
@@ -262,10 +267,10 @@ def _quietly(using: str, names: dict[str, sql.Composable], *locks: LiteralString
 
     A vacuum takes minutes: each attempt at a lock that shuts all out would time out behind it.
     """
-    _query(using, _wait_for(VACUUM_TIMEOUT))
+    query(using, _wait_for(VACUUM_TIMEOUT))
     for lock in locks:
-        _query(using, sql.SQL(lock).format(**names))
-    _query(using, _wait_for(LOCK_TIMEOUT))
+        query(using, sql.SQL(lock).format(**names))
+    query(using, _wait_for(LOCK_TIMEOUT))
 
 
 def _names(partition: Partition) -> dict[str, sql.Composable]:
@@ -294,12 +299,12 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
         _quietly(using, names, NO_VACUUM)
         if _written_since(using, partition, high_xid):  # nobody waits for this look
             return False
-        _query(using, sql.SQL(LOCK_PARENT).format(**names))
-        _query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
+        query(using, sql.SQL(LOCK_PARENT).format(**names))
+        query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
         if needed(using, partition) or _written_since(using, partition, high_xid):
             transaction.set_rollback(True, using=using)
             return False
-        _query(using, sql.SQL("DROP TABLE {name}").format(**names))
+        query(using, sql.SQL("DROP TABLE {name}").format(**names))
         return True
 
     return not needed(using, partition) and _patiently(using, work)
@@ -310,9 +315,12 @@ def needed(using: str, partition: Partition) -> bool:
     if partition.table != "pulljobs_message":
         return False
     low, high = map(sql.Literal, partition.bounds)
-    text = "SELECT EXISTS (SELECT FROM pulljobs_job WHERE message_id >= {} AND message_id < {})"
-    [(needed,)] = _query(using, sql.SQL(text).format(low, high))
-    return bool(needed)
+    text = (
+        "SELECT EXISTS (SELECT FROM pulljobs_job WHERE message_id >= {} AND message_id < {})"
+        " AS is_needed"
+    )
+    [row] = query(using, sql.SQL(text).format(low, high))
+    return bool(row.is_needed)
 
 
 def _written_since(using: str, partition: Partition, high_xid: int | None) -> bool:
@@ -320,14 +328,14 @@ def _written_since(using: str, partition: Partition, high_xid: int | None) -> bo
         return False
     # The planner would rather read the whole day than look into block ranges for nothing; a
     # worker's connection keeps it from them.
-    _query(using, sql.SQL(BY_BLOCK_RANGES))
-    text = sql.SQL("SELECT EXISTS (SELECT FROM {name} WHERE {xid} >= {high})").format(
+    query(using, sql.SQL(BY_BLOCK_RANGES))
+    text = sql.SQL("SELECT EXISTS (SELECT FROM {name} WHERE {xid} >= {high}) AS is_written").format(
         name=sql.Identifier(partition.name),
         xid=sql.SQL(XIDS[partition.table]),
         high=sql.Literal(high_xid),
     )
-    [(found,)] = _query(using, text)
-    return bool(found)
+    [row] = query(using, text)
+    return bool(row.is_written)
 
 
 def _patiently(using: str, work: Callable[[], bool]) -> bool:
@@ -347,9 +355,3 @@ def _patiently(using: str, work: Callable[[], bool]) -> bool:
 def _wait_for(locks: timedelta) -> sql.Composable:
     milliseconds = int(locks.total_seconds() * 1000)
     return sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(milliseconds))
-
-
-def _query(using: str, text: sql.Composable) -> list[Row]:
-    with connections[using].cursor() as cursor:
-        cursor.execute(text)
-        return list(cursor.fetchall()) if cursor.description else []

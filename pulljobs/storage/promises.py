@@ -14,8 +14,9 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from pulljobs import ids
+from pulljobs.engine.sql import Row
 from pulljobs.storage import partitions
-from pulljobs.storage.statements import Row, run
+from pulljobs.storage.statements import run
 
 PAGE: Final = 1_000
 LAST: Final = 2**63 - 1

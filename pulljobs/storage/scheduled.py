@@ -1,9 +1,8 @@
 """Messages that wait for their time, and are published then."""
 
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-from django.db import connections
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -13,13 +12,6 @@ from pulljobs.storage.pages import Cut, newest_first
 from pulljobs.storage.published import NUL
 
 CAP: Final = 10_000
-
-
-def now(using: str) -> datetime:
-    """The clock that decides."""
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        return cast("tuple[datetime]", cursor.fetchone())[0]
 
 
 def due(using: str, limit: int) -> list[ScheduledMessage]:

@@ -23,7 +23,7 @@ from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import generators
 
-from pulljobs.engine.sql import Params, Row, bound, fetch_rows, statement
+from pulljobs.engine.sql import Params, Row, bound, fetch_rows, make_row_type, statement
 from pulljobs.storage.deadlines import Deadline
 
 logger = logging.getLogger("pulljobs.storage")
@@ -113,6 +113,19 @@ def run(
                 _send(ready.raw)
                 meanwhile()
         return fetch_rows(name, cursor, kind)
+
+
+def query(using: str, text: Any, params: Any = None) -> list[Row]:
+    """Run SQL that is no statement file on Django's cursor and return its rows as named tuples.
+
+    This is for rare statements: the class of the rows is made anew for each call.
+    """
+    with connections[using].cursor() as cursor:
+        cursor.execute(text, params)
+        if cursor.description is None:
+            return []
+        make_row = make_row_type([column.name for column in cursor.description])._make
+        return list(map(make_row, cursor.fetchall()))
 
 
 def run_together(using: str, name: str, every: Sequence[Params]) -> list[list[Row]]:

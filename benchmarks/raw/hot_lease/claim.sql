@@ -4,7 +4,7 @@ WITH pick AS MATERIALIZED (
     FROM raw_hot_lease
     WHERE consumer_id = %(consumer_id)s::bigint
         AND priority = 0
-        AND (available_at, id) > (%(floor_at)s::timestamptz, %(floor_id)s::bigint)
+        AND (available_at, id) > (%(mark_at)s::timestamptz, %(mark_id)s::bigint)
         AND available_at <= now()
         AND state = 0
     ORDER BY available_at, id

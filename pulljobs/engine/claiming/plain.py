@@ -59,8 +59,8 @@ def _from_level(row: Row, priority: int) -> Claimed:
     if row.retry_counts is None:
         retry_counts, deliveries, suspects = ([value] * len(ids) for value in FRESH)
         row = row._replace(retry_counts=retry_counts, deliveries=deliveries, suspects=suspects)
-    reached = {priority: Position(row.reached_at, row.reached_id)}
-    claimed = _claimed(row, held_jobs(row, priorities), reached, passed=False)
+    position = Position(row.reached_at, row.reached_id)
+    claimed = _claimed(row, held_jobs(row, priorities), {priority: position}, passed=False)
     return claimed._replace(sure=row.sure, messages=_inline_messages(row))
 
 

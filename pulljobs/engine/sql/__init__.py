@@ -7,7 +7,7 @@ fields are the columns of the statement.
 
 import re
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib.resources import files
@@ -119,9 +119,14 @@ def fetch_rows(name: str, cursor: ResultCursor, kind: type | None = None) -> lis
     return list(map(make, cursor.fetchall()))
 
 
+def make_row_type(columns: Sequence[str]) -> Any:
+    """Return a named tuple class with these fields."""
+    return namedtuple("Row", columns)
+
+
 def _learn_columns(name: str, cursor: ResultCursor, kind: type | None) -> Callable[[Any], Row]:
     columns = [column.name for column in cursor.description]
-    row: Any = namedtuple("Row", columns) if kind is None else kind
+    row: Any = make_row_type(columns) if kind is None else kind
     if list(row._fields) != columns:
         raise TypeError(f"{name}.sql returns {columns}, but {row.__name__} has {row._fields}.")
     make = _makers[name, kind] = tuple_maker(row)
