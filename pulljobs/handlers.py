@@ -62,6 +62,8 @@ class Grant:
     hard_end: float = float("inf")
     start_by: float = float("inf")
     """Latest start: a job that starts later would lose its lease before its time limit."""
+    renew_after: float = float("inf")
+    """Seconds after a claim or a renewal at which the worker renews the lease; by default never."""
     renew: Callable[["ClaimedJob"], bool]
     stopping: Callable[[], bool]
     circuit: Circuit = field(default_factory=lambda: Circuit(0, 0, 0))
@@ -74,9 +76,9 @@ class Grant:
         self.deadline, self.renew_at = self.times(self.claimed_at, self.hard_end)
 
     def times(self, since: float, hard_end: float) -> tuple[float, float]:
-        """Return when a lease that starts at `since` ends, and when to renew it: after a third."""
+        """Return when a lease that starts at `since` ends, and when the worker renews it."""
         seconds = self.lease_duration.total_seconds()
-        return min(since + seconds, hard_end), since + seconds / 3
+        return min(since + seconds, hard_end), since + self.renew_after
 
 
 class ClaimedJob:

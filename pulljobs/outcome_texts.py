@@ -1,4 +1,4 @@
-"""What handlers say, as PostgreSQL takes it: JSON of results, and errors that are not too long."""
+"""Texts of outcomes as PostgreSQL stores them: results as JSON, errors of bounded length."""
 
 import json
 from typing import Any
@@ -8,7 +8,10 @@ from pulljobs.engine import outcomes
 
 
 def encoded(result: Any) -> str | None:
-    """The result as JSON text; TypeError or ValueError for what is none, or too long."""
+    """Return the result as JSON text; None for None.
+
+    TypeError or ValueError if it is not JSON, or has more than `MAX_RESULT_BYTES` bytes.
+    """
     if result is None:
         return None
     text = json.dumps(result, allow_nan=False, ensure_ascii=False)
@@ -16,7 +19,10 @@ def encoded(result: Any) -> str | None:
 
 
 def clean(text: str) -> str:
-    """An error text as PostgreSQL takes it, cut in the middle where it is too long."""
+    """Return an error text without characters that PostgreSQL refuses.
+
+    The middle of a text of more than `MAX_ERROR_CHARS` characters is cut out.
+    """
     text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     text = text.encode("utf-8", "backslashreplace").decode()
     limit = settings().MAX_ERROR_CHARS

@@ -1,4 +1,4 @@
-"""Handlers of our own: they run Django's tasks, where `TASKS` names our backend."""
+"""Handlers that run Django's tasks, registered if `TASKS` names our backend."""
 
 from importlib.util import find_spec
 

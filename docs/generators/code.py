@@ -29,7 +29,7 @@ PUBLIC_API: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "testing": (
         "pulljobs.testing",
-        "perform Performed drain Ran assert_published published PublishedMessage",
+        "perform PerformedJob drain DrainedJob assert_published published PublishedMessage",
     ),
 }
 """By the name of the part: the module, and the names that it offers, in the order of the page."""

@@ -1,9 +1,9 @@
-"""Django's own tasks, `django.tasks`, done as jobs.
+"""Backend for Django's tasks, `django.tasks`, that runs them as jobs.
 
     TASKS = {"default": {"BACKEND": "pulljobs.tasks_backend.PullJobsBackend"}}
 
-A task that is enqueued is a message on the channel of its queue, published in the caller's
-transaction; `runpullworker` runs it.
+Enqueueing a task publishes a message on the channel of its queue, in the caller's transaction.
+`runpullworker` runs it.
 """
 
 from pulljobs.tasks_backend.backend import PullJobsBackend

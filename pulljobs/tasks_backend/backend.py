@@ -1,21 +1,23 @@
-"""The backend: no models before its use, for tasks are declared while apps are being loaded."""
+"""Backend class, without models: tasks are declared while Django loads the apps.
+
+Methods import what needs models when they are called.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
 
-from pulljobs.tasks_backend.interface import AnyResult, AnyTask, BaseTaskBackend, task_enqueued
-
-CONSUMER: Final = "tasks"
+from pulljobs.tasks_backend.interface import AnyResult, AnyTask, ChannelBackend, task_enqueued
 
 
-class PullJobsBackend(BaseTaskBackend):
-    """QUEUES names the queues, each a channel `tasks-ALIAS-QUEUE`.
+class PullJobsBackend(ChannelBackend):
+    """Task backend that publishes each task as a message.
 
-    OPTIONS are keywords of `pulljobs.handlers.handler`: `transactional`, `timeout`, `backoff`, and
-    fields of the consumer such as `max_retries`.
+    QUEUES names the queues, each with a channel `tasks-ALIAS-QUEUE`. OPTIONS are keywords of
+    `pulljobs.handlers.handler`, such as `transactional`, `timeout` and `backoff`, and fields of the
+    consumer, such as `max_retries`.
     """
 
     supports_defer = True
@@ -23,13 +25,13 @@ class PullJobsBackend(BaseTaskBackend):
     supports_get_result = True
     supports_priority = True
 
-    def channel_of(self, queue: str) -> str:
-        return f"tasks-{self.alias}-{queue}"
-
     def enqueue(  # type: ignore[override]  # the stubs bind the result to the types of the task
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyResult:
-        """Publish it in the caller's transaction; TypeError for arguments that JSON can't say."""
+        """Publish the task in the caller's transaction and return its result, which is READY.
+
+        TypeError if an argument is not JSON.
+        """
         from pulljobs.tasks_backend import enqueueing
 
         self.validate_task(task)
@@ -38,33 +40,34 @@ class PullJobsBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """By the public id of its job, which is one of this backend's queues.
+        """Return the result with this id, the public id of a job of this backend's queues.
 
-        TaskResultDoesNotExist once its message was dropped.
+        TaskResultDoesNotExist if there is no such job, or its message was pruned.
         """
         from pulljobs.tasks_backend import results
 
-        return results.read(self, result_id)
+        return results.read_result(self, result_id)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
+        """Return the problems of the settings, for Django's system checks."""
         if not self.queues:
             return [self._no_queues()]
         if not apps.is_installed("pulljobs"):
             return [self._no_app()]
         from pulljobs.tasks_backend import checks
 
-        return [*super().check(**kwargs), *checks.problems(self)]
+        return [*super().check(**kwargs), *checks.find_problems(self)]
 
     def _no_queues(self) -> CheckMessage:
         return Error(
-            f"TASKS[{self.alias!r}] names no QUEUES: nobody would know what to work on.",
-            hint="Name them, or leave QUEUES out to have the one that is called default.",
+            f"TASKS[{self.alias!r}] has no QUEUES, so no worker would run its tasks.",
+            hint="Name the queues, or leave QUEUES out to have the queue that is called default.",
             id="pulljobs.E030",
         )
 
     def _no_app(self) -> CheckMessage:
         return Error(
             f"TASKS[{self.alias!r}] needs pulljobs, which is not in INSTALLED_APPS.",
-            hint="Add 'pulljobs' and 'django.contrib.postgres' to it, and migrate.",
+            hint="Add 'pulljobs' and 'django.contrib.postgres' to INSTALLED_APPS, and migrate.",
             id="pulljobs.E033",
         )

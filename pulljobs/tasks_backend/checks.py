@@ -1,4 +1,4 @@
-"""What is wrong with backends: told before a worker, or the first task, fails for it."""
+"""System checks of task backends: they report what would fail a worker or the first task."""
 
 from collections.abc import Iterator
 
@@ -6,38 +6,41 @@ from django.core.checks import CheckMessage, Error
 
 from pulljobs import handlers
 from pulljobs.errors import ConfigurationError
-from pulljobs.tasks_backend import handler
-from pulljobs.tasks_backend.backend import PullJobsBackend
-from pulljobs.tasks_backend.interface import task_backends
+from pulljobs.tasks_backend.handler import make_handler
+from pulljobs.tasks_backend.interface import ChannelBackend, task_backends
 
 
-def problems(backend: PullJobsBackend) -> Iterator[CheckMessage]:
-    refusals = (_refusal(backend, queue) for queue in sorted(backend.queues))
-    for refusal in dict.fromkeys(filter(None, refusals)):
+def find_problems(backend: ChannelBackend) -> Iterator[CheckMessage]:
+    """Yield the problems of the backend's OPTIONS, and channels that it shares with another."""
+    problems = (_problem(backend, queue) for queue in sorted(backend.queues))
+    for problem in dict.fromkeys(filter(None, problems)):
         yield Error(
-            f"TASKS[{backend.alias!r}]: {refusal}",
+            f"TASKS[{backend.alias!r}]: {problem}",
             hint="OPTIONS are keywords of @pulljobs.handlers.handler, and each queue is a channel.",
             id="pulljobs.E031",
         )
     for other in task_backends.all():
-        if isinstance(other, PullJobsBackend) and other.alias < backend.alias:
-            yield from _shared(other, backend)
+        if isinstance(other, ChannelBackend) and other.alias < backend.alias:
+            yield from _shared_channels(other, backend)
 
 
-def _refusal(backend: PullJobsBackend, queue: str) -> str:
+def _problem(backend: ChannelBackend, queue: str) -> str:
     try:
-        handlers.check(handler.handler_of(backend, queue))
+        handlers.check(make_handler(backend, queue))
     except (ConfigurationError, TypeError) as error:
         return str(error)
     return ""
 
 
-def _shared(*backends: PullJobsBackend) -> Iterator[CheckMessage]:
-    one, other = ({each.channel_of(queue) for queue in each.queues} for each in backends)
-    for channel in sorted(one & other):
+def _shared_channels(*backends: ChannelBackend) -> Iterator[CheckMessage]:
+    first, second = (
+        {backend.channel_of(queue) for queue in backend.queues} for backend in backends
+    )
+    aliases = " and ".join(f"TASKS[{backend.alias!r}]" for backend in backends)
+    for channel in sorted(first & second):
         yield Error(
-            f"{' and '.join(f'TASKS[{each.alias!r}]' for each in backends)} have one channel, "
-            f"{channel!r}: the tasks of both would go by the OPTIONS of one.",
-            hint="Give an alias or a queue another name.",
+            f"{aliases} share the channel {channel!r}: the OPTIONS of one would apply to the tasks "
+            "of both.",
+            hint="Rename an alias or a queue.",
             id="pulljobs.E032",
         )

@@ -1,7 +1,7 @@
-"""Enqueueing: a task and its arguments as a message."""
+"""Enqueueing of tasks: a task and its arguments become a message."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import transaction
 
@@ -11,16 +11,20 @@ from pulljobs.errors import ConfigurationError, UnknownChannel
 from pulljobs.models import Job
 from pulljobs.publishing import publish
 from pulljobs.tasks_backend import handler, results
-from pulljobs.tasks_backend.backend import CONSUMER
-from pulljobs.tasks_backend.interface import AnyResult, AnyTask, TaskResultStatus, normalize_json
-
-if TYPE_CHECKING:
-    from pulljobs.tasks_backend import PullJobsBackend
+from pulljobs.tasks_backend.interface import (
+    CONSUMER,
+    AnyResult,
+    AnyTask,
+    ChannelBackend,
+    TaskResultStatus,
+    normalize_json,
+)
 
 
 def enqueue(
-    backend: "PullJobsBackend", task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
+    backend: ChannelBackend, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AnyResult:
+    """Publish the task in the caller's transaction; return its result, which is READY."""
     content: dict[str, Any] = {
         "task": task.module_path,
         "backend": task.backend,
@@ -31,7 +35,7 @@ def enqueue(
         "run_after": None if task.run_after is None else task.run_after.isoformat(),
     }
     job_id = _publish(backend, task, content)
-    return results.made(
+    return results.new_result(
         task,
         content,
         id=ids.encode(job_id),
@@ -40,25 +44,25 @@ def enqueue(
     )
 
 
-def _publish(backend: "PullJobsBackend", task: AnyTask, content: dict[str, Any]) -> int:
-    """The job of the tasks' own consumer, which the first task of a queue makes."""
+def _publish(backend: ChannelBackend, task: AnyTask, content: dict[str, Any]) -> int:
+    """Return the job of the tasks' own consumer, which the first task of a queue creates."""
     channel = backend.channel_of(task.queue_name)
-    found = _published(channel, task, content)
-    if found is None:
+    job_id = _try_to_publish(channel, task, content)
+    if job_id is None:
         handler.register(backend)
-        own = (one for one in handlers.registered() if one.path == (channel, CONSUMER))
+        own = (each for each in handlers.registered() if each.path == (channel, CONSUMER))
         handlers.subscribed(next(own))
-        found = _published(channel, task, content)
-    if found is None:
+        job_id = _try_to_publish(channel, task, content)
+    if job_id is None:
         raise ConfigurationError(
-            f"The consumer {CONSUMER!r} of channel {channel!r} was deleted, so that nobody would "
-            "run the task: restore it in the admin."
+            f"The consumer {CONSUMER!r} of channel {channel!r} was deleted, so no worker would run "
+            "the task: restore the consumer in the admin."
         )
-    return found
+    return job_id
 
 
-def _published(channel: str, task: AnyTask, content: dict[str, Any]) -> int | None:
-    """None, and nothing is published: that consumer is not there, whoever else is."""
+def _try_to_publish(channel: str, task: AnyTask, content: dict[str, Any]) -> int | None:
+    """Return the id of the job; None, with nothing published, if the consumer does not exist."""
     using = settings().DATABASE
     with transaction.atomic(using=using):
         try:
@@ -66,7 +70,7 @@ def _published(channel: str, task: AnyTask, content: dict[str, Any]) -> int | No
         except UnknownChannel:
             return None
         own = Job.objects.using(using).filter(consumer__name=CONSUMER, id__in=receipt.job_ids)
-        found = own.values_list("id", flat=True).first()
-        if found is None:
+        job_id = own.values_list("id", flat=True).first()
+        if job_id is None:
             transaction.set_rollback(True, using=using)
-    return found
+    return job_id

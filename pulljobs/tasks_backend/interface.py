@@ -1,7 +1,7 @@
-"""The interface of tasks: Django 6 brings it, for those before the package `django-tasks` does."""
+"""Interface of Django's tasks, from Django 6 or the package `django-tasks`, and a base class."""
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING or find_spec("django.tasks"):
     from django.tasks import task_backends
@@ -23,13 +23,27 @@ if TYPE_CHECKING:
 
     AnyTask = Task[..., Any]
     AnyResult = TaskResult[..., Any]
-else:  # Django's are not generic when they run.
+else:  # Django's classes are not generic at run time.
     AnyTask, AnyResult = Task, TaskResult
 
+CONSUMER: Final = "tasks"
+"""Name of the consumer that runs the tasks of a queue."""
+
+
+class ChannelBackend(BaseTaskBackend):
+    """Base class of the backend, for the modules that the backend imports."""
+
+    def channel_of(self, queue: str) -> str:
+        """Return the name of the channel on which the tasks of a queue are published."""
+        return f"tasks-{self.alias}-{queue}"
+
+
 __all__ = [
+    "CONSUMER",
     "AnyResult",
     "AnyTask",
     "BaseTaskBackend",
+    "ChannelBackend",
     "Task",
     "TaskContext",
     "TaskError",

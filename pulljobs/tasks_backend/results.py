@@ -1,4 +1,4 @@
-"""Results: a job, live or archived, in the words of Django's tasks."""
+"""Results of tasks, made from live or archived jobs."""
 
 import builtins
 import json
@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import chain
 from pkgutil import resolve_name
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured, SuspiciousOperation
@@ -21,10 +21,11 @@ from pulljobs.errors import PulljobsError, UnknownJob
 from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease, Message
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage.rows import JobView
-from pulljobs.tasks_backend.backend import CONSUMER
 from pulljobs.tasks_backend.interface import (
+    CONSUMER,
     AnyResult,
     AnyTask,
+    ChannelBackend,
     Task,
     TaskError,
     TaskException,
@@ -32,9 +33,6 @@ from pulljobs.tasks_backend.interface import (
     TaskResultDoesNotExist,
     TaskResultStatus,
 )
-
-if TYPE_CHECKING:
-    from pulljobs.tasks_backend import PullJobsBackend
 
 CONTENT: Final = {"task": str, "backend": str, "queue": str, "args": list, "kwargs": dict}
 NO_TASK: Final = (
@@ -45,7 +43,7 @@ NO_TASK: Final = (
     ImproperlyConfigured,
     TaskException,
 )
-"""Raised by content that names no task, or none any more."""
+"""Errors of content that names no task, or a task that no longer exists."""
 STATUS: Final = {
     State.QUEUED: TaskResultStatus.READY,
     State.INFLIGHT: TaskResultStatus.RUNNING,
@@ -57,24 +55,25 @@ UNNAMED: Final[Mapping[str | None, str]] = {
     Reason.TIMED_OUT: "builtins.TimeoutError",
     Reason.REJECTED: "pulljobs.errors.Discard",
 }
-"""Exceptions for errors that name none, by why the job is DEAD."""
+"""Exception classes for errors that name none, by the reason why the job is DEAD."""
 
 
 class JobError(TaskError):
-    """An error of a job, which may name what is no exception."""
+    """Error of a job, whose text may begin with a name that is no exception class."""
 
     @property
     def exception_class(self) -> type[BaseException]:
-        """Also one that stands in a class, as `DoesNotExist` does; else PulljobsError."""
+        """Exception class, even one nested in a class as `DoesNotExist` is; else PulljobsError."""
         try:
-            found = resolve_name(self.exception_class_path)
+            named = resolve_name(self.exception_class_path)
         except (ImportError, AttributeError, ValueError):
             return PulljobsError
-        is_one = isinstance(found, type) and issubclass(found, BaseException)
-        return found if is_one else PulljobsError
+        is_exception = isinstance(named, type) and issubclass(named, BaseException)
+        return named if is_exception else PulljobsError
 
 
-def read(backend: "PullJobsBackend", result_id: str) -> AnyResult:
+def read_result(backend: ChannelBackend, result_id: str) -> AnyResult:
+    """Return the result of a task; TaskResultDoesNotExist if it has no job or no message."""
     try:
         view = jobs.get(ids.decode(result_id))
     except (ValueError, UnknownJob) as error:
@@ -87,22 +86,22 @@ def read(backend: "PullJobsBackend", result_id: str) -> AnyResult:
         task = task_of(content)
     except NO_TASK as error:
         raise TaskResultDoesNotExist(result_id) from error
-    return _seen(view, message.published_at, task, content)
+    return _result_of(view, message.published_at, task, content)
 
 
-def made(task: AnyTask, content: Mapping[str, Any], **told: Any) -> AnyResult:
-    """Of a task that was enqueued with this content; what is not told yet is None or empty."""
+def new_result(task: AnyTask, content: Mapping[str, Any], **fields: Any) -> AnyResult:
+    """Return the result of a task with this content; other fields are None or empty."""
     blank = {"started_at": None, "finished_at": None, "last_attempted_at": None}
     given: dict[str, Any] = {"args": content["args"], "kwargs": content["kwargs"]}
     lists: dict[str, Any] = {"errors": [], "worker_ids": []}
-    return TaskResult(task=task, backend=task.backend, **given | blank | lists | told)
+    return TaskResult(task=task, backend=task.backend, **given | blank | lists | fields)
 
 
 def task_of(content: Mapping[str, Any]) -> AnyTask:
-    """As it was enqueued; earlier versions did not say with which priority and for when."""
+    """Return the task as it was enqueued; old messages lack its priority and its `run_after`."""
     task = import_string(content["task"])
     if not isinstance(task, Task):
-        raise SuspiciousOperation(f"{content['task']!r} is no task.")
+        raise SuspiciousOperation(f"{content['task']!r} is not a task.")
     run_after = content.get("run_after")
     return task.using(
         backend=content["backend"],
@@ -113,13 +112,14 @@ def task_of(content: Mapping[str, Any]) -> AnyTask:
 
 
 def succeed(result: AnyResult, value: Any) -> None:
-    """Results are frozen for their readers."""
+    """Make the result SUCCESSFUL; it is frozen for all other code."""
     object.__setattr__(result, "status", TaskResultStatus.SUCCESSFUL)
     object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "_return_value", value)
 
 
 def fail(result: AnyResult, error: BaseException) -> None:
+    """Make the result FAILED with this error."""
     kind = type(error)
     path = f"{kind.__module__}.{kind.__qualname__}"
     object.__setattr__(result, "status", TaskResultStatus.FAILED)
@@ -130,7 +130,7 @@ def fail(result: AnyResult, error: BaseException) -> None:
 
 
 def workers(job_id: int, deliveries: int) -> list[str]:
-    """The nodes of its deliveries, as far as they are known: of none before a redrive."""
+    """Return the nodes of a job's deliveries since its last redrive, as far as they are known."""
     using = settings().DATABASE
     ended = Attempt.objects.using(using).filter(job_id=job_id).exclude(event=Event.RELEASE)
     settled = ArchivedJob.objects.using(using).filter(job_id=job_id)
@@ -149,19 +149,19 @@ def workers(job_id: int, deliveries: int) -> list[str]:
 
 
 def first_worker(token: UUID) -> list[str]:
-    """Of a job at its first delivery: history is not to be looked through."""
+    """Return the node of a job at its first delivery, without a search of the history."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token=token)
     return [str(node) for node in leases.values_list("node_id", flat=True)[:1]]
 
 
-def _is_task(backend: "PullJobsBackend", view: JobView) -> bool:
+def _is_task(backend: ChannelBackend, view: JobView) -> bool:
     channels = map(backend.channel_of, backend.queues)
     own = Consumer.objects.using(settings().DATABASE).filter(name=CONSUMER)
     return own.filter(id=view.consumer_id, channel__name__in=list(channels)).exists()
 
 
 def _content(message: Message) -> Mapping[str, Any] | None:
-    """None: somebody else published to the channel."""
+    """Return the content of a task; None if another program published the message."""
     try:
         content = json.loads(bytes(message.payload))
     except ValueError:
@@ -172,11 +172,11 @@ def _content(message: Message) -> Mapping[str, Any] | None:
     return content if is_ours else None
 
 
-def _seen(
+def _result_of(
     view: JobView, published_at: datetime, task: AnyTask, content: Mapping[str, Any]
 ) -> AnyResult:
     status = STATUS[view.state]
-    result = made(
+    result = new_result(
         task,
         content,
         id=ids.encode(view.id),
@@ -194,7 +194,7 @@ def _seen(
 
 
 def _error(text: str, reason: str | None) -> TaskError:
-    """A job's error begins with the line that names its exception, if it was one."""
+    """Return the error with its exception class, which the first line of its text names if any."""
     name = text.partition("\n")[0].partition(":")[0].strip()
     if hasattr(builtins, name):
         path = f"builtins.{name}"

@@ -1,17 +1,17 @@
-"""Helpers for tests of projects that publish and handle jobs: no worker, no thread, no waiting.
+"""Test tools for projects that publish and handle jobs, without a worker, threads or waiting.
 
-Everything runs on the test's own connection. So it works in Django's TestCase, which rolls one
-transaction back, and in TransactionTestCase.
+All of it uses the test's own connection. So it works in Django's TestCase, where every test is a
+transaction that is rolled back, as well as in TransactionTestCase.
 """
 
-from pulljobs.testing.draining import Ran, drain
-from pulljobs.testing.performing import Performed, perform
+from pulljobs.testing.draining import DrainedJob, drain
+from pulljobs.testing.performing import PerformedJob, perform
 from pulljobs.testing.publications import PublishedMessage, assert_published, published
 
 __all__ = [
-    "Performed",
+    "DrainedJob",
+    "PerformedJob",
     "PublishedMessage",
-    "Ran",
     "assert_published",
     "drain",
     "perform",

@@ -1,4 +1,4 @@
-"""Execution of ready jobs in the process of the test."""
+"""Draining of queues: ready jobs run at once, in the test's own process and connection."""
 
 import time
 from collections.abc import Iterator
@@ -18,23 +18,23 @@ from pulljobs.models import Consumer, Job
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
 from pulljobs.storage.rows import HeldJob, JobView, StoredMessage, Taken
-from pulljobs.testing.recording import recording
+from pulljobs.testing.recording import record
 from pulljobs.worker import executor, transactions
-from pulljobs.worker.fetcher import renew_one
-from pulljobs.worker.flusher import BACK
-from pulljobs.worker.give_up_hooks import call_on_giving_up
+from pulljobs.worker.flusher import BACK_TO_QUEUE
+from pulljobs.worker.give_up_hooks import call_give_up_hook
+from pulljobs.worker.renewer import renew_now
 
 BATCH: Final = 100
 
 
-class Ran(NamedTuple):
-    """Run of a handler, and the job after it."""
+class DrainedJob(NamedTuple):
+    """Run of one handler, and the job afterwards."""
 
     channel: str
     consumer: str
     payload: bytes
     job: JobView
-    """State, reason, retry_count, error, result and so on after the run."""
+    """The job after the run: state, reason, retry_count, error, result, ..."""
     exception: BaseException | None
     """Exception that the handler raised."""
 
@@ -45,24 +45,22 @@ def drain(
     *,
     delayed: bool = False,
     rounds: int = 100,
-) -> list[Ran]:
-    """Run the handlers of all ready jobs, and of the jobs that become ready by that.
+) -> list[DrainedJob]:
+    """Run the handlers of all ready jobs, and of those that the handlers make ready in turn.
 
-    Each job is claimed, performed and settled as a worker does it. `channel` and `consumer` limit
-    it to some handlers. With `delayed`, jobs that are due later (published with a delay, or to be
-    retried) run at once. The runs are returned in their order.
-
-    Raise AssertionError if jobs are still ready after `rounds` rounds. Rounds do not count in which
-    a job that existed at the start runs for the first time. Raise ConfigurationError if no handler
-    serves that channel and consumer.
+    Each job is claimed, run and settled as a worker does it. The result has one item a run, in the
+    order of the runs. With `delayed`, jobs that are due later, published with a delay or waiting
+    for a retry, run at once. AssertionError if jobs are still ready after that many rounds; a round
+    in which a job runs for the first time that existed at the start does not count.
+    ConfigurationError if no handler serves the channel and consumer.
     """
     handlers.autodiscover()
     sources = _sources(channel, consumer)
     waiting = set(Job.objects.using(settings().DATABASE).values_list("id", flat=True))
-    ran: list[Ran] = []
+    drained: list[DrainedJob] = []
     left = rounds
-    while new := [run for source in sources for run in _round_of(*source, delayed)]:
-        ran += new
+    while new := [run for source in sources for run in _drain_round(*source, delayed)]:
+        drained += new
         done = {run.job.id for run in new}
         left -= waiting.isdisjoint(done)
         waiting -= done
@@ -71,7 +69,7 @@ def drain(
                 f"Jobs are still ready after {rounds} rounds: a handler that always asks for a "
                 "retry, or publishes to its own channel, never ends."
             )
-    return ran
+    return drained
 
 
 def _sources(channel: str | None, consumer: str | None) -> list[tuple[Puller, Handler]]:
@@ -83,12 +81,13 @@ def _sources(channel: str | None, consumer: str | None) -> list[tuple[Puller, Ha
     ]
     if not chosen:
         raise ConfigurationError(
-            f"No handler serves channel {channel or 'any'!r}, consumer {consumer or 'any'!r}."
+            f"No handler serves channel {channel or 'any'!r}, consumer {consumer or 'any'!r}: "
+            "register one with @pulljobs.handlers.handler."
         )
     return chosen
 
 
-def _round_of(puller: Puller, handler: Handler, delayed: bool) -> list[Ran]:
+def _drain_round(puller: Puller, handler: Handler, delayed: bool) -> list[DrainedJob]:
     claim = _claim(puller, BATCH, delayed)
     return [
         _run(puller.consumer, handler, claim.taken, row, message)
@@ -98,7 +97,7 @@ def _round_of(puller: Puller, handler: Handler, delayed: bool) -> list[Ran]:
 
 
 def _is_ready(puller: Puller, delayed: bool) -> bool:
-    """Return True if a claim, which is rolled back, takes a job."""
+    """Return True if a claim, which is rolled back, returns a job: it checks all conditions."""
     with transaction.atomic(using=puller.using):
         claim = _claim(puller, 1, delayed)
         transaction.set_rollback(True, using=puller.using)
@@ -107,12 +106,12 @@ def _is_ready(puller: Puller, delayed: bool) -> bool:
 
 def _claim(puller: Puller, wanted: int, delayed: bool) -> Claim:
     if delayed:
-        _hurry(puller.consumer)
+        _make_due(puller.consumer)
     return puller.claim(wanted)
 
 
-def _hurry(consumer: Consumer) -> None:
-    """Make jobs due that are due later."""
+def _make_due(consumer: Consumer) -> None:
+    """Make all jobs of the consumer that are due later due now."""
     Job.objects.using(settings().DATABASE).filter(
         consumer=consumer, state=State.QUEUED, available_at__gt=Now()
     ).update(available_at=Now())
@@ -120,13 +119,13 @@ def _hurry(consumer: Consumer) -> None:
 
 def _run(
     consumer: Consumer, handler: Handler, taken: Taken, row: HeldJob, message: StoredMessage
-) -> Ran:
-    recorded = recording(handler)
+) -> DrainedJob:
+    recorded = record(handler)
     grant = Grant(
         handler=handlers.traced(replace(handler, function=recorded)),
         lease_duration=consumer.lease_duration,
         claimed_at=time.monotonic(),
-        renew=renew_one,
+        renew=renew_now,
         stopping=lambda: False,
     )
     job = ClaimedJob(row, message, Held(row.id, taken.lease_token), grant)
@@ -134,35 +133,35 @@ def _run(
         settlement = executor.perform(job)
     if (job.went_to if settlement is None else _finish(job, settlement)) is State.DEAD:
         with _usable_transactions():
-            call_on_giving_up(job)
-    return Ran(
+            call_give_up_hook(job)
+    return DrainedJob(
         handler.channel, handler.consumer, message.payload, jobs.get(row.id), recorded.exception
     )
 
 
 def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
-    """Settle the job; return its state if it was to go back to the queue."""
+    """Write the outcome; return the new state of a job that was to go back to the queue."""
     finished = pulling.finish([settlement], lambda: {job.id: job.handler.path})
-    return finished.states.get(job.id) if settlement.event in BACK else None
+    return finished.states.get(job.id) if settlement.event in BACK_TO_QUEUE else None
 
 
 @contextmanager
 def _usable_transactions() -> Iterator[None]:
-    with ExitStack() as usable:
+    with ExitStack() as stack:
         for using in transactions.databases():
-            usable.enter_context(_usable_transaction(using))
+            stack.enter_context(_usable_transaction(using))
         yield
 
 
 @contextmanager
 def _usable_transaction(using: str) -> Iterator[None]:
-    """Undo the writes of a handler whose database error broke the transaction of the test."""
+    """Undo, in a test's transaction, the writes of a handler whose error has broken all of it."""
     if not connections[using].in_atomic_block:
         yield
         return
     before = transaction.savepoint(using=using)
     yield
-    if transactions.is_spoilt(using):
+    if transactions.is_broken(using):
         transaction.set_rollback(False, using=using)
         transaction.savepoint_rollback(before, using=using)
     else:

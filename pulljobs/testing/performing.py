@@ -1,4 +1,4 @@
-"""Execution of a handler without a queue."""
+"""Call of one handler with a job made up for it, without a queue."""
 
 import json
 import time
@@ -19,21 +19,23 @@ from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.publishing import Payload, encoded
 from pulljobs.states import Event
 from pulljobs.storage.rows import HeldJob, StoredMessage
-from pulljobs.testing.recording import Recorded, recording
+from pulljobs.testing.recording import RecordedFunction, record
 from pulljobs.worker import executor, transactions
 
 
-class Performed(NamedTuple):
-    """Outcome of the job."""
+class PerformedJob(NamedTuple):
+    """Outcome that a worker would write for the job."""
 
     event: Event
     """DELIVER, RETRY or REJECT."""
     result: Any
+    """Return value of the handler, as it is stored: parsed from its JSON."""
     error: str | None
+    """Error text of a retry or a rejection."""
     after: timedelta | None
-    """Delay of a retry, if the handler chose one."""
+    """Delay of a retry; None: the consumer's own."""
     exception: BaseException | None
-    """Exception of the handler, or of the settlement in its transaction."""
+    """Exception that the handler raised, or the settlement in its transaction."""
 
 
 def perform(
@@ -50,18 +52,16 @@ def perform(
     published_at: datetime | None = None,
     stopping: bool = False,
     lost: bool = False,
-) -> Performed:
-    """Run a handler with a job that exists only here; return the outcome that a worker would write.
+) -> PerformedJob:
+    """Run a handler with a made-up job; only the handler itself reads or writes rows.
 
-    The options of its registration apply. A function that is not registered has none. Only the
-    handler reads or writes rows. A transactional handler gets a transaction that is rolled back
-    where a worker would do so. With `lost`, the job has lost its lease: the outcome of the handler
-    is returned, and a worker would write nothing. With `stopping`, the worker is about to stop.
-
-    Raise AssertionError if the handler raised LeaseLost.
+    The options of its registration apply; a function that is not registered has none. A
+    transactional handler gets its transaction, rolled back where a worker would. With `lost`, the
+    job has no lease any more: the result is the handler's outcome, which a worker would discard.
+    AssertionError if the handler raised LeaseLost.
     """
     handler = _registration(function)
-    recorded = recording(_asking(handler))
+    recorded = record(_with_query(handler))
     body, usual_type = encoded(payload)
     grant = Grant(
         handler=_without_rows(handler, recorded),
@@ -91,26 +91,29 @@ def perform(
             for using in transactions.databases():
                 transaction.set_rollback(True, using=using)
     if handler.ack_policy is AckPolicy.ACK_FIRST:
-        outcome = outcomes.deliver(job.held)  # a worker delivers before the run
+        outcome = outcomes.deliver(job.held)  # A worker would have delivered before the run.
     return _performed(outcome, recorded)
 
 
-def _performed(outcome: Settlement | None, recorded: Recorded) -> Performed:
+def _performed(outcome: Settlement | None, recorded: RecordedFunction) -> PerformedJob:
     if outcome is None:
         raise AssertionError(
             "The handler raised LeaseLost: its worker would write nothing."
         ) from recorded.exception
     result = None if outcome.result is None else json.loads(outcome.result)
-    return Performed(outcome.event, result, outcome.error, outcome.delay, recorded.exception)
+    return PerformedJob(outcome.event, result, outcome.error, outcome.delay, recorded.exception)
 
 
 def _registration(function: Callable[[ClaimedJob], Any]) -> Handler:
-    registered = (known for known in handlers.registered() if known.function is function)
+    registered = (handler for handler in handlers.registered() if handler.function is function)
     return next(registered, Handler(channel="test", consumer="test", function=function))
 
 
-def _asking(handler: Handler) -> Handler:
-    """Extend the handler by a query, which fails as a settlement in a broken transaction does."""
+def _with_query(handler: Handler) -> Handler:
+    """Return a transactional handler with a query after its function, in place of the settlement.
+
+    The query raises if an error has broken the transaction, as the settlement would.
+    """
     if not handler.transactional:
         return handler
 
@@ -124,8 +127,8 @@ def _asking(handler: Handler) -> Handler:
     return replace(handler, function=function)
 
 
-def _without_rows(handler: Handler, recorded: Recorded) -> Handler:
-    """Change the handler so that nothing is settled before the run or in its transaction."""
+def _without_rows(handler: Handler, recorded: RecordedFunction) -> Handler:
+    """Return the handler for a job that is in no table: it settles nothing before or with it."""
     if handler.ack_policy is AckPolicy.ACK_FIRST:
         return replace(handler, function=recorded, ack_policy=AckPolicy.ACK)
     if not handler.transactional:
@@ -135,7 +138,7 @@ def _without_rows(handler: Handler, recorded: Recorded) -> Handler:
         try:
             return recorded(job)
         except BaseException:
-            job.handler = handler  # the outcome depends on its rollback
+            job.handler = handler  # Its outcome depends on what the transaction rolls back.
             raise
 
     return replace(handler, function=function, transactional=False)
@@ -143,10 +146,11 @@ def _without_rows(handler: Handler, recorded: Recorded) -> Handler:
 
 def _transaction(handler: Handler) -> AbstractContextManager[None]:
     if handler.transactional:
-        return transactions.together()
+        return transactions.atomic()
     return nullcontext()
 
 
-def _keeps_effects(job: ClaimedJob, outcome: Settlement | None, recorded: Recorded) -> bool:
-    spoke = job.settlement is not None or (outcome is not None and outcome.event is Event.DELIVER)
-    return recorded.exception is None and spoke
+def _keeps_effects(job: ClaimedJob, outcome: Settlement | None, recorded: RecordedFunction) -> bool:
+    has_outcome = job.settlement is not None
+    is_delivery = outcome is not None and outcome.event is Event.DELIVER
+    return recorded.exception is None and (has_outcome or is_delivery)

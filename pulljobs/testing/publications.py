@@ -1,4 +1,4 @@
-"""Access to published messages."""
+"""Published messages, as a test sees them."""
 
 import json
 from typing import Any, Final, NamedTuple
@@ -12,7 +12,7 @@ SHOWN: Final = 200
 
 
 class PublishedMessage(NamedTuple):
-    """Message as it was stored."""
+    """Published message, as it is stored."""
 
     id: int
     payload: bytes
@@ -21,15 +21,15 @@ class PublishedMessage(NamedTuple):
     key: str | None
     priority: int
     message_id: str | None
-    """Message id that the producer chose."""
+    """Message id of the client."""
 
     def json(self) -> Any:
-        """Decode the payload as JSON; raise ValueError if it is not JSON."""
+        """Return the payload parsed as JSON; ValueError if it is not JSON."""
         return json.loads(self.payload)
 
 
 def published(channel: str) -> list[PublishedMessage]:
-    """Return the messages on a channel, in the order of their ids."""
+    """Return the messages that were published on a channel, in the order of their ids."""
     rows = Message.objects.using(settings().DATABASE).filter(channel__name=channel).order_by("id")
     return [
         PublishedMessage(
@@ -48,35 +48,39 @@ def published(channel: str) -> list[PublishedMessage]:
 def assert_published(
     channel: str, payload: Any = ANY, *, count: int | None = None, **attributes: Any
 ) -> list[PublishedMessage]:
-    """Assert that `count` such messages were published, by default at least one; return them.
+    """Assert that `count` matching messages were published, by default at least one; return them.
 
-    Bytes and text are compared literally, other payloads as JSON. `attributes` are fields of
-    PublishedMessage, such as key, priority, headers or message_id. Raise AssertionError with the
-    messages on the channel if the number differs.
+    A payload of bytes or text matches exactly, any other one as JSON. `attributes` are fields of
+    PublishedMessage, such as key, priority, headers or message_id. The messages are in the order of
+    their ids. AssertionError lists all messages of the channel.
     """
-    every = published(channel)
-    matching = [message for message in every if _is_like(message, payload, attributes)]
+    messages = published(channel)
+    matching = [message for message in messages if _matches(message, payload, attributes)]
     if len(matching) == count or (matching and count is None):
         return matching
     wanted = [f"{name}={value!r}" for name, value in attributes.items()]
     if payload is not ANY:
         wanted.insert(0, f"payload={payload!r}")
-    listed = "".join(f"\n  {message.payload[:SHOWN]!r} key={message.key!r}" for message in every)
-    actual = f"{len(matching)} of {len(every)} match:{listed}" if every else "there are none."
+    listed = "".join(f"\n  {each.payload[:SHOWN]!r} key={each.key!r}" for each in messages)
+    actual = (
+        f"{len(matching)} of {len(messages)} match:{listed}"
+        if messages
+        else "there are no messages."
+    )
     raise AssertionError(
         f"Expected {'at least one' if count is None else count} on {channel!r} with "
         f"{', '.join(wanted) or 'anything'}; {actual}"
     )
 
 
-def _is_like(message: PublishedMessage, payload: Any, attributes: dict[str, Any]) -> bool:
+def _matches(message: PublishedMessage, payload: Any, attributes: dict[str, Any]) -> bool:
     if any(getattr(message, name) != value for name, value in attributes.items()):
         return False
-    return payload is ANY or _is_payload(message, payload)
+    return payload is ANY or _has_payload(message, payload)
 
 
-def _is_payload(message: PublishedMessage, payload: Any) -> bool:
-    """Compare bytes and text literally, other payloads as JSON."""
+def _has_payload(message: PublishedMessage, payload: Any) -> bool:
+    """Compare bytes and text exactly, anything else as JSON, whatever its spaces and order."""
     wanted, content_type = encoded(payload)
     if content_type != JSON:
         return message.payload == wanted

@@ -1,4 +1,4 @@
-"""Recorder of the exception of a handler, which the executor turns into an outcome."""
+"""Recording of the exception of a handler, which the executor turns into an outcome."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ from typing import Any
 from pulljobs.handlers import ClaimedJob, Handler
 
 
-class Recorded:
-    """Stand-in for the function of a handler that keeps its last exception."""
+class RecordedFunction:
+    """Function of a handler that keeps the exception of its last call."""
 
     def __init__(self, handler: Handler) -> None:
         self._function = handler.function
@@ -28,11 +28,14 @@ class Recorded:
             raise
 
 
-class AsyncRecorded(Recorded):
+class RecordedCoroutineFunction(RecordedFunction):
+    """Function of an async handler that keeps the exception of its last call."""
+
     async def __call__(self, job: ClaimedJob) -> Any:
         with self._recording():
             return await self._function(job)
 
 
-def recording(handler: Handler) -> Recorded:
-    return AsyncRecorded(handler) if handler.is_async else Recorded(handler)
+def record(handler: Handler) -> RecordedFunction:
+    """Return the handler's function with a record of its last exception."""
+    return RecordedCoroutineFunction(handler) if handler.is_async else RecordedFunction(handler)

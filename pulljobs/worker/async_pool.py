@@ -1,4 +1,4 @@
-"""The lane of async handlers."""
+"""Pool of async handlers on the event loop, and the contexts in which they run."""
 
 import asyncio
 import heapq
@@ -14,90 +14,93 @@ from django.db import close_old_connections, connections
 
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.event_loop import EventLoop, Tasks
+from pulljobs.worker.event_loop import EventLoop, LoopTasks
 from pulljobs.worker.executor import aperform
-from pulljobs.worker.job_pool import Pace
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.runs import Ended
+from pulljobs.worker.job_pool import WorkAhead
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.runs import CancelReason
 from pulljobs.worker.shared_state import IDLE, Slots
-from pulljobs.worker.thread_pool import TIDY, Connections
+from pulljobs.worker.thread_pool import IDLE_CHECK, ThreadConnections
 
 
-class Calls(ThreadPoolExecutor):
-    """Synchronous calls in one thread, which begins with the first of them."""
+class SyncCalls(ThreadPoolExecutor):
+    """Executor of synchronous calls in one thread, which starts with the first call."""
 
     def __init__(self) -> None:
-        super().__init__(max_workers=1, thread_name_prefix="seat")
+        super().__init__(max_workers=1, thread_name_prefix="sync-calls")
         self.had_any = False
         self._open: set[Future[Any]] = set()
 
     @property
     def are_busy(self) -> bool:
-        """Also with calls that nobody waits for any more: a cancelled one runs on."""
+        """True if a call runs, even a cancelled one that no handler waits for."""
         return bool(self._open)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         self.had_any = True
-        self._open.add(made := super().submit(call, *args, **kwargs))
-        made.add_done_callback(self._open.discard)
-        return made
+        self._open.add(future := super().submit(call, *args, **kwargs))
+        future.add_done_callback(self._open.discard)
+        return future
 
 
-class Seat:
-    """What a handler is given to run in: a context whose synchronous calls share one thread.
+class HandlerContext:
+    """Context in which one handler after another runs, as a request runs under ASGI.
 
-    As each request has one under ASGI. So handlers don't wait for each other's queries, and there
-    are no more database connections than handlers that ran at once and asked for one.
+    All synchronous calls of a context share one thread. So handlers do not wait for each other's
+    queries, and there are at most as many connections as handlers that used one at the same time.
     """
 
     def __init__(self) -> None:
         self._context = copy_context()
-        self._calls, here = Calls(), ThreadSensitiveContext()
-        SyncToAsync.context_to_thread_executor[here] = self._calls
-        self._context.run(SyncToAsync.thread_sensitive_context.set, here)
-        self._connections: Connections | None = None
+        self._calls, key = SyncCalls(), ThreadSensitiveContext()
+        SyncToAsync.context_to_thread_executor[key] = self._calls
+        self._context.run(SyncToAsync.thread_sensitive_context.set, key)
+        self._connections: ThreadConnections | None = None
         self._is_tidy = False
 
-    def context(self) -> Context:
-        """A new one for each handler: what one sets there, the next does not see."""
+    def copy(self) -> Context:
+        """Return a copy for the next handler, which does not see what earlier handlers set."""
         return self._context.copy()
 
-    def after_use(self) -> "Seat":
-        """For the next handler: itself, or one with a thread that nothing keeps busy.
+    def after_use(self) -> "HandlerContext":
+        """Return the context for the next handler: this one, or a new one if its thread is busy.
 
-        What blocks the old thread can't be ended. That thread ends once no task can call it.
+        A blocked thread can't be ended. It ends when no task can call it any more.
         """
         if not self._calls.are_busy:
             return self
         self._calls.submit(connections.close_all)
-        return self._context.run(Seat)
+        return self._context.run(HandlerContext)
 
     async def check(self) -> None:
-        """Before a handler: no broken connection in that thread, and now and then no old one."""
+        """Close broken or old connections of the thread before a handler runs."""
         self._is_tidy = False
         if self._calls.had_any:
             await sync_to_async(self._check)()
 
     def needs_tidying(self) -> bool:
-        """Whether it was used since the last time."""
+        """Return True if its thread was used since the last call."""
         was_used = self._calls.had_any and not self._is_tidy
         self._is_tidy = True
         return was_used
 
     async def tidy(self) -> None:
-        """Nobody may sit here for long: no connection is kept beyond its age."""
+        """Close connections beyond their age while the context is idle."""
         await sync_to_async(close_old_connections)()
 
     def _check(self) -> None:
         if self._connections is None:
-            self._connections = Connections()
+            self._connections = ThreadConnections()
         self._connections.check(time.monotonic())
 
 
 class AsyncPool:
-    """Runs so many at once, each in the lowest free seat, so that few jobs need few connections."""
+    """Job pool of async handlers.
 
-    calls_back = False
+    Each handler runs in the lowest free slot, so that few jobs need few connections.
+    """
+
+    reports_room = False
 
     def __init__(
         self,
@@ -105,47 +108,51 @@ class AsyncPool:
         slots: Slots,
         first_slot: int,
         loop: EventLoop,
-        outbox: Outbox,
+        buffer: ResultBuffer,
         on_low: Callable[[], None],
     ) -> None:
+        """`on_low` is called when the queue falls to the low-water mark that `room` has set."""
         self.done = 0
         self._slots, self._first_slot = slots, first_slot
-        self._loop, self._outbox, self._on_low = loop, outbox, on_low
-        self._tasks = Tasks(loop, outbox)
+        self._loop, self._buffer, self._on_low = loop, buffer, on_low
+        self._tasks = LoopTasks(loop, buffer)
         self._waiting: deque[ClaimedJob] = deque()
-        self._seats = [Seat() for _seat in range(concurrency)]
+        self._contexts = [HandlerContext() for _slot in range(concurrency)]
         self._free = list(range(concurrency))
-        self._pace = Pace(concurrency)
+        self._work_ahead = WorkAhead(concurrency)
         self._low_water = 0
         self._closing = False
         self._tidying: set[asyncio.Task[Any]] = set()
         loop.call(self._tidy)
 
     def room(self) -> int:
-        ahead = self._pace.ahead(self.done)
+        """Return how many more jobs may be claimed, and set the low-water mark."""
+        ahead = self._work_ahead.jobs(self.done)
         self._low_water = ahead // 2
         return ahead + len(self._free) - len(self._waiting)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Queue the jobs."""
         self._waiting.extend(jobs)
         self._loop.call(self._fill)
 
-    def give_back(self) -> None:
-        """From now on release what has not begun."""
+    def release_waiting(self) -> None:
+        """Release, now and from now on, every job that has not started."""
         self._closing = True
         self._loop.call(self._fill)
 
     def join(self, deadline: float) -> bool:
+        """Wait for all handlers until that monotonic time; return False if some go on."""
         return self._tasks.join(deadline)
 
-    def cancel_all(self, why: Ended) -> None:
-        self._tasks.cancel_all(why)
+    def cancel_all(self, reason: CancelReason) -> None:
+        self._tasks.cancel_all(reason)
 
     def _fill(self) -> None:
         while self._waiting and (self._free or self._closing):
             job = self._waiting.popleft()
             if self._closing or job.is_late_at(time.monotonic()):
-                self._outbox.release(job)
+                self._buffer.release(job)
             else:
                 self._start(job, heapq.heappop(self._free))
         if len(self._waiting) <= self._low_water:
@@ -153,28 +160,28 @@ class AsyncPool:
 
     def _tidy(self) -> None:
         while self._waiting and self._waiting[0].is_late_at(time.monotonic()):
-            self._outbox.release(self._waiting.popleft())  # Another process may have a free seat.
+            self._buffer.release(self._waiting.popleft())  # Another process may have a free slot.
         for number in self._free:
-            seat = self._seats[number]
-            if seat.needs_tidying():
-                self._tidying.add(task := self._loop.spawn(seat.tidy(), seat.context()))
+            context = self._contexts[number]
+            if context.needs_tidying():
+                self._tidying.add(task := self._loop.spawn(context.tidy(), context.copy()))
                 task.add_done_callback(self._tidying.discard)
-        self._loop.later(TIDY, self._tidy)
+        self._loop.later(IDLE_CHECK, self._tidy)
 
     def _start(self, job: ClaimedJob, number: int) -> None:
-        seat, slot = self._seats[number], self._first_slot + number
+        context, slot = self._contexts[number], self._first_slot + number
         self._slots[slot] = job.held.job_id
 
         def leave() -> None:
             self._slots[slot] = IDLE
-            self._seats[number] = seat.after_use()
+            self._contexts[number] = context.after_use()
             self.done += 1
             heapq.heappush(self._free, number)
             self._fill()
 
-        self._tasks.start(job, slot, _perform(seat, job), leave, seat.context())
+        self._tasks.start(job, slot, _perform(context, job), leave, context.copy())
 
 
-async def _perform(seat: Seat, job: ClaimedJob) -> Settlement | None:
-    await seat.check()
+async def _perform(context: HandlerContext, job: ClaimedJob) -> Settlement | None:
+    await context.check()
     return await aperform(job)

@@ -1,32 +1,33 @@
-"""The first thing a child process imports: it must not touch Django before `setup`."""
+"""Entry point of a child process: it must not import Django's side before `django.setup`."""
 
 import gc
 import sys
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pulljobs.errors import ConfigurationError
 from pulljobs.metrics import sharing
+from pulljobs.worker.shared_state import MISCONFIGURED, SharedState
 
-if TYPE_CHECKING:
-    from pulljobs.worker.shared_state import Board
-
-MISCONFIGURED: Final = 78
-"""Exit code of a child that no restart would help; the EX_CONFIG of sysexits."""
-RETIRED: Final = 75
-"""Exit code of a child that ended for another to take its place; the EX_TEMPFAIL of sysexits."""
-TURN_SECONDS: Final = 0.001
-"""How long the loops wait for handlers that compute; Python's own 5 ms are as long as a claim."""
+SWITCH_SECONDS: Final = 0.001
+"""Longest wait of a loop for handlers that compute; Python's default, 5 ms, is as long as a claim.
+"""
 COLLECT_AFTER: Final = 50_000
-"""Objects that were made since and are still there; those of a few claims are fewer."""
+"""Surviving new objects that trigger a garbage collection; a few claims allocate fewer."""
 
 
-def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str | None) -> None:
-    """Set Django up, find the handlers and work; `order` is a pickled `Order`."""
+def start(
+    order: bytes, shared_state: SharedState, supervisor: Connection, counts_as: str | None
+) -> None:
+    """Set Django up, import the handlers and work until the end of the process.
+
+    `order` is a pickled `ChildOrder`. `counts_as` names the process in the shared metrics; None:
+    it counts nothing.
+    """
     import pickle
 
     if counts_as is not None:
-        sharing.join(counts_as)  # Before a handler's module makes metrics of its own.
+        sharing.join(counts_as)  # Before the module of a handler defines metrics of its own.
 
     import django
 
@@ -38,21 +39,22 @@ def start(order: bytes, board: "Board", supervisor: Connection, counts_as: str |
     try:
         with schema.required():
             handlers.autodiscover()
-            ready = child.Child(pickle.loads(order), board)
+            ready = child.Child(pickle.loads(order), shared_state)
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
-        board.leave()
+        shared_state.leave()
         sys.exit(MISCONFIGURED)
-    fork_guard.expect()
-    sys.setswitchinterval(TURN_SECONDS)
+    fork_guard.install()
+    sys.setswitchinterval(SWITCH_SECONDS)
     _collect_less()
-    child.work(ready, board, supervisor)
+    child.work(ready, shared_state, supervisor)
 
 
 def _collect_less() -> None:
-    """What is imported stays anyway, and jobs in hand are thousands of objects without cycles.
+    """Collect garbage less often, and never scan the imported modules.
 
-    To look at them over and over took a third of the processor time of small jobs.
+    Imports stay for good, and claimed jobs are thousands of objects without cycles. Scanning them
+    again and again took a third of the processor time of small jobs.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""One working process: the loops around a pool of threads, and how they start and stop."""
+"""Child process of a worker: its loops and job pools, and how they start and stop."""
 
 import logging
 import os
@@ -8,63 +8,50 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from pulljobs.conf import Settings
 from pulljobs.engine.telemetry import LeftBehind, emit
 from pulljobs.handlers import ClaimedJob
 from pulljobs.storage import nodes, statements
-from pulljobs.worker import boot
 from pulljobs.worker.async_pool import AsyncPool
-from pulljobs.worker.circuits import Breakers
+from pulljobs.worker.circuits import Circuits
 from pulljobs.worker.event_loop import EventLoop
 from pulljobs.worker.fetcher import Fetcher
 from pulljobs.worker.flusher import Flusher
-from pulljobs.worker.give_up_hooks import Farewells
-from pulljobs.worker.in_flight import Holdings
-from pulljobs.worker.listener import Wakeups
+from pulljobs.worker.give_up_hooks import GiveUpHooks
+from pulljobs.worker.in_flight import InFlightJobs
+from pulljobs.worker.listener import WakeupListener
 from pulljobs.worker.loop import JITTER, Runner
 from pulljobs.worker.reaper import Reaper
-from pulljobs.worker.report import Report, lines, report
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.runs import Ended, Run
-from pulljobs.worker.shared_state import Board
-from pulljobs.worker.subscriptions import Roster, can_push
-from pulljobs.worker.thread_pool import Pool
-from pulljobs.worker.watchdog import Sign, Watch
+from pulljobs.worker.renewer import Renewer
+from pulljobs.worker.report import Report, build_report, format_report
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.runs import CancelReason, HandlerRun
+from pulljobs.worker.shared_state import LAST_FLUSH, RETIRED, ChildOrder, SharedState
+from pulljobs.worker.subscriptions import Subscriptions, can_deliver
+from pulljobs.worker.thread_pool import ThreadPool
+from pulljobs.worker.watchdog import HealthSign, Watchdog
 
 if TYPE_CHECKING:
-    from pulljobs.worker.push_delivery import Pushing, PushLane
+    from pulljobs.worker.push_delivery import PushDelivery, PushPool
 
 logger = logging.getLogger("pulljobs.worker")
 
 LONGEST_SPREAD: Final = 1.0
-LAST_WORDS: Final = 0.2
-"""Seconds for async handlers to end that were cancelled; then their jobs are given back anyway."""
-LAST_FLUSH: Final = 0.6
-"""Seconds for the last flush, inside the second that a stop may take beyond its timeout."""
+CANCEL_PATIENCE: Final = 0.2
+"""Seconds that cancelled async handlers get to end; then their jobs are released anyway."""
 EARLY_FLUSH: Final = 5.0
-"""Of what is left of the timeout it may take so many more, where the database is slow."""
+"""Seconds that the last flush may take in addition, if the timeout leaves that much."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What a supervisor tells its child."""
-
-    node_id: UUID
-    limits: Settings
-
-
-class Ask(Enum):
-    """What the main thread of a child waits for."""
+class ChildCommand(Enum):
+    """Command that the main thread of a child waits for."""
 
     STOP = "stop"
     RETIRE = "retire"
@@ -72,243 +59,291 @@ class Ask(Enum):
 
 
 class Child:
-    """Built in the working process, after Django is set up."""
+    """Everything that runs in one child process; made after Django is set up."""
 
-    def __init__(self, order: Order, board: Board) -> None:
-        self._order, self._limits, self._board = order, order.limits, board
-        self._asked: SimpleQueue[Ask] = SimpleQueue()
+    def __init__(self, order: ChildOrder, shared_state: SharedState) -> None:
+        self._order, self._limits, self._shared_state = order, order.limits, shared_state
+        self._commands: SimpleQueue[ChildCommand] = SimpleQueue()
         self._stopping = threading.Event()
-        self._holdings = Holdings(self._limits.MAX_HELD)
-        self._breakers = Breakers(self._limits)
-        self._outbox = Outbox()
-        self._farewells = Farewells()
+        self._in_flight = InFlightJobs(self._limits.MAX_HELD)
+        self._circuits = Circuits(self._limits)
+        self._buffer = ResultBuffer()
+        self._give_up_hooks = GiveUpHooks()
         self._loop = EventLoop()
-        threads, seats, slots = (
-            self._limits.CONCURRENCY,
-            self._limits.ASYNC_CONCURRENCY,
-            board.slots,
-        )
-        self._pool = Pool(threads, slots, self._outbox, self._wake)
-        self._async_pool = AsyncPool(seats, slots, threads, self._loop, self._outbox, self._wake)
-        self._pushing = self._make_pushing()
-        self._on_loop = [one for one in (self._async_pool, self._pushing) if one is not None]
-        self._claims = self._make_fetcher()
-        self._fetcher = Runner("fetcher", self._claims, spread=self._spread())
-        self._writes = self._make_flusher()
-        self._flusher = Runner("flusher", self._writes)
-        self._outbox.tell_of(self._limits.FLUSH_SIZE, self._flusher.wake)
-        self._reaper = Runner("reaper", self._make_reaper())
-        self._listener = self._make_listener()
-        self._watch = Runner("watch", self._make_watch())
+        self._thread_pool = self._make_thread_pool()
+        self._async_pool = self._make_async_pool()
+        self._push_delivery = self._make_push_delivery()
+        self._loop_pools = [
+            pool for pool in (self._async_pool, self._push_delivery) if pool is not None
+        ]
+        self._fetcher = self._make_fetcher()
+        self._fetcher_runner = Runner("fetcher", self._fetcher, spread=self._spread_seconds())
+        self._renewer = Renewer(self._in_flight, self._buffer.runs)
+        self._flusher_runner = Runner("flusher", self._make_flusher())
+        self._buffer.notify_at(self._limits.FLUSH_SIZE, self._flusher_runner.wake)
+        self._reaper_runner = Runner("reaper", self._make_reaper())
+        self._listener_runner = self._make_listener()
+        self._watchdog_runner = Runner("watchdog", self._make_watchdog())
 
     def run(self) -> int:
-        """Work until asked to stop; the exit code, when all that could end has ended."""
+        """Work until a command to stop, then stop; return the exit code."""
         using = self._limits.DATABASE
         nodes.register(using, self._order.node_id, f"{socket.gethostname()}:{os.getpid()}")
-        self._pool.start()
+        self._thread_pool.start()
         self._loop.start()
         connections.close_all()  # This thread only waits from now on.
         for runner in self._runners():
             runner.start()
-        while (asked := self._asked.get()) is Ask.REPORT:
+        while (command := self._commands.get()) is ChildCommand.REPORT:
             self._log_report()
         self._stopping.set()
         self._end()
         try:
             nodes.stop(using, self._order.node_id)
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("Stopped without the database to tell: %s", error)
+            logger.warning("The node row can't be marked as stopped: %s", error)
         connections.close_all()
-        return boot.RETIRED if asked is Ask.RETIRE else 0
+        return RETIRED if command is ChildCommand.RETIRE else 0
 
-    def ask(self, what: Ask) -> None:
-        """From any thread, and from a signal handler, whatever that interrupts."""
-        self._asked.put(what)
+    def send(self, command: ChildCommand) -> None:
+        """Send a command to the main thread; callable from any thread and from signal handlers."""
+        self._commands.put(command)
 
     def stop(self) -> None:
-        self.ask(Ask.STOP)
+        self.send(ChildCommand.STOP)
 
     def _retire(self, reason: str) -> None:
-        logger.warning("This process ends for another to take its place: %s.", reason)
-        self.ask(Ask.RETIRE)
+        logger.warning("This process will be replaced by a new one: %s.", reason)
+        self.send(ChildCommand.RETIRE)
 
     def _log_report(self) -> None:
-        running = self._outbox.runs.now()
-        for line in lines(self._report(running), running):
+        running = self._buffer.runs.current()
+        for line in format_report(self._report(running), running):
             logger.warning("%s", line)
 
-    def _report(self, running: Sequence[Run] | None = None) -> Report:
-        return report(
+    def _report(self, running: Sequence[HandlerRun] | None = None) -> Report:
+        return build_report(
             [runner for runner in self._runners() if not runner.is_stopping],
-            self._outbox.runs.now() if running is None else running,
-            self._breakers.report(),
-            () if self._stopping.is_set() else self._claims.places(),
-            held=len(self._holdings),
-            unwritten=len(self._outbox.said),
-            done=self._done(),
+            self._buffer.runs.current() if running is None else running,
+            self._circuits.report(),
+            () if self._stopping.is_set() else self._fetcher.consumer_paths(),
+            held=len(self._in_flight),
+            unwritten=len(self._buffer.results),
+            done=self._count_done(),
         )
 
-    def _done(self) -> int:
-        return self._pool.done + self._async_pool.done
+    def _count_done(self) -> int:
+        return self._thread_pool.done + self._async_pool.done
 
-    def _spread(self) -> float:
-        """Seconds; so that those who are started together don't poll together."""
+    def _spread_seconds(self) -> float:
+        """Return the spread of first polls, so that processes started together differ."""
         if self._limits.BURST or self._limits.ONCE:
             return 0.0
         return min(JITTER * self._limits.MAX_FETCH_INTERVAL.total_seconds(), LONGEST_SPREAD)
 
     def _end(self) -> None:
         deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
-        # No new claims; one already sent may return, and what it brings is released below.
-        self._fetcher.stop()
-        self._give_back()
-        self._fetcher.join(deadline - time.monotonic())
-        self._give_back()
-        self._pool.end()
-        self._flusher.wake()
+        # No new claims. A claim that is already sent may return, and its jobs are released below.
+        self._fetcher_runner.stop()
+        self._release_waiting()
+        self._fetcher_runner.join(deadline - time.monotonic())
+        self._release_waiting()
+        self._thread_pool.end()
+        self._flusher_runner.wake()
         # Running handlers get their time while the flusher renews their leases and writes.
-        self._pool.join(deadline)
-        if not all(lane.join(deadline) for lane in self._on_loop):
+        self._thread_pool.join(deadline)
+        if not all(pool.join(deadline) for pool in self._loop_pools):
             self._cancel_tasks()
-        running = tuple(run.job.id for run in self._outbox.runs.now() if run.ended is None)
-        self._writes.leave()
+        runs = self._buffer.runs.current()
+        running = tuple(run.job.id for run in runs if run.cancel_reason is None)
+        self._renewer.stop_charging()
         self._flush_last(deadline)
-        self._farewells.end(deadline + LAST_FLUSH)
-        self._reaper.stop()  # Its heartbeats say until now that this process is not gone.
-        self._reaper.join(LAST_WORDS)
+        self._give_up_hooks.end(deadline + LAST_FLUSH)
+        # Until now its heartbeats showed that this process is alive.
+        self._reaper_runner.stop()
+        self._reaper_runner.join(CANCEL_PATIENCE)
         if running:
             emit(LeftBehind(running))
 
     def _cancel_tasks(self) -> None:
-        for lane in self._on_loop:
-            lane.cancel_all(Ended.STOPPED)
-        last = time.monotonic() + LAST_WORDS
-        for lane in self._on_loop:
-            lane.join(last)
+        for pool in self._loop_pools:
+            pool.cancel_all(CancelReason.STOPPED)
+        last = time.monotonic() + CANCEL_PATIENCE
+        for pool in self._loop_pools:
+            pool.join(last)
         self._loop.give_up(0)
 
-    def _give_back(self) -> None:
-        self._claims.give_back()
-        for lane in (self._pool, *self._on_loop):
-            lane.give_back()
+    def _release_waiting(self) -> None:
+        self._fetcher.release_waiting()
+        for pool in (self._thread_pool, *self._loop_pools):
+            pool.release_waiting()
 
     def _flush_last(self, stop_by: float) -> None:
         now = time.monotonic()
         deadline = max(now, min(stop_by, now + EARLY_FLUSH)) + LAST_FLUSH
-        while (self._outbox.said or self._writes.is_leaving) and time.monotonic() < deadline:
-            self._flusher.wake()
+        while (
+            self._buffer.results or self._renewer.has_to_stop_charging
+        ) and time.monotonic() < deadline:
+            self._flusher_runner.wake()
             time.sleep(0.005)
-        self._flusher.stop()
-        self._flusher.join(deadline - time.monotonic())
+        self._flusher_runner.stop()
+        self._flusher_runner.join(deadline - time.monotonic())
 
     def _runners(self) -> list[Runner]:
-        every = [self._flusher, self._reaper, self._listener, self._watch, self._fetcher]
-        return [runner for runner in every if runner is not None]
+        runners = [
+            self._flusher_runner,
+            self._reaper_runner,
+            self._listener_runner,
+            self._watchdog_runner,
+            self._fetcher_runner,
+        ]
+        return [runner for runner in runners if runner is not None]
+
+    def _make_thread_pool(self) -> ThreadPool:
+        slots = self._shared_state.slots
+        return ThreadPool(self._limits.CONCURRENCY, slots, self._buffer, self._wake_fetcher)
+
+    def _make_async_pool(self) -> AsyncPool:
+        return AsyncPool(
+            self._limits.ASYNC_CONCURRENCY,
+            self._shared_state.slots,
+            self._limits.CONCURRENCY,
+            self._loop,
+            self._buffer,
+            self._wake_fetcher,
+        )
+
+    def _make_push_delivery(self) -> "PushDelivery | None":
+        if not (self._limits.PUSH and can_deliver()):
+            return None
+        from pulljobs.worker.push_delivery import PushDelivery
+
+        return PushDelivery(self._limits, self._loop, self._buffer, self._on_room)
 
     def _make_fetcher(self) -> Fetcher:
         return Fetcher(
-            self._make_roster().sources,
+            self._make_subscriptions().current,
             self._limits,
-            self._holdings,
-            self._outbox,
-            self._breakers,
+            self._in_flight,
+            self._buffer,
+            self._circuits,
             node_id=self._order.node_id,
             stopping=self._stopping.is_set,
             on_drained=self.stop if self._limits.BURST or self._limits.ONCE else None,
         )
 
-    def _make_roster(self) -> Roster:
-        return Roster(
+    def _make_subscriptions(self) -> Subscriptions:
+        return Subscriptions(
             self._limits,
             self._order.node_id,
-            threads=self._pool,
+            threads=self._thread_pool,
             tasks=self._async_pool,
-            pushing=self._pushing,
+            push_delivery=self._push_delivery,
         )
-
-    def _make_pushing(self) -> "Pushing | None":
-        if not (self._limits.PUSH and can_push()):
-            return None
-        from pulljobs.worker.push_delivery import Pushing
-
-        return Pushing(self._limits, self._loop, self._outbox, self._hear_of_room)
 
     def _make_flusher(self) -> Flusher:
         return Flusher(
-            self._outbox, self._limits, self._holdings, self._on_flushed, self._farewells.say
+            self._buffer,
+            self._limits,
+            self._in_flight,
+            self._renewer,
+            self._on_flushed,
+            self._give_up_hooks.submit,
         )
 
     def _make_reaper(self) -> Reaper:
-        limits, node_id = self._limits, self._order.node_id
-        return Reaper(limits, node_id, self._hear, self._report, self._board.reach)
+        return Reaper(
+            self._limits,
+            self._order.node_id,
+            self._on_work,
+            self._report,
+            self._shared_state.note_reached,
+        )
 
-    def _make_watch(self) -> Watch:
-        runners = [self._flusher, self._reaper, self._listener, self._fetcher]
-        signs: list[Sign] = [self._loop, *(runner for runner in runners if runner is not None)]
-        runs = self._outbox.runs
-        return Watch(self._limits, self._board, runs, signs, self._mind, self._done, self._retire)
+    def _make_watchdog(self) -> Watchdog:
+        runners = [
+            self._flusher_runner,
+            self._reaper_runner,
+            self._listener_runner,
+            self._fetcher_runner,
+        ]
+        signs: list[HealthSign] = [
+            self._loop,
+            *(runner for runner in runners if runner is not None),
+        ]
+        return Watchdog(
+            self._limits,
+            self._shared_state,
+            self._buffer.runs,
+            signs,
+            self._check_pools,
+            self._count_done,
+            self._retire,
+        )
 
-    def _mind(self, patience: float) -> None:
-        self._loop.mind(patience)
-        self._pool.mind()
+    def _check_pools(self, patience: float) -> None:
+        self._loop.check(patience)
+        self._thread_pool.check()
 
     def _make_listener(self) -> Runner | None:
         using = self._limits.DATABASE
         if statements.behind_pooler(using):
             return None
-        return Runner("listener", Wakeups(using, self._hear, self._doubt))
+        return Runner("listener", WakeupListener(using, self._on_work, self._request_renewal))
 
-    def _doubt(self, job_ids: Collection[int]) -> None:
-        self._holdings.doubt(job_ids)
-        self._flusher.wake()
+    def _request_renewal(self, job_ids: Collection[int]) -> None:
+        self._in_flight.request_renewal(job_ids)
+        self._flusher_runner.wake()
 
     def _on_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
-        self._claims.hear_of(settled, back)
-        self._wake()  # There is room again, too.
+        self._fetcher.rotation.note_flushed(settled, back)
+        self._wake_fetcher()  # Settled jobs have left room, too.
 
-    def _hear_of_room(self, lane: "PushLane") -> None:
-        self._claims.hear_of_room(lane)
-        self._wake()
+    def _on_room(self, pool: "PushPool") -> None:
+        self._fetcher.rotation.note_room(pool)
+        self._wake_fetcher()
 
-    def _hear(self, consumers: Collection[int] | None = None) -> None:
-        if self._claims.hear(consumers):
-            self._wake()
+    def _on_work(self, consumers: Collection[int] | None = None) -> None:
+        if self._fetcher.rotation.note_work(consumers):
+            self._wake_fetcher()
 
-    def _wake(self) -> None:
-        self._fetcher.wake()
+    def _wake_fetcher(self) -> None:
+        self._fetcher_runner.wake()
 
 
-def work(child: Child, board: Board, supervisor: Connection) -> None:
-    """What the child process does from then on, to its exit code."""
-    _obey_signals(child.ask)
-    threading.Thread(target=_outlive_not, args=(supervisor, child.stop), daemon=True).start()
+def work(child: Child, shared_state: SharedState, supervisor: Connection) -> None:
+    """Run the child and end its process with the exit code."""
+    _handle_signals(child.send)
+    threading.Thread(
+        target=_stop_with_supervisor, args=(supervisor, child.stop), daemon=True
+    ).start()
     code = child.run()
-    board.leave()  # Before what fails where nobody reads what it prints.
-    # Threads that a handler holds on to must not keep the process.
+    shared_state.leave()  # Before anything that can fail now that the log may be closed.
+    # Threads that are stuck in a handler must not keep the process alive.
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _obey_signals(ask: Callable[[Ask], None]) -> None:
-    """SIGTERM stops, however often it comes: systemd sends it to the supervisor and to us.
+def _handle_signals(send: Callable[[ChildCommand], None]) -> None:
+    """Stop at SIGTERM, however often it comes: systemd sends it to all processes of the service.
 
-    To kill at a second one, or to pass on a terminal's SIGINT, is up to the supervisor.
+    The supervisor kills the child at a second signal, and passes on the SIGINT of a terminal.
     """
 
-    def obey(number: int, frame: FrameType | None) -> None:
-        ask(Ask.STOP if number == signal.SIGTERM else Ask.REPORT)
+    def handle(number: int, frame: FrameType | None) -> None:
+        send(ChildCommand.STOP if number == signal.SIGTERM else ChildCommand.REPORT)
 
-    signal.signal(signal.SIGTERM, obey)
-    signal.signal(signal.SIGUSR1, obey)
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGUSR1, handle)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _outlive_not(supervisor: Connection, stop: Callable[[], None]) -> None:
-    """Stop when the supervisor's end of the pipe closes, however it died."""
+def _stop_with_supervisor(supervisor: Connection, stop: Callable[[], None]) -> None:
+    """Stop when the supervisor's end of the pipe closes, even if the supervisor was killed."""
     try:
         supervisor.recv_bytes()
     except (EOFError, OSError):
-        logger.warning("The supervisor is gone; stopping.")
+        logger.warning("The supervisor has ended: this process stops.")
         stop()

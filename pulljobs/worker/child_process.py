@@ -1,4 +1,4 @@
-"""A child as its supervisor sees it."""
+"""Handle of a child process in its supervisor."""
 
 import os
 import pickle
@@ -12,33 +12,35 @@ from uuid import uuid4
 from pulljobs.conf import Settings
 from pulljobs.metrics import sharing
 from pulljobs.worker import boot
-from pulljobs.worker.child import LAST_FLUSH, Order
-from pulljobs.worker.shared_state import Board
-from pulljobs.worker.thread_pool import slots_of
+from pulljobs.worker.shared_state import LAST_FLUSH, ChildOrder, SharedState
+from pulljobs.worker.thread_pool import slot_count
 
 MARGIN: Final = 0.3
 MISSED_BEATS: Final = 3
 
 
-def patience(limits: Settings) -> float:
-    """Seconds that a stop may take."""
+def stop_seconds(limits: Settings) -> float:
+    """Return the seconds that a stop may take."""
     return limits.GRACEFUL_TIMEOUT.total_seconds() + LAST_FLUSH + MARGIN
 
 
 class ChildProcess:
-    """Started when it is made. `stop`, `kill` and `ask` may be called by signal handlers."""
+    """Child process, started by the constructor.
 
-    def __init__(self, context: SpawnContext, limits: Settings, post: int) -> None:
-        self._counts_as = f"child-{post}" if limits.METRICS else None
-        self.order = Order(node_id=uuid4(), limits=limits)
-        self.board = Board.shared(context, slots_of(limits))
+    Signal handlers may call `stop`, `kill` and `request_report`.
+    """
+
+    def __init__(self, context: SpawnContext, limits: Settings, slot_number: int) -> None:
+        self._counts_as = f"child-{slot_number}" if limits.METRICS else None
+        self.order = ChildOrder(node_id=uuid4(), limits=limits)
+        self.shared_state = SharedState.allocate(context, slot_count(limits))
         self.began_at = time.monotonic()
         self._stop_by = float("inf")
-        self.was_sick = False
+        self.was_unhealthy = False
         theirs, self._pipe = context.Pipe(duplex=False)
         self._process = context.Process(
             target=boot.start,
-            args=(pickle.dumps(self.order), self.board, theirs, self._counts_as),
+            args=(pickle.dumps(self.order), self.shared_state, theirs, self._counts_as),
             name="pulljobs-child",
         )
         self._process.start()
@@ -51,6 +53,7 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
+        """Exit code; None while the process lives."""
         return self._process.exitcode
 
     @property
@@ -59,39 +62,41 @@ class ChildProcess:
 
     @property
     def is_late(self) -> bool:
+        """True if the child should have stopped by now."""
         return time.monotonic() > self._stop_by
 
     @property
-    def is_sick(self) -> bool:
+    def is_unhealthy(self) -> bool:
         tolerance = self.order.limits.LIVENESS_TIMEOUT.total_seconds()
-        return self.board.is_sick(self.began_at, tolerance)
+        return self.shared_state.is_unhealthy(self.began_at, tolerance)
 
     @property
     def is_ready(self) -> bool:
-        """Whether its heartbeats reach the database."""
+        """True if the heartbeats of the child reach the database."""
         interval = self.order.limits.HEARTBEAT_INTERVAL.total_seconds()
-        return self.board.is_ready(MISSED_BEATS * interval)
+        return self.shared_state.is_ready(MISSED_BEATS * interval)
 
     def stop(self, by: float) -> None:
-        """By that monotonic time."""
+        """Send SIGTERM; the child is late after that time of the monotonic clock."""
         self._stop_by = min(self._stop_by, by)
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
 
-    def ask(self) -> None:
-        """What it is doing; the answer goes to its log."""
-        if self.board.has_begun:  # Before that the signal would end it.
+    def request_report(self) -> None:
+        """Have the child log what its loops and slots are doing."""
+        if self.shared_state.has_begun:  # Earlier, the signal would end the child.
             self._signal(signal.SIGUSR1)
 
     def close(self) -> None:
+        """Release the resources of a child that has ended."""
         self._process.join()
         self._pipe.close()
         if self._counts_as is not None:
             sharing.leave(self._counts_as)
 
     def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):  # It may end between the two.
+        with suppress(ProcessLookupError):  # The child may end just before the signal.
             if self.pid and self.exit_code is None:
                 os.kill(self.pid, number)

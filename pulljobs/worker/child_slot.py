@@ -1,4 +1,4 @@
-"""A post: one child after another works at it."""
+"""Child slots of a supervisor: in each slot, child processes run one after another."""
 
 import logging
 import random
@@ -9,40 +9,53 @@ from typing import Final
 
 from pulljobs.conf import Settings
 from pulljobs.engine.telemetry import LoopFailed, emit
-from pulljobs.worker import boot
-from pulljobs.worker.child_process import ChildProcess, patience
-from pulljobs.worker.debounce import Steady
-from pulljobs.worker.lease_recovery import Debt
+from pulljobs.worker.child_process import ChildProcess, stop_seconds
+from pulljobs.worker.debounce import Debounce
+from pulljobs.worker.lease_recovery import DeadChild
+from pulljobs.worker.shared_state import MISCONFIGURED, RETIRED
 
 logger = logging.getLogger("pulljobs.worker")
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
-STEADY: Final = 30.0
-"""A child that lived so many seconds is followed by another without a pause."""
+STABLE: Final = 30.0
+"""Seconds of life after which a child that ends is replaced without a pause."""
 
 
-class Post:
-    """`exit_code` is None until nobody is to follow."""
+class ChildSlot:
+    """Slot for one child at a time; `exit_code` is None until no other child will follow."""
 
     def __init__(
-        self, context: SpawnContext, limits: Settings, owe: Callable[[Debt], None], number: int
+        self,
+        context: SpawnContext,
+        limits: Settings,
+        on_death: Callable[[DeadChild], None],
+        number: int,
     ) -> None:
-        self._context, self._limits, self._owe, self._number = context, limits, owe, number
+        """Make an empty slot; `on_death` gets every child that could not give back its jobs."""
+        self._context, self._limits, self._on_death, self._number = (
+            context,
+            limits,
+            on_death,
+            number,
+        )
         self.child: ChildProcess | None = None
         self.exit_code: int | None = None
-        self._sick = Steady()
+        self._unhealthy = Debounce()
         self._failures = 0
         self._begin_at = 0.0
 
     def tick(self, stop_by: float | None) -> None:
-        """Do what is due; with a time to stop by, nobody follows."""
+        """Start, stop, kill or replace the child, whatever is due.
+
+        `stop_by` is a time of the monotonic clock: the child must stop by then, and none follows.
+        """
         if self.child is None:
             self._fill(stop_by)
         elif (code := self.child.exit_code) is not None:
-            self._leave(self.child, code, stop_by)
+            self._clear(self.child, code, stop_by)
         else:
-            self._look_after(self.child, stop_by)
+            self._supervise(self.child, stop_by)
 
     def _fill(self, stop_by: float | None) -> None:
         if self.exit_code is not None:
@@ -55,51 +68,54 @@ class Post:
     def _start(self) -> None:
         try:
             self.child = ChildProcess(self._context, self._limits, self._number)
-        except OSError as error:  # As after the kernel ended a child for want of memory.
+        except OSError as error:  # For example, the kernel has no memory for another process.
             pause = self._pause(lived=0.0)
             emit(LoopFailed("supervisor", f"no child can be started: {error}", pause))
 
-    def _look_after(self, child: ChildProcess, stop_by: float | None) -> None:
+    def _supervise(self, child: ChildProcess, stop_by: float | None) -> None:
         if child.is_late:
-            logger.warning("Child %d did not stop in time; it is killed.", child.pid)
+            logger.warning("Child %d did not stop in time and is killed.", child.pid)
             child.kill()
         elif stop_by is not None and not child.is_stopping:
             child.stop(stop_by)
-        elif self._sick.look(child.is_sick) and not child.is_stopping:
-            logger.error("Child %d is not well; another takes its place.", child.pid)
-            child.was_sick = True
-            child.stop(time.monotonic() + patience(self._limits))
+        elif self._unhealthy.observe(child.is_unhealthy) and not child.is_stopping:
+            logger.error("Child %d is unhealthy and will be replaced.", child.pid)
+            child.was_unhealthy = True
+            child.stop(time.monotonic() + stop_seconds(self._limits))
 
-    def _leave(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
+    def _clear(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
+        """Remove a child that has ended, and decide whether another one follows."""
         self.child = None
         child.close()
-        # A handler may end its process with any code.
-        said = code if child.board.has_left else None
-        if said is None:
-            self._blame(child, code, stop_by)
-        elif child.was_sick:
-            # What it could not even give back.
-            self._owe(Debt(child.order.node_id, frozenset()))
-        is_done = said == 0 and (self._limits.BURST or self._limits.ONCE) and not child.is_stopping
-        if stop_by is not None and said != boot.MISCONFIGURED:
+        # A handler may end its process with any code, so the code counts only after a full stop.
+        outcome = code if child.shared_state.has_left else None
+        if outcome is None:
+            self._report_crash(child, code, stop_by)
+        elif child.was_unhealthy:
+            # Its loops may have been unable to give back its jobs.
+            self._on_death(DeadChild(child.order.node_id, frozenset()))
+        is_burst = self._limits.BURST or self._limits.ONCE
+        is_done = outcome == 0 and is_burst and not child.is_stopping
+        if stop_by is not None and outcome != MISCONFIGURED:
             self.exit_code = 0
-        elif is_done or said == boot.MISCONFIGURED:
-            self.exit_code = said
-        elif said != boot.RETIRED:
+        elif is_done or outcome == MISCONFIGURED:
+            self.exit_code = outcome
+        elif outcome != RETIRED:
             self._pause(time.monotonic() - child.began_at)
 
-    def _blame(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
-        """What it was running is charged. A stop charges nothing, not even one that had to kill."""
-        running = child.board.running()
-        word = "job" if len(running) == 1 else "jobs"
+    def _report_crash(self, child: ChildProcess, code: int, stop_by: float | None) -> None:
+        """Charge the running jobs, unless the supervisor itself stops and may have killed it."""
+        running = child.shared_state.running()
+        noun = "job" if len(running) == 1 else "jobs"
         logger.error(
-            "Child %d ended with %d while running %d %s.", child.pid, code, len(running), word
+            "Child %d ended with %d while running %d %s.", child.pid, code, len(running), noun
         )
-        self._owe(Debt(child.order.node_id, frozenset(running if stop_by is None else ())))
+        started = frozenset(running if stop_by is None else ())
+        self._on_death(DeadChild(child.order.node_id, started))
 
     def _pause(self, lived: float) -> float:
-        """The seconds until the next one starts, by how long the last one lived."""
-        self._failures = 0 if lived > STEADY else min(self._failures + 1, 10)
+        """Return the seconds until the next start, given how long the last child lived."""
+        self._failures = 0 if lived > STABLE else min(self._failures + 1, 10)
         longest = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), LONGEST_PAUSE)
         pause = longest * random.uniform(0.7, 1) if self._failures else 0.0
         self._begin_at = time.monotonic() + pause

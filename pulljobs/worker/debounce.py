@@ -1,19 +1,20 @@
-"""What is so for more than a moment."""
+"""Debounce of conditions that a pause of the whole process makes look true for a moment."""
 
 from typing import Final
 
-LOOKS: Final = 5
+OBSERVATIONS: Final = 5
 
 
-class Steady:
-    """Whether something is so at several looks in a row.
+class Debounce:
+    """Filter that reports a condition only after several observations in a row.
 
-    At one look it may be so of all: a process that was paused wakes up with nothing of late.
+    A process that was paused, as by a suspended machine, wakes up with every heartbeat overdue.
     """
 
     def __init__(self) -> None:
-        self._seen = 0
+        self._in_a_row = 0
 
-    def look(self, is_so: bool) -> bool:
-        self._seen = self._seen + 1 if is_so else 0
-        return self._seen >= LOOKS
+    def observe(self, is_true: bool) -> bool:
+        """Note an observation; return True if the last `OBSERVATIONS` were all true."""
+        self._in_a_row = self._in_a_row + 1 if is_true else 0
+        return self._in_a_row >= OBSERVATIONS

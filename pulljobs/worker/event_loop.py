@@ -1,4 +1,4 @@
-"""The one event loop of a worker process, and the handlers that run on it as tasks."""
+"""Event loop of a worker process, in a thread of its own, and the tasks that run jobs on it."""
 
 import asyncio
 import threading
@@ -11,10 +11,10 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import LoopBlocked, emit
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.debounce import Steady
-from pulljobs.worker.executor import word_for
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.runs import NOWHERE, Ended, Run
+from pulljobs.worker.debounce import Debounce
+from pulljobs.worker.executor import outcome_of_cancelled
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.runs import NO_SLOT, CancelReason, HandlerRun
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, Settlement | None]
@@ -22,72 +22,79 @@ Task = asyncio.Task[Any]
 
 BEAT: Final = 1.0
 LOOK: Final = 0.01
-HEED: Final = 5.0
-"""Seconds in which a cancelled handler may end by itself, before its job goes its way."""
+CANCEL_GRACE: Final = 5.0
+"""Seconds that a cancelled handler gets to end by itself, before its outcome is decided."""
 
 
 class EventLoop:
-    """A thread; what is called on the loop may come from any other."""
+    """Event loop in its own thread; other threads schedule calls on it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
         self.beat = time.monotonic()
-        """When it last turned, on the monotonic clock: a handler that blocks it stops this."""
-        self._standing_still = Steady()
-        self._all: list[Tasks] = []
+        """Last heartbeat of the loop, on the monotonic clock; a blocking handler stops it."""
+        self._blocked = Debounce()
+        self._all_tasks: list[LoopTasks] = []
 
     def start(self) -> None:
         self._thread.start()
         self.call(self._beat)
 
-    def is_sick(self, patience: float) -> bool:
+    def is_unhealthy(self, patience: float) -> bool:
+        """Return True if the thread is dead, or had no heartbeat for `patience` seconds."""
         return not self._thread.is_alive() or time.monotonic() - self.beat > patience
 
-    def serve(self, tasks: "Tasks") -> None:
-        self._all.append(tasks)
+    def register(self, tasks: "LoopTasks") -> None:
+        """Register the tasks of a job pool, so that `check` and `give_up` include them."""
+        self._all_tasks.append(tasks)
 
-    def mind(self, patience: float) -> None:
-        """Say for its handlers what can't wait for it to turn; from the watch, at each look."""
-        self.give_up(HEED)
-        if self._standing_still.look(self.is_sick(patience)):
+    def check(self, patience: float) -> None:
+        """Decide the outcomes that can't wait for the loop; the watchdog calls it at each pass.
+
+        Give up cancelled handlers that do not end, and charge the handler that blocks the loop.
+        """
+        self.give_up(CANCEL_GRACE)
+        if self._blocked.observe(self.is_unhealthy(patience)):
             self._blame(asyncio.current_task(self._loop))
 
     def give_up(self, after: float) -> None:
-        """Say the word of its handlers that go on for so long after they were cancelled."""
-        for tasks in self._all:
+        """Decide the outcomes of handlers that go on for that long after they were cancelled."""
+        for tasks in self._all_tasks:
             tasks.give_up(after)
 
     def _blame(self, task: Task | None) -> None:
-        """It may also be one that a handler made, and any of them may have."""
-        for tasks in [one for one in self._all if task in one] or self._all:
+        """Charge the handler of the task; all handlers if a task of unknown origin blocks."""
+        owners = [tasks for tasks in self._all_tasks if task in tasks]
+        for tasks in owners or self._all_tasks:
             tasks.blame(task)
 
     def stop(self) -> None:
-        """Nothing can be called on it any more once it has stopped."""
+        """Stop the loop and wait for its thread; nothing can be called on it afterwards."""
         self.call(self._loop.stop)
         self._thread.join()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call the function on the loop soon; callable from any thread."""
         self._loop.call_soon_threadsafe(function, *args)
 
     def later(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
-        """On the loop only."""
+        """Call the function after a while; callable on the loop only."""
         self._loop.call_later(seconds, function, *args)
 
     def spawn(
         self, work: Coroutine[Any, Any, T], context: Context | None = None
     ) -> asyncio.Task[T]:
-        """On the loop only."""
+        """Start a task; callable on the loop only."""
         return self._loop.create_task(work, context=context)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        left = asyncio.all_tasks(self._loop)
-        for task in left:
+        unfinished = asyncio.all_tasks(self._loop)
+        for task in unfinished:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
         self._loop.close()
 
     def _beat(self) -> None:
@@ -95,16 +102,16 @@ class EventLoop:
         self._loop.call_later(BEAT, self._beat)
 
 
-class Tasks:
-    """Handlers that run on the loop."""
+class LoopTasks:
+    """Tasks of one job pool on the event loop, one for each running handler."""
 
-    def __init__(self, loop: EventLoop, outbox: Outbox) -> None:
-        self._loop, self._outbox = loop, outbox
+    def __init__(self, loop: EventLoop, buffer: ResultBuffer) -> None:
+        self._loop, self._buffer = loop, buffer
         self._tasks: dict[ClaimedJob, asyncio.Task[Settlement | None]] = {}
-        """Those whose word is still to come."""
+        """Tasks of the jobs that have no outcome yet."""
         self._jobs: dict[Task | None, ClaimedJob] = {}
-        """Of all tasks that have not ended."""
-        loop.serve(self)
+        """Jobs of all tasks that have not ended."""
+        loop.register(self)
 
     def __contains__(self, task: Task | None) -> bool:
         return task in self._jobs
@@ -117,41 +124,47 @@ class Tasks:
         on_end: Callable[[], None],
         context: Context | None = None,
     ) -> None:
-        """On the loop only; `on_end` is called there once the work has ended."""
-        runs = self._outbox.runs
-        # Before the run begins: who cancels that looks for it.
+        """Start a handler and call `on_end` when it has ended, both on the loop."""
+        runs = self._buffer.runs
+        # The task is noted before the run begins, because a cancellation looks for it.
         task = self._tasks[job] = self._loop.spawn(work, context)
         self._jobs[task] = job
         runs.begin(job, runs.slot(slot, self._on_cancel), time.monotonic())
         task.add_done_callback(lambda task: self._on_done(job, task, on_end))
 
-    def cancel_all(self, why: Ended) -> None:
-        """From any thread."""
-        for run in self._outbox.runs.now():
+    def cancel_all(self, reason: CancelReason) -> None:
+        """Cancel all handlers; callable from any thread."""
+        for run in self._buffer.runs.current():
             if run.job in self._tasks:
-                run.cancel(why)
+                run.cancel(reason)
 
     def join(self, deadline: float) -> bool:
-        """Whether all have ended before that monotonic time; from any other thread."""
+        """Wait until all jobs have an outcome; return False if the deadline comes first.
+
+        The deadline is a time of the monotonic clock. Callable from any other thread.
+        """
         while self._tasks and time.monotonic() < deadline:
             time.sleep(LOOK)
         return not self._tasks
 
     def give_up(self, after: float) -> None:
-        """Say the word of those that go on for so long after they were cancelled; from any thread.
+        """Decide the outcomes of handlers that go on for that long after they were cancelled.
 
-        What they say later is too late.
+        The outcome of such a handler is discarded when it ends. Callable from any thread.
         """
-        for run in self._outbox.runs.now():
+        for run in self._buffer.runs.current():
             if run.is_stuck(after) and self._tasks.pop(run.job, None) is not None:
-                self._outbox.say(run.job, word_for(run))
+                self._buffer.add(run.job, outcome_of_cancelled(run))
 
     def blame(self, task: Task | None) -> None:
-        """Charge who blocks the loop, all if that is not known; nobody will heed anything now."""
+        """Charge the handler that blocks the loop; all handlers if the task has no job.
+
+        Their outcomes are decided at once, because no task can react to its cancellation now.
+        """
         blocking = self._jobs.get(task)
-        for run in self._outbox.runs.now():
-            is_meant = run.job in self._tasks and blocking in (None, run.job)
-            if is_meant and run.slot != NOWHERE and run.cancel(Ended.BLOCKED):
+        for run in self._buffer.runs.current():
+            is_blamed = run.job in self._tasks and blocking in (None, run.job)
+            if is_blamed and run.slot != NO_SLOT and run.cancel(CancelReason.BLOCKED):
                 emit(LoopBlocked(run.job.id, *run.job.handler.path, run.seconds))
         self.give_up(0)
 
@@ -160,20 +173,20 @@ class Tasks:
     ) -> None:
         del self._jobs[task]
         try:
-            cancelled = self._outbox.runs.end(job)
-            word = _word(job, task) if cancelled is None else word_for(cancelled)
+            cancelled = self._buffer.runs.end(job)
+            outcome = _outcome(job, task) if cancelled is None else outcome_of_cancelled(cancelled)
             if self._tasks.pop(job, None) is not None:
-                self._outbox.say(job, word)
+                self._buffer.add(job, outcome)
         finally:
             on_end()
 
-    def _on_cancel(self, run: Run) -> None:
+    def _on_cancel(self, run: HandlerRun) -> None:
         if (task := self._tasks.get(run.job)) is not None:
             self._loop.call(task.cancel)
 
 
-def _word(job: ClaimedJob, task: asyncio.Task[Settlement | None]) -> Settlement | None:
-    if task.cancelled():  # not by us: its own loop is at its end
+def _outcome(job: ClaimedJob, task: asyncio.Task[Settlement | None]) -> Settlement | None:
+    if task.cancelled():  # The loop ends; the worker did not cancel the run.
         return outcomes.release(job.held)
     if (error := task.exception()) is not None:
         return outcomes.retry(job.held, type(error).__name__)

@@ -1,4 +1,4 @@
-"""Running handlers: from a claimed job to what becomes of it."""
+"""Executor: runs the handler of a claimed job and decides the outcome of the job."""
 
 import traceback
 from collections.abc import Callable
@@ -17,92 +17,100 @@ from pulljobs.outcome_texts import clean, encoded
 from pulljobs.states import Event
 from pulljobs.storage.rows import Finished
 from pulljobs.worker import fork_guard, transactions
-from pulljobs.worker.runs import Ended, Run
+from pulljobs.worker.runs import CancelReason, HandlerRun
 
 ACK_FIRST: Final = AckPolicy.ACK_FIRST
 MANUAL: Final = AckPolicy.MANUAL
 
 
 def perform(job: ClaimedJob) -> Settlement | None:
-    """Run the handler; what to write for it, or None where that is written already (or lost).
+    """Run the handler; return the outcome to write, or None if it is written already, or lost.
 
-    Nothing but a KeyboardInterrupt gets out, so that a thread outlives a handler's `sys.exit()`.
+    Only a KeyboardInterrupt gets out, so that a thread survives the `sys.exit()` of a handler.
     """
     handler = job.handler
     if handler.is_async:
         return async_to_sync(aperform)(job)
     if handler.ack_policy is ACK_FIRST:
-        if (word := _settle_first(job)) is None and not job.taken_away:
+        if (outcome := _settle_first(job)) is None and not job.taken_away:
             _run_settled(job)
-        return word
+        return outcome
     try:
         if not handler.transactional:
-            return _said(job, _run(handler.function, job))
-        _transactional(job)
+            return _outcome_of_return(job, _run(handler.function, job))
+        _run_in_transaction(job)
     except LeaseLost:
         job.taken_away = True
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return _after(job, error)
+        return _outcome_of_error(job, error)
     return None
 
 
 async def aperform(job: ClaimedJob) -> Settlement | None:
-    """The same for an async handler, as a task; nothing gets out, for the loop has others."""
+    """Run an async handler as a task; return the outcome to write, or None as `perform` does.
+
+    Nothing gets out, because other tasks share the event loop.
+    """
     if job.handler.ack_policy is AckPolicy.ACK_FIRST:
-        if (word := await sync_to_async(_settle_first)(job)) is None and not job.taken_away:
+        if (outcome := await sync_to_async(_settle_first)(job)) is None and not job.taken_away:
             await _arun_settled(job)
-        return word
+        return outcome
     try:
-        return _said(job, await _arun(job))
+        return _outcome_of_return(job, await _arun(job))
     except LeaseLost:
         job.taken_away = True
     except BaseException as error:
-        # Where the run was cancelled nobody asks for its word; else the cancelling was its own.
-        return None if job.taken_away else _after(job, error)
+        # The outcome of a run that the worker cancelled is decided elsewhere. Otherwise the
+        # handler cancelled itself.
+        return None if job.taken_away else _outcome_of_error(job, error)
     return None
 
 
-def word_for(run: Run) -> Settlement | None:
-    """What to write for a run that was cancelled; None: nothing."""
+def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
+    """Return the outcome to write for a cancelled run; None: nothing has to be written."""
     job = run.job
-    if run.ended is Ended.LOST or job.handler.ack_policy is AckPolicy.ACK_FIRST:
+    if run.cancel_reason is CancelReason.LOST or job.handler.ack_policy is AckPolicy.ACK_FIRST:
         return None
     if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement
-    if run.ended is Ended.STOPPED:
+    if run.cancel_reason is CancelReason.STOPPED:
         return outcomes.release(job.held)
-    if run.ended is Ended.BLOCKED:
-        error = f"ran for {run.seconds:.1f} s while the event loop stood still"
+    if run.cancel_reason is CancelReason.BLOCKED:
+        error = f"ran for {run.seconds:.1f} s while the event loop was blocked"
         return outcomes.suspect(job.held, error)
     return outcomes.time_out(job.held, f"ran for {run.seconds:.1f} s, over its timeout")
 
 
 def _run(function: Callable[[ClaimedJob], Any], job: ClaimedJob) -> Any:
-    """What the handler returns; a copy that it forked ends here, and says and undoes nothing."""
+    """Call the handler; a process that it forked ends here, and settles and rolls back nothing."""
     try:
         return function(job)
     finally:
-        if fork_guard.is_one:
-            fork_guard.leave()
+        if fork_guard.is_forked:
+            fork_guard.exit_copy()
 
 
 async def _arun(job: ClaimedJob) -> Any:
     try:
         return await job.handler.function(job)
     finally:
-        if fork_guard.is_one:
-            fork_guard.leave()
+        if fork_guard.is_forked:
+            fork_guard.exit_copy()
 
 
 def _settle_first(job: ClaimedJob) -> Settlement | None:
-    """What to write instead of running it; or None, and if it is not taken away it may run."""
+    """Deliver the job before its run; return the outcome to write if the run must not start.
+
+    None with `job.taken_away`: the lease is lost. None without it: the handler may run.
+    """
     try:
-        settled = job.id in _finished(job, outcomes.deliver(job.held)).states
+        settled = job.id in _finish(job, outcomes.deliver(job.held)).states
     except Exception as error:
-        # Not started, so not charged; if the delivery landed all the same, nothing is released.
-        _tell(job, error)
+        # Not started, so not charged. If the delivery was written all the same, the release
+        # changes nothing.
+        _emit_failure(job, error)
         return outcomes.release(job.held)
     job.taken_away = not settled
     if settled:
@@ -117,8 +125,8 @@ def _run_settled(job: ClaimedJob) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        job.verdict = _verdict(error)
-        _tell(job, error)
+        job.verdict = _result_of_error(error)
+        _emit_failure(job, error)
 
 
 async def _arun_settled(job: ClaimedJob) -> None:
@@ -126,33 +134,33 @@ async def _arun_settled(job: ClaimedJob) -> None:
         await _arun(job)
         job.verdict = Result.SUCCESS
     except BaseException as error:
-        job.verdict = _verdict(error)
-        _tell(job, error)
+        job.verdict = _result_of_error(error)
+        _emit_failure(job, error)
 
 
-def _transactional(job: ClaimedJob) -> None:
-    """The handler's writes and the settle together: both, or neither."""
-    with transactions.together():
-        word = _said(job, _run(job.handler.function, job))
+def _run_in_transaction(job: ClaimedJob) -> None:
+    """Run the handler and settle in one transaction: both are committed, or neither."""
+    with transactions.atomic():
+        outcome = _outcome_of_return(job, _run(job.handler.function, job))
         transactions.check()
-        finished = _finished(job, word)
+        finished = _finish(job, outcome)
         if job.id in finished.refused:
             raise PulljobsError(f"The outcome can't be written: {finished.refused[job.id]}")
         if job.id not in finished.states:
             raise LeaseLost(job.id)
-        job.verdict = Result.FAILURE if word.event is Event.RETRY else Result.SUCCESS
-        # Before the commit: a renewal right after it would find nothing, and call the lease lost.
+        job.verdict = Result.FAILURE if outcome.event is Event.RETRY else Result.SUCCESS
+        # Before the commit: a renewal right after it would find no lease and report it lost.
         job.mark_settled()
-    if word.event is Event.RETRY:
+    if outcome.event is Event.RETRY:
         job.went_to = finished.states[job.id]
 
 
-def _finished(job: ClaimedJob, word: Settlement) -> Finished:
-    return pulling.finish([word], lambda: {job.id: job.handler.path})
+def _finish(job: ClaimedJob, outcome: Settlement) -> Finished:
+    return pulling.finish([outcome], lambda: {job.id: job.handler.path})
 
 
-def _said(job: ClaimedJob, result: Any) -> Settlement:
-    """The handler's first word, or else what its return means."""
+def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
+    """Return the first outcome that the handler reported, or else the meaning of its return."""
     if job.settlement is not None:
         return job.settlement
     if job.handler.ack_policy is MANUAL:
@@ -162,27 +170,28 @@ def _said(job: ClaimedJob, result: Any) -> Settlement:
     return outcomes.deliver(job.held, None if result is None else encoded(result))
 
 
-def _after(job: ClaimedJob, error: BaseException) -> Settlement:
+def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
+    """Return the first outcome that the handler reported, or else the meaning of its error."""
     if job.settlement is not None and not _was_rolled_back(job.settlement, job):
         return job.settlement
-    job.verdict = _verdict(error)
+    job.verdict = _result_of_error(error)
     if isinstance(error, Retry):
         return outcomes.retry(job.held, clean(str(error)), after=error.after)
     if isinstance(error, Discard):
         return outcomes.reject(job.held, clean(str(error)))
-    _tell(job, error)
+    _emit_failure(job, error)
     return _BY_POLICY[job.handler.ack_policy](job, clean(_traceback(error)))
 
 
-def _verdict(error: BaseException) -> Result:
-    """What a handler that raised tells of the next job."""
+def _result_of_error(error: BaseException) -> Result:
+    """Return the result for the circuit of a handler that raised."""
     if isinstance(error, Retry):
         return Result.FAILURE if error.backoff else Result.NEUTRAL
     return Result.SUCCESS if isinstance(error, Discard) else Result.FAILURE
 
 
 def _was_rolled_back(settlement: Settlement, job: ClaimedJob) -> bool:
-    """A job is not delivered without the effects that belong to it."""
+    """Return True for a delivery whose transaction was rolled back, and the effects with it."""
     return job.handler.transactional and settlement.event is Event.DELIVER
 
 
@@ -194,17 +203,18 @@ _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {
 }
 
 
-def _tell(job: ClaimedJob, error: BaseException) -> None:
-    """The kind of error only: its text may quote a payload, and this goes to a log.
+def _emit_failure(job: ClaimedJob, error: BaseException) -> None:
+    """Emit the kind of the error only, because its text may quote a payload.
 
-    Nothing of a run that was ended: who ended it has told of that.
+    Nothing is emitted for a cancelled run: its cancellation was.
     """
     if not job.taken_away:
         emit(JobFailed(job.id, *job.handler.path, type(error).__name__))
 
 
 def _traceback(error: BaseException) -> str:
-    """The error first, for lists that show one line, then where it came from."""
-    # A SyntaxError's text starts with the indented place of the error.
-    said = next(line for line in traceback.format_exception_only(error) if not line.startswith(" "))
-    return "".join([said, "\n", *traceback.format_exception(error)])
+    """Return the error's own line first, for lists that show one line, then its traceback."""
+    # The text of a SyntaxError starts with indented lines that show the place.
+    lines = traceback.format_exception_only(error)
+    first = next(line for line in lines if not line.startswith(" "))
+    return "".join([first, "\n", *traceback.format_exception(error)])

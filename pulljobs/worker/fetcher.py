@@ -1,243 +1,191 @@
-"""The fetcher: claims for every consumer in turn, as much as its lane has room for."""
+"""Fetcher: claims jobs for every consumer in turn, as many as its pool has room for."""
 
 import random
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import repeat
 from typing import Final
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError
 
 from pulljobs import pulling
-from pulljobs.conf import Settings, settings
+from pulljobs.conf import Settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.handlers import ClaimedJob, Grant
 from pulljobs.pulling import Claim
 from pulljobs.storage import listen, statements
 from pulljobs.storage.rows import HeldJob
-from pulljobs.worker.circuits import Breakers
-from pulljobs.worker.in_flight import Holdings
-from pulljobs.worker.isolation import Quarantine
-from pulljobs.worker.job_pool import LONGEST_WAIT, Lane
+from pulljobs.worker.circuits import Circuits
+from pulljobs.worker.in_flight import InFlightJobs
+from pulljobs.worker.isolation import Isolation
+from pulljobs.worker.job_pool import LONGEST_WAIT
 from pulljobs.worker.loop import JITTER
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.subscriptions import Source
+from pulljobs.worker.renewer import renew_after, renew_now
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.rotation import Rotation
+from pulljobs.worker.subscriptions import Subscription
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
-SOONEST: Final = 0.001
+SHORTEST_PAUSE: Final = 0.001
 NEVER: Final = float("inf")
-LONGEST_PASS: Final = 0.5
-URGENT_SHARE: Final = 3
-"""Of so many looks one is for those that wait their turn."""
 USED_UP: Final = "Not run: its retries or deliveries were used up before."
 POLLS_PER_SECOND: Final = 50
-"""Of all consumers together: with many of them each is polled less often than it might be."""
+"""Polls of all consumers together; a worker with many consumers polls each of them less often."""
 
 
 class Fetcher:
-    """Loop: claim for those that are due, longest waiting first; else wait for what comes first."""
+    """Loop: claim for the subscriptions that are due, then wait until the next is due."""
 
     def __init__(
         self,
-        sources: Callable[[], Sequence[Source]],
+        read_subscriptions: Callable[[], Sequence[Subscription]],
         limits: Settings,
-        holdings: Holdings,
-        outbox: Outbox,
-        breakers: Breakers,
+        in_flight: InFlightJobs,
+        buffer: ResultBuffer,
+        circuits: Circuits,
         *,
         node_id: UUID,
         stopping: Callable[[], bool],
         on_drained: Callable[[], None] | None = None,
     ) -> None:
-        """`sources` says whom to serve: another list whenever that has changed."""
-        self._whom, self._limits = sources, limits
-        self._sources: Sequence[Source] = ()
-        self._known: Mapping[object, Source] = {}
-        """By the ids and places of their consumers, and by lanes of their own."""
-        self._serve(self._whom())  # The first report names them already.
-        self._node_id, self._holdings = node_id, holdings
-        self._outbox, self._breakers = outbox, breakers
-        self._quarantine = Quarantine(holdings, outbox)
+        """`read_subscriptions` returns another list whenever they have changed.
+
+        With `on_drained` the loop is a burst, and calls it when no job is left.
+        """
+        self._read_subscriptions, self._limits = read_subscriptions, limits
+        self.rotation = Rotation()
+        self.rotation.serve(read_subscriptions())  # For the first heartbeat's report.
+        self._node_id, self._in_flight = node_id, in_flight
+        self._buffer, self._circuits = buffer, circuits
+        self._isolation = Isolation(in_flight, buffer)
         self._stopping, self._on_drained = stopping, on_drained
-        self._heard: deque[object] = deque()
-        self._freed: deque[object] = deque()
-        self._urgent: deque[Source] = deque()
-        """Those for which there is something new."""
-        self._turns = 0
-        self._looked: set[Source] = set()
-        """At those of them a burst has looked since it found something."""
+        self._looked: set[Subscription] = set()
+        """Subscriptions that a burst has looked at since it last claimed a job."""
+        self._has_claimed = True
+        """True if a burst has claimed a job since it began its last look at all subscriptions."""
         self._registered_until = 0.0
         self._look_again_at = NEVER
-        """For what was published at the moment of that: its publisher woke nobody."""
+        """Time to look for jobs published during the registration, which woke no process."""
         self._unanswered = False
-        self._found = True
-        """Something was claimed since a burst began to look whether there is nothing."""
-
-    def hear(self, consumers: Collection[object] | None = None) -> bool:
-        """There may be something for these ids or places, None: for any; whether that is news.
-
-        From any thread; whoever says it wakes the loop, too.
-        """
-        if consumers is None:
-            consumers = [source.handler.path for source in self._sources]
-        known = [one for one in consumers if one in self._known]
-        self._heard.extend(known)
-        return bool(known)
-
-    def hear_of_room(self, lane: Lane) -> None:
-        """It was full; from any thread."""
-        self._freed.append(lane)
-
-    def hear_of(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
-        """Those that are `back` in the queue may be claimed again; in place of others, others."""
-        concerned = {job.handler.path for job in back}
-        waiting = {one.handler.path for one in self._sources if one.waits_for_settles}
-        if waiting:
-            concerned |= waiting & {job.handler.path for job in settled}
-        self.hear(concerned)
+        """True after a claim that may have been committed although its answer was lost."""
 
     def tick(self) -> float:
+        """Claim for all subscriptions that are due, once or several times each."""
         self._give_back_unanswered()
-        self._serve(self._whom())
-        self._quarantine.turn()
-        for source, room, ticket in self._due():
-            self._look(source, room, ticket)
-            if self._register():  # Many claims may take longer than it lasts.
-                self._look_at_all()
+        self._update_subscriptions()
+        self._isolation.start_next()
+        for subscription, room, ticket in self._due():
+            self._look(subscription, room, ticket)
+            if self._register():  # Many claims may take longer than a registration lasts.
+                self.rotation.look_at_all()
         return self._pause()
 
-    def places(self) -> list[str]:
-        """Whom it claims for, as channel/consumer."""
-        return ["/".join(source.handler.path) for source in self._sources]
+    def consumer_paths(self) -> list[str]:
+        """Return the consumers that this process serves, as channel/consumer."""
+        return ["/".join(each.handler.path) for each in self.rotation.subscriptions]
 
-    def give_back(self) -> None:
-        """What waits to run alone, once the worker stops."""
-        self._quarantine.give_back()
+    def release_waiting(self) -> None:
+        """Release the suspects that have not started."""
+        self._isolation.release_waiting()
 
-    def _serve(self, sources: Sequence[Source]) -> None:
-        if sources is not self._sources:
-            known: dict[object, Source] = {one.puller.consumer.pk: one for one in sources}
-            known |= {one.handler.path: one for one in sources}
-            self._known = known | {one.lane: one for one in sources if one.lane.calls_back}
-            self._sources, self._registered_until = sources, 0.0
+    def _update_subscriptions(self) -> None:
+        subscriptions = self._read_subscriptions()
+        if subscriptions is not self.rotation.subscriptions:
+            self.rotation.serve(subscriptions)
+            self._registered_until = 0.0
 
-    def _due(self) -> Iterator[tuple[Source, int, int]]:
-        """Those with room, how much (a second look may find less than none) and its ticket.
+    def _due(self) -> Iterator[tuple[Subscription, int, int]]:
+        """Yield the due subscriptions that have room, with the room and the circuit's ticket."""
+        for subscription in self.rotation.due():
+            # The ticket first, because the circuit may open at any moment.
+            ticket = self._circuits.get(subscription.handler).circuit.ticket
+            if (room := self._room(subscription)) > 0:
+                yield subscription, room, ticket
+            elif subscription.pool.reports_room and subscription.pool.room() <= 0:
+                subscription.look_at = time.monotonic() + self._poll_seconds()
 
-        A pass comes to an end, however much is heard in it.
-        """
-        now = time.monotonic()
-        self._take_in(now)
-        waiting = deque(sorted((one for one in self._sources if one.look_at <= now), key=_turn))
-        while time.monotonic() < now + LONGEST_PASS and (source := self._next(waiting)):
-            # Before its room: the circuit may open at any moment.
-            ticket = self._breakers.of(source.handler).circuit.ticket
-            if (room := self._room(source)) > 0:
-                yield source, room, ticket
-            elif source.lane.calls_back and source.lane.room() <= 0:
-                source.look_at = time.monotonic() + self._poll()
-            waiting.extend(self._take_in(time.monotonic()))
-
-    def _next(self, waiting: deque[Source]) -> Source | None:
-        """What is new does not wait for those with a backlog, nor they for ever for that."""
-        self._turns += 1
-        now = time.monotonic()
-        is_urgent = self._turns % URGENT_SHARE
-        for queue in (self._urgent, waiting) if is_urgent else (waiting, self._urgent):
-            while queue:
-                source = queue.popleft()
-                if source.look_at <= now:  # Else it stood in both, and has had its turn.
-                    return source
-        return None
-
-    def _take_in(self, now: float) -> list[Source]:
-        """What other threads said: the urgent are kept, those whose lane has room again follow."""
-        self._urgent.extend(self._of(self._heard, now))
-        return self._of(self._freed, now)
-
-    def _of(self, told: deque[object], now: float) -> list[Source]:
-        keys = {told.popleft() for _ in range(len(told))}
-        found = [source for key in keys if (source := self._known.get(key)) is not None]
-        for source in found:
-            source.look_at = min(source.look_at, now)
-        return found
-
-    def _room(self, source: Source) -> int:
-        is_over = self._limits.ONCE and source in self._looked
-        if self._stopping() or is_over or not self._quarantine.is_empty:
+    def _room(self, subscription: Subscription) -> int:
+        """Return how many jobs to claim; zero or less means none."""
+        is_over = self._limits.ONCE and subscription in self._looked
+        if self._stopping() or is_over or not self._isolation.is_empty:
             return 0
-        if (held := self._holdings.room) <= 0:
-            return 0  # The lane is not asked, for it would tell of its room with every job.
-        room = min(self._limits.FETCH_BATCH, held, source.lane.room())
-        let = self._breakers.of(source.handler).room()
-        return room if let is None else min(room, let)
+        if (in_flight_room := self._in_flight.room) <= 0:
+            return 0  # The pool is not asked: it would set a low-water mark and wake the fetcher.
+        room = min(self._limits.FETCH_BATCH, in_flight_room, subscription.pool.room())
+        allowed = self._circuits.get(subscription.handler).room()
+        return room if allowed is None else min(room, allowed)
 
-    def _look(self, source: Source, room: int, ticket: int) -> None:
-        # Before it: one that fails has had its turn.
-        source.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
-        claim = self._fetch(source, room, ticket)
-        self._looked.add(source)
-        self._found = self._found or claim.more or claim.taken is not None
-        source.look_at = time.monotonic() + self._wait(claim)
+    def _look(self, subscription: Subscription, room: int, ticket: int) -> None:
+        # Set first: a claim that fails was a turn, too.
+        subscription.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
+        claim = self._claim(subscription, room, ticket)
+        self._looked.add(subscription)
+        self._has_claimed = self._has_claimed or claim.more or claim.taken is not None
+        subscription.look_at = time.monotonic() + self._seconds_to_next(claim)
 
-    def _wait(self, claim: Claim) -> float:
+    def _seconds_to_next(self, claim: Claim) -> float:
         if claim.more:
             return self._limits.MIN_FETCH_INTERVAL.total_seconds()
-        poll = self._poll()
+        poll = self._poll_seconds()
         return poll if claim.next_due is None else min(poll, claim.next_due.total_seconds())
 
-    def _poll(self) -> float:
+    def _poll_seconds(self) -> float:
         interval = self._limits.MAX_FETCH_INTERVAL.total_seconds()
-        return max(interval, len(self._sources) / POLLS_PER_SECOND) * random.uniform(1 - JITTER, 1)
+        shortest = len(self.rotation.subscriptions) / POLLS_PER_SECOND
+        return max(interval, shortest) * random.uniform(1 - JITTER, 1)
 
     def _pause(self) -> float:
-        if self._is_drained() or self._register() or self._is_to_look_again():
-            # Now look once more: for what came before the others' end, or before it was committed.
-            self._look_at_all()
+        if self._begins_last_look() or self._register() or self._has_to_look_again():
+            # For jobs that came before the last flush, or were committed after the last claim.
+            self.rotation.look_at_all()
             return 0
         now = time.monotonic()
         waits = [self._look_again_at - now]
         waits += [
-            one.look_at - now for one in self._sources if one.look_at > now or self._room(one)
+            subscription.look_at - now
+            for subscription in self.rotation.subscriptions
+            if subscription.look_at > now or self._room(subscription)
         ]
-        waits += [wait for wait in self._breakers.waits() if wait > 0]
+        waits += [wait for wait in self._circuits.waits() if wait > 0]
         pause = min([self._limits.MAX_FETCH_INTERVAL.total_seconds(), *waits])
-        return max(pause, SOONEST) if pause > 0 else 0
+        return max(pause, SHORTEST_PAUSE) if pause > 0 else 0
 
-    def _is_to_look_again(self) -> bool:
+    def _has_to_look_again(self) -> bool:
         if time.monotonic() < self._look_again_at:
             return False
         self._look_again_at = NEVER
         return True
 
-    def _is_drained(self) -> bool:
-        """Of a burst: nothing is held; a look at everybody, with nothing found, is the end.
+    def _begins_last_look(self) -> bool:
+        """Return True if a burst holds no job and has to look once more at all subscriptions.
 
-        Whether that look is to begin.
+        When that look has claimed nothing, the burst is over and `on_drained` is called.
         """
-        if self._on_drained is None or len(self._holdings):
+        if self._on_drained is None or len(self._in_flight):
             return False
-        if self._found and not self._limits.ONCE:
-            self._found = False
+        if self._has_claimed and not self._limits.ONCE:
+            self._has_claimed = False
             self._looked.clear()
             return True
-        if not any(self._room(one) > 0 for one in self._sources if one not in self._looked):
+        if not any(
+            self._room(subscription) > 0
+            for subscription in self.rotation.subscriptions
+            if subscription not in self._looked
+        ):
             self._on_drained()
         return False
 
-    def _look_at_all(self) -> None:
-        for source in self._sources:
-            source.look_at = 0.0
-
     def _register(self) -> bool:
-        """See to it that publishers wake this process; whether that was news."""
+        """Register as a waiter, so that publishers wake this process.
+
+        Return True if it was not registered for a while, so that jobs may have come unnoticed.
+        """
         now = time.monotonic()
-        # Longer than this loop may sleep: nobody wakes a waiter whose time is over.
+        # Longer than this loop may sleep, because an expired waiter is not woken.
         needed = self._limits.MAX_FETCH_INTERVAL + WAITER_MARGIN
         if now + needed.total_seconds() < self._registered_until:
             return False
@@ -245,7 +193,7 @@ class Fetcher:
         if statements.behind_pooler(using):
             return False
         statements.relax(using, False)
-        consumers = [source.puller.consumer.pk for source in self._sources]
+        consumers = [each.puller.consumer.pk for each in self.rotation.subscriptions]
         patience = needed + WAITER_MARGIN
         listen.wait(using, consumers, self._node_id, patience)
         lapsed = now > self._registered_until
@@ -255,86 +203,71 @@ class Fetcher:
         return lapsed
 
     def _give_back_unanswered(self) -> None:
-        """Release what a claim took whose answer was lost with its connection."""
+        """Release the jobs of a claim whose answer was lost with its connection."""
         if self._unanswered:
-            pulling.give_back(self._node_id, but=self._holdings.tokens())
+            pulling.give_back(self._node_id, but=self._in_flight.lease_tokens())
         self._unanswered = False
 
-    def _fetch(self, source: Source, room: int, ticket: int) -> Claim:
-        budget = source.handler.timeout or self._limits.HANDLER_TIMEOUT
-        source.puller.timeout = LONGEST_WAIT + budget
-        statements.relax(self._limits.DATABASE, source.may_be_claimed_twice)
+    def _claim(self, subscription: Subscription, room: int, ticket: int) -> Claim:
+        time_limit = subscription.handler.timeout or self._limits.HANDLER_TIMEOUT
+        subscription.puller.timeout = LONGEST_WAIT + time_limit
+        statements.relax(self._limits.DATABASE, subscription.may_be_claimed_twice)
         before = time.monotonic()
         try:
-            claim = source.puller.claim(room)
+            claim = subscription.puller.claim(room)
         except (DatabaseError, InterfaceError):
             self._unanswered = True
             raise
         if claim.taken is not None:
-            grant = self._grant(source, before, ticket)
+            grant = self._grant(subscription, before, ticket)
             rows, messages = zip(*claim.jobs, strict=True)
             helds = outcomes.all_held(claim.taken.lease_token, [row.id for row in rows])
             jobs = list(map(ClaimedJob, rows, messages, helds, repeat(grant)))
-            self._hand_on(source, rows, jobs)
+            self._hand_over(subscription, rows, jobs)
         return claim
 
-    def _grant(self, source: Source, claimed_at: float, ticket: int) -> Grant:
-        lease = source.puller.consumer.lease_duration
-        breaker = self._breakers.of(source.handler)
-        breaker.claimed(ticket)
+    def _grant(self, subscription: Subscription, claimed_at: float, ticket: int) -> Grant:
+        lease_duration = subscription.puller.consumer.lease_duration
+        circuit = self._circuits.get(subscription.handler)
+        circuit.note_claim(ticket)
+        longest = max(lease_duration, subscription.puller.max_lease)
         return Grant(
-            handler=source.handler,
-            lease_duration=lease,
+            handler=subscription.handler,
+            lease_duration=lease_duration,
             claimed_at=claimed_at,
-            hard_end=claimed_at + max(lease, source.puller.max_lease).total_seconds(),
+            hard_end=claimed_at + longest.total_seconds(),
             start_by=claimed_at + LONGEST_WAIT.total_seconds(),
-            renew=renew_one,
+            renew_after=renew_after(lease_duration),
+            renew=renew_now,
             stopping=self._stopping,
-            circuit=breaker.circuit,
-            on_end=partial(breaker.tell, ticket),
+            circuit=circuit.circuit,
+            on_end=partial(circuit.note_result, ticket),
         )
 
-    def _hand_on(self, source: Source, rows: Sequence[HeldJob], jobs: list[ClaimedJob]) -> None:
-        self._holdings.add(jobs)
-        deliveries, retries = source.puller.consumer.max_deliveries, source.puller.consumer.retries
-        odd = {
+    def _hand_over(
+        self, subscription: Subscription, rows: Sequence[HeldJob], jobs: list[ClaimedJob]
+    ) -> None:
+        """Give the jobs to the pool, except suspects and jobs that are over their limits."""
+        self._in_flight.add(jobs)
+        consumer = subscription.puller.consumer
+        deliveries, retries = consumer.max_deliveries, consumer.retries
+        special = {
             job: is_used_up
             for (_, _, _, tried, claimed, suspect), job in zip(rows, jobs, strict=True)
             if (is_used_up := claimed > deliveries or tried > retries) or suspect
         }
-        for job, is_used_up in odd.items():
+        for job, is_used_up in special.items():
             if is_used_up:
-                # Such a job runs no more: somebody lowered a limit, or it never came to an end.
+                # Not run again: a limit was lowered, or no run has reported an outcome.
                 job.verdict = Result.NEUTRAL
-                self._outbox.say(job, outcomes.retry(job.held, USED_UP))
+                self._buffer.add(job, outcomes.retry(job.held, USED_UP))
             else:
-                self._quarantine.take(source.lane, [job])
-        others = [job for job in jobs if job not in odd] if odd else jobs
-        if all(odd.values()):
-            source.lane.take(others)
+                self._isolation.add(subscription.pool, [job])
+        others = [job for job in jobs if job not in special] if special else jobs
+        if all(special.values()):
+            subscription.pool.take(others)
         else:
             for job in others:  # A suspect would have to wait for them.
-                self._outbox.release(job)
-        if len(self._holdings) == len(jobs):
-            time.sleep(0)  # All else was idle: a handler begins before this thread goes on.
-
-
-def _turn(source: Source) -> tuple[bool, float]:
-    """Longest waiting first; those together whose claims are committed alike."""
-    return source.may_be_claimed_twice, source.look_at
-
-
-def renew_one(job: ClaimedJob) -> bool:
-    """What `ClaimedJob.renew` does."""
-    if job.is_settled:
-        return not job.lost
-    before = time.monotonic()
-    if connections[settings().DATABASE].in_atomic_block:
-        # There it would count from the commit only, and lock its lease until then: the flusher's.
-        job.renew_at = before
-        return not job.lost
-    if job.held in pulling.renew([job.held], job.lease_duration):
-        job.extend(before)
-        return True
-    job.taken_away, job.renew_at = True, float("inf")
-    return False
+                self._buffer.release(job)
+        if len(self._in_flight) == len(jobs):
+            time.sleep(0)  # The process was idle: a handler starts before this thread goes on.

@@ -1,154 +1,143 @@
-"""The flusher: writes outcomes in batches, and renews the leases of all that is not written yet."""
+"""Flusher: renews leases, then writes buffered outcomes in batches."""
 
-import threading
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Set
-from itertools import groupby
-from operator import attrgetter
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from pulljobs import pulling
 from pulljobs.conf import Settings
 from pulljobs.engine import outcomes
-from pulljobs.engine.outcomes import DELIVER, Held, Settlement
-from pulljobs.engine.telemetry import HandlersRan, LeasesLost, emit
+from pulljobs.engine.outcomes import DELIVER, Settlement
+from pulljobs.engine.telemetry import HandlersRan, emit
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import clean
 from pulljobs.states import Event, State
 from pulljobs.storage.rows import Finished
-from pulljobs.worker.in_flight import Holdings
-from pulljobs.worker.result_buffer import Outbox, Said
-from pulljobs.worker.runs import Ended
+from pulljobs.worker.in_flight import InFlightJobs
+from pulljobs.worker.renewer import Renewer
+from pulljobs.worker.result_buffer import BufferedResult, ResultBuffer
 
-BACK: Final = (Event.RETRY, Event.RELEASE)
-LOOK_AGAIN: Final = 0.05
-"""Seconds; to look through all that is held takes as long as the Python of a small flush."""
+BACK_TO_QUEUE: Final = (Event.RETRY, Event.RELEASE)
+"""Outcomes after which a job may be claimed again."""
 
 
 class Flusher:
-    """Loop: renew what is due, then write what was said; an outcome is never lost, only late."""
+    """Loop that renews leases and writes outcomes; an outcome is never lost, only late."""
 
     def __init__(
         self,
-        outbox: Outbox,
+        buffer: ResultBuffer,
         limits: Settings,
-        holdings: Holdings,
+        in_flight: InFlightJobs,
+        renewer: Renewer,
         on_flushed: Callable[[Collection[ClaimedJob], Collection[ClaimedJob]], None],
         on_given_up: Callable[[ClaimedJob], None],
     ) -> None:
-        """`on_flushed` is told whose words are written, and which of them go back to the queue."""
-        self._outbox, self._said = outbox, outbox.said
-        self._on_given_up = on_given_up
-        self._is_leaving = threading.Event()
-        self._limits, self._holdings, self._on_flushed = limits, holdings, on_flushed
-        self._looked_at = float("-inf")
+        """`on_flushed` gets the jobs of a written batch, and those of them that are queued again.
 
-    def leave(self) -> None:
-        """From now on leases say that nothing runs: what a stop cuts off is not charged."""
-        self._is_leaving.set()
-        self._holdings.doubt()
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether that is still to be written."""
-        return self._is_leaving.is_set() and any(self._holdings.due())
+        `on_given_up` gets each job that was to be retried and is DEAD.
+        """
+        self._buffer, self._results = buffer, buffer.results
+        self._limits, self._in_flight, self._renewer = limits, in_flight, renewer
+        self._on_flushed, self._on_given_up = on_flushed, on_given_up
 
     def tick(self) -> float:
-        self._renew()
+        """Renew, write one batch, and emit how long the ended handlers ran."""
+        self._renewer.renew_due()
         flushed = self._flush()
-        self._tell_times()
+        self._emit_run_times()
         if flushed == self._limits.FLUSH_SIZE:
             return 0
         return self._limits.FLUSH_INTERVAL.total_seconds()
 
     def _flush(self) -> int:
-        batch = self._batch()
-        if not batch:
-            return 0
-        jobs, words = zip(*batch, strict=True)
-        written = [word for word in words if word is not None]
-        try:
-            finished = pulling.finish(written, lambda: {one.id: one.handler.path for one in jobs})
-        except Exception:
-            self._said.extendleft(reversed(batch))
-            raise
-        again = [said for said in batch if _is_refused(said, finished)] if finished.refused else []
-        self._said.extend(
-            (job, _substitute(job, finished.refused[job.held.job_id])) for job, _word in again
-        )
-        kept = {job for job, _word in again}
-        self._holdings.drop([job for job in jobs if job not in kept] if kept else jobs)
-        back = [
-            job
-            for job, word in batch
-            # Nearly all are delivered, and an enum takes long to compare.
-            if (job.went_to if word is None else word.event is not DELIVER and word.event in BACK)
-        ]
-        self._on_flushed(jobs, back)
-        for job in back:
-            if finished.states.get(job.id, job.went_to) is State.DEAD:
-                self._on_given_up(job)  # It was to be tried again.
+        """Write a batch; return its size."""
+        batch = self._take_batch()
+        if batch:
+            jobs = [job for job, _outcome in batch]
+            finished = self._write(batch)
+            refused = self._buffer_refused(batch, finished)
+            self._in_flight.drop([job for job in jobs if job not in refused] if refused else jobs)
+            back = _sent_back(batch)
+            self._on_flushed(jobs, back)
+            self._give_up(back, finished)
         return len(batch)
 
-    def _batch(self) -> list[Said]:
-        """A job once: one that was lost and claimed again may have been done here both times."""
-        most = min(self._limits.FLUSH_SIZE, len(self._said))
-        batch = [self._said.popleft() for _ in range(most)]
-        if len({job.held.job_id for job, _word in batch}) == most:
+    def _take_batch(self) -> list[BufferedResult]:
+        """Take the oldest results, at most one for each job id.
+
+        A job that was lost and claimed again may have run here both times.
+        """
+        most = min(self._limits.FLUSH_SIZE, len(self._results))
+        batch = [self._results.popleft() for _ in range(most)]
+        if len({job.held.job_id for job, _outcome in batch}) == most:
             return batch
-        once: dict[int, Said] = {}
-        for said in batch:
-            if once.setdefault(said[0].held.job_id, said) is not said:
+        once: dict[int, BufferedResult] = {}
+        for result in batch:
+            if once.setdefault(result[0].held.job_id, result) is not result:
                 break
-        self._said.extendleft(reversed(batch[len(once) :]))
+        self._results.extendleft(reversed(batch[len(once) :]))
         return list(once.values())
 
-    def _renew(self) -> None:
-        now = time.monotonic()
-        if now < self._looked_at + LOOK_AGAIN and not self._holdings.in_doubt:
-            return
-        self._looked_at = now
-        due = sorted(self._holdings.due(), key=attrgetter("lease_duration"))
-        for lease, group in groupby(due, key=attrgetter("lease_duration")):
-            jobs = list(group)
-            before = time.monotonic()
-            kept = pulling.renew([job.held for job in jobs], lease, running=self._running())
-            self._mark(jobs, kept.keys(), before)
+    def _write(self, batch: list[BufferedResult]) -> Finished:
+        """Write the outcomes; after an error they wait in the buffer again, in their order."""
+        written = [outcome for _job, outcome in batch if outcome is not None]
+        try:
+            return pulling.finish(
+                written, lambda: {job.id: job.handler.path for job, _outcome in batch}
+            )
+        except Exception:
+            self._results.extendleft(reversed(batch))
+            raise
 
-    def _tell_times(self) -> None:
-        """Of the runs that have ended since."""
-        by_place: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        for place, seconds in self._outbox.runs.ended_since():
-            by_place[place].append(seconds)
-        for place, times in by_place.items():
-            emit(HandlersRan(*place, times))
+    def _buffer_refused(
+        self, batch: Iterable[BufferedResult], finished: Finished
+    ) -> set[ClaimedJob]:
+        """Buffer a substitute for each refused outcome; return the jobs, which stay in flight."""
+        if not finished.refused:
+            return set()
+        refused = {job for job, outcome in batch if _is_refused(job, outcome, finished)}
+        self._results.extend(
+            (job, _substitute(job, finished.refused[job.held.job_id]))
+            for job, _outcome in batch
+            if job in refused
+        )
+        return refused
 
-    def _running(self) -> list[int]:
-        if self._is_leaving.is_set():
-            return []
-        return [run.job.id for run in self._outbox.runs.now() if run.ended is None]
+    def _give_up(self, back: Iterable[ClaimedJob], finished: Finished) -> None:
+        for job in back:
+            if finished.states.get(job.id, job.went_to) is State.DEAD:
+                self._on_given_up(job)
 
-    def _mark(self, jobs: list[ClaimedJob], kept: Set[Held], before: float) -> None:
-        lost: Counter[tuple[str, str]] = Counter()
-        for job in jobs:
-            if job.held in kept:
-                job.extend(before)
-            elif job.renew_at <= before and not job.is_settled:
-                job.taken_away, job.renew_at = True, float("inf")
-                self._outbox.runs.cancel(job.held, Ended.LOST)
-                lost[job.handler.path] += 1
-        for place, count in lost.items():
-            emit(LeasesLost(count, *place))
+    def _emit_run_times(self) -> None:
+        """Emit the times of the runs that have ended since the last pass."""
+        by_consumer: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        for path, seconds in self._buffer.runs.take_times():
+            by_consumer[path].append(seconds)
+        for path, times in by_consumer.items():
+            emit(HandlersRan(*path, times))
 
 
-def _is_refused(said: Said, finished: Finished) -> bool:
-    """Whether it was not written for what it says; in a substitute nothing can be refused."""
-    job, word = said
+def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
+    """Return the jobs that were to go back to the queue."""
+    return [
+        job
+        for job, outcome in batch
+        # Nearly all outcomes are deliveries, and comparing an enum is slow.
+        if (
+            job.went_to
+            if outcome is None
+            else outcome.event is not DELIVER and outcome.event in BACK_TO_QUEUE
+        )
+    ]
+
+
+def _is_refused(job: ClaimedJob, outcome: Settlement | None, finished: Finished) -> bool:
+    """Return True if the database refused the outcome's content; a substitute has none."""
     return (
-        word is not None
+        outcome is not None
         and job.held.job_id in finished.refused
-        and (word.result is not None or word.delay is not None)
+        and (outcome.result is not None or outcome.delay is not None)
     )
 
 

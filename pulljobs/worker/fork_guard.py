@@ -1,28 +1,29 @@
-"""Copies of a worker process that its handlers fork: none of them goes on as a worker.
+"""Fork guard: a process that a handler forks never goes on as a worker.
 
-It would run the jobs that wait in memory a second time, and say so on its parent's connections.
+Such a copy would run the jobs that wait in memory a second time, and settle them over the
+connections of its parent.
 """
 
 import os
 import sys
 from typing import NoReturn
 
-is_one = False
-"""Whether this process is one; as cheap to ask as can be, for every job asks."""
+is_forked = False
+"""True in a forked copy; a plain global, because every run of a handler reads it."""
 
 
-def expect() -> None:
-    """From now on whatever this process forks is one."""
-    os.register_at_fork(after_in_child=_become_one)
+def install() -> None:
+    """Mark every process that this process forks from now on as a copy."""
+    os.register_at_fork(after_in_child=_mark_as_forked)
 
 
-def leave() -> NoReturn:
-    """End at once, as a script would: with the status of its `sys.exit()`, 1 for another error."""
+def exit_copy() -> NoReturn:
+    """End the copy at once, with the exit status that a script would have here."""
     error = sys.exception()
     status = error.code if isinstance(error, SystemExit) else error
     os._exit(status & 0xFF if isinstance(status, int) else int(status is not None))
 
 
-def _become_one() -> None:
-    global is_one
-    is_one = True
+def _mark_as_forked() -> None:
+    global is_forked
+    is_forked = True

@@ -1,4 +1,4 @@
-"""Telling the project that a job was given up, once it is DEAD."""
+"""Give-up hooks: calls of a handler's `on_giving_up` once its job is DEAD."""
 
 import threading
 import time
@@ -11,36 +11,42 @@ from pulljobs.engine.telemetry import GivingUpFailed, emit
 from pulljobs.handlers import ClaimedJob
 
 
-class Farewells:
-    """A thread for `on_giving_up`, so that nobody waits for it; begun when it is first needed."""
+class GiveUpHooks:
+    """Thread that calls the hooks, so that no loop waits for them; it starts with the first call.
+
+    The job is settled before its hook is called, so an error in the hook loses nothing.
+    """
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[ClaimedJob | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def say(self, job: ClaimedJob) -> None:
-        """From one thread only. What it raises loses nothing: the job is settled."""
+    def submit(self, job: ClaimedJob) -> None:
+        """Have the hook of this job called soon; only the flusher's thread may call this."""
         if job.handler.on_giving_up is None:
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="farewells", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="give-up-hooks", daemon=True)
             self._thread.start()
         self._waiting.put(job)
 
     def end(self, deadline: float) -> None:
-        """Until all are said, or that monotonic time."""
+        """Wait until all hooks were called, or until that time of the monotonic clock."""
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         while (job := self._waiting.get()) is not None:
-            call_on_giving_up(job)
+            call_give_up_hook(job)
             connections.close_all()
 
 
-def call_on_giving_up(job: ClaimedJob) -> None:
-    """Nothing but a KeyboardInterrupt gets out, as of the executor."""
+def call_give_up_hook(job: ClaimedJob) -> None:
+    """Call `on_giving_up` of the job's handler; emit an event if it raises.
+
+    Only a KeyboardInterrupt gets out.
+    """
     function = job.handler.on_giving_up
     if function is None:
         return

@@ -1,4 +1,4 @@
-"""What this process holds: jobs claimed and not yet settled in the database."""
+"""In-flight jobs: those that this process has claimed and not yet settled in the database."""
 
 import threading
 import time
@@ -8,18 +8,18 @@ from uuid import UUID
 from pulljobs.handlers import ClaimedJob
 
 
-class Holdings:
-    """Every held job; for all threads of the worker.
+class InFlightJobs:
+    """All in-flight jobs, shared by all threads of the process.
 
-    One that was lost may be held twice: claimed again while its first handler still runs.
+    A job that was lost and claimed again is in flight twice while its first handler still runs.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._jobs: dict[ClaimedJob, None] = {}
         self._lock = threading.Lock()
-        self.in_doubt = False
-        """Somebody wants to know whether jobs are held still: look at once which are due."""
+        self.is_renewal_requested = False
+        """True if the renewer has to check for due leases at its next call."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -29,34 +29,42 @@ class Holdings:
 
     @property
     def room(self) -> int:
+        """Number of jobs that may still be claimed."""
         return self._limit - len(self._jobs)
 
     def add(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Add jobs that were just claimed."""
         with self._lock:
             self._jobs.update(dict.fromkeys(jobs))
 
     def drop(self, settled: Iterable[ClaimedJob]) -> None:
+        """Drop jobs whose outcomes are written; unknown jobs are ignored."""
         with self._lock:
             for job in settled:
                 self._jobs.pop(job, None)
 
-    def due(self) -> list[ClaimedJob]:
-        """Jobs whose lease wants renewing."""
+    def due_for_renewal(self) -> list[ClaimedJob]:
+        """Return the jobs whose lease has to be renewed now."""
         now = time.monotonic()
         with self._lock:
-            self.in_doubt = False
+            self.is_renewal_requested = False
             return [job for job in self._jobs if job.renew_at <= now]
 
-    def doubt(self, job_ids: Collection[int] | None = None) -> None:
-        """Let the flusher ask whether these are held still; None: all of them."""
+    def request_renewal(self, job_ids: Collection[int] | None = None) -> None:
+        """Make the leases of these jobs due at once, of all jobs by default.
+
+        The renewal finds out which of them are lost.
+        """
         now = time.monotonic()
-        asked = None if job_ids is None else frozenset(job_ids)
+        requested = None if job_ids is None else frozenset(job_ids)
         with self._lock:
             for job in self._jobs:
-                if (asked is None or job.id in asked) and job.renew_at < float("inf"):
+                is_requested = requested is None or job.id in requested
+                if is_requested and job.renew_at < float("inf"):
                     job.renew_at = min(job.renew_at, now)
-            self.in_doubt = True
+            self.is_renewal_requested = True
 
-    def tokens(self) -> frozenset[UUID]:
+    def lease_tokens(self) -> frozenset[UUID]:
+        """Return the tokens of all leases under which jobs are in flight."""
         with self._lock:
             return frozenset(job.held.lease_token for job in self._jobs)

@@ -1,41 +1,43 @@
-"""Where jobs wait that are suspected of having ended a process, or blocked its event loop."""
+"""Isolation of crash suspects: jobs that may have ended a process or blocked its event loop."""
 
 from collections import deque
 from collections.abc import Iterable
 
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.in_flight import Holdings
-from pulljobs.worker.job_pool import Lane
-from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.in_flight import InFlightJobs
+from pulljobs.worker.job_pool import JobPool
+from pulljobs.worker.result_buffer import ResultBuffer
 
 
-class Quarantine:
-    """Suspects run alone in their process, one by one: if it ends again, it is known by which.
+class Isolation:
+    """Queue of suspects, which run alone in their process: a second crash then proves the cause.
 
-    While there are any, nothing is claimed here; what else is held comes to its end first.
+    While it holds any, the fetcher claims nothing, and the other in-flight jobs end first.
     """
 
-    def __init__(self, holdings: Holdings, outbox: Outbox) -> None:
-        self._holdings, self._outbox = holdings, outbox
-        self._waiting: deque[tuple[Lane, ClaimedJob]] = deque()
+    def __init__(self, in_flight: InFlightJobs, buffer: ResultBuffer) -> None:
+        self._in_flight, self._buffer = in_flight, buffer
+        self._waiting: deque[tuple[JobPool, ClaimedJob]] = deque()
         self._running: ClaimedJob | None = None
 
     @property
     def is_empty(self) -> bool:
         return not self._waiting and self._running is None
 
-    def take(self, lane: Lane, suspects: Iterable[ClaimedJob]) -> None:
-        self._waiting.extend((lane, job) for job in suspects)
+    def add(self, pool: JobPool, suspects: Iterable[ClaimedJob]) -> None:
+        """Queue suspects that will run in that pool."""
+        self._waiting.extend((pool, job) for job in suspects)
 
-    def turn(self) -> None:
-        """Let the next one go if nothing else is held."""
-        if self._running is not None and self._running not in self._holdings:
+    def start_next(self) -> None:
+        """Start the next suspect if nothing else is in flight."""
+        if self._running is not None and self._running not in self._in_flight:
             self._running = None
-        if self._waiting and len(self._holdings) == len(self._waiting):
-            lane, self._running = self._waiting.popleft()
-            lane.take([self._running])
+        if self._waiting and len(self._in_flight) == len(self._waiting):
+            pool, self._running = self._waiting.popleft()
+            pool.take([self._running])
 
-    def give_back(self) -> None:
+    def release_waiting(self) -> None:
+        """Release all suspects that have not started."""
         while self._waiting:
-            _lane, job = self._waiting.popleft()
-            self._outbox.release(job)
+            _pool, job = self._waiting.popleft()
+            self._buffer.release(job)

@@ -1,4 +1,4 @@
-"""Lanes: where claimed jobs wait and run. Threads are one, the event loop has others."""
+"""Job pools: where claimed jobs wait and run, in threads or on the event loop."""
 
 import time
 from collections.abc import Sequence
@@ -8,48 +8,52 @@ from typing import Final, Protocol
 
 from pulljobs.handlers import ClaimedJob
 
-WORK_AHEAD: Final = 0.5
+SECONDS_AHEAD: Final = 0.5
 """Seconds of work that may wait in memory."""
-PACE_WINDOW: Final = 0.1
+RATE_WINDOW: Final = 0.1
+"""Shortest time in seconds over which the rate is measured."""
 LONGEST_WAIT: Final = timedelta(minutes=1)
-"""In memory, before a job that has not begun is given back; a lease lasts longer by that, so that
-its handler has all of its time."""
+"""Longest wait in memory, after which a job that has not started is released.
+
+Leases can be renewed for that much longer, so that a handler has its full time limit.
+"""
 
 
-class Lane(Protocol):
-    """Each has its own room, so that a full one holds up nobody else's jobs."""
+class JobPool(Protocol):
+    """Pool with room of its own, so that a full pool never holds up the jobs of another one."""
 
-    calls_back: bool
-    """Whether it is heard of when it has room again: until then nobody need look at it."""
+    reports_room: bool
+    """True if the pool notifies the fetcher when it has room again; the fetcher need not poll."""
 
     def room(self) -> int:
-        """How many more jobs it wants now."""
+        """Return how many more jobs the pool takes now."""
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        """From the fetcher's thread."""
+        """Queue the jobs; only the fetcher's thread calls this."""
 
 
 @dataclass(slots=True)
-class Pace:
-    """How many jobs may wait for those that run: half a second of work at the rate of late.
+class WorkAhead:
+    """Number of jobs that may wait next to the running ones: half a second of work.
 
-    None where each takes long: others could be running it.
+    It is 0 if each job takes long, so that another worker can run them.
     """
 
     least: int
-    """Few at first, as long as nothing is known."""
+    """Number while no job is done yet and the rate is unknown."""
     _rate: float = 0.0
     _done: int = 0
     _at: float = field(default_factory=time.monotonic)
 
-    def ahead(self, done: int) -> int:
+    def jobs(self, done: int) -> int:
+        """Return how many jobs may wait, given how many are done since the start."""
         now = time.monotonic()
         elapsed = now - self._at
-        if elapsed > PACE_WINDOW:
-            # Over a while: slow jobs that happen to end together are no high rate.
+        if elapsed > RATE_WINDOW:
+            # Over a window: slow jobs that happen to end together are not a high rate.
             rate = (done - self._done) / elapsed
             self._rate = rate if rate > self._rate else 0.8 * self._rate + 0.2 * rate
             self._done, self._at = done, now
         if done:
             self.least = 0
-        return max(self.least, int(self._rate * WORK_AHEAD))
+        return max(self.least, int(self._rate * SECONDS_AHEAD))

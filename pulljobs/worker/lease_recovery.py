@@ -1,4 +1,4 @@
-"""What dead children held, until it is given back."""
+"""Recovery of the leases of dead child processes."""
 
 import logging
 import time
@@ -15,43 +15,55 @@ logger = logging.getLogger("pulljobs.worker")
 IDLE_SECONDS: Final = 60.0
 
 
-class Debt(NamedTuple):
-    """`started` are charged; what only waited in the child is released."""
+class DeadChild(NamedTuple):
+    """Node of a dead child, and the ids of the jobs that it was running.
+
+    Those jobs are charged. Jobs that only waited in the child are released.
+    """
 
     node_id: UUID
     started: frozenset[int]
 
 
-class Debts:
-    """Loop: a database that is away delays it; once the leases are over nothing is owed."""
+class LeaseRecovery:
+    """Loop that gives back the jobs of dead children, retried while the database is away.
+
+    Leases that expire meanwhile come back by the reaper, and then nothing is left to recover.
+    """
 
     def __init__(self, using: str) -> None:
         self._using = using
-        self._owed: deque[Debt] = deque()
+        self._pending: deque[DeadChild] = deque()
         self._runner = Runner("supervisor", self)
         self._has_started = False
 
-    def owe(self, debt: Debt) -> None:
-        self._owed.append(debt)
+    def add(self, dead: DeadChild) -> None:
+        """Recover the leases of a dead child soon."""
+        self._pending.append(dead)
         if not self._has_started:
             self._has_started = True
             self._runner.start()
         self._runner.wake()
 
     def tick(self) -> float:
-        while self._owed:
-            debt = self._owed[0]
-            pulling.abandon(debt.node_id, debt.started)
-            nodes.stop(self._using, debt.node_id)
-            self._owed.popleft()
+        """Recover the leases of all dead children that are known."""
+        while self._pending:
+            dead = self._pending[0]
+            pulling.abandon(dead.node_id, dead.started)
+            nodes.stop(self._using, dead.node_id)
+            self._pending.popleft()
         return IDLE_SECONDS
 
     def end(self, seconds: float) -> None:
-        """Wait so long for what is owed still."""
+        """Wait at most that long for the pending recoveries, then stop the loop."""
         deadline = time.monotonic() + seconds
-        while self._owed and time.monotonic() < deadline:
+        while self._pending and time.monotonic() < deadline:
             time.sleep(0.01)
-        if self._owed:
-            logger.warning("What %d children held comes back by its leases.", len(self._owed))
+        if self._pending:
+            logger.warning(
+                "The leases of %d children are not recovered: their jobs come back when the leases "
+                "expire.",
+                len(self._pending),
+            )
         self._runner.stop()
         self._runner.join(deadline - time.monotonic())

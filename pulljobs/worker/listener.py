@@ -1,4 +1,4 @@
-"""The listener: hears what publishers say and wakes the fetcher."""
+"""Listener: receives the notifications of publishers and wakes the fetcher."""
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
@@ -7,28 +7,30 @@ from typing import Final
 from pulljobs.storage.listen import Listener
 
 PATIENCE: Final = timedelta(seconds=1)
-"""Of one pass: short, for a loop that stays in a pass is taken for hung."""
+"""Length of a pass; it is short, because a loop that stays in a pass counts as hung."""
 
 
-class Wakeups:
-    """Loop over one connection of its own; without it polling goes on.
+class WakeupListener:
+    """Loop over a connection of its own; polling goes on without it.
 
-    What it hears of jobs that were taken away is for `doubt`, which asks before it believes that.
+    Notifications about lost leases are only hints, so `check_leases` asks the database.
     """
 
     def __init__(
         self,
         using: str,
         wake: Callable[[Collection[int] | None], None],
-        doubt: Callable[[Collection[int]], None],
+        check_leases: Callable[[Collection[int]], None],
     ) -> None:
-        self._using, self._wake, self._doubt = using, wake, doubt
+        """`wake` gets the ids of consumers with new jobs, None for all; `check_leases` job ids."""
+        self._using, self._wake, self._check_leases = using, wake, check_leases
         self._listener: Listener | None = None
 
     def tick(self) -> float:
+        """Wait for notifications and pass them on; connect first if there is no connection."""
         if self._listener is None:
-            self._listener = Listener(self._using, self._doubt)
-            self._wake(None)  # For what was published before it listened.
+            self._listener = Listener(self._using, self._check_leases)
+            self._wake(None)  # Jobs may have been published before it listened.
         try:
             heard = self._listener.heard(PATIENCE)
         except Exception:

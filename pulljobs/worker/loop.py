@@ -1,4 +1,4 @@
-"""Running loops: threads, wake-up, jitter, error back-off and stopping, once for all of them."""
+"""Loops and the threads that run them: wake-up, jitter, pauses after errors, and stopping."""
 
 import random
 import threading
@@ -14,23 +14,26 @@ from pulljobs.storage import statements
 JITTER: Final = 0.3
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
-"""Shorter than leases: outcomes of an outage are written before others get the jobs."""
+"""Shorter than leases: outcomes of an outage are written before other workers get the jobs."""
 QUIET: Final = 1.0
+"""Seconds between two reports of failing passes."""
 
 
 class Loop(Protocol):
+    """Work of a loop, one pass at a time."""
+
     def tick(self) -> float:
-        """One pass; the seconds to wait before the next."""
+        """Do one pass; return the seconds to wait before the next."""
 
 
 class Runner:
-    """A thread that ticks a loop until it is stopped; an error makes it pause, never end."""
+    """Thread that ticks a loop until it is stopped; after an error it pauses, and never ends."""
 
     def __init__(self, name: str, loop: Loop, *, spread: float = 0.0) -> None:
-        """`spread`: the seconds over which the first passes of processes are spread."""
+        """`spread` is the seconds over which the first passes of several processes are spread."""
         self.name, self._loop, self._spread = name, loop, spread
         self._stopping = threading.Event()
-        self._wakened = threading.Event()
+        self._woken = threading.Event()
         self._failures = 0
         self._last_report = -QUIET
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -42,34 +45,34 @@ class Runner:
 
     def wake(self) -> None:
         """End the wait before the next pass."""
-        if not self._wakened.is_set():
-            self._wakened.set()
+        if not self._woken.is_set():
+            self._woken.set()
 
     def stop(self) -> None:
-        """Ask it to end after the pass it is in; harmless before the start and a second time."""
+        """End the loop after its current pass; harmless before the start and a second time."""
         self._stopping.set()
-        self._wakened.set()
+        self._woken.set()
 
     @property
     def is_stopping(self) -> bool:
-        """Or it has ended as it was asked to."""
+        """True once `stop` was called, even if the loop has ended."""
         return self._stopping.is_set()
 
     def join(self, timeout: float) -> bool:
-        """Whether it has ended within so many seconds."""
+        """Wait for the end of the loop; return False if it takes longer than `timeout` seconds."""
         if self._thread.ident is not None:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
 
-    def is_sick(self, patience: float) -> bool:
-        """Whether its thread died, or hangs in a pass for longer than that."""
+    def is_unhealthy(self, patience: float) -> bool:
+        """Return True if the thread died, or is in one pass for more than `patience` seconds."""
         if self._has_ended:
             return not self._stopping.is_set()
         began = self._pass_began
         return began is not None and time.monotonic() - began > patience
 
     def report(self) -> dict[str, Any]:
-        """What it is doing, in seconds."""
+        """Return the state of the loop; times in seconds."""
         now, began = time.monotonic(), self._pass_began
         return {
             "alive": not self._has_ended,
@@ -91,8 +94,8 @@ class Runner:
                 pause = self._pass()
                 self._pass_began, self._pass_ended = None, time.monotonic()
                 if pause > 0:
-                    self._wakened.wait(pause)
-                self._wakened.clear()
+                    self._woken.wait(pause)
+                self._woken.clear()
         finally:
             connections.close_all()
 
@@ -100,11 +103,11 @@ class Runner:
         try:
             pause = self._loop.tick()
         except Exception as error:
-            return self._after(error)
+            return self._pause_after(error)
         self._failures = 0
         return pause * random.uniform(1 - JITTER, 1)
 
-    def _after(self, error: Exception) -> float:
+    def _pause_after(self, error: Exception) -> float:
         connections[settings().DATABASE].close()
         pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
         self._failures = min(self._failures + 1, 10)

@@ -1,4 +1,4 @@
-"""/livez and /readyz of a worker, for those who restart and route by them, and its /metrics."""
+"""Probe server of a worker: /livez and /readyz for orchestrators, and /metrics for scrapers."""
 
 import json
 import logging
@@ -18,40 +18,48 @@ from pulljobs.errors import ConfigurationError
 logger = logging.getLogger("pulljobs.worker")
 
 PATIENCE: Final = 5
-"""Seconds for all of a request to come, and for its answer to be taken."""
-MOST: Final = 16
-"""Connections at once, each with a thread, that may take their time to ask."""
-LIMIT: Final = 4 * MOST
-"""With those that are being answered."""
-ASKED: Final = {"/livez": "is_live", "/readyz": "is_ready"}
+"""Seconds in which a client has to send its whole request, and then to read the answer."""
+PATIENT_CONNECTIONS: Final = 16
+"""Connections that may take their time to send a request; each has a thread."""
+MAX_CONNECTIONS: Final = 4 * PATIENT_CONNECTIONS
+"""Connections in all, including those that are being answered."""
+PROBES: Final = {"/livez": "is_live", "/readyz": "is_ready"}
 METRICS: Final = "/metrics"
 
 
-class Health(NamedTuple):
-    """Live: no loop is dead or hung. Ready: the database was reached of late."""
+class ChildHealth(NamedTuple):
+    """Health of one child: live if no loop is dead or hangs, ready if it reaches the database."""
 
     pid: int
     is_live: bool
     is_ready: bool
 
 
-class Probes:
-    """A server beside the work; it reads shared memory, so it answers whatever the rest does."""
+class ProbeServer:
+    """HTTP server in a thread of the supervisor.
+
+    It reads memory that the children share, so it answers even if they hang.
+    """
 
     def __init__(
-        self, address: tuple[str, int], look: Callable[[], list[Health]], *, metrics: bool = False
+        self,
+        address: tuple[str, int],
+        look: Callable[[], list[ChildHealth]],
+        *,
+        metrics: bool = False,
     ) -> None:
         try:
             self._server = _Server(address, look, metrics)
         except OSError as error:
             raise ConfigurationError(
-                f"Can't listen on {_shown(address)} ({error}): "
+                f"The probe server can't listen on {_format_address(address)} ({error}): "
                 "choose another --health-port or --health-host."
             ) from error
 
-    def __enter__(self) -> "Probes":
+    def __enter__(self) -> "ProbeServer":
         paths = " and ".join(self._server.paths)
-        logger.info("Answering http://%s%s.", _shown(self._server.server_address), paths)
+        address = _format_address(self._server.server_address)
+        logger.info("The probe server answers http://%s%s.", address, paths)
         threading.Thread(target=self._server.serve_forever, name="probes", daemon=True).start()
         return self
 
@@ -67,40 +75,41 @@ class Probes:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = MOST  # TCP tries again only after a second what a shorter one drops.
+    # A shorter queue drops connections, and TCP repeats them only after a second.
+    request_queue_size = PATIENT_CONNECTIONS
 
     def __init__(
-        self, address: tuple[str, int], look: Callable[[], list[Health]], metrics: bool
+        self, address: tuple[str, int], look: Callable[[], list[ChildHealth]], metrics: bool
     ) -> None:
-        self.address_family = _family(address[0])
+        self.address_family = _address_family(address[0])
         super().__init__(address, _Handler)
         self.look = look
-        self.paths = [*ASKED, METRICS] if metrics else list(ASKED)
-        self._came: dict[socket.socket, float] = {}
-        """Connections that are open; when they came, on the monotonic clock."""
+        self.paths = [*PROBES, METRICS] if metrics else list(PROBES)
+        self._opened_at: dict[socket.socket, float] = {}
+        """Open connections, with the time of the monotonic clock at which they were accepted."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._came) >= MOST:
+        if len(self._opened_at) >= PATIENT_CONNECTIONS:
             self._end_waits(before=time.monotonic())
-        if len(self._came) >= LIMIT:
+        if len(self._opened_at) >= MAX_CONNECTIONS:
             self.shutdown_request(request)
             return
-        self._came[request] = time.monotonic()
+        self._opened_at[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        self._came.pop(request, None)
+        self._opened_at.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Between requests: the timeout of a socket begins anew with each byte that drips in."""
+        """End slow requests: the timeout of a socket restarts with every byte that arrives."""
         self._end_waits(before=time.monotonic() - PATIENCE)
 
     def _end_waits(self, before: float) -> None:
-        """Of who came before; what was asked by now is answered."""
-        for request, came in self._came.copy().items():
-            if came < before:
-                with suppress(OSError):  # It has ended since.
+        """Read no more from connections that were accepted earlier; what they sent is answered."""
+        for request, opened_at in self._opened_at.copy().items():
+            if opened_at < before:
+                with suppress(OSError):  # The connection has ended by now.
                     request.shutdown(socket.SHUT_RD)
 
 
@@ -115,13 +124,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == METRICS:
             self._send(HTTPStatus.OK, *_metrics(self.headers.get("Accept", "")))
         else:
-            self._tell(ASKED[path])
+            self._probe(PROBES[path])
 
-    def _tell(self, asked: str) -> None:
-        found = self.server.look()
-        is_well = all(getattr(one, asked) for one in found)
-        status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
-        self._answer(status, {"children": [one._asdict() for one in found]})
+    def _probe(self, attribute: str) -> None:
+        children = self.server.look()
+        is_good = all(getattr(child, attribute) for child in children)
+        status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
+        self._answer(status, {"children": [child._asdict() for child in children]})
 
     def _answer(self, status: HTTPStatus, content: dict[str, Any]) -> None:
         self._send(status, json.dumps(content).encode(), "application/json")
@@ -134,22 +143,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A probe every few seconds is no news."""
+        """Log nothing: a probe every few seconds would fill the log."""
 
 
-def _family(host: str) -> socket.AddressFamily:
-    """IPv6 for who has nothing else: names such as localhost mostly have both."""
-    found = {family for family, *_ in socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)}
-    return socket.AF_INET if socket.AF_INET in found else socket.AF_INET6
+def _address_family(host: str) -> socket.AddressFamily:
+    """Return IPv4 if the host has it: names such as localhost mostly have both."""
+    infos = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)
+    families = {family for family, *_ in infos}
+    return socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
 
 
-def _shown(address: tuple[Any, ...]) -> str:
+def _format_address(address: tuple[Any, ...]) -> str:
     host, port = address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _metrics(accept: str) -> tuple[bytes, str]:
-    """With what handlers count by prometheus_client themselves."""
+    """Return the metrics, including those that handlers define with prometheus_client."""
     from pulljobs.metrics import exposition
 
     return exposition.answer(accept, with_others=True)

@@ -1,4 +1,4 @@
-"""The lanes of push consumers: what this process delivers at once, and to whom."""
+"""Push delivery: job pools of push consumers, which POST their jobs on the event loop."""
 
 import asyncio
 import time
@@ -14,143 +14,151 @@ from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer
 from pulljobs.webhooks.delivery import Origin, Sender
 from pulljobs.webhooks.requests import Endpoint, NoEndpoint, endpoint_of
-from pulljobs.worker.event_loop import EventLoop, Tasks
+from pulljobs.worker.event_loop import EventLoop, LoopTasks
 from pulljobs.worker.executor import aperform
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.runs import NOWHERE, Ended
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.runs import NO_SLOT, CancelReason
 
 SWEEP: Final = 10.0
 
 
 @dataclass(slots=True, eq=False)
-class Tally:
-    """What is at work: counted up by the fetcher only and down by the loop only, so unlocked."""
+class DeliveryCount:
+    """Number of deliveries at work, without a lock.
+
+    Only the fetcher counts `begun`, and only the event loop counts `ended`.
+    """
 
     begun: int = 0
     ended: int = 0
 
     @property
-    def now(self) -> int:
+    def at_work(self) -> int:
         return self.begun - self.ended
 
 
-class Pushing:
-    """Delivers one job at once to each consumer, and more while `PUSH_CONCURRENCY` has room."""
+class PushDelivery:
+    """Pools of all push consumers: each may deliver a job, more while `PUSH_CONCURRENCY` allows."""
 
     def __init__(
         self,
         limits: Settings,
         loop: EventLoop,
-        outbox: Outbox,
-        on_room: "Callable[[PushLane], None]",
+        buffer: ResultBuffer,
+        on_room: "Callable[[PushPool], None]",
     ) -> None:
+        """`on_room` is called on the loop with the pool that has ended a delivery."""
         self.limits, self.closing = limits, False
-        self.all, self.hosts = Tally(), defaultdict[Origin, Tally](Tally)
-        self.lanes: dict[int, PushLane] = {}
-        """By consumer."""
+        self.all, self.hosts = DeliveryCount(), defaultdict[Origin, DeliveryCount](DeliveryCount)
+        self.pools: dict[int, PushPool] = {}
+        """Pools by consumer id."""
         self._loop, self.on_room = loop, on_room
-        self._tasks = Tasks(loop, outbox)
-        self._outbox = outbox
+        self._tasks = LoopTasks(loop, buffer)
+        self._buffer = buffer
         self._sender = Sender(limits)
         loop.call(self._sweep)
 
-    def lane(self, consumer: Consumer) -> "PushLane":
-        """As its row is now; what runs already ends as it began."""
-        lane = self.lanes.setdefault(consumer.pk, PushLane(self))
-        lane.serve(consumer)
-        return lane
+    def pool(self, consumer: Consumer) -> "PushPool":
+        """Return the pool of a consumer, which delivers from now on by the given row."""
+        pool = self.pools.setdefault(consumer.pk, PushPool(self))
+        pool.serve(consumer)
+        return pool
 
     def keep(self, consumer_ids: Set[int]) -> None:
-        """Forget the others."""
-        for id in self.lanes.keys() - consumer_ids:
-            del self.lanes[id]
+        """Forget the pools of other consumers."""
+        for id in self.pools.keys() - consumer_ids:
+            del self.pools[id]
 
     async def send(self, endpoint: Endpoint, job: ClaimedJob) -> None:
+        """POST the job; raise `Retry` unless it was accepted."""
         await self._sender.send(endpoint, job)
 
     def run(self, job: ClaimedJob, on_end: Callable[[], None]) -> None:
-        """From any thread."""
+        """Deliver a job; callable from any thread."""
         self._loop.call(self._run, job, on_end)
 
-    def give_back(self) -> None:
-        """From now on release what has not begun."""
+    def release_waiting(self) -> None:
+        """Release, from now on, every job that has not started."""
         self.closing = True
 
     def join(self, deadline: float) -> bool:
+        """Wait for all deliveries until that monotonic time; return False if some go on."""
         return self._tasks.join(deadline)
 
-    def cancel_all(self, why: Ended) -> None:
-        self._tasks.cancel_all(why)
+    def cancel_all(self, reason: CancelReason) -> None:
+        self._tasks.cancel_all(reason)
 
     def _run(self, job: ClaimedJob, on_end: Callable[[], None]) -> None:
         if self.closing or job.is_late_at(time.monotonic()):
-            self._outbox.release(job)
+            self._buffer.release(job)
             on_end()
         else:
-            self._tasks.start(job, NOWHERE, aperform(job), on_end)
+            self._tasks.start(job, NO_SLOT, aperform(job), on_end)
 
     def _sweep(self) -> None:
         self._sweeping = asyncio.ensure_future(self._sender.close_idle())
         self._loop.later(SWEEP, self._sweep)
 
 
-class PushLane:
-    """Of one consumer."""
+class PushPool:
+    """Job pool of one push consumer."""
 
-    calls_back = True
+    reports_room = True
     handler: Handler
 
-    def __init__(self, pushing: Pushing) -> None:
-        self._pushing = pushing
-        self.tally = self.host = Tally()
-        self.everybody = pushing.all
+    def __init__(self, delivery: PushDelivery) -> None:
+        self._delivery = delivery
+        self.own_count = self.host_count = DeliveryCount()
+        self.total_count = delivery.all
 
     def serve(self, consumer: Consumer) -> None:
+        """Deliver from now on to the endpoint of this row; jobs at work end as they began."""
         try:
             endpoint = endpoint_of(consumer)
         except NoEndpoint as error:
-            self.host, deliver = Tally(), _refusal(str(error))
+            self.host_count, deliver = DeliveryCount(), _refusing(str(error))
         else:
-            self.host = self._pushing.hosts[endpoint.origin]
-            place = (consumer.channel.name, consumer.name)
-            deliver = tracing.delivery(_delivery(self._pushing, endpoint), place)
+            self.host_count = self._delivery.hosts[endpoint.origin]
+            path = (consumer.channel.name, consumer.name)
+            deliver = tracing.delivery(_delivering(self._delivery, endpoint), path)
         self.handler = Handler(
             channel=consumer.channel.name, consumer=consumer.name, function=deliver
         )
 
     def room(self) -> int:
-        """Claims are bounded by it, so what a slow consumer can't take yet stays in the queue."""
-        pushing, limits = self._pushing, self._pushing.limits
-        shared = limits.PUSH_CONCURRENCY - len(pushing.lanes) - self.everybody.now
-        of_host = limits.PUSH_PER_HOST - self.host.now
-        room = min(limits.PUSH_PER_CONSUMER - self.tally.now, shared, of_host)
-        return max(room, 0 if self.tally.now else 1)
+        """Return how many more jobs may be claimed; the rest of a slow consumer stays queued."""
+        delivery, limits = self._delivery, self._delivery.limits
+        shared = limits.PUSH_CONCURRENCY - len(delivery.pools) - self.total_count.at_work
+        of_host = limits.PUSH_PER_HOST - self.host_count.at_work
+        room = min(limits.PUSH_PER_CONSUMER - self.own_count.at_work, shared, of_host)
+        return max(room, 0 if self.own_count.at_work else 1)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        tallies = (self.tally, self.host, self.everybody)
-        for tally in tallies:
-            tally.begun += len(jobs)
+        """Deliver the jobs; only the fetcher's thread calls this."""
+        counts = (self.own_count, self.host_count, self.total_count)
+        for count in counts:
+            count.begun += len(jobs)
 
         def end() -> None:
-            for tally in tallies:
-                tally.ended += 1
-            self._pushing.on_room(self)
+            for count in counts:
+                count.ended += 1
+            self._delivery.on_room(self)
 
         for job in jobs:
-            self._pushing.run(job, end)
+            self._delivery.run(job, end)
 
 
-Delivery = Callable[[ClaimedJob], Coroutine[None, None, None]]
+DeliveryFunction = Callable[[ClaimedJob], Coroutine[None, None, None]]
 
 
-def _delivery(pushing: Pushing, endpoint: Endpoint) -> Delivery:
+def _delivering(delivery: PushDelivery, endpoint: Endpoint) -> DeliveryFunction:
     async def deliver(job: ClaimedJob) -> None:
-        await pushing.send(endpoint, job)
+        await delivery.send(endpoint, job)
 
     return deliver
 
 
-def _refusal(reason: str) -> Delivery:
+def _refusing(reason: str) -> DeliveryFunction:
     async def refuse(job: ClaimedJob) -> None:
         raise Retry(reason=reason)
 

@@ -1,4 +1,4 @@
-"""The reaper: gives back what leases hold that are over, and does what else is due."""
+"""Reaper: expires overdue leases, and does the maintenance that is due."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ from pulljobs.storage import nodes
 from pulljobs.worker.loop import JITTER
 
 PART_SECONDS: Final = 1.0
-"""In which a part of a pass begins another batch; what is left is for the next one, at once."""
+"""Seconds in which a part of a pass may begin another batch; the next pass does the rest."""
 
 
 class Reaper:
-    """Loop: every worker runs one; they skip each other's leases, so there is no leader.
+    """Loop of every worker; workers skip each other's leases, so there is no leader.
 
-    However much there is to do, a pass is short: it shows that the process is well, and leases that
-    are over don't wait for the rest.
+    However much there is to do, a pass is short: long passes would count as hung, and overdue
+    leases must not wait for maintenance.
     """
 
     def __init__(
@@ -30,13 +30,17 @@ class Reaper:
         report: Callable[[], dict[str, Any]],
         on_beat: Callable[[], None],
     ) -> None:
+        """`on_reaped` is called after leases expired, `on_beat` after each written heartbeat.
+
+        `report` returns the report that a heartbeat writes.
+        """
         self._limits, self._node_id, self._on_reaped = limits, node_id, on_reaped
         self._report, self._on_beat = report, on_beat
         self._beat_at = self._maintained_at = self._passed_at = float("-inf")
         self._upkeep: Iterator[Upkeep] | None = None
 
     def tick(self) -> float:
-        """Passes may be rarer than heartbeats."""
+        """Write a heartbeat, and reap if it is time; passes may be rarer than heartbeats."""
         self._beat()
         interval = self._limits.REAP_INTERVAL.total_seconds()
         if time.monotonic() >= self._passed_at + (1 - JITTER) * interval:
@@ -47,11 +51,11 @@ class Reaper:
         return min(self._passed_at + interval, self._beat_at + beat) - time.monotonic()
 
     def _pass(self) -> bool:
-        """Whether there is more to do."""
+        """Do a while of each part; return True if there is more to do."""
         self._begin_upkeep()
         parts = (self._reap, pulling.sweep_keys, _dispatch, self._maintain, _proceed)
-        is_more = [_for_a_while(part) for part in parts]
-        return any(is_more)
+        has_more = [_repeat(part) for part in parts]
+        return any(has_more)
 
     def _reap(self) -> bool:
         if pulling.reap() is None:
@@ -68,7 +72,7 @@ class Reaper:
     def _begin_upkeep(self) -> None:
         due = self._maintained_at + self._limits.MAINTENANCE_INTERVAL.total_seconds()
         if self._upkeep is None and time.monotonic() >= due:
-            # Before it: what fails now (who is not the owner, say) is tried again when due again.
+            # Set first: an upkeep that fails, as for want of rights, is repeated when next due.
             self._maintained_at = time.monotonic()
             self._upkeep = operating.maintaining()
 
@@ -86,8 +90,8 @@ def _proceed() -> bool:
     return auditing.proceed(0.0)
 
 
-def _for_a_while(part: Callable[[], bool]) -> bool:
-    """Whether there is more of it than its time allowed for."""
+def _repeat(part: Callable[[], bool]) -> bool:
+    """Repeat a part while it has more to do; return True if its time is over before."""
     until = time.monotonic() + PART_SECONDS
     while part():
         if time.monotonic() >= until:

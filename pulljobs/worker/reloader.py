@@ -1,9 +1,11 @@
-"""A worker that is started anew when its code changes, for development.
+"""Reloader for development: restarts the worker when its code changes.
 
-One process watches files, by the means of Django's autoreload, and starts the other, which is the
-worker as it always is. After a change that one is stopped as by SIGTERM: what runs gets its time,
-the rest is given back, nothing is charged. What can't start, with a mistake in its code, waits for
-the next change.
+A watching process notices changes with Django's `autoreload` and runs the worker as a subprocess.
+After a change it stops that worker as SIGTERM does: running jobs get their time, waiting jobs are
+released, nothing is charged. A worker that can't start waits for the next change.
+
+Django's own `run_with_reloader` is not used: it runs the command in a thread that gets no signals,
+and it ends the process at once, which would leave running jobs to their leases.
 """
 
 import logging
@@ -29,13 +31,13 @@ LOOK: Final = 0.1
 LIBRARIES: Final = tuple(get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 
-def is_watched() -> bool:
-    """Whether this process is the one that works."""
+def is_worker() -> bool:
+    """Return True in the worker process, False in the process that has to watch."""
     return os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true"
 
 
-def end_with_watcher() -> None:
-    """Stop when the process that watches is gone, however it died."""
+def stop_with_watcher() -> None:
+    """Stop this worker when the watching process ends, even if that was killed."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1):
@@ -46,7 +48,7 @@ def end_with_watcher() -> None:
 
 
 def watch() -> int:
-    """Run a worker with the arguments of this process until it ends or is ended; its exit code."""
+    """Run workers with the arguments of this process until a signal; return the exit code."""
     return _Watcher().run()
 
 
@@ -56,33 +58,35 @@ class _Watcher:
         self._worker: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        threading.Thread(target=self._look, name="autoreload", daemon=True).start()
-        with self._signals_taken():
+        threading.Thread(target=self._watch_files, name="autoreload", daemon=True).start()
+        with self._signals_handled():
             while True:
                 self._changed.clear()
-                code = self._work()
+                code = self._run_worker()
                 if not self._is_stopping and self._changed.is_set():
                     continue
                 if not self._is_stopping and code:
-                    logger.error("The worker ended with %d; it starts again after a change.", code)
+                    logger.error(
+                        "The worker ended with code %d. It starts again after a change.", code
+                    )
                     self._wait_for_change()
                 if self._is_stopping or not code:
                     return max(code, 0)
 
-    def _work(self) -> int:
-        """Until it ends, of itself or for a change."""
+    def _run_worker(self) -> int:
+        """Run a worker until it ends by itself, or is stopped after a change."""
         environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
         worker = self._worker = subprocess.Popen(
             autoreload.get_child_arguments(),
             env=environment,
-            stdin=subprocess.PIPE,  # closed when this process ends
-            process_group=0,  # for a terminal's Ctrl-C to reach it through us alone
+            stdin=subprocess.PIPE,  # Closed when this process ends.
+            process_group=0,  # A terminal sends Ctrl-C to this process only.
         )
-        is_asked = False
+        is_stopped = False
         with worker:
             while worker.poll() is None:
-                if self._changed.is_set() and not is_asked:
-                    is_asked = True
+                if self._changed.is_set() and not is_stopped:
+                    is_stopped = True
                     worker.terminate()
                 time.sleep(LOOK)
         return worker.returncode
@@ -91,28 +95,28 @@ class _Watcher:
         while not (self._is_stopping or self._changed.wait(LOOK)):
             pass
 
-    def _look(self) -> None:
+    def _watch_files(self) -> None:
         autoreload.autoreload_started.connect(_watch_apps)
-        autoreload.file_changed.connect(self._hear)
+        autoreload.file_changed.connect(self._on_change)
         autoreload.get_reloader().run(threading.main_thread())
 
-    def _hear(self, file_path: Path, **named: Any) -> bool:
-        """True: nothing else is to be done about it."""
+    def _on_change(self, file_path: Path, **named: Any) -> bool:
+        """Note a change; True keeps Django from ending this process."""
         if not self._changed.is_set():
-            logger.warning("%s changed: the worker starts anew.", file_path)
+            logger.warning("%s changed: the worker restarts.", file_path)
         self._changed.set()
         return True
 
     @contextmanager
-    def _signals_taken(self) -> Iterator[None]:
-        """The first one stops the worker, a second one kills it, as without a watcher."""
+    def _signals_handled(self) -> Iterator[None]:
+        """Stop the worker at the first signal; its supervisor kills the children at the second."""
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         before = {number: signal.signal(number, self._stop) for number in numbers}
         try:
             yield
         finally:
-            for number, what in before.items():
-                signal.signal(number, what)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._is_stopping = True
@@ -122,7 +126,7 @@ class _Watcher:
 
 
 def _watch_apps(sender: autoreload.BaseReloader, **named: Any) -> None:
-    """What workers import only when they need it, too."""
+    """Watch all modules of the apps, because workers import some only when they need them."""
     for app in apps.get_app_configs():
         if not app.path.startswith(LIBRARIES):
             sender.watch_dir(app.path, "**/*.py")

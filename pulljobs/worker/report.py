@@ -1,23 +1,23 @@
-"""What a process says of itself: to its row in the database, and on SIGUSR1 to its log."""
+"""Report of a worker process, for its node row in the database and, on SIGUSR1, for its log."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pulljobs.worker.loop import Runner
-from pulljobs.worker.runs import Run
+from pulljobs.worker.runs import HandlerRun
 
 Report = dict[str, Any]
 
 
-def report(
+def build_report(
     runners: Sequence[Runner],
-    running: Sequence[Run],
+    running: Sequence[HandlerRun],
     circuits: Mapping[str, Any],
     serves: Sequence[str],
     **counts: int,
 ) -> Report:
-    """JSON-able; times in seconds, ids as text."""
+    """Return what can be stored as JSON: times in seconds, ids as text."""
     return {
         "loops": {runner.name: runner.report() for runner in runners},
         "running": [_run(run) for run in running],
@@ -27,31 +27,31 @@ def report(
     }
 
 
-def _run(run: Run) -> Report:
+def _run(run: HandlerRun) -> Report:
     handler = run.job.handler
     return {
         "job": str(run.job.id),
         "consumer": "/".join(handler.path),
         "slot": run.slot,
         "seconds": round(run.seconds, 1),
-        "ended": run.ended,
+        "ended": run.cancel_reason,
     }
 
 
-def lines(told: Report, running: Sequence[Run]) -> Iterator[str]:
-    """One of each loop, each running job with where its thread is, and each circuit."""
-    for name, loop in told["loops"].items():
+def format_report(report: Report, running: Sequence[HandlerRun]) -> Iterator[str]:
+    """Yield a line for each loop, each running job with the line of its code, and each circuit."""
+    for name, loop in report["loops"].items():
         state = "dead" if not loop["alive"] else "asleep"
         if loop["in_pass_seconds"] is not None:
             state = f"in a pass for {loop['in_pass_seconds']} s"
         yield f"{name}: {state}, last pass {loop['last_pass_seconds']} s ago"
     frames = sys._current_frames()
-    for run, row in zip(running, told["running"], strict=True):
+    for run, row in zip(running, report["running"], strict=True):
         frame = frames.get(run.thread)
         place = f", at {frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
-        of_whom = f"job {row['job']} of {row['consumer']}"
-        yield f"slot {row['slot']}: {of_whom} for {row['seconds']} s{place}"
-    for consumer, circuit in told["circuits"].items():
+        job = f"job {row['job']} of {row['consumer']}"
+        yield f"slot {row['slot']}: {job} for {row['seconds']} s{place}"
+    for consumer, circuit in report["circuits"].items():
         yield f"circuit of {consumer}: {circuit['state']}, level {circuit['level']}"
-    counts = {name: count for name, count in told.items() if isinstance(count, int)}
+    counts = {name: count for name, count in report.items() if isinstance(count, int)}
     yield ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -1,4 +1,4 @@
-"""What was said of jobs, on its way to the flusher."""
+"""Result buffer: outcomes of jobs on their way to the flusher."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,57 +9,59 @@ from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import DELIVER, Settlement
 from pulljobs.handlers import ClaimedJob
 from pulljobs.states import Event
-from pulljobs.worker.runs import Runs
+from pulljobs.worker.runs import HandlerRuns
 
-Said = tuple[ClaimedJob, Settlement | None]
+BufferedResult = tuple[ClaimedJob, Settlement | None]
+"""Job and its outcome; None: nothing has to be written, the job is only in flight no more."""
 SUCCESS: Final = Result.SUCCESS
-VERDICTS: Final = {
+RESULTS: Final = {
     Event.DELIVER: Result.SUCCESS,
     Event.REJECT: Result.SUCCESS,
     Event.RETRY: Result.FAILURE,
     Event.RELEASE: Result.NEUTRAL,
 }
-"""A handler that rejects a job has done its work; one that fails by its policy has not."""
+"""Results for the circuit: a handler that rejects a job has worked well, one that retries has not.
+"""
 
 
-class Outbox:
-    """Every lane says here what became of its jobs; for all threads of the worker."""
+class ResultBuffer:
+    """Outcomes that job pools report, in their order; for all threads of the process."""
 
     def __init__(self) -> None:
-        self.said: deque[Said] = deque()
-        """None: nothing is to be written, it is only held no more."""
-        self.runs = Runs()
-        self._many, self._on_many = 0, _nobody
+        self.results: deque[BufferedResult] = deque()
+        self.runs = HandlerRuns()
+        self._full_size, self._on_full = 0, _do_nothing
 
-    def tell_of(self, many: int, on_many: Callable[[], None]) -> None:
-        """Call that whenever something is said and so many are waiting to be written."""
-        self._many, self._on_many = many, on_many
+    def notify_at(self, size: int, on_full: Callable[[], None]) -> None:
+        """Call `on_full` after every outcome that is added to a buffer of at least that size."""
+        self._full_size, self._on_full = size, on_full
 
-    def say(self, job: ClaimedJob, settlement: Settlement | None) -> None:
+    def add(self, job: ClaimedJob, settlement: Settlement | None) -> None:
+        """Add the outcome of a job and report its result to the circuit."""
+        # Nearly all outcomes are plain deliveries, and hashing an enum is slow.
         is_plain = settlement is not None and settlement.event is DELIVER and job.verdict is None
-        # Nearly all are; and an enum takes long to hash.
         job.report_end(SUCCESS if is_plain else _result(job, settlement))
-        self.said.append((job, settlement))
-        if len(self.said) >= self._many:
-            self._on_many()
+        self.results.append((job, settlement))
+        if len(self.results) >= self._full_size:
+            self._on_full()
 
     def release(self, job: ClaimedJob) -> None:
-        """Never started: if its lease is over but not yet taken away, nothing is charged."""
+        """Release a job that has not started, so nothing is charged."""
         job.report_end(Result.NEUTRAL)
-        self.said.append((job, None if job.taken_away else outcomes.release(job.held)))
+        self.results.append((job, None if job.taken_away else outcomes.release(job.held)))
 
     def end(self, job: ClaimedJob, settlement: Settlement | None) -> None:
-        """Its handler is done; its word counts unless the run was cancelled, and then said on."""
+        """End the run of a job, and add its outcome unless the run was cancelled."""
         if self.runs.end(job) is None:
-            self.say(job, settlement)
+            self.add(job, settlement)
 
 
-def _nobody() -> None:
-    """Whom it tells of what was said until somebody wants to know."""
+def _do_nothing() -> None:
+    """Ignore a full buffer, until `notify_at` is called."""
 
 
 def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:
-    """What its end tells of the next one; the executor has the first word."""
+    """Return the result for the circuit; a verdict of the executor goes before the outcome."""
     if job.verdict is not None:
         return job.verdict
-    return Result.NEUTRAL if settlement is None else VERDICTS[settlement.event]
+    return Result.NEUTRAL if settlement is None else RESULTS[settlement.event]

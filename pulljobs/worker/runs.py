@@ -1,4 +1,4 @@
-"""What runs now, in threads and on the event loop, and how to end it from any thread."""
+"""Runs of handlers, in threads and on the event loop, and their cancellation from any thread."""
 
 import sys
 import threading
@@ -12,110 +12,115 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.engine.telemetry import is_counting
 from pulljobs.handlers import ClaimedJob
 
-NOWHERE: Final = sys.maxsize
-"""The slot of a push delivery: it runs no code of others, so no crash is blamed on it."""
+NO_SLOT: Final = sys.maxsize
+"""Slot of a push delivery: it runs no code of the project, so no crash is blamed on it."""
 
 
-class Ended(StrEnum):
-    """Why a run is over before its handler is."""
+class CancelReason(StrEnum):
+    """Reason why a run was cancelled before its handler ended."""
 
     LOST = "lost"
-    """Somebody else has the job, or nobody: nothing is written."""
+    """The lease is lost: nothing is written."""
     TIMED_OUT = "timed_out"
-    """Over its budget: tried again by the retry strategy."""
+    """The handler ran over its time limit: retried by the retry strategy."""
     BLOCKED = "blocked"
-    """It keeps the event loop from turning: tried again by the retry strategy, and alone."""
+    """The handler blocks the event loop: retried by the retry strategy, and in isolation."""
     STOPPED = "stopped"
-    """The worker stops: given back, nothing is charged."""
+    """The worker stops: released, nothing is charged."""
 
 
-class Cancelled(NamedTuple):
-    why: Ended
+class Cancellation(NamedTuple):
+    """Reason and time of a cancellation, on the monotonic clock."""
+
+    reason: CancelReason
     at: float
 
 
-class Slot(NamedTuple):
-    """Where handlers run: one for all that a thread runs, for to make it takes as long as a run."""
+class RunSlot(NamedTuple):
+    """Slot in which handlers run; a thread shares one among its runs, which are that short."""
 
-    runs: "Runs"
+    runs: "HandlerRuns"
     number: int
     thread: int
-    on_cancel: Callable[["Run"], None]
+    on_cancel: Callable[["HandlerRun"], None]
     """Called once, in the thread that cancels."""
 
 
-class Run(NamedTuple):
-    """One handler at one job, as it was when somebody asked.
+class HandlerRun(NamedTuple):
+    """Snapshot of one handler's run of one job.
 
-    Its own word on the job counts, unless somebody cancels it first.
+    The outcome of the handler counts, unless another thread cancels the run first.
     """
 
     job: ClaimedJob
-    where: Slot
+    place: RunSlot
     started_at: float
-    """Of the monotonic clock."""
-    cancelled: Cancelled | None = None
+    """Time of the monotonic clock."""
+    cancelled: Cancellation | None = None
 
     @property
     def slot(self) -> int:
-        return self.where.number
+        return self.place.number
 
     @property
     def thread(self) -> int:
-        return self.where.thread
+        return self.place.thread
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.started_at
 
     @property
-    def ended(self) -> Ended | None:
-        """Why it was cancelled."""
-        return self.cancelled and self.cancelled.why
+    def cancel_reason(self) -> CancelReason | None:
+        return self.cancelled and self.cancelled.reason
 
     def is_stuck(self, seconds: float) -> bool:
-        """Whether it goes on for so long after it was cancelled."""
+        """Return True if the handler goes on for that long after its cancellation."""
         cancelled = self.cancelled
         return cancelled is not None and time.monotonic() - cancelled.at > seconds
 
-    def cancel(self, why: Ended) -> bool:
-        """The handler sees `job.lost`, an async one is cancelled too; what it says is discarded.
+    def cancel(self, reason: CancelReason) -> bool:
+        """Cancel the run: its outcome is discarded, and its handler sees `job.lost`.
 
-        False: it is over, or was cancelled before.
+        The task of an async handler is cancelled, too. Return False if the run has ended or was
+        cancelled before.
         """
-        cancelled = self._replace(cancelled=Cancelled(why, time.monotonic()))
-        if not self.where.runs.claim_word(cancelled):
+        cancelled = self._replace(cancelled=Cancellation(reason, time.monotonic()))
+        if not self.place.runs.claim_outcome(cancelled):
             return False
         self.job.taken_away = True
-        self.where.on_cancel(cancelled)
+        self.place.on_cancel(cancelled)
         return True
 
 
-class Runs:
-    """Every run of this process; for all its threads."""
+class HandlerRuns:
+    """All current runs of this process, shared by all its threads."""
 
     def __init__(self) -> None:
-        # Who takes a job out of these has the first word on its run: less work than a lock. And
-        # a run is made of it for who asks: that would take as long as all the rest.
-        self._open: dict[ClaimedJob, tuple[Slot, float]] = {}
-        self._cancelled: dict[ClaimedJob, Run] = {}
-        """Whose handlers have not ended yet."""
+        # The thread that takes a job out of this dict decides about its outcome, without a lock.
+        # A HandlerRun is made only for a reader: it would cost as much as all the rest of a run.
+        self._open: dict[ClaimedJob, tuple[RunSlot, float]] = {}
+        self._cancelled: dict[ClaimedJob, HandlerRun] = {}
+        """Cancelled runs whose handlers have not ended."""
         self._cancelling = threading.Lock()
         self._times: deque[tuple[tuple[str, str], float]] | None = (
             deque() if is_counting() else None
         )
-        """Places and seconds of runs that have ended; None: nobody wants to know."""
+        """Consumer paths and seconds of ended runs; None if no recorder counts them."""
 
-    def slot(self, number: int, on_cancel: Callable[[Run], None]) -> Slot:
-        """One of the thread that asks for it."""
-        return Slot(self, number, threading.get_ident(), on_cancel)
+    def slot(self, number: int, on_cancel: Callable[[HandlerRun], None]) -> RunSlot:
+        """Return a slot of the calling thread."""
+        return RunSlot(self, number, threading.get_ident(), on_cancel)
 
-    def begin(self, job: ClaimedJob, slot: Slot, now: float) -> None:
-        """`now` of the monotonic clock."""
+    def begin(self, job: ClaimedJob, slot: RunSlot, now: float) -> None:
+        """Begin a run at that time of the monotonic clock."""
         self._open[job] = slot, now
 
-    def end(self, job: ClaimedJob) -> Run | None:
-        """Said once by who ran it: the run, if it was cancelled and so has no word."""
+    def end(self, job: ClaimedJob) -> HandlerRun | None:
+        """End a run; return it if it was cancelled, so that its outcome does not count.
+
+        Only the thread that ran the handler calls this, once a run.
+        """
         if (begun := self._open.pop(job, None)) is not None:
             cancelled, (_slot, started_at) = None, begun
         else:
@@ -125,29 +130,35 @@ class Runs:
             self._times.append((job.handler.path, time.monotonic() - started_at))
         return cancelled
 
-    def claim_word(self, run: Run) -> bool:
-        """Whether nobody had a word on it before, for who cancels it."""
+    def claim_outcome(self, run: HandlerRun) -> bool:
+        """Return True if the canceller of this run decides about its outcome.
+
+        False: the run has ended, or another thread cancelled it first.
+        """
         with self._cancelling:
             if run.job not in self._open:
                 return False
-            # Before it is taken out: from then on its end goes by this.
+            # Noted before the job is taken out: from then on `end` looks here.
             self._cancelled[run.job] = run
             if self._open.pop(run.job, None) is not None:
                 return True
             del self._cancelled[run.job]
             return False
 
-    def ended_since(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """Of those that have ended since this was asked: whose job, and for how many seconds."""
+    def take_times(self) -> Iterator[tuple[tuple[str, str], float]]:
+        """Yield consumer path and seconds of each run that has ended since the last call."""
         while self._times:
             yield self._times.popleft()
 
-    def cancel(self, held: Held, why: Ended) -> bool:
-        """Rare, so it is looked for; under what is held they would cost every job its hashing."""
-        return any(run.cancel(why) for run in self.now() if run.job.held == held)
+    def cancel(self, held: Held, reason: CancelReason) -> bool:
+        """Cancel the run of this job under this lease; return False if there is none.
 
-    def now(self) -> list[Run]:
-        """With those that were cancelled and go on."""
+        It searches all runs: cancellations are rare, and an index would cost every run a hash.
+        """
+        return any(run.cancel(reason) for run in self.current() if run.job.held == held)
+
+    def current(self) -> list[HandlerRun]:
+        """Return all runs, including cancelled ones whose handlers go on."""
         begun = self._open.copy()
-        running = {job: Run(job, slot, since) for job, (slot, since) in begun.items()}
+        running = {job: HandlerRun(job, slot, since) for job, (slot, since) in begun.items()}
         return list((running | self._cancelled).values())

@@ -1,64 +1,94 @@
-"""Memory that a child shares with its supervisor: what it runs, and that it lives."""
+"""State that a supervisor and its child process share: order, exit codes, running jobs, health."""
 
 import ctypes
 import time
 from collections.abc import MutableSequence
 from dataclasses import dataclass
 from multiprocessing.context import SpawnContext
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
+if TYPE_CHECKING:
+    from pulljobs.conf import Settings
+
+MISCONFIGURED: Final = 78
+"""Exit code of a child that a restart would not help; the EX_CONFIG of sysexits."""
+RETIRED: Final = 75
+"""Exit code of a child that a new child has to replace; the EX_TEMPFAIL of sysexits."""
+LAST_FLUSH: Final = 0.6
+"""Seconds for the last flush, within the second that a stop may take beyond its timeout."""
 IDLE: Final = 0
-"""In a slot: no job runs there."""
-SICK: Final = -1.0
-"""For a pulse: a loop is dead or hung."""
-TO_BEGIN: Final = 60.0
+"""Content of a slot in which no job runs."""
+UNHEALTHY: Final = -1.0
+"""Heartbeat of a child in which a loop is dead or hangs."""
+START_PATIENCE: Final = 60.0
+"""Seconds that a child may take to start, which includes the imports of the project."""
 
-_PULSE, _REACHED, _LEFT = range(3)
+_HEARTBEAT, _REACHED, _LEFT = range(3)
 
 Slots = MutableSequence[int] | ctypes.Array[ctypes.c_int64]
 Times = MutableSequence[float] | ctypes.Array[ctypes.c_double]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildOrder:
+    """Order of a supervisor to the child process that it starts."""
+
+    node_id: UUID
+    limits: "Settings"
+
+
 @dataclass(frozen=True, slots=True)
-class Board:
-    """`slots` hold the ids of jobs; times are of the monotonic clock that processes share."""
+class SharedState:
+    """Memory that a child writes and its supervisor reads, even after the child crashed.
+
+    `slots` hold the ids of the running jobs. `times` are of the system's monotonic clock.
+    """
 
     slots: Slots
     times: Times
 
     @classmethod
-    def shared(cls, context: SpawnContext, slots: int) -> "Board":
+    def allocate(cls, context: SpawnContext, slots: int) -> "SharedState":
+        """Allocate the memory that the processes of this context share."""
         return cls(context.RawArray(ctypes.c_int64, slots), context.RawArray(ctypes.c_double, 3))
 
     def running(self) -> tuple[int, ...]:
-        return tuple(id for id in self.slots if id != IDLE)
+        """Return the ids of the jobs that run in the child."""
+        return tuple(job_id for job_id in self.slots if job_id != IDLE)
 
-    def beat(self, *, is_well: bool) -> None:
-        self.times[_PULSE] = time.monotonic() if is_well else SICK
+    def beat(self, *, is_healthy: bool) -> None:
+        """Note that the child is alive, and that all its loops are if it is healthy."""
+        self.times[_HEARTBEAT] = time.monotonic() if is_healthy else UNHEALTHY
 
-    def reach(self) -> None:
-        """The database answered."""
+    def note_reached(self) -> None:
+        """Note that the database answered."""
         self.times[_REACHED] = time.monotonic()
 
     def leave(self) -> None:
-        """Said last by a process that ends as it means to."""
+        """Note that the child ends deliberately; its last write."""
         self.times[_LEFT] = time.monotonic()
 
     @property
     def has_left(self) -> bool:
+        """True if the child ended deliberately."""
         return self.times[_LEFT] != 0
 
     @property
     def has_begun(self) -> bool:
-        return self.times[_PULSE] != 0
+        """True once the loops of the child run."""
+        return self.times[_HEARTBEAT] != 0
 
-    def is_sick(self, began_at: float, patience: float) -> bool:
-        """To begin takes a while: the imports of a project are in it."""
-        pulse, now = self.times[_PULSE], time.monotonic()
-        if not pulse:
-            return now - began_at > max(patience, TO_BEGIN)
-        return pulse == SICK or now - pulse > patience
+    def is_unhealthy(self, began_at: float, patience: float) -> bool:
+        """Return True if the heartbeat is older than `patience`, or reports a dead or hung loop.
+
+        A child that was started at `began_at` and has no heartbeat yet gets `START_PATIENCE`.
+        """
+        heartbeat, now = self.times[_HEARTBEAT], time.monotonic()
+        if not heartbeat:
+            return now - began_at > max(patience, START_PATIENCE)
+        return heartbeat == UNHEALTHY or now - heartbeat > patience
 
     def is_ready(self, patience: float) -> bool:
-        """Whether it reached the database of late."""
+        """Return True if the child reached the database within the last `patience` seconds."""
         return time.monotonic() - self.times[_REACHED] <= patience

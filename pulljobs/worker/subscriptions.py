@@ -1,4 +1,4 @@
-"""The roster: whom this worker serves. Consumers come, go and change while it runs."""
+"""Subscriptions: the consumers that a worker serves, which come, go and change while it runs."""
 
 import logging
 import time
@@ -16,10 +16,10 @@ from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.models import Consumer, Lease
 from pulljobs.pulling import Puller
-from pulljobs.worker.job_pool import Lane
+from pulljobs.worker.job_pool import JobPool
 
 if TYPE_CHECKING:
-    from pulljobs.worker.push_delivery import Pushing
+    from pulljobs.worker.push_delivery import PushDelivery
 
 logger = logging.getLogger("pulljobs.worker")
 
@@ -28,91 +28,107 @@ READ_EVERY: Final = 2.0
 
 
 @dataclass(slots=True, eq=False)
-class Source:
-    """A consumer that this worker serves."""
+class Subscription:
+    """Consumer that this worker serves, with the handler and the pool that run its jobs."""
 
     puller: Puller
     handler: Handler
-    lane: Lane
+    pool: JobPool
     look_at: float = 0.0
-    """When to claim next, on the monotonic clock; before it only if something was heard."""
+    """Time of the monotonic clock at which to claim next, unless a notification comes first."""
 
     @property
     def may_be_claimed_twice(self) -> bool:
-        """Whether a claim that a crash of the server loses costs no more than a second delivery."""
+        """True if a claim may be lost in a crash of the server, at the cost of a redelivery."""
         return self.puller.via == Lease.Via.PUSH and not self.waits_for_settles
 
     @property
     def waits_for_settles(self) -> bool:
-        """Whether a settle of one of its jobs may let another one go."""
+        """True if the settlement of one job may make another one claimable."""
         consumer = self.puller.consumer
         return consumer.exclusive_keys or consumer.max_in_flight is not None
 
 
-def can_push() -> bool:
+def can_deliver() -> bool:
+    """Return True if the packages for push delivery are installed."""
     return find_spec("httpcore") is not None
 
 
-def chosen(only: Collection[str], *, push: bool) -> list[Handler]:
-    """The handlers that these names choose; ConfigurationError for a name that nobody bears."""
+def chosen_handlers(only: Collection[str], *, push: bool) -> list[Handler]:
+    """Return the handlers that these names choose; without names, all of them.
+
+    With `push` a name may also be that of a push consumer. ConfigurationError for other names.
+    """
     if not push:
         return handlers.serving(only)
     known = list(handlers.registered())
-    strange = set(only).difference(*(one.names for one in known))
-    if strange and (strange := strange - _names_of_pushed()):
-        handlers.serving(strange)
-    return [one for one in known if not only or one.names & set(only)]
+    unknown = set(only).difference(*(handler.names for handler in known))
+    if unknown and (unknown := unknown - _names_of_push_consumers()):
+        handlers.serving(unknown)
+    return [handler for handler in known if not only or handler.names & set(only)]
 
 
-class Roster:
-    """Used by the fetcher's thread only, but for the first time."""
+class Subscriptions:
+    """Subscriptions of one process, read again every few seconds by the fetcher's thread."""
 
     def __init__(
         self,
         limits: Settings,
         node_id: UUID,
         *,
-        threads: Lane,
-        tasks: Lane,
-        pushing: "Pushing | None",
+        threads: JobPool,
+        tasks: JobPool,
+        push_delivery: "PushDelivery | None",
     ) -> None:
+        """`threads` runs plain handlers, `tasks` async ones. ConfigurationError if none can run."""
         self._limits, self._node_id = limits, node_id
         self._only = frozenset(limits.ONLY)
-        self._threads, self._tasks, self._pushing = threads, tasks, pushing
+        self._threads, self._tasks, self._push_delivery = threads, tasks, push_delivery
         self._handlers = {
-            one.path: handlers.traced(one) for one in chosen(self._only, push=limits.PUSH)
+            handler.path: handlers.traced(handler)
+            for handler in chosen_handlers(self._only, push=limits.PUSH)
         }
-        self._rows = [
-            row.pk
-            for row, handler in zip(handlers.sync_consumers(), handlers.registered(), strict=True)
+        self._consumer_ids = [
+            consumer.pk
+            for consumer, handler in zip(
+                handlers.sync_consumers(), handlers.registered(), strict=True
+            )
             if handler.path in self._handlers
         ]
-        self._sources: Sequence[Source] = ()
+        self._current: Sequence[Subscription] = ()
         self._warned: set[int] = set()
         self._read_at = float("-inf")
-        if not limits.PUSH and all(map(_is_pushed, self._consumers())):
+        if not limits.PUSH and all(map(_is_push, self._read_consumers())):
             raise ConfigurationError(
-                "Every consumer that a handler is for is deleted or of type push."
+                "Every consumer that has a handler is deleted or of type push: restore one, or "
+                "leave out --no-push."
             )
 
-    def sources(self) -> Sequence[Source]:
-        """Another list when it has changed."""
+    def current(self) -> Sequence[Subscription]:
+        """Return the subscriptions, in the order of their consumers' ids.
+
+        The list is another object whenever it has changed.
+        """
         if time.monotonic() - self._read_at > READ_EVERY:
             self._read()
             self._read_at = time.monotonic()
-        return self._sources
+        return self._current
 
     def _read(self) -> None:
-        known = {source.puller.consumer.pk: source for source in self._sources}
-        rows = self._consumers()
-        found = [source for row in rows if (source := self._source(row, known)) is not None]
-        if self._pushing is not None:
-            self._pushing.keep({row.pk for row in rows if _is_pushed(row)})
-        if found != self._sources:
-            self._sources = found
+        known = {subscription.puller.consumer.pk: subscription for subscription in self._current}
+        consumers = self._read_consumers()
+        current = [
+            subscription
+            for consumer in consumers
+            if (subscription := self._subscribe(consumer, known)) is not None
+        ]
+        if self._push_delivery is not None:
+            self._push_delivery.keep({consumer.pk for consumer in consumers if _is_push(consumer)})
+        if current != self._current:
+            self._current = current
 
-    def _consumers(self) -> list[Consumer]:
-        wanted = Q(pk__in=self._rows)
+    def _read_consumers(self) -> list[Consumer]:
+        wanted = Q(pk__in=self._consumer_ids)
         if self._limits.PUSH:
             wanted |= Q(type=Consumer.Type.PUSH)
         rows = Consumer.objects.using(self._limits.DATABASE).filter(wanted)
@@ -124,45 +140,52 @@ class Roster:
         if consumer.deleted_at is None:
             names = {consumer.channel.name, f"{consumer.channel.name}/{consumer.name}"}
             return not self._only or bool(names & self._only)
-        if not _is_pushed(consumer):
-            self._warn(consumer, "is deleted: restore it, or drop its handler.")
+        if not _is_push(consumer):
+            self._warn(consumer, "is deleted: restore it, or remove its handler.")
         return False
 
-    def _source(self, consumer: Consumer, known: Mapping[int, Source]) -> Source | None:
-        source = known.get(consumer.pk)
-        if source is None or _said(source.puller.consumer) != _said(consumer):
-            return self._pushed(consumer) if _is_pushed(consumer) else self._handled(consumer)
-        source.puller.consumer = consumer
-        return source
+    def _subscribe(
+        self, consumer: Consumer, known: Mapping[int, Subscription]
+    ) -> Subscription | None:
+        """Return the known subscription with the consumer's new row, or a new subscription."""
+        subscription = known.get(consumer.pk)
+        if subscription is None or _identity(subscription.puller.consumer) != _identity(consumer):
+            return self._push(consumer) if _is_push(consumer) else self._pull(consumer)
+        subscription.puller.consumer = consumer
+        return subscription
 
-    def _handled(self, consumer: Consumer) -> Source | None:
+    def _pull(self, consumer: Consumer) -> Subscription | None:
         handler = self._handlers.get((consumer.channel.name, consumer.name))
         if handler is None:
             return None
         puller = Puller(self._limits.DATABASE, consumer, node_id=self._node_id)
-        return Source(puller, handler, self._tasks if handler.is_async else self._threads)
+        return Subscription(puller, handler, self._tasks if handler.is_async else self._threads)
 
-    def _pushed(self, consumer: Consumer) -> Source | None:
-        if self._pushing is None:
+    def _push(self, consumer: Consumer) -> Subscription | None:
+        if self._push_delivery is None:
             if self._limits.PUSH:
-                self._warn(consumer, "is pushed to: python -m pip install 'pulljobs[push]'")
+                self._warn(
+                    consumer,
+                    "is of type push, which needs more packages: "
+                    "python -m pip install 'pulljobs[push]'",
+                )
             return None
-        lane = self._pushing.lane(consumer)
+        pool = self._push_delivery.pool(consumer)
         puller = Puller(self._limits.DATABASE, consumer, via=Lease.Via.PUSH, node_id=self._node_id)
-        return Source(puller, lane.handler, lane)
+        return Subscription(puller, pool.handler, pool)
 
-    def _warn(self, consumer: Consumer, what: str) -> None:
+    def _warn(self, consumer: Consumer, problem: str) -> None:
         if consumer.pk not in self._warned:
             self._warned.add(consumer.pk)
-            logger.warning("Consumer %s %s", consumer.name, what)
+            logger.warning("Consumer %s %s", consumer.name, problem)
 
 
-def _is_pushed(consumer: Consumer) -> bool:
+def _is_push(consumer: Consumer) -> bool:
     return consumer.type == Consumer.Type.PUSH
 
 
-def _said(consumer: Consumer) -> tuple[object, ...]:
-    """What a source is made of."""
+def _identity(consumer: Consumer) -> tuple[object, ...]:
+    """Return the fields whose change needs a new subscription."""
     return (
         consumer.type,
         consumer.channel.name,
@@ -173,8 +196,8 @@ def _said(consumer: Consumer) -> tuple[object, ...]:
     )
 
 
-def _names_of_pushed() -> set[str]:
-    every = Consumer.objects.using(settings().DATABASE)
-    rows = every.filter(type=Consumer.Type.PUSH, deleted_at=None)
+def _names_of_push_consumers() -> set[str]:
+    consumers = Consumer.objects.using(settings().DATABASE)
+    rows = consumers.filter(type=Consumer.Type.PUSH, deleted_at=None)
     pairs = rows.values_list("channel__name", "name")
     return {name for channel, consumer in pairs for name in (channel, f"{channel}/{consumer}")}

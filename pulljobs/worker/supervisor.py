@@ -1,4 +1,4 @@
-"""The supervisor: keeps its children working, lets a crash cost who did it, passes signals on."""
+"""Supervisor: keeps child processes running, charges crashes to their jobs, passes on signals."""
 
 import multiprocessing
 import signal
@@ -11,85 +11,89 @@ from typing import Any, Final
 
 from pulljobs.conf import Settings
 from pulljobs.metrics import sharing
-from pulljobs.worker import boot
-from pulljobs.worker.child_process import ChildProcess, patience
-from pulljobs.worker.child_slot import Post
-from pulljobs.worker.lease_recovery import Debts
-from pulljobs.worker.probes import Health, Probes
+from pulljobs.worker.child_process import ChildProcess, stop_seconds
+from pulljobs.worker.child_slot import ChildSlot
+from pulljobs.worker.lease_recovery import LeaseRecovery
+from pulljobs.worker.probes import ChildHealth, ProbeServer
+from pulljobs.worker.shared_state import MISCONFIGURED
 
 LOOK: Final = 0.2
-LAST_PAYMENT: Final = 3.0
-"""Seconds at the most for what killed children held; a few hundredths, where all is well."""
+RECOVERY_PATIENCE: Final = 3.0
+"""Longest wait in seconds for the lease recovery of killed children; it mostly takes a few
+hundredths."""
 KILLED_BY_HAND: Final = 1
 
 
 class Supervisor:
-    """It runs no handlers: they may end their process, this one may not end."""
+    """Parent of the child processes; it runs no handlers, because a handler may end its process."""
 
     def __init__(self, limits: Settings) -> None:
         context = multiprocessing.get_context("spawn")
         self._limits = limits
-        self._debts = Debts(limits.DATABASE)
-        self._posts = [
-            Post(context, limits, self._debts.owe, number) for number in range(limits.PROCESSES)
+        self._lease_recovery = LeaseRecovery(limits.DATABASE)
+        self._slots = [
+            ChildSlot(context, limits, self._lease_recovery.add, number)
+            for number in range(limits.PROCESSES)
         ]
         self._signals = 0
         self._stop_by: float | None = None
 
     def run(self) -> int:
-        """Work until stopped, or until a burst is over; the exit code."""
+        """Run the children until a signal, or until a burst is over; return the exit code."""
         with ExitStack() as stack:
-            stack.enter_context(self._signals_taken())
+            stack.enter_context(self._signals_handled())
             if self._limits.METRICS:
                 stack.enter_context(sharing.opened("supervisor"))
             if self._limits.HEALTH_PORT is not None:
                 address = (self._limits.HEALTH_HOST, self._limits.HEALTH_PORT)
-                stack.enter_context(Probes(address, self.health, metrics=self._limits.METRICS))
-            while any(post.exit_code is None for post in self._posts):
+                stack.enter_context(ProbeServer(address, self.health, metrics=self._limits.METRICS))
+            while any(slot.exit_code is None for slot in self._slots):
                 self._pass()
-            self._debts.end(LAST_PAYMENT if self._signals else patience(self._limits))
+            self._lease_recovery.end(
+                RECOVERY_PATIENCE if self._signals else stop_seconds(self._limits)
+            )
         if self._signals > 1:
             return KILLED_BY_HAND
-        return max(post.exit_code or 0 for post in self._posts)
+        return max(slot.exit_code or 0 for slot in self._slots)
 
-    def health(self) -> list[Health]:
-        """Of each child; one that is being replaced is well, but not ready."""
+    def health(self) -> list[ChildHealth]:
+        """Return the health of every child; a child that is being replaced is live, not ready."""
         return [
-            Health(child.pid, is_live=not child.is_sick, is_ready=child.is_ready)
-            if (child := post.child) is not None
-            else Health(0, is_live=True, is_ready=False)
-            for post in self._posts
+            ChildHealth(child.pid, is_live=not child.is_unhealthy, is_ready=child.is_ready)
+            if (child := slot.child) is not None
+            else ChildHealth(0, is_live=True, is_ready=False)
+            for slot in self._slots
         ]
 
     def _pass(self) -> None:
-        for post in self._posts:
-            post.tick(self._stop_by)
-        if any(post.exit_code == boot.MISCONFIGURED for post in self._posts):
+        for slot in self._slots:
+            slot.tick(self._stop_by)
+        if any(slot.exit_code == MISCONFIGURED for slot in self._slots):
             self._stop()
-        if any(post.exit_code is None for post in self._posts):
+        if any(slot.exit_code is None for slot in self._slots):
             wait([child.sentinel for child in self._children()], LOOK)
 
     def _children(self) -> list[ChildProcess]:
-        return [post.child for post in self._posts if post.child is not None]
+        return [slot.child for slot in self._slots if slot.child is not None]
 
     def _stop(self) -> None:
         if self._stop_by is None:
-            self._stop_by = time.monotonic() + patience(self._limits)
+            self._stop_by = time.monotonic() + stop_seconds(self._limits)
 
     @contextmanager
-    def _signals_taken(self) -> Iterator[None]:
-        """The first SIGTERM or SIGINT stops the children, a second one kills them."""
-        taken: dict[int, Any] = {
+    def _signals_handled(self) -> Iterator[None]:
+        """Stop the children at the first SIGTERM or SIGINT, and kill them at the second."""
+        handlers: dict[int, Any] = {
             signal.SIGTERM: self._on_stop,
             signal.SIGINT: self._on_stop,
-            signal.SIGUSR1: self._on_ask,
+            signal.SIGUSR1: self._on_report_request,
         }
-        before = {number: signal.signal(number, what) for number, what in taken.items()}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield
         finally:
-            for number, what in before.items():
-                signal.signal(number, what)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
@@ -100,6 +104,6 @@ class Supervisor:
             else:
                 child.stop(self._stop_by)
 
-    def _on_ask(self, number: int, frame: FrameType | None) -> None:
+    def _on_report_request(self, number: int, frame: FrameType | None) -> None:
         for child in self._children():
-            child.ask()
+            child.request_report()

@@ -1,4 +1,4 @@
-"""Threads that run handlers."""
+"""Thread pool that runs plain handlers, and the database connections of its threads."""
 
 import threading
 import time
@@ -12,42 +12,42 @@ from django.db.backends.signals import connection_created
 
 from pulljobs.conf import Settings
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.executor import perform, word_for
-from pulljobs.worker.job_pool import LONGEST_WAIT, Pace
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.runs import Run, Slot
+from pulljobs.worker.executor import outcome_of_cancelled, perform
+from pulljobs.worker.job_pool import LONGEST_WAIT, WorkAhead
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.runs import HandlerRun, RunSlot
 from pulljobs.worker.shared_state import IDLE, Slots
 
 LOOK: Final = 0.1
 AGE_CHECK: Final = 1.0
-TIDY: Final = 5.0
-"""Idle for so long, a thread or a seat keeps no connection beyond its age."""
+IDLE_CHECK: Final = 5.0
+"""Seconds of idleness after which the connections of a thread are checked for their age."""
 NEVER: Final = -1
-"""A low water that is not reached."""
+"""Low-water mark that no queue reaches."""
 
 
-def slots_of(limits: Settings) -> int:
-    """How many there are: threads first, then the seats of async handlers."""
+def slot_count(limits: Settings) -> int:
+    """Return the number of slots of a process: those of threads first, then of async handlers."""
     return limits.CONCURRENCY + limits.ASYNC_CONCURRENCY
 
 
-class Pool:
-    """The lane of plain handlers: takes jobs from one queue, says what became of them."""
+class ThreadPool:
+    """Job pool of plain handlers: threads that take jobs from one queue."""
 
-    calls_back = False
+    reports_room = False
 
     def __init__(
-        self, concurrency: int, slots: Slots, outbox: Outbox, on_low: Callable[[], None]
+        self, concurrency: int, slots: Slots, buffer: ResultBuffer, on_low: Callable[[], None]
     ) -> None:
+        """`on_low` is called when the queue falls to the low-water mark that `room` has set."""
         self.waiting: SimpleQueue[ClaimedJob | None] = SimpleQueue()
         self.done = 0
-        """Jobs done so far; counted without a lock, for pace only."""
-        self._slots, self._outbox, self._on_low = slots, outbox, on_low
+        """Jobs done so far; counted without a lock, so it may be a few too low."""
+        self._slots, self._buffer, self._on_low = slots, buffer, on_low
         self._low_water = 0
-        """The fetcher is told when fewer wait."""
-        self._pace = Pace(concurrency)
+        self._work_ahead = WorkAhead(concurrency)
         self._closing = False
-        self._stood_at, self._stood_since = 0, time.monotonic()
+        self._blocked_at, self._blocked_since = 0, time.monotonic()
         self._threads = [
             threading.Thread(target=self._work, args=(slot,), name=f"worker-{slot}", daemon=True)
             for slot in range(concurrency)
@@ -58,61 +58,71 @@ class Pool:
             thread.start()
 
     def room(self) -> int:
-        ahead = self._pace.ahead(self.done)
+        """Return how many more jobs may be claimed, and set the low-water mark."""
+        ahead = self._work_ahead.jobs(self.done)
         self._low_water = ahead // 2
-        return ahead + self._free() - self.waiting.qsize()
+        return ahead + self._count_idle() - self.waiting.qsize()
 
-    def _free(self) -> int:
-        """Threads with nothing to do."""
+    def _count_idle(self) -> int:
         return self._slots[: len(self._threads)].count(IDLE)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Queue the jobs."""
         put = self.waiting.put
         for job in jobs:
             put(job)
 
-    def give_back(self) -> None:
-        """From now on release what no thread has taken up yet."""
+    def release_waiting(self) -> None:
+        """Release, now and from now on, every job that no thread has started."""
         self._closing = True
-        self._release_waiting()
+        self._empty_queue()
 
-    def mind(self) -> None:
-        """Release what waits while no thread comes free: another process may have one."""
+    def check(self) -> None:
+        """Release the waiting jobs if no thread comes free: another process may run them."""
         now = time.monotonic()
-        if self._closing or self.done != self._stood_at or not self.waiting.qsize():
-            self._stood_at, self._stood_since = self.done, now
-        elif now - self._stood_since > LONGEST_WAIT.total_seconds():
-            self._pace = Pace(0)
-            self._release_waiting()
+        if self._closing or self.done != self._blocked_at or not self.waiting.qsize():
+            self._blocked_at, self._blocked_since = self.done, now
+        elif now - self._blocked_since > LONGEST_WAIT.total_seconds():
+            self._work_ahead = WorkAhead(0)
+            self._empty_queue()
 
-    def _release_waiting(self) -> None:
+    def _empty_queue(self) -> None:
         try:
             while (job := self.waiting.get_nowait()) is not None:
-                self._outbox.release(job)
+                self._buffer.release(job)
         except Empty:
             return
 
     def end(self) -> None:
-        """Let each thread end after what it runs; nothing is put into `waiting` any more."""
+        """End each thread after its current job; nothing may be queued afterwards."""
         for _thread in self._threads:
             self.waiting.put(None)
 
     def join(self, deadline: float) -> bool:
-        """Whether all threads ended before that monotonic time, but for those that are stuck."""
+        """Wait for the threads until that monotonic time; return False if some are still busy.
+
+        Threads that are stuck in cancelled runs do not count.
+        """
         while (busy := self._busy()) and time.monotonic() < deadline:
             busy[0].join(min(LOOK, max(0.0, deadline - time.monotonic())))
         return not busy
 
     def _busy(self) -> list[threading.Thread]:
-        """Of which something is to be expected still."""
-        cancelled = {run.thread for run in self._outbox.runs.now() if run.ended is not None}
-        return [one for one in self._threads if one.is_alive() and one.ident not in cancelled]
+        """Return the living threads whose runs were not cancelled."""
+        cancelled = {
+            run.thread for run in self._buffer.runs.current() if run.cancel_reason is not None
+        }
+        return [
+            thread
+            for thread in self._threads
+            if thread.is_alive() and thread.ident not in cancelled
+        ]
 
     def _work(self, number: int) -> None:
-        kept, slot = Connections(), self._outbox.runs.slot(number, self._on_cancel)
+        kept, slot = ThreadConnections(), self._buffer.runs.slot(number, self._on_cancel)
         while True:
             try:
-                job = self.waiting.get(timeout=TIDY)
+                job = self.waiting.get(timeout=IDLE_CHECK)
             except Empty:
                 close_old_connections()
                 continue
@@ -122,54 +132,55 @@ class Pool:
             kept.check(now)
             self._do(slot, job, now)
             if self.waiting.qsize() <= self._low_water:
-                self._low_water = NEVER  # Until the fetcher has looked.
+                self._low_water = NEVER  # Until the fetcher asks for the room.
                 self._on_low()
         connections.close_all()
 
-    def _do(self, slot: Slot, job: ClaimedJob, now: float) -> None:
+    def _do(self, slot: RunSlot, job: ClaimedJob, now: float) -> None:
         if self._closing or job.is_late_at(now):
-            self._outbox.release(job)
+            self._buffer.release(job)
             return
-        self._outbox.runs.begin(job, slot, now)
+        self._buffer.runs.begin(job, slot, now)
         number = slot.number
-        self._slots[number] = job.held.job_id  # From here on it is to blame if the process ends.
+        self._slots[number] = job.held.job_id  # From here on a crash is charged to the job.
         settlement = perform(job)
         self._slots[number] = IDLE
         self.done += 1
-        self._outbox.end(job, settlement)
+        self._buffer.end(job, settlement)
 
-    def _on_cancel(self, run: Run) -> None:
-        """A thread can't be ended: its job goes its way at once, whatever it says later."""
-        self._outbox.say(run.job, word_for(run))
+    def _on_cancel(self, run: HandlerRun) -> None:
+        """Decide the outcome at once, because a thread can't be ended."""
+        self._buffer.add(run.job, outcome_of_cancelled(run))
 
 
-class _Opened:
-    """How many connections this process has opened: a thread may have one that it did not have.
+class _OpenedConnections:
+    """Number of connections that this process has opened.
 
-    To ask Django for a thread's connections costs more than a small job.
+    A thread may have a new connection only if it has changed. Asking Django for the connections of
+    a thread costs more than a small job.
     """
 
     count = 0
 
-    def tell(self, **_kwargs: object) -> None:
+    def note(self, **_kwargs: object) -> None:
         self.count += 1
 
 
-_opened: Final = _Opened()
-connection_created.connect(_opened.tell)
+_opened: Final = _OpenedConnections()
+connection_created.connect(_opened.note)
 
 
-class Connections:
-    """The database connections of this thread, kept as a web server keeps them between requests."""
+class ThreadConnections:
+    """Database connections of one thread, kept as a web server keeps them between requests."""
 
     def __init__(self) -> None:
         self._open: Sequence[BaseDatabaseWrapper] = ()
-        self._of_opened, self._aged_at = -1, time.monotonic()
+        self._known_count, self._aged_at = -1, time.monotonic()
 
     def check(self, now: float) -> None:
-        """Before a job: no broken connection, and now and then no old one."""
-        if self._of_opened != _opened.count:
-            self._of_opened = _opened.count
+        """Close broken connections before a job, and from time to time those that are too old."""
+        if self._known_count != _opened.count:
+            self._known_count = _opened.count
             self._open = connections.all(initialized_only=True)
         if self._open:
             self._check_open(now)

@@ -1,4 +1,4 @@
-"""Where the writes of a handler go, and the transaction they share with the end of its job."""
+"""Transactions that a transactional handler shares with the settlement of its job."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,34 +10,37 @@ from pulljobs.conf import settings
 
 
 def databases() -> list[str]:
-    """That of the jobs, and `default` where that is another."""
+    """Return the alias of the jobs' database, and `default` if that is another configured one."""
     using = settings().DATABASE
     is_apart = using != DEFAULT_DB_ALIAS and connections[DEFAULT_DB_ALIAS].vendor != "unknown"
     return [using, DEFAULT_DB_ALIAS] if is_apart else [using]
 
 
-def together() -> AbstractContextManager[None]:
-    """All of it, or nothing.
+def atomic() -> AbstractContextManager[None]:
+    """Open a transaction in each of the databases; an exception rolls back all of them.
 
-    Of two databases `default` is committed first: a crash between the two commits has the job done
-    again, and loses none of its effects.
+    Of two databases `default` commits first. A crash between the two commits runs the job again,
+    and loses none of its effects.
     """
-    using, *beside = databases()
-    return _nested(using, *beside) if beside else transaction.atomic(using=using)
+    using, *others = databases()
+    return _nested(using, *others) if others else transaction.atomic(using=using)
 
 
 def check() -> None:
-    """Raise if the transaction in `default` is spoilt; the settle finds out that of the jobs."""
+    """Raise TransactionManagementError if the transaction in `default` can only be rolled back.
+
+    The settlement itself finds that out for the jobs' database.
+    """
     for alias in databases()[1:]:
-        if is_spoilt(alias):
+        if is_broken(alias):
             raise transaction.TransactionManagementError(
-                f"An error has spoilt the transaction in {alias!r}, which can only be rolled back: "
-                "let such errors out, or catch them around a transaction.atomic of their own."
+                f"An error has broken the transaction in {alias!r}, which can only be rolled back: "
+                "do not catch such errors, or catch them around a transaction.atomic of their own."
             )
 
 
-def is_spoilt(using: str) -> bool:
-    """Whether the commit of its transaction would roll it back, without a word."""
+def is_broken(using: str) -> bool:
+    """Return True if a commit of the current transaction would silently roll it back."""
     connection = connections[using]
     if connection.needs_rollback or connection.vendor != "postgresql":
         return connection.needs_rollback

@@ -1,4 +1,4 @@
-"""The watch: ends what runs for too long, and says whether this process is well, or worn."""
+"""Watchdog: cancels runs over their time limit, and checks the health and wear of its process."""
 
 import resource
 import sys
@@ -9,79 +9,90 @@ from typing import Final, Protocol
 
 from pulljobs.conf import Settings
 from pulljobs.engine.telemetry import JobTimedOut, emit
-from pulljobs.worker.debounce import Steady
-from pulljobs.worker.runs import Ended, Run, Runs
-from pulljobs.worker.shared_state import Board
+from pulljobs.worker.debounce import Debounce
+from pulljobs.worker.runs import CancelReason, HandlerRun, HandlerRuns
+from pulljobs.worker.shared_state import SharedState
 
 LOOK: Final = 0.2
-HEED: Final = 0.3
-"""Seconds in which a thread whose job was ended may come to its end."""
+CANCEL_GRACE: Final = 0.3
+"""Seconds that a thread gets to end a cancelled job before it counts as stuck."""
 BEFORE_HARD_END: Final = 0.5
-"""Seconds; what is over its time is settled before its lease can't be renewed any more."""
+"""Seconds before the last possible end of a lease at which a run is cancelled, to settle in time.
+"""
 STATM: Final = Path("/proc/self/statm")
 
 
-class Sign(Protocol):
-    """Of life."""
+class HealthSign(Protocol):
+    """Loop or thread that can be dead or hang."""
 
-    def is_sick(self, patience: float) -> bool: ...
+    def is_unhealthy(self, patience: float) -> bool:
+        """Return True if it is dead, or hangs for longer than `patience` seconds."""
 
 
-class Watch:
-    """Loop: a few looks a second, `mind` at each; `retire` is called once, with a reason."""
+class Watchdog:
+    """Loop that passes a few times a second, in a thread that no handler can block."""
 
     def __init__(
         self,
         limits: Settings,
-        board: Board,
-        runs: Runs,
-        signs: Sequence[Sign],
-        mind: Callable[[float], None],
-        done: Callable[[], int],
+        shared_state: SharedState,
+        runs: HandlerRuns,
+        signs: Sequence[HealthSign],
+        check_pools: Callable[[float], None],
+        count_done: Callable[[], int],
         retire: Callable[[str], None],
     ) -> None:
-        self._limits, self._board, self._runs = limits, board, runs
-        self._signs, self._mind, self._done, self._retire = signs, mind, done, retire
-        self._sick = Steady()
+        """`check_pools` is called at each pass; `retire` once, with the reason to end the process.
+
+        `count_done` returns how many jobs are done.
+        """
+        self._limits, self._shared_state, self._runs = limits, shared_state, runs
+        self._signs, self._check_pools = signs, check_pools
+        self._count_done, self._retire = count_done, retire
+        self._unhealthy = Debounce()
         self._is_retiring = False
 
     def tick(self) -> float:
-        running = self._runs.now()
+        """Cancel overdue runs, report the health, and retire the process if it is worn."""
+        running = self._runs.current()
         for run in running:
-            self._end_overdue(run)
+            self._cancel_overdue(run)
         patience = self._limits.LIVENESS_TIMEOUT.total_seconds()
-        self._mind(patience)  # Before the supervisor hears of it, and ends this process.
-        is_sick = any(sign.is_sick(patience) for sign in self._signs)
-        self._board.beat(is_well=not self._sick.look(is_sick))
-        if not self._is_retiring and (reason := self._wear(running)):
+        # Before the heartbeat: an unhealthy one makes the supervisor end this process.
+        self._check_pools(patience)
+        is_unhealthy = any(sign.is_unhealthy(patience) for sign in self._signs)
+        self._shared_state.beat(is_healthy=not self._unhealthy.observe(is_unhealthy))
+        if not self._is_retiring and (reason := self._reason_to_retire(running)):
             self._is_retiring = True
             self._retire(reason)
         return LOOK
 
-    def _end_overdue(self, run: Run) -> None:
+    def _cancel_overdue(self, run: HandlerRun) -> None:
         handler = run.job.handler
-        budget = (handler.timeout or self._limits.HANDLER_TIMEOUT).total_seconds()
-        end = min(run.started_at + budget, run.job.hard_end - BEFORE_HARD_END)
-        if time.monotonic() >= end and run.cancel(Ended.TIMED_OUT):
+        time_limit = (handler.timeout or self._limits.HANDLER_TIMEOUT).total_seconds()
+        end = min(run.started_at + time_limit, run.job.hard_end - BEFORE_HARD_END)
+        if time.monotonic() >= end and run.cancel(CancelReason.TIMED_OUT):
             emit(JobTimedOut(run.job.id, *handler.path, run.seconds))
 
-    def _wear(self, running: Sequence[Run]) -> str:
-        """Why another process had better go on; empty: it needn't."""
+    def _reason_to_retire(self, running: Sequence[HandlerRun]) -> str:
+        """Return the reason to replace this process; an empty string if there is none."""
         limits = self._limits
-        stuck = [run for run in running if run.slot < limits.CONCURRENCY and run.is_stuck(HEED)]
+        stuck = [
+            run for run in running if run.slot < limits.CONCURRENCY and run.is_stuck(CANCEL_GRACE)
+        ]
         if len(stuck) >= limits.CONCURRENCY:
-            return "every thread is stuck in a job that was ended"
-        if not (done := self._done()):
-            return ""  # Else a limit that is too low would keep all from being done.
+            return "every thread is stuck in a cancelled job"
+        if not (done := self._count_done()):
+            return ""  # A limit that is too low must not keep every process from doing a job.
         if limits.MAX_JOBS is not None and done >= limits.MAX_JOBS:
             return f"it has done {done} jobs"
-        if limits.MAX_MEMORY is not None and (used := resident()) >= limits.MAX_MEMORY:
+        if limits.MAX_MEMORY is not None and (used := resident_bytes()) >= limits.MAX_MEMORY:
             return f"it uses {used / 2**20:.0f} MiB"
         return ""
 
 
-def resident() -> int:
-    """Bytes of memory that this process uses; at most used, where the system tells no more."""
+def resident_bytes() -> int:
+    """Return the memory of this process; where the system does not report it, its peak."""
     if STATM.exists():
         return int(STATM.read_text().split()[1]) * resource.getpagesize()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

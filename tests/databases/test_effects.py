@@ -18,7 +18,7 @@ from pulljobs.worker import transactions
 from pulljobs.worker.executor import perform
 from tests import second
 from tests.factories import USING
-from tests.worker.claiming import Desk, claim_of
+from tests.worker.claiming import FlusherBench, claim_of
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -42,7 +42,7 @@ def insert() -> None:
 
 def test_an_error_undoes_the_writes_in_both_databases() -> None:
     def work() -> None:
-        with transactions.together():
+        with transactions.atomic():
             write()
             raise ValueError("as it happens")
 
@@ -64,7 +64,7 @@ def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
             spoil()
 
     [job] = claim_of(work, transactional=True)
-    Desk([job]).write(job, perform(job))
+    FlusherBench([job]).write(job, perform(job))
     assert jobs.get(job.id).state == State.QUEUED
     assert "'default'" in (jobs.get(job.id).error or "")
     assert not Group.objects.exists()
@@ -73,7 +73,7 @@ def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
 def test_the_handlers_own_writes_are_committed_before_the_end_of_its_job() -> None:
     """A crash between the two commits repeats the effect; in the other order it would be lost."""
     committed: list[str] = []
-    with transactions.together():
+    with transactions.atomic():
         write()
         transaction.on_commit(lambda: committed.append("job"), using=USING)
         transaction.on_commit(lambda: committed.append("effect"), using=DEFAULT_DB_ALIAS)

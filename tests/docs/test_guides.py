@@ -12,7 +12,7 @@ from pulljobs import handlers
 from pulljobs.errors import ScheduledTooSoon
 from pulljobs.models import Channel, ScheduledMessage
 from pulljobs.states import State
-from pulljobs.testing import Ran, drain
+from pulljobs.testing import DrainedJob, drain
 from tests.guides import forget, modules_of
 from tests.handling import registry_of_its_own
 
@@ -27,7 +27,7 @@ def code() -> Iterator[dict[str, ModuleType]]:
             forget("news")
 
 
-def by_consumer(rans: list[Ran]) -> dict[str, Ran]:
+def by_consumer(rans: list[DrainedJob]) -> dict[str, DrainedJob]:
     return {ran.consumer: ran for ran in rans}
 
 

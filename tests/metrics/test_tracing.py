@@ -27,8 +27,8 @@ from pulljobs.models import Channel, Message, ScheduledMessage
 from pulljobs.publishing import publish, publish_many
 from pulljobs.testing import drain
 from pulljobs.worker.event_loop import EventLoop
-from pulljobs.worker.push_delivery import Pushing
-from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.push_delivery import PushDelivery
+from pulljobs.worker.result_buffer import ResultBuffer
 from tests.api.broadcasting import Announcer
 from tests.api.caller import subscription
 from tests.client.names import SHOP, SUBSCRIPTION
@@ -230,12 +230,12 @@ def test_a_push_bears_its_own_context_to_the_receiver(
     transactional_db: None, endpoint: Opened, trace: Trace
 ) -> None:
     there, loop, ended = endpoint(answering(CLOSED)), EventLoop(), threading.Event()
-    pushing = Pushing(LIMITS, loop, Outbox(), lambda lane: None)
+    push_delivery = PushDelivery(LIMITS, loop, ResultBuffer(), lambda pool: None)
     loop.start()
     job = job_of(headers={"Traceparent": CALLER})
     job.extend(time.monotonic())
-    job.handler = pushing.lane(consumer_at(there.url, pk=1)).handler
-    pushing.run(job, ended.set)
+    job.handler = push_delivery.pool(consumer_at(there.url, pk=1)).handler
+    push_delivery.run(job, ended.set)
     assert ended.wait(20)
     loop.stop()
     [got] = there.received

@@ -302,7 +302,7 @@ def test_a_task_is_refused_where_its_consumer_was_deleted(tasks: ModuleType, oth
     channel = Channel.objects.get(name="tasks-default-default")
     ConsumerFactory.create_batch(others, channel=channel)
     with transaction.atomic(using=USING):
-        with pytest.raises(ConfigurationError, match="restore it"):
+        with pytest.raises(ConfigurationError, match="restore the consumer"):
             tasks.add.enqueue(2, 2)
         assert not Message.objects.exists(), "the caller's transaction goes on"
     assert not Job.objects.exists()
@@ -417,7 +417,7 @@ def test_queues_have_to_be_named() -> None:
     [
         ({"OPTIONS": {"max_retry": 3}}, "did you mean 'max_retries'?"),
         ({"OPTIONS": {"ack_policy": "never"}}, "'never' is no ack_policy"),
-        ({"OPTIONS": {"on_giving_up": print}}, "on_giving_up is taken by the backend"),
+        ({"OPTIONS": {"on_giving_up": print}}, "The backend uses on_giving_up itself"),
         ({"OPTIONS": {"transactional": True, "ack_policy": "ack_first"}}, "not both"),
         ({"OPTIONS": ["max_retries"]}, "'list' object is not a mapping"),
         ({"QUEUES": ["default", "a/b"]}, "'tasks-default-a/b': The id must have"),
@@ -467,7 +467,7 @@ def test_backends_of_one_channel_are_told_by_a_check() -> None:
     read_again()
     [error] = told
     assert error.id == "pulljobs.E032"
-    assert "TASKS['a'] and TASKS['a-b'] have one channel, 'tasks-a-b-c'" in error.msg
+    assert "TASKS['a'] and TASKS['a-b'] share the channel 'tasks-a-b-c'" in error.msg
 
 
 @modify_settings(INSTALLED_APPS={"remove": ["pulljobs"]})

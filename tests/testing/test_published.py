@@ -53,5 +53,5 @@ def test_failure_shows_what_was_published(channel: Channel) -> None:
 
 
 def test_a_failure_on_an_empty_channel_says_so(channel: Channel) -> None:
-    with pytest.raises(AssertionError, match="with anything; there are none\\.$"):
+    with pytest.raises(AssertionError, match="with anything; there are no messages\\.$"):
         assert_published(channel.name)

@@ -1,4 +1,4 @@
-"""Jobs in the hands of handlers, as the worker's parts hand them around, without its loops."""
+"""Claimed jobs for tests of parts of the worker, without its loops."""
 
 import time
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer
 from pulljobs.pulling import Puller
 from pulljobs.storage.rows import HeldJob, StoredMessage
-from pulljobs.worker.circuits import Breaker
-from pulljobs.worker.fetcher import renew_one
+from pulljobs.worker.circuits import ConsumerCircuit
 from pulljobs.worker.flusher import Flusher
-from pulljobs.worker.in_flight import Holdings
-from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.in_flight import InFlightJobs
+from pulljobs.worker.renewer import Renewer, renew_after, renew_now
+from pulljobs.worker.result_buffer import ResultBuffer
 from tests.factories import USING, ConsumerFactory, published
 
 
@@ -36,7 +36,7 @@ def handler_of(consumer: Consumer, function: Callable[[ClaimedJob], Any], **how:
     )
 
 
-def in_hand(
+def claimed_job(
     handler: Handler,
     row: HeldJob,
     message: StoredMessage,
@@ -45,20 +45,24 @@ def in_hand(
     lease_duration: timedelta = timedelta(seconds=30),
     claimed_at: float | None = None,
     start_by: float = float("inf"),
-    breaker: Breaker | None = None,
+    consumer_circuit: ConsumerCircuit | None = None,
 ) -> ClaimedJob:
     grant = Grant(
         handler=handler,
         lease_duration=lease_duration,
         claimed_at=time.monotonic() if claimed_at is None else claimed_at,
-        renew=renew_one,
+        renew_after=renew_after(lease_duration),
+        renew=renew_now,
         stopping=lambda: False,
         start_by=start_by,
     )
-    if breaker is not None:
-        ticket = breaker.circuit.ticket
-        breaker.claimed(ticket)
-        grant.circuit, grant.on_end = breaker.circuit, partial(breaker.tell, ticket)
+    if consumer_circuit is not None:
+        ticket = consumer_circuit.circuit.ticket
+        consumer_circuit.note_claim(ticket)
+        grant.circuit, grant.on_end = (
+            consumer_circuit.circuit,
+            partial(consumer_circuit.note_result, ticket),
+        )
     return ClaimedJob(row, message, held, grant)
 
 
@@ -67,18 +71,25 @@ def claim_of(
     count: int = 1,
     *,
     consumer: Consumer | None = None,
-    breaker: Breaker | None = None,
+    consumer_circuit: ConsumerCircuit | None = None,
     **how: Any,
 ) -> list[ClaimedJob]:
-    """So many jobs, published and claimed under one lease for that handler."""
+    """Publish jobs and claim them under one lease for that handler."""
     consumer = consumer or ConsumerFactory.create(retry_strategy="constant:60")
     published(consumer, count)
     claim = Puller(USING, consumer).claim(count)
     assert claim.taken
     handler = handler_of(consumer, function, **how)
-    token, lease = claim.taken.lease_token, consumer.lease_duration
+    lease_token, lease_duration = claim.taken.lease_token, consumer.lease_duration
     return [
-        in_hand(handler, row, message, Held(row.id, token), lease_duration=lease, breaker=breaker)
+        claimed_job(
+            handler,
+            row,
+            message,
+            Held(row.id, lease_token),
+            lease_duration=lease_duration,
+            consumer_circuit=consumer_circuit,
+        )
         for row, message in claim.jobs
     ]
 
@@ -90,12 +101,12 @@ def unclaimed(
     claimed_at: float | None = None,
     start_by: float = float("inf"),
 ) -> ClaimedJob:
-    """A job that no table knows."""
+    """Return a claimed job that is in no table."""
     handler = Handler(channel="c", consumer="c", function=lambda job: None)
     row = HeldJob(number, number, 0, 0, 1)
     message = StoredMessage(number, b"", "", {}, bytes(8), None)
     held = Held(number, UUID(int=1))
-    return in_hand(
+    return claimed_job(
         handler,
         row,
         message,
@@ -106,25 +117,27 @@ def unclaimed(
     )
 
 
-class Desk:
-    """A flusher with what it works on."""
+class FlusherBench:
+    """Flusher with jobs in flight, and with what it reports."""
 
     def __init__(self, jobs: list[ClaimedJob], **changed: Any) -> None:
-        self.outbox = Outbox()
-        self.said = self.outbox.said
-        self.holdings = Holdings(1000)
-        self.holdings.add(jobs)
+        self.buffer = ResultBuffer()
+        self.results = self.buffer.results
+        self.in_flight = InFlightJobs(1000)
+        self.in_flight.add(jobs)
+        self.renewer = Renewer(self.in_flight, self.buffer.runs)
         self.back: list[ClaimedJob] = []
         self.given_up: list[ClaimedJob] = []
         self.flusher = Flusher(
-            self.outbox,
+            self.buffer,
             limits(**changed),
-            self.holdings,
+            self.in_flight,
+            self.renewer,
             on_flushed=lambda jobs, back: self.back.extend(back),
             on_given_up=self.given_up.append,
         )
 
-    def write(self, job: ClaimedJob, word: Settlement | None) -> None:
-        self.said.append((job, word))
-        while self.said:
+    def write(self, job: ClaimedJob, outcome: Settlement | None) -> None:
+        self.results.append((job, outcome))
+        while self.results:
             self.flusher.tick()

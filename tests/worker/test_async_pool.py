@@ -19,8 +19,8 @@ from pulljobs.states import Event
 from pulljobs.worker import async_pool, event_loop
 from pulljobs.worker.async_pool import AsyncPool
 from pulljobs.worker.event_loop import EventLoop
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.runs import Ended
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.runs import CancelReason
 from pulljobs.worker.shared_state import IDLE
 from tests.handling import registry_of_its_own
 from tests.sessions import PATIENCE_SECONDS, wait_until
@@ -35,11 +35,11 @@ class Lane:
     """A pool with its loop, and what it says."""
 
     def __init__(self, concurrency: int = 4) -> None:
-        self.loop, self.outbox = EventLoop(), Outbox()
+        self.loop, self.buffer = EventLoop(), ResultBuffer()
         self.patience: float = PATIENCE_SECONDS
         self.slots = [IDLE] * (concurrency + 2)
         self.pool = AsyncPool(
-            concurrency, self.slots, 2, self.loop, self.outbox, on_low=lambda: None
+            concurrency, self.slots, 2, self.loop, self.buffer, on_low=lambda: None
         )
         self.loop.start()
 
@@ -52,7 +52,7 @@ class Lane:
 
     def said(self, count: int = 1) -> list[outcomes.Settlement | None]:
         wait_until(lambda: self._has_said(count))
-        return [word for _job, word in self.outbox.said]
+        return [word for _job, word in self.buffer.results]
 
     def said_blocked(self, block: "Block", count: int = 1) -> list[outcomes.Settlement | None]:
         """Once it is found that the loop stands still: after more than a beat."""
@@ -64,8 +64,8 @@ class Lane:
 
     def _has_said(self, count: int) -> bool:
         """As the watch has it, which looks again and again."""
-        self.loop.mind(self.patience)
-        return len(self.outbox.said) >= count
+        self.loop.check(self.patience)
+        return len(self.buffer.results) >= count
 
     def events(self, count: int = 1) -> list[Event | None]:
         return [word.event if word else None for word in self.said(count)]
@@ -75,7 +75,7 @@ class Lane:
 def lane() -> Iterator[Lane]:
     made = Lane()
     yield made
-    made.pool.cancel_all(Ended.STOPPED)
+    made.pool.cancel_all(CancelReason.STOPPED)
     made.pool.join(time.monotonic() + 5)
     made.loop.stop()
 
@@ -186,7 +186,7 @@ def test_thread_that_a_handler_left_blocked_is_not_the_next_handler_s(
     lane.take(leave_blocked)
     assert blocked.wait(PATIENCE_SECONDS)
     if limit is None:
-        lane.pool.cancel_all(Ended.TIMED_OUT)
+        lane.pool.cancel_all(CancelReason.TIMED_OUT)
     wait_until(lambda: lane.pool.done == 1)
     for count in (2, 3):
         lane.take(call)
@@ -212,7 +212,7 @@ def test_connection_of_a_thread_that_was_left_blocked_is_closed_when_it_goes_on(
 
     lane.take(leave_blocked)
     wait_until(lambda: bool(pids))
-    lane.pool.cancel_all(Ended.TIMED_OUT)
+    lane.pool.cancel_all(CancelReason.TIMED_OUT)
     wait_until(lambda: lane.pool.done == 1)
     may_end.set()
     wait_until(
@@ -247,7 +247,7 @@ def test_connection_of_a_seat_that_nobody_needs_is_closed_when_its_age_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As at the end of a request; a burst must not leave its connections behind."""
-    monkeypatch.setattr(async_pool, "TIDY", 0.05)
+    monkeypatch.setattr(async_pool, "IDLE_CHECK", 0.05)
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)
     lane, pids = Lane(), list[int]()
 
@@ -274,26 +274,26 @@ def _backend(*, spoil: bool) -> int:
 def test_lost_job_is_cancelled_and_nothing_is_said_for_it(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "HEED", 600)
+    monkeypatch.setattr(event_loop, "CANCEL_GRACE", 600)
     gate = Gate()
     [job] = lane.take(gate)
     wait_until(lambda: gate.running == 1)
-    assert lane.outbox.runs.cancel(job.held, Ended.LOST)
+    assert lane.buffer.runs.cancel(job.held, CancelReason.LOST)
     assert lane.said() == [None]
     assert gate.cancelled == 1
     assert job.lost
-    assert not lane.outbox.runs.now()
+    assert not lane.buffer.runs.current()
 
 
 @pytest.mark.parametrize(
-    ("why", "event"), [(Ended.STOPPED, Event.RELEASE), (Ended.TIMED_OUT, Event.RETRY)]
+    ("why", "event"), [(CancelReason.STOPPED, Event.RELEASE), (CancelReason.TIMED_OUT, Event.RETRY)]
 )
-def test_cancelled_job_goes_its_way(lane: Lane, why: Ended, event: Event) -> None:
+def test_cancelled_job_goes_its_way(lane: Lane, why: CancelReason, event: Event) -> None:
     gate = Gate()
     lane.take(gate)
     wait_until(lambda: gate.running == 1)
     lane.pool.cancel_all(why)
-    lane.pool.cancel_all(Ended.LOST)  # the first word stands
+    lane.pool.cancel_all(CancelReason.LOST)  # the first word stands
     assert lane.events() == [event]
     assert gate.cancelled == 1
 
@@ -305,7 +305,7 @@ def test_what_a_handler_said_before_it_was_cancelled_stands(lane: Lane) -> None:
 
     [job] = lane.take(ack)
     wait_until(lambda: job.settlement is not None)
-    lane.pool.cancel_all(Ended.STOPPED)
+    lane.pool.cancel_all(CancelReason.STOPPED)
     [word] = lane.said()
     assert word == outcomes.deliver(job.held, '{"n": 1}')
 
@@ -323,14 +323,14 @@ def test_result_that_comes_after_the_cancelling_is_discarded(lane: Lane) -> None
 
     lane.take(insist)
     assert begun.wait(PATIENCE_SECONDS)
-    lane.pool.cancel_all(Ended.STOPPED)
+    lane.pool.cancel_all(CancelReason.STOPPED)
     assert lane.events() == [Event.RELEASE]
 
 
 def test_handler_that_ignores_it_holds_its_job_back_no_longer_than_that(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "HEED", 0.2)
+    monkeypatch.setattr(event_loop, "CANCEL_GRACE", 0.2)
     begun, may_end = threading.Event(), threading.Event()
 
     async def ignore(job: ClaimedJob) -> str:
@@ -342,7 +342,7 @@ def test_handler_that_ignores_it_holds_its_job_back_no_longer_than_that(
 
     lane.take(ignore)
     assert begun.wait(PATIENCE_SECONDS)
-    lane.pool.cancel_all(Ended.TIMED_OUT)
+    lane.pool.cancel_all(CancelReason.TIMED_OUT)
     assert lane.events() == [Event.RETRY]
     assert lane.slots[2] != IDLE, "it goes on"
     may_end.set()
@@ -385,7 +385,7 @@ def test_what_waits_when_it_stops_is_given_back_and_what_runs_ends(lane: Lane) -
     gate = Gate()
     lane.take(*[gate] * 6)
     wait_until(lambda: gate.running == 4)
-    lane.pool.give_back()
+    lane.pool.release_waiting()
     assert lane.events(2) == [Event.RELEASE] * 2
     assert not lane.pool.join(time.monotonic() + 0.1)
     lane.take(gate)
@@ -416,12 +416,12 @@ def test_handler_that_blocks_the_loop_shows(lane: Lane) -> None:
         blocked.set()
         may_end.wait(PATIENCE_SECONDS)
 
-    assert not lane.loop.is_sick(patience=PATIENCE_SECONDS)
+    assert not lane.loop.is_unhealthy(patience=PATIENCE_SECONDS)
     lane.take(block)
     assert blocked.wait(PATIENCE_SECONDS)
-    wait_until(lambda: lane.loop.is_sick(patience=1.2))
+    wait_until(lambda: lane.loop.is_unhealthy(patience=1.2))
     may_end.set()
-    wait_until(lambda: not lane.loop.is_sick(patience=1.2))
+    wait_until(lambda: not lane.loop.is_unhealthy(patience=1.2))
 
 
 class Block:
@@ -448,10 +448,10 @@ def block(lane: Lane) -> Iterator[Block]:
 def test_over_its_time_is_said_though_the_loop_stands_still(
     lane: Lane, block: Block, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "HEED", 0.2)
+    monkeypatch.setattr(event_loop, "CANCEL_GRACE", 0.2)
     [job] = lane.take(block)
     assert block.blocked.wait(PATIENCE_SECONDS)
-    assert lane.outbox.runs.cancel(job.held, Ended.TIMED_OUT)
+    assert lane.buffer.runs.cancel(job.held, CancelReason.TIMED_OUT)
     [word] = lane.said()
     assert word
     assert (word.event, word.reason, word.started) == (Event.RETRY, "timed_out", None)
@@ -465,8 +465,8 @@ def test_who_blocks_the_loop_is_charged_and_a_suspect_and_nobody_beside_it(
     [word] = lane.said_blocked(block)
     assert word
     assert (word.held, word.event, word.started) == (job.held, Event.RETRY, True)
-    lane.loop.mind(0)
-    assert len(lane.outbox.said) == 1, "once"
+    lane.loop.check(0)
+    assert len(lane.buffer.results) == 1, "once"
     block.may_end.set()
     gate.opened.set()
     assert lane.events(2) == [Event.RETRY, Event.DELIVER]
@@ -486,8 +486,8 @@ def test_nobody_is_blamed_for_a_loop_that_goes_on_at_the_next_look(
     """As after a pause of the whole process, from which the watch may be the first to wake."""
     lane.take(block)
     assert block.blocked.wait(PATIENCE_SECONDS)
-    wait_until(lambda: lane.loop.is_sick(patience=1.2))
-    lane.loop.mind(patience=1.2)
+    wait_until(lambda: lane.loop.is_unhealthy(patience=1.2))
+    lane.loop.check(patience=1.2)
     block.may_end.set()
     assert lane.events() == [Event.DELIVER]
 

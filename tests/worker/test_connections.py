@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, connections
 
 from pulljobs.storage import statements
-from pulljobs.worker.thread_pool import Connections
+from pulljobs.worker.thread_pool import ThreadConnections
 from tests.factories import USING
 from tests.sessions import Thread
 
@@ -44,7 +44,7 @@ def _pool() -> object:
 
 
 def _three_jobs() -> tuple[int, int, int]:
-    kept = Connections()
+    kept = ThreadConnections()
     try:
         kept.check(time.monotonic())
         first = _backend()

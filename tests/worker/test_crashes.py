@@ -10,8 +10,8 @@ import pytest
 
 from pulljobs import jobs
 from pulljobs.models import ArchivedJob, Job, Node
-from pulljobs.worker import boot, child_slot
-from pulljobs.worker.lease_recovery import Debt
+from pulljobs.worker import child_slot, shared_state
+from pulljobs.worker.lease_recovery import DeadChild
 from tests.sessions import pass_time, wait_until
 from tests.worker.claiming import limits
 from tests.worker.processes import Stage, in_flight
@@ -73,7 +73,7 @@ def test_supervisor_bears_a_thousand_failures_in_a_row(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(child_slot, "ChildProcess", refuse)
     monkeypatch.setattr(child_slot, "LONGEST_PAUSE", 0.0)
-    empty = child_slot.Post(get_context("spawn"), limits(), list[Debt]().append, 0)
+    empty = child_slot.ChildSlot(get_context("spawn"), limits(), list[DeadChild]().append, 0)
     for _failure in range(1100):
         empty.tick(None)
     assert empty.exit_code is None
@@ -83,7 +83,7 @@ def test_handler_that_ends_its_process_is_blamed_whatever_code_it_ends_with(stag
     """Even with one that a worker's processes end with themselves."""
     stage.consumer(max_retries=0)
     [innocent] = stage.publish()
-    codes = (0, boot.RETIRED, boot.MISCONFIGURED)
+    codes = (0, shared_state.RETIRED, shared_state.MISCONFIGURED)
     killers = [job for code in codes for job in stage.publish(exit=code)]
     others = [innocent, *stage.publish(5)]
     worker = stage.worker("--concurrency", "1", "--burst")

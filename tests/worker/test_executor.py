@@ -17,12 +17,12 @@ from pulljobs.errors import Discard, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Channel
 from pulljobs.storage.rows import JobView
-from pulljobs.worker.circuits import Breaker
+from pulljobs.worker.circuits import ConsumerCircuit
 from pulljobs.worker.executor import perform
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.runs import Ended, Runs
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.runs import CancelReason, HandlerRuns
 from tests.factories import ChannelFactory, ConsumerFactory
-from tests.worker.claiming import Desk, claim_of, handler_of, limits
+from tests.worker.claiming import FlusherBench, claim_of, handler_of, limits
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -30,7 +30,7 @@ HOUR = timedelta(hours=1)
 
 def outcome(function: Callable[[ClaimedJob], Any], **how: Any) -> JobView:
     [job] = claim_of(function, **how)
-    Desk([job]).write(job, perform(job))
+    FlusherBench([job]).write(job, perform(job))
     return jobs.get(job.id)
 
 
@@ -128,8 +128,8 @@ def test_a_run_that_was_ended_fails_no_second_time(
     """Who ended it has told of that; a handler that heeds `job.lost` may well raise."""
 
     def heed(job: ClaimedJob) -> None:
-        [run] = runs.now()
-        assert run.cancel(Ended.TIMED_OUT)
+        [run] = runs.current()
+        assert run.cancel(CancelReason.TIMED_OUT)
         assert job.lost
         if error is not None:
             raise error
@@ -138,7 +138,7 @@ def test_a_run_that_was_ended_fails_no_second_time(
         heed(job)
 
     [job] = claim_of(aheed if is_async else heed, ack_policy=policy)
-    runs, told = Runs(), list[object]()
+    runs, told = HandlerRuns(), list[object]()
     runs.begin(job, runs.slot(0, lambda run: None), time.monotonic())
     end = record_with(told.append)
     try:
@@ -177,11 +177,16 @@ def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> No
     fails, levels = iter([True, False, True, True]), list[int]()
     consumer = ConsumerFactory.create(retry_strategy="constant:60")
     handler = handler_of(consumer, awaited if is_async else function)
-    breaker = Breaker(handler, limits(BACKOFF_AFTER=2))
+    consumer_circuit = ConsumerCircuit(handler, limits(BACKOFF_AFTER=2))
     for _round in range(4):
-        [job] = claim_of(handler.function, consumer=consumer, breaker=breaker, ack_policy=policy)
-        Outbox().say(job, perform(job))
-        levels.append(breaker.circuit.level)
+        [job] = claim_of(
+            handler.function,
+            consumer=consumer,
+            consumer_circuit=consumer_circuit,
+            ack_policy=policy,
+        )
+        ResultBuffer().add(job, perform(job))
+        levels.append(consumer_circuit.circuit.level)
     assert levels == [0, 0, 0, 1]
 
 
@@ -199,10 +204,12 @@ def test_who_gives_a_job_up_or_asks_for_no_back_off_has_not_failed(
 
     consumer = ConsumerFactory.create()
     handler = handler_of(consumer, awaited if is_async else function)
-    breaker = Breaker(handler, limits(BACKOFF_AFTER=1))
-    [job] = claim_of(handler.function, consumer=consumer, breaker=breaker, ack_policy=policy)
-    Outbox().say(job, perform(job))
-    assert breaker.circuit.is_calm
+    consumer_circuit = ConsumerCircuit(handler, limits(BACKOFF_AFTER=1))
+    [job] = claim_of(
+        handler.function, consumer=consumer, consumer_circuit=consumer_circuit, ack_policy=policy
+    )
+    ResultBuffer().add(job, perform(job))
+    assert consumer_circuit.circuit.is_calm
 
 
 def test_async_handler_uses_the_database_and_renews() -> None:

@@ -17,7 +17,7 @@ from pulljobs.states import State
 from pulljobs.worker.executor import perform
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import pass_time, query, session
-from tests.worker.claiming import Desk, claim_of, in_hand
+from tests.worker.claiming import FlusherBench, claim_of, claimed_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,65 +25,65 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_bad_outcome_does_not_hold_the_others() -> None:
     """It is tried again with the reason; the batch is written without it in the same pass."""
     batch = claim_of(print, 20)
-    desk = Desk(batch)
+    bench = FlusherBench(batch)
     bad = batch[7]
     for job in batch:
         word = outcomes.deliver(job.held)
         if job is bad:
             word = outcomes.retry(job.held, "later", after=timedelta.max)
-        desk.said.append((job, word))
-    desk.flusher.tick()
+        bench.results.append((job, word))
+    bench.flusher.tick()
     assert list(Job.objects.values_list("id", flat=True)) == [bad.id]
-    assert len(desk.holdings) == 1
-    desk.flusher.tick()
+    assert len(bench.in_flight) == 1
+    bench.flusher.tick()
     view = jobs.get(bad.id)
     assert (view.state, view.retry_count) == (State.QUEUED, 1)
     assert (view.error or "").startswith("Its outcome can't be written: ")
-    assert not desk.said
-    assert not len(desk.holdings)
+    assert not bench.results
+    assert not len(bench.in_flight)
 
 
 def test_outcome_that_cannot_even_be_sent_does_not_hold_the_others() -> None:
     good, bad = claim_of(print, 2)
-    desk = Desk([good, bad])
-    desk.said.append((bad, outcomes.reject(bad.held, "\ud800")))
-    desk.write(good, outcomes.deliver(good.held))
+    bench = FlusherBench([good, bad])
+    bench.results.append((bad, outcomes.reject(bad.held, "\ud800")))
+    bench.write(good, outcomes.deliver(good.held))
     assert jobs.get(good.id).state == State.DELIVERED
 
 
 def test_failed_batch_is_written_by_a_later_pass_in_order() -> None:
     batch = claim_of(print, 5)
-    desk = Desk(batch)
-    desk.said.extend((job, outcomes.deliver(job.held)) for job in batch)
+    bench = FlusherBench(batch)
+    bench.results.extend((job, outcomes.deliver(job.held)) for job in batch)
     with session() as other:
         other.execute("LOCK TABLE pulljobs_job")
         with connections[USING].cursor() as cursor:
             cursor.execute("SET lock_timeout = '50ms'")
         with pytest.raises(OperationalError):
-            desk.flusher.tick()
-    assert [job for job, _word in desk.said] == batch
-    assert len(desk.holdings) == 5
+            bench.flusher.tick()
+    assert [job for job, _word in bench.results] == batch
+    assert len(bench.in_flight) == 5
     connections[USING].close()
-    desk.flusher.tick()
+    bench.flusher.tick()
     assert not Job.objects.exists()
-    assert not len(desk.holdings)
+    assert not len(bench.in_flight)
 
 
 def test_passes_write_no_more_than_the_flush_size_and_go_on_at_once() -> None:
     batch = claim_of(print, 5)
-    desk = Desk(batch, FLUSH_SIZE=2)
-    desk.said.extend((job, outcomes.deliver(job.held)) for job in batch)
-    assert desk.flusher.tick() == 0
+    bench = FlusherBench(batch, FLUSH_SIZE=2)
+    bench.results.extend((job, outcomes.deliver(job.held)) for job in batch)
+    assert bench.flusher.tick() == 0
     assert Job.objects.count() == 3
-    assert desk.flusher.tick() == 0
-    assert desk.flusher.tick() > 0
+    assert bench.flusher.tick() == 0
+    assert bench.flusher.tick() > 0
     assert not Job.objects.exists()
 
 
 def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
     consumer = ConsumerFactory.create()
     [old] = claim_of(print, consumer=consumer)
-    desk = Desk([old])
+    bench = FlusherBench([old])
     pass_time()
     while pulling.reap() is not None:
         pass
@@ -96,9 +96,9 @@ def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
         outcomes.reject(old.held, "late"),
         outcomes.release(old.held),
     ):
-        desk.holdings.add([old])
-        desk.write(old, word)
-        assert not len(desk.holdings)
+        bench.in_flight.add([old])
+        bench.write(old, word)
+        assert not len(bench.in_flight)
     assert pulling.renew([old.held]) == {}
     assert not old.renew()
     assert list(Job.objects.values()) == before
@@ -115,11 +115,11 @@ def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None
     claim = pulling.Puller(USING, Consumer.objects.get()).claim(1)
     assert claim.taken
     [(row, message)] = claim.jobs
-    again = in_hand(first.handler, row, message, Held(row.id, claim.taken.lease_token))
-    desk, told = Desk([first, again]), list[object]()
+    again = claimed_job(first.handler, row, message, Held(row.id, claim.taken.lease_token))
+    bench, told = FlusherBench([first, again]), list[object]()
     end = record_with(told.append)
-    desk.said.append((first, outcomes.deliver(first.held)))
-    desk.write(again, outcomes.reject(again.held, "no"))
+    bench.results.append((first, outcomes.deliver(first.held)))
+    bench.write(again, outcomes.reject(again.held, "no"))
     end()
     assert jobs.get(first.id).state == State.DEAD
     assert LeasesLost(1, *first.handler.path) in told
@@ -127,28 +127,28 @@ def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None
 
 def test_leases_that_are_due_are_renewed_in_one_pass_and_the_lost_are_told() -> None:
     kept, lost = claim_of(print, 2)
-    desk = Desk([kept, lost])
+    bench = FlusherBench([kept, lost])
     operating.kill([lost.id], by="test")
     before = Lease.objects.get().leased_until
     kept.renew_at = lost.renew_at = 0
-    desk.flusher.tick()
+    bench.flusher.tick()
     assert not kept.lost
     assert kept.renew_at > time.monotonic()
     assert Lease.objects.get(job_ids__contains=[kept.id]).leased_until > before
     assert lost.lost
-    assert desk.holdings.due() == []
+    assert bench.in_flight.due_for_renewal() == []
 
 
 def test_renewal_right_after_the_commit_of_a_handler_calls_nothing_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def function(job: ClaimedJob) -> None:
-        transaction.on_commit(lambda: desk.flusher.tick())
+        transaction.on_commit(lambda: bench.flusher.tick())
 
     [job] = claim_of(function, transactional=True)
-    desk = Desk([job])
+    bench = FlusherBench([job])
     job.extend(time.monotonic() - job.lease_duration.total_seconds() / 2)
-    desk.write(job, perform(job))
+    bench.write(job, perform(job))
     assert jobs.get(job.id).state == State.DELIVERED
     assert not job.lost
     assert not caplog.records
@@ -166,11 +166,11 @@ def test_renewal_that_is_marked_after_the_settle_calls_nothing_lost_later(
     renewed = pulling.renew
     monkeypatch.setattr(pulling, "renew", renew)
     [job] = claim_of(lambda job: None, ack_policy="ack_first")
-    desk = Desk([job])
+    bench = FlusherBench([job])
     job.renew_at = 0
-    desk.flusher.tick()
+    bench.flusher.tick()
     assert jobs.get(job.id).state == State.DELIVERED
-    desk.holdings.doubt()
-    desk.flusher.tick()
+    bench.in_flight.request_renewal()
+    bench.flusher.tick()
     assert not job.lost
     assert not caplog.records

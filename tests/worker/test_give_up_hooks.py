@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulljobs.handlers import ClaimedJob, Handler
-from pulljobs.worker.give_up_hooks import Farewells
+from pulljobs.worker.give_up_hooks import GiveUpHooks
 from tests.sessions import PATIENCE_SECONDS
 from tests.worker.claiming import unclaimed
 
@@ -33,10 +33,10 @@ def given_up(number: int, on_giving_up: Callable[[ClaimedJob], Any]) -> ClaimedJ
 def test_one_that_would_end_its_thread_is_logged_and_the_next_is_called(
     caplog: pytest.LogCaptureFixture, ends: Callable[[ClaimedJob], Any]
 ) -> None:
-    farewells, said = Farewells(), list[int]()
+    hooks, said = GiveUpHooks(), list[int]()
     with caplog.at_level(logging.WARNING):
-        farewells.say(given_up(1, ends))
-        farewells.say(given_up(2, lambda job: said.append(job.id)))
-        farewells.end(time.monotonic() + PATIENCE_SECONDS)
+        hooks.submit(given_up(1, ends))
+        hooks.submit(given_up(2, lambda job: said.append(job.id)))
+        hooks.end(time.monotonic() + PATIENCE_SECONDS)
     assert said == [2]
     assert "on_giving_up of c/c failed" in caplog.text

@@ -1,4 +1,4 @@
-"""What the worker knows of its own jobs: which it holds, whose leases are due, how far ahead."""
+"""In-flight jobs, the leases that are due for renewal, and how many jobs wait in memory."""
 
 import time
 from types import SimpleNamespace
@@ -9,57 +9,57 @@ import pytest
 from pulljobs.engine.outcomes import Held
 from pulljobs.handlers import Grant
 from pulljobs.worker import job_pool
-from pulljobs.worker.in_flight import Holdings
-from pulljobs.worker.job_pool import PACE_WINDOW, WORK_AHEAD, Pace
+from pulljobs.worker.in_flight import InFlightJobs
+from pulljobs.worker.job_pool import RATE_WINDOW, SECONDS_AHEAD, WorkAhead
 from tests.worker.claiming import unclaimed
 
 
-def test_room_is_what_is_not_held() -> None:
-    holdings = Holdings(3)
+def test_room_is_the_limit_less_the_jobs_in_flight() -> None:
+    in_flight = InFlightJobs(3)
     jobs = [unclaimed(number) for number in (1, 2)]
-    holdings.add(jobs)
-    assert (holdings.room, len(holdings)) == (1, 2)
-    holdings.drop([jobs[0], unclaimed(99)])
-    assert (holdings.room, len(holdings)) == (2, 1)
-    assert holdings.tokens() == {jobs[1].held.lease_token}
+    in_flight.add(jobs)
+    assert (in_flight.room, len(in_flight)) == (1, 2)
+    in_flight.drop([jobs[0], unclaimed(99)])
+    assert (in_flight.room, len(in_flight)) == (2, 1)
+    assert in_flight.lease_tokens() == {jobs[1].held.lease_token}
 
 
-def test_job_claimed_again_is_not_dropped_with_its_lost_self() -> None:
-    """A lost job's handler may end after its second claim by the same process."""
+def test_a_job_that_was_claimed_again_stays_when_its_lost_run_is_dropped() -> None:
+    """The handler of a lost job may end after the same process has claimed the job again."""
     first, second = unclaimed(1), unclaimed(1)
     first.held = Held(1, UUID(int=2))
-    holdings = Holdings(9)
-    holdings.add([first])
-    holdings.add([second])
-    holdings.drop([first])
-    assert len(holdings) == 1
-    assert holdings.tokens() == {second.held.lease_token}
+    in_flight = InFlightJobs(9)
+    in_flight.add([first])
+    in_flight.add([second])
+    in_flight.drop([first])
+    assert len(in_flight) == 1
+    assert in_flight.lease_tokens() == {second.held.lease_token}
 
 
-def test_leases_are_due_after_a_third_of_their_time() -> None:
+def test_a_lease_is_due_for_renewal_after_a_third_of_its_duration() -> None:
     now = time.monotonic()
     fresh, due = (
         unclaimed(number, lease_duration=3000, claimed_at=now - ago)
         for number, ago in ((1, 900), (2, 1100))
     )
-    holdings = Holdings(9)
-    holdings.add([fresh, due])
-    assert holdings.due() == [due]
+    in_flight = InFlightJobs(9)
+    in_flight.add([fresh, due])
+    assert in_flight.due_for_renewal() == [due]
     due.extend(now)
-    assert holdings.due() == []
+    assert in_flight.due_for_renewal() == []
 
 
-def test_settled_job_needs_no_lease() -> None:
+def test_a_settled_job_needs_no_lease() -> None:
     job = unclaimed(claimed_at=time.monotonic() - 100)
-    holdings = Holdings(1)
-    holdings.add([job])
-    assert (job.lost, holdings.due()) == (True, [job])
+    in_flight = InFlightJobs(1)
+    in_flight.add([job])
+    assert (job.lost, in_flight.due_for_renewal()) == (True, [job])
     job.mark_settled()
     assert not job.lost
-    assert holdings.due() == []
+    assert in_flight.due_for_renewal() == []
 
 
-def test_job_that_is_settled_amid_its_renewal_needs_no_lease(
+def test_a_job_that_is_settled_during_its_renewal_needs_no_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def settling(grant: Grant, since: float, hard_end: float) -> tuple[float, float]:
@@ -69,42 +69,44 @@ def test_job_that_is_settled_amid_its_renewal_needs_no_lease(
     times, job = Grant.times, unclaimed()
     monkeypatch.setattr(Grant, "times", settling)
     job.extend(time.monotonic() - 100)
-    holdings = Holdings(1)
-    holdings.add([job])
+    in_flight = InFlightJobs(1)
+    in_flight.add([job])
     assert not job.lost
-    assert holdings.due() == []
+    assert in_flight.due_for_renewal() == []
 
 
-class Paced:
-    """A pace by a clock that is set by hand."""
+class WorkAheadByHand:
+    """Number of jobs that may wait, by a clock that the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._now, self._pace = 0.0, Pace(8, _at=0.0)
+        self._now, self._work_ahead = 0.0, WorkAhead(8, _at=0.0)
         monkeypatch.setattr(job_pool, "time", SimpleNamespace(monotonic=lambda: self._now))
 
-    def ahead(self, done: int, *, later: float = 0.0) -> int:
+    def jobs(self, done: int, *, later: float = 0.0) -> int:
         self._now += later
-        return self._pace.ahead(done)
+        return self._work_ahead.jobs(done)
 
 
 def test_few_jobs_are_ahead_at_first_and_more_at_a_high_rate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    paced = Paced(monkeypatch)
-    assert paced.ahead(0) == 8
-    assert [paced.ahead(number * 2500, later=0.25) for number in range(1, 4)] == [
-        int(10_000 * WORK_AHEAD)
+    work_ahead = WorkAheadByHand(monkeypatch)
+    assert work_ahead.jobs(0) == 8
+    assert [work_ahead.jobs(number * 2500, later=0.25) for number in range(1, 4)] == [
+        int(10_000 * SECONDS_AHEAD)
     ] * 3
 
 
-def test_slow_jobs_that_end_together_are_no_high_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    paced = Paced(monkeypatch)
-    assert paced.ahead(0) == 8
-    assert paced.ahead(0, later=1.5 * PACE_WINDOW) == 8
-    assert paced.ahead(8) == 0, "eight in one instant"
-    assert paced.ahead(8, later=1.5 * PACE_WINDOW) <= 8 / PACE_WINDOW * WORK_AHEAD
+def test_slow_jobs_that_end_together_do_not_count_as_a_high_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work_ahead = WorkAheadByHand(monkeypatch)
+    assert work_ahead.jobs(0) == 8
+    assert work_ahead.jobs(0, later=1.5 * RATE_WINDOW) == 8
+    assert work_ahead.jobs(8) == 0, "eight in one instant"
+    assert work_ahead.jobs(8, later=1.5 * RATE_WINDOW) <= 8 / RATE_WINDOW * SECONDS_AHEAD
 
 
 def test_no_job_waits_for_slow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    paced = Paced(monkeypatch)
-    assert [paced.ahead(number, later=60) for number in range(1, 4)] == [0, 0, 0]
+    work_ahead = WorkAheadByHand(monkeypatch)
+    assert [work_ahead.jobs(number, later=60) for number in range(1, 4)] == [0, 0, 0]

@@ -52,11 +52,11 @@ def end(runner: Runner) -> None:
 def reports() -> Iterator[list[LoopFailed]]:
     heard: list[LoopFailed] = []
 
-    def hear(event: object) -> None:
+    def note_work(event: object) -> None:
         if isinstance(event, LoopFailed):
             heard.append(event)
 
-    end = telemetry.record_with(hear)
+    end = telemetry.record_with(note_work)
     yield heard
     end()
 
@@ -146,7 +146,7 @@ def test_loop_that_is_about_to_start_is_not_reported_dead() -> None:
     """The loops that start first report of all."""
     runner = Runner("test", Ticks())
     assert runner.report()["alive"]
-    assert not runner.is_sick(0)
+    assert not runner.is_unhealthy(0)
 
 
 def test_report_tells_when_the_last_pass_ended() -> None:
@@ -157,7 +157,7 @@ def test_report_tells_when_the_last_pass_ended() -> None:
     assert report["last_pass_seconds"] < 20
     end(runner)
     assert not runner.report()["alive"]
-    assert not runner.is_sick(0), "it was asked to end"
+    assert not runner.is_unhealthy(0), "it was asked to end"
 
 
 def test_first_passes_of_many_are_spread() -> None:

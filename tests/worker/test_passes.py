@@ -1,4 +1,4 @@
-"""One pass of the fetcher over consumers whose lanes have room again as soon as they are full."""
+"""Passes of the fetcher over consumers whose pools have room again as soon as they are full."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,13 +13,14 @@ from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import Event
-from pulljobs.worker import fetcher
-from pulljobs.worker.circuits import Breakers
-from pulljobs.worker.fetcher import LONGEST_PASS, URGENT_SHARE, Fetcher
-from pulljobs.worker.in_flight import Holdings
+from pulljobs.worker import rotation
+from pulljobs.worker.circuits import Circuits
+from pulljobs.worker.fetcher import Fetcher
+from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.job_pool import LONGEST_WAIT
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.subscriptions import Source
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.rotation import LONGEST_PASS, URGENT_SHARE
+from pulljobs.worker.subscriptions import Subscription
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import SLACK
 from tests.worker.claiming import limits
@@ -27,17 +28,17 @@ from tests.worker.claiming import limits
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Lane:
-    """Takes one job at a time and has done it at once."""
+class QuickPool:
+    """Job pool that takes one job at a time and has done it at once."""
 
-    calls_back = True
+    reports_room = True
 
-    def __init__(self, on_room: Callable[["Lane"], None]) -> None:
+    def __init__(self, on_room: Callable[["QuickPool"], None]) -> None:
         self._on_room = on_room
         self.taken: list[tuple[float, int]] = []
         self.jobs: list[ClaimedJob] = []
         self.looks = 0
-        """It is asked for its room at each."""
+        """Number of times that the fetcher asked for the room."""
 
     def room(self) -> int:
         self.looks += 1
@@ -49,15 +50,15 @@ class Lane:
         self._on_room(self)
 
 
-class WideLane(Lane):
+class WidePool(QuickPool):
     def room(self) -> int:
         return 10
 
 
-class ShrinkingLane(Lane):
-    """Whose handlers turn out to be slower than they were."""
+class ShrinkingPool(QuickPool):
+    """Job pool whose handlers turn out to be slower than before."""
 
-    def __init__(self, on_room: Callable[[Lane], None]) -> None:
+    def __init__(self, on_room: Callable[[QuickPool], None]) -> None:
         super().__init__(on_room)
         self.rooms = [1, -1]
 
@@ -65,21 +66,21 @@ class ShrinkingLane(Lane):
         return self.rooms.pop(0) if self.rooms else 0
 
 
-class Stand:
-    """A fetcher with consumers of push; those who are read first are as many as at the start."""
+class FetcherBench:
+    """Fetcher with push consumers, which a test may add between passes."""
 
     def __init__(self, *, burst: bool = False) -> None:
         settings = limits(MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60), BURST=burst)
-        self.found: list[Source] = []
-        self.outbox, self.holdings = Outbox(), Holdings(settings.MAX_HELD)
-        self.breakers = Breakers(settings)
+        self.subscriptions: list[Subscription] = []
+        self.buffer, self.in_flight = ResultBuffer(), InFlightJobs(settings.MAX_HELD)
+        self.circuits = Circuits(settings)
         self.drained = False
         self.fetcher = Fetcher(
-            lambda: self.found,
+            lambda: self.subscriptions,
             settings,
-            self.holdings,
-            self.outbox,
-            self.breakers,
+            self.in_flight,
+            self.buffer,
+            self.circuits,
             node_id=UUID(int=1),
             stopping=lambda: False,
             on_drained=self._end if settings.BURST else None,
@@ -88,126 +89,128 @@ class Stand:
     def _end(self) -> None:
         self.drained = True
 
-    def add(self, jobs: int, kind: type[Lane] = Lane) -> tuple[Consumer, Lane]:
+    def add(self, jobs: int, kind: type[QuickPool] = QuickPool) -> tuple[Consumer, QuickPool]:
         consumer = ConsumerFactory.create(type=Consumer.Type.PUSH, callback_url="http://a/")
         if jobs:
             published(consumer, jobs)
-        lane = kind(self.fetcher.hear_of_room)
+        pool = kind(self.fetcher.rotation.note_room)
         handler = Handler(
             channel=consumer.channel.name, consumer=consumer.name, function=lambda job: None
         )
         puller = Puller(USING, consumer, via=Lease.Via.PUSH, node_id=UUID(int=1))
-        self.found = [*self.found, Source(puller, handler, lane)]
-        return consumer, lane
+        self.subscriptions = [*self.subscriptions, Subscription(puller, handler, pool)]
+        return consumer, pool
 
 
 @pytest.fixture
-def stand() -> Stand:
-    return Stand()
+def bench() -> FetcherBench:
+    return FetcherBench()
 
 
-def test_a_pass_ends_though_there_is_always_more(stand: Stand) -> None:
-    """So consumers that are made meanwhile are seen, and registrations kept."""
+def test_a_pass_ends_although_there_is_always_more_to_claim(bench: FetcherBench) -> None:
+    """The fetcher then sees new consumers and keeps its registration as a waiter."""
     for _consumer in range(2):
-        stand.add(2000)
+        bench.add(2000)
     begun = time.monotonic()
-    assert stand.fetcher.tick() == 0
+    assert bench.fetcher.tick() == 0
     assert time.monotonic() - begun < LONGEST_PASS + SLACK
     assert Job.objects.filter(state="QUEUED").exists()
-    _new, lane = stand.add(1)
-    stand.fetcher.tick()
-    assert len(lane.taken) == 1
+    _new, pool = bench.add(1)
+    bench.fetcher.tick()
+    assert len(pool.taken) == 1
 
 
-def test_what_is_new_comes_before_backlogs_and_they_go_on(stand: Stand) -> None:
-    lanes = [stand.add(300)[1] for _consumer in range(20)]
-    consumer, quick = stand.add(0)
-    stand.fetcher.tick()
-    before = sum(len(lane.taken) for lane in lanes)
+def test_new_work_comes_before_backlogs_and_backlogs_go_on(bench: FetcherBench) -> None:
+    pools = [bench.add(300)[1] for _consumer in range(20)]
+    consumer, quick = bench.add(0)
+    bench.fetcher.tick()
+    before = sum(len(pool.taken) for pool in pools)
     published(consumer, 1)
-    assert stand.fetcher.hear([consumer.pk])
-    stand.fetcher.tick()
+    assert bench.fetcher.rotation.note_work([consumer.pk])
+    bench.fetcher.tick()
     assert len(quick.taken) == 1
     [(at, _job)] = quick.taken
-    since = [taken for lane in lanes for taken, _job in lane.taken[:] if taken < at]
+    since = [taken for pool in pools for taken, _job in pool.taken[:] if taken < at]
     assert len(since) - before <= 2
-    assert sum(len(lane.taken) for lane in lanes) > before + 2
+    assert sum(len(pool.taken) for pool in pools) > before + 2
 
 
-def test_a_claim_is_for_the_room_that_was_seen(stand: Stand) -> None:
-    """By the time of it there may be less than none, of which a claim can make nothing."""
-    _consumer, lane = stand.add(3, ShrinkingLane)
-    stand.fetcher.tick()
-    assert len(lane.taken) == 1
+def test_a_claim_is_for_the_room_of_the_first_look(bench: FetcherBench) -> None:
+    """At the second look the room may be below zero, which no claim could use."""
+    _consumer, pool = bench.add(3, ShrinkingPool)
+    bench.fetcher.tick()
+    assert len(pool.taken) == 1
 
 
-def test_what_is_new_is_looked_at_once(stand: Stand) -> None:
-    """A second look would find nothing, and let wait what comes next."""
-    consumer, lane = stand.add(0)
-    while stand.fetcher.tick() == 0:
+def test_a_consumer_with_new_work_is_looked_at_once(bench: FetcherBench) -> None:
+    """A second look would claim nothing and delay the next consumer."""
+    consumer, pool = bench.add(0)
+    while bench.fetcher.tick() == 0:
         pass
     for _time in range(URGENT_SHARE):
-        before = lane.looks
-        assert stand.fetcher.hear([consumer.pk])
-        stand.fetcher.tick()
-        assert lane.looks == before + 1
+        before = pool.looks
+        assert bench.fetcher.rotation.note_work([consumer.pk])
+        bench.fetcher.tick()
+        assert pool.looks == before + 1
 
 
-def test_lease_outlasts_the_longest_wait_by_the_handlers_time(stand: Stand) -> None:
-    """So what begins has all of its time, and what has waited longer does not begin."""
-    consumer, lane = stand.add(1)
-    budget = timedelta(minutes=20)
-    [source] = stand.found
-    source.handler = replace(source.handler, timeout=budget)
-    stand.fetcher.tick()
+def test_a_lease_outlasts_the_longest_wait_by_the_time_limit(bench: FetcherBench) -> None:
+    """A job that starts has its full time limit, and a job that waited longer does not start."""
+    consumer, pool = bench.add(1)
+    time_limit = timedelta(minutes=20)
+    [subscription] = bench.subscriptions
+    subscription.handler = replace(subscription.handler, timeout=time_limit)
+    bench.fetcher.tick()
     lease = Lease.objects.get(consumer=consumer)
-    assert lease.hard_end - lease.claimed_at == budget + LONGEST_WAIT
-    [job] = lane.jobs
-    assert not job.is_late_at(job.hard_end - (budget + LONGEST_WAIT).total_seconds())
-    assert job.is_late_at(job.hard_end - budget.total_seconds())
+    assert lease.hard_end - lease.claimed_at == time_limit + LONGEST_WAIT
+    [job] = pool.jobs
+    assert not job.is_late_at(job.hard_end - (time_limit + LONGEST_WAIT).total_seconds())
+    assert job.is_late_at(job.hard_end - time_limit.total_seconds())
 
 
-def test_claim_under_way_when_the_circuit_opens_is_of_before_the_block(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
+def test_results_of_a_claim_that_began_before_the_circuit_opened_change_nothing(
+    bench: FetcherBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of its jobs is the probe: none closes the circuit again, none opens it further."""
-    _consumer, lane = stand.add(3, WideLane)
-    breaker, claim = stand.breakers.of(stand.found[0].handler), Puller.claim
+    """None of its jobs is the probe, so none closes the circuit or opens it further."""
+    _consumer, pool = bench.add(3, WidePool)
+    consumer_circuit, claim = bench.circuits.get(bench.subscriptions[0].handler), Puller.claim
 
     def claim_while_it_opens(puller: Puller, wanted: int) -> Claim:
-        made = claim(puller, wanted)
-        while not breaker.circuit.level:
-            breaker.tell(breaker.circuit.ticket, Result.FAILURE)
-        return made
+        result = claim(puller, wanted)
+        while not consumer_circuit.circuit.level:
+            consumer_circuit.note_result(consumer_circuit.circuit.ticket, Result.FAILURE)
+        return result
 
     monkeypatch.setattr(Puller, "claim", claim_while_it_opens)
-    stand.fetcher.tick()
-    assert len(lane.jobs) == 3
-    for job in lane.jobs:
+    bench.fetcher.tick()
+    assert len(pool.jobs) == 3
+    for job in pool.jobs:
         job.report_end(Result.SUCCESS)
-    assert breaker.circuit.level == 1
+    assert consumer_circuit.circuit.level == 1
 
 
-def test_suspect_does_not_wait_for_what_was_claimed_with_it(stand: Stand) -> None:
-    """That goes back at once, to run elsewhere or after it."""
-    consumer, lane = stand.add(3, WideLane)
+def test_a_suspect_does_not_wait_for_jobs_of_the_same_claim(bench: FetcherBench) -> None:
+    """The other jobs are released at once, to run elsewhere or later."""
+    consumer, pool = bench.add(3, WidePool)
     first, *others = Job.objects.order_by("available_at", "id")
     Job.objects.filter(id=first.id).update(suspect=True)
-    stand.fetcher.tick()
-    assert not lane.taken
-    released = [job for job, word in stand.outbox.said if word and word.event is Event.RELEASE]
+    bench.fetcher.tick()
+    assert not pool.taken
+    released = [
+        job for job, outcome in bench.buffer.results if outcome and outcome.event is Event.RELEASE
+    ]
     assert {job.id for job in released} == {job.id for job in others}
-    stand.holdings.drop(released)
-    stand.fetcher.tick()
-    assert [job.id for job in lane.jobs] == [first.id]
+    bench.in_flight.drop(released)
+    bench.fetcher.tick()
+    assert [job.id for job in pool.jobs] == [first.id]
 
 
-def test_burst_ends_when_everybody_was_looked_at_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many passes that takes."""
-    monkeypatch.setattr(fetcher, "LONGEST_PASS", 0.005)
-    stand = Stand(burst=True)
-    lanes = [stand.add(jobs)[1] for jobs in (*[0] * 40, 1)]
-    while not stand.drained:
-        stand.fetcher.tick()
-        stand.holdings.drop(lanes[-1].jobs)
-    assert len(lanes[-1].taken) == 1
+def test_a_burst_ends_when_no_consumer_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take many passes."""
+    monkeypatch.setattr(rotation, "LONGEST_PASS", 0.005)
+    bench = FetcherBench(burst=True)
+    pools = [bench.add(jobs)[1] for jobs in (*[0] * 40, 1)]
+    while not bench.drained:
+        bench.fetcher.tick()
+        bench.in_flight.drop(pools[-1].jobs)
+    assert len(pools[-1].taken) == 1

@@ -18,7 +18,7 @@ from pulljobs.management.commands.runpullworker import bytes_of
 from pulljobs.models import ArchivedJob, Channel, Job, Node
 from pulljobs.publishing import publish_many
 from pulljobs.storage import nodes
-from pulljobs.worker.probes import Probes
+from pulljobs.worker.probes import ProbeServer
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import wait_until
 from tests.worker.processes import Stage, Worker
@@ -129,7 +129,7 @@ def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stag
     wait_until(lambda: "held 1" in worker.log)
     assert f"slot 0: job {job} of script/plain" in worker.log or f"slot 1: job {job}" in worker.log
     assert "tests/worker/app/pull_handlers.py:" in worker.log
-    for loop in ("fetcher", "flusher", "reaper", "listener", "watch"):
+    for loop in ("fetcher", "flusher", "reaper", "listener", "watchdog"):
         assert f"{loop}: " in worker.log
     wait_until(lambda: bool(Node.objects.get().report.get("running")))
     report = Node.objects.get().report
@@ -218,7 +218,7 @@ def test_probes_answer_at_addresses_of_either_kind(
 ) -> None:
     if ":" in host and not has_ipv6():
         pytest.skip("needs IPv6")
-    with caplog.at_level(logging.INFO), Probes((host, 0), list):
+    with caplog.at_level(logging.INFO), ProbeServer((host, 0), list):
         [url] = re.findall(r"http://\S+/livez", caplog.text)
         with urllib.request.urlopen(url, timeout=10) as answer:
             assert answer.status == 200

@@ -11,11 +11,11 @@ from django.db import DatabaseError, connection, connections, transaction
 from pulljobs import jobs, operating, pulling
 from pulljobs.handlers import ClaimedJob
 from pulljobs.states import State
-from pulljobs.worker.executor import perform, word_for
-from pulljobs.worker.runs import Ended
+from pulljobs.worker.executor import outcome_of_cancelled, perform
+from pulljobs.worker.runs import CancelReason
 from tests.factories import ConsumerFactory
 from tests.sessions import PATIENCE_SECONDS, Thread, query
-from tests.worker.claiming import Desk, claim_of
+from tests.worker.claiming import FlusherBench, claim_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,18 +60,18 @@ def test_acked_job_over_its_time_is_not_delivered_without_its_effects(
     def function(job: ClaimedJob) -> None:
         effect(job)
         job.ack()
-        [run] = desk.outbox.runs.now()
-        run.cancel(Ended.TIMED_OUT)
+        [run] = bench.buffer.runs.current()
+        run.cancel(CancelReason.TIMED_OUT)
         if is_written_first:
-            Thread(desk.flusher.tick).result()
+            Thread(bench.flusher.tick).result()
 
     [job] = claim_of(function, transactional=True)
-    desk = Desk([job])
-    runs = desk.outbox.runs
-    slot = runs.slot(0, lambda run: desk.outbox.say(run.job, word_for(run)))
+    bench = FlusherBench([job])
+    runs = bench.buffer.runs
+    slot = runs.slot(0, lambda run: bench.buffer.add(run.job, outcome_of_cancelled(run)))
     runs.begin(job, slot, time.monotonic())
-    desk.outbox.end(job, perform(job))
-    desk.flusher.tick()
+    bench.buffer.end(job, perform(job))
+    bench.flusher.tick()
     end = (State.QUEUED, 0) if is_written_first else (State.DELIVERED, 1)
     assert (jobs.get(job.id).state, Group.objects.count()) == end
 
@@ -84,13 +84,13 @@ def test_error_undoes_the_effects(policy: str) -> None:
         raise ValueError
 
     [job] = claim_of(function, transactional=True, ack_policy=policy)
-    Desk([job]).write(job, perform(job))
+    FlusherBench([job]).write(job, perform(job))
     assert not Group.objects.exists()
 
 
 def test_silence_of_a_manual_handler_undoes_the_effects() -> None:
     [job] = claim_of(effect, transactional=True, ack_policy="manual")
-    Desk([job]).write(job, perform(job))
+    FlusherBench([job]).write(job, perform(job))
     assert not Group.objects.exists()
     assert jobs.get(job.id).state == State.QUEUED
 
@@ -102,7 +102,7 @@ def test_error_at_the_commit_is_the_handlers() -> None:
         [job] = claim_of(
             lambda job: query("INSERT INTO twice VALUES (1), (1)") and None, transactional=True
         )
-        Desk([job]).write(job, perform(job))
+        FlusherBench([job]).write(job, perform(job))
         assert query("SELECT count(*) FROM twice") == [(0,)]
         assert jobs.get(job.id).state == State.QUEUED
         assert "IntegrityError" in (jobs.get(job.id).error or "")
@@ -115,10 +115,10 @@ def test_job_that_is_nacked_with_its_effects_is_told_of_as_any_other(max_retries
     """Who claims hears that it goes back, and `on_giving_up` is called where it is dead."""
     consumer = ConsumerFactory.create(max_retries=max_retries)
     [job] = claim_of(ClaimedJob.nack, consumer=consumer, transactional=True)
-    desk = Desk([job])
-    desk.write(job, perform(job))
-    assert desk.back == [job]
-    assert desk.given_up == ([] if max_retries else [job])
+    bench = FlusherBench([job])
+    bench.write(job, perform(job))
+    assert bench.back == [job]
+    assert bench.given_up == ([] if max_retries else [job])
 
 
 def test_swallowed_database_error_is_a_failure_not_a_lost_lease() -> None:
@@ -130,7 +130,7 @@ def test_swallowed_database_error_is_a_failure_not_a_lost_lease() -> None:
             job.settlement = None
 
     [job] = claim_of(function, transactional=True)
-    Desk([job]).write(job, perform(job))
+    FlusherBench([job]).write(job, perform(job))
     assert "current transaction is aborted" in (jobs.get(job.id).error or "")
     assert jobs.get(job.id).state == State.QUEUED
 
@@ -176,8 +176,8 @@ def test_settled_first_is_at_most_once() -> None:
     [job] = claim_of(function, ack_policy="ack_first")
     assert perform(job) is None
     assert seen == [State.DELIVERED]
-    desk = Desk([job])
-    assert desk.holdings.due() == [], "there is no lease to renew, so none to lose"
+    bench = FlusherBench([job])
+    assert bench.in_flight.due_for_renewal() == [], "there is no lease to renew, so none to lose"
 
 
 def test_settled_first_does_not_run_what_it_has_no_lease_for() -> None:
@@ -202,7 +202,7 @@ def test_settled_first_without_a_database_is_given_back_unharmed() -> None:
     thread = threading.Thread(target=cut_off)
     thread.start()
     thread.join(PATIENCE_SECONDS)
-    Desk([job]).write(job, word[0])
+    FlusherBench([job]).write(job, word[0])
     view = jobs.get(job.id)
     assert (view.state, view.retry_count, view.deliveries, ran) == (State.QUEUED, 0, 0, [])
     connections.close_all()

@@ -1,4 +1,4 @@
-"""Whom a worker serves: read anew, for consumers come, go and change while it runs."""
+"""Subscriptions of a worker: consumers come, go and change while it runs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from pulljobs.models import Consumer
 from pulljobs.storage import statements
 from pulljobs.worker import subscriptions
 from pulljobs.worker.event_loop import EventLoop
-from pulljobs.worker.push_delivery import Pushing, PushLane
-from pulljobs.worker.result_buffer import Outbox
-from pulljobs.worker.subscriptions import Roster, Source
+from pulljobs.worker.push_delivery import PushDelivery, PushPool
+from pulljobs.worker.result_buffer import ResultBuffer
+from pulljobs.worker.subscriptions import Subscription, Subscriptions
 from tests.factories import USING, ChannelFactory, ConsumerFactory
 from tests.handling import registry_of_its_own
 from tests.sessions import Thread, query, wait_until
@@ -24,8 +24,10 @@ pytestmark = pytest.mark.django_db
 URL = "http://127.0.0.1:9/"
 
 
-class Threads:
-    calls_back = False
+class UnusedPool:
+    """Job pool that never gets a job."""
+
+    reports_room = False
 
     def room(self) -> int:
         return 1
@@ -37,9 +39,11 @@ class Threads:
 _loops: list[EventLoop] = []
 
 
-def pushing(on_room: Callable[[PushLane], None] = lambda lane: None, **changed: Any) -> Pushing:
+def push_delivery(
+    on_room: Callable[[PushPool], None] = lambda pool: None, **changed: Any
+) -> PushDelivery:
     _loops.append(EventLoop())
-    return Pushing(limits(**changed), _loops[-1], Outbox(), on_room)
+    return PushDelivery(limits(**changed), _loops[-1], ResultBuffer(), on_room)
 
 
 @pytest.fixture(autouse=True)
@@ -51,9 +55,13 @@ def _end_loops() -> Iterator[None]:
         loop.stop()
 
 
-def roster_of(deliveries: Pushing | None = None, **changed: Any) -> Roster:
-    return Roster(
-        limits(**changed), UUID(int=1), threads=Threads(), tasks=Threads(), pushing=deliveries
+def subscriptions_of(deliveries: PushDelivery | None = None, **changed: Any) -> Subscriptions:
+    return Subscriptions(
+        limits(**changed),
+        UUID(int=1),
+        threads=UnusedPool(),
+        tasks=UnusedPool(),
+        push_delivery=deliveries,
     )
 
 
@@ -61,8 +69,11 @@ def pushed(**fields: Any) -> Consumer:
     return ConsumerFactory.create(type=Consumer.Type.PUSH, callback_url=URL, **fields)
 
 
-def doors(sources: Sequence[Source]) -> dict[str, str]:
-    return {source.puller.consumer.name: str(source.puller.via) for source in sources}
+def via_of(subscriptions: Sequence[Subscription]) -> dict[str, str]:
+    return {
+        subscription.puller.consumer.name: str(subscription.puller.via)
+        for subscription in subscriptions
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -70,143 +81,145 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "READ_EVERY", -1.0)
 
 
-def test_a_consumer_goes_by_its_type_from_the_next_look_on() -> None:
-    """And back; one that did not change stays the same source, with its marks."""
+def test_a_consumer_is_served_by_its_new_type_from_the_next_look_on() -> None:
+    """A consumer that did not change keeps its subscription, with its low-water marks."""
     channel = ChannelFactory.create(name="c")
     other = pushed(name="other")
     with registry_of_its_own():
         handler(channel="c", consumer="both")(lambda job: None)
         consumer = ConsumerFactory.create(channel=channel, name="both", callback_url=URL)
-        served = roster_of(pushing())
-        first = served.sources()
-        assert doors(first) == {"both": "worker", "other": "push"}
-        assert served.sources() is first
+        served = subscriptions_of(push_delivery())
+        first = served.current()
+        assert via_of(first) == {"both": "worker", "other": "push"}
+        assert served.current() is first
         for type, via in ((Consumer.Type.PUSH, "push"), (Consumer.Type.PULL, "worker")):
             consumer.type = type
             consumer.save()
-            assert doors(served.sources()) == {"both": via, "other": "push"}
-        kept = {source.puller.consumer.name: source for source in first}
+            assert via_of(served.current()) == {"both": via, "other": "push"}
+        kept = {subscription.puller.consumer.name: subscription for subscription in first}
         assert (
-            next(one for one in served.sources() if one.puller.consumer == other) is kept["other"]
+            next(each for each in served.current() if each.puller.consumer == other)
+            is kept["other"]
         )
 
 
 def test_consumers_come_and_go() -> None:
     with registry_of_its_own():
-        served = roster_of(pushing())
-        assert doors(served.sources()) == {}
+        served = subscriptions_of(push_delivery())
+        assert via_of(served.current()) == {}
         consumer = pushed(name="new")
-        assert doors(served.sources()) == {"new": "push"}
+        assert via_of(served.current()) == {"new": "push"}
         Consumer.objects.filter(pk=consumer.pk).delete()
-        assert doors(served.sources()) == {}
+        assert via_of(served.current()) == {}
 
 
-def test_what_is_changed_of_a_delivery_makes_a_new_source_in_the_same_lane() -> None:
-    """So that what it has under way still counts."""
+def test_a_changed_callback_makes_a_new_subscription_with_the_same_pool() -> None:
+    """So the deliveries that are under way still count."""
     consumer = pushed()
     with registry_of_its_own():
-        served = roster_of(pushing())
-        [before] = served.sources()
+        served = subscriptions_of(push_delivery())
+        [before] = served.current()
         consumer.callback_url = "http://127.0.0.1:10/"
         consumer.save()
-        [after] = served.sources()
+        [after] = served.current()
     assert after is not before
-    assert after.lane is before.lane
+    assert after.pool is before.pool
     assert after.handler.function is not before.handler.function
 
 
-def test_without_what_it_needs_push_is_not_served_but_told(
+def test_without_its_packages_push_is_not_served_and_a_warning_names_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    pushed(name="told")
+    pushed(name="orders")
     with registry_of_its_own(), caplog.at_level("WARNING", logger="pulljobs.worker"):
-        served = roster_of(None)
-        assert doors(served.sources()) == doors(served.sources()) == {}
+        served = subscriptions_of(None)
+        assert via_of(served.current()) == via_of(served.current()) == {}
     assert [record.getMessage() for record in caplog.records] == [
-        "Consumer told is pushed to: python -m pip install 'pulljobs[push]'"
+        "Consumer orders is of type push, which needs more packages: "
+        "python -m pip install 'pulljobs[push]'"
     ]
 
 
-def lane_of(deliveries: Pushing, **fields: Any) -> PushLane:
-    return deliveries.lane(pushed(**fields))
+def pool_of(deliveries: PushDelivery, **fields: Any) -> PushPool:
+    return deliveries.pool(pushed(**fields))
 
 
-def busy(lane: PushLane, deliveries: int) -> None:
-    lane.tally.begun += deliveries
-    lane.host.begun += deliveries
-    lane.everybody.begun += deliveries
+def begin(pool: PushPool, deliveries: int) -> None:
+    pool.own_count.begun += deliveries
+    pool.host_count.begun += deliveries
+    pool.total_count.begun += deliveries
 
 
-def test_each_consumer_may_have_one_and_the_rest_goes_to_those_with_more() -> None:
-    deliveries = pushing(PUSH_CONCURRENCY=10, PUSH_PER_CONSUMER=4, PUSH_PER_HOST=100)
-    lanes = [lane_of(deliveries) for _lane in range(4)]
-    assert [lane.room() for lane in lanes] == [4] * 4
-    busy(lanes[0], 4)
-    assert [lane.room() for lane in lanes] == [0, 2, 2, 2]
-    busy(lanes[1], 2)
-    assert [lane.room() for lane in lanes] == [0, 0, 1, 1]
-    busy(lanes[2], 1)
-    assert [lane.room() for lane in lanes] == [0, 0, 0, 1]
+def test_each_consumer_may_deliver_one_job_and_the_rest_is_shared() -> None:
+    deliveries = push_delivery(PUSH_CONCURRENCY=10, PUSH_PER_CONSUMER=4, PUSH_PER_HOST=100)
+    pools = [pool_of(deliveries) for _pool in range(4)]
+    assert [pool.room() for pool in pools] == [4] * 4
+    begin(pools[0], 4)
+    assert [pool.room() for pool in pools] == [0, 2, 2, 2]
+    begin(pools[1], 2)
+    assert [pool.room() for pool in pools] == [0, 0, 1, 1]
+    begin(pools[2], 1)
+    assert [pool.room() for pool in pools] == [0, 0, 0, 1]
 
 
-def test_a_host_bounds_what_is_beyond_the_first() -> None:
-    deliveries = pushing(PUSH_PER_CONSUMER=4, PUSH_PER_HOST=5)
-    here, too = lane_of(deliveries), lane_of(deliveries)
-    elsewhere = deliveries.lane(
+def test_the_limit_of_a_host_leaves_each_consumer_its_first_delivery() -> None:
+    deliveries = push_delivery(PUSH_PER_CONSUMER=4, PUSH_PER_HOST=5)
+    first, second = pool_of(deliveries), pool_of(deliveries)
+    elsewhere = deliveries.pool(
         ConsumerFactory.create(type="push", callback_url="http://127.0.0.1:10/")
     )
-    busy(here, 4)
-    assert [lane.room() for lane in (here, too, elsewhere)] == [0, 1, 4]
-    busy(too, 3)
-    assert [lane.room() for lane in (here, too, elsewhere)] == [0, 0, 4]
+    begin(first, 4)
+    assert [pool.room() for pool in (first, second, elsewhere)] == [0, 1, 4]
+    begin(second, 3)
+    assert [pool.room() for pool in (first, second, elsewhere)] == [0, 0, 4]
 
 
 @pytest.mark.parametrize(
     ("fields", "may"),
     [({}, True), ({"exclusive_keys": True}, False), ({"max_in_flight": 3}, False)],
 )
-def test_only_claims_whose_loss_costs_a_second_delivery_don_t_wait_for_the_disk(
+def test_only_claims_whose_loss_costs_a_redelivery_do_not_wait_for_the_disk(
     fields: dict[str, Any], may: bool
 ) -> None:
     pushed(**fields)
     with registry_of_its_own():
-        [source] = roster_of(pushing()).sources()
-    assert source.may_be_claimed_twice is may
+        [subscription] = subscriptions_of(push_delivery()).current()
+    assert subscription.may_be_claimed_twice is may
 
 
 def test_claims_for_handlers_wait_for_the_disk() -> None:
     with registry_of_its_own():
         handler(channel="c", consumer="c")(lambda job: None)
-        [source] = roster_of(pushing()).sources()
-    assert not source.may_be_claimed_twice
+        [subscription] = subscriptions_of(push_delivery()).current()
+    assert not subscription.may_be_claimed_twice
 
 
 @pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
-def test_waiting_for_the_disk_is_left_and_taken_up_again_on_a_dedicated_connection_only() -> None:
-    def asked(relaxed: bool) -> str:
+def test_commits_without_the_disk_are_set_and_reset_on_a_dedicated_connection_only() -> None:
+    def setting(relaxed: bool) -> str:
         statements.relax(USING, relaxed)
         return str(query("SHOW synchronous_commit")[0][0])
 
     def work() -> list[str]:
-        before = [asked(True)]
+        before = [setting(True)]
         statements.dedicate(settings().DATABASE)
         statements.run(USING, "leases_of_node", {"node_id": UUID(int=1)})
-        return [*before, asked(True), asked(True), asked(False), asked(False)]
+        return [*before, setting(True), setting(True), setting(False), setting(False)]
 
     assert Thread(work).result() == ["on", "off", "off", "on", "on"]
 
 
-def test_a_full_lane_is_heard_of_when_a_delivery_has_ended() -> None:
-    heard: list[PushLane] = []
-    deliveries = pushing(heard.append)
-    lane = lane_of(deliveries)
-    assert lane.calls_back
-    deliveries.give_back()
+def test_a_full_pool_notifies_the_fetcher_when_a_delivery_has_ended() -> None:
+    with_room: list[PushPool] = []
+    deliveries = push_delivery(with_room.append)
+    pool = pool_of(deliveries)
+    assert pool.reports_room
+    deliveries.release_waiting()
     loop = _loops.pop()
     loop.start()
-    lane.take([unclaimed()])
-    wait_until(lambda: bool(heard))
-    assert heard == [lane]
-    assert lane.tally.now == 0
+    pool.take([unclaimed()])
+    wait_until(lambda: bool(with_room))
+    assert with_room == [pool]
+    assert pool.own_count.at_work == 0
     loop.stop()

@@ -1,4 +1,4 @@
-"""What waits for the threads of a worker, and for how long."""
+"""Jobs that wait for the threads of a worker, and for how long."""
 
 import threading
 import time
@@ -12,24 +12,24 @@ from django.db import connection
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.states import Event
 from pulljobs.worker import job_pool, thread_pool
-from pulljobs.worker.result_buffer import Outbox
+from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.shared_state import IDLE
-from pulljobs.worker.thread_pool import Pool
+from pulljobs.worker.thread_pool import ThreadPool
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.worker.claiming import unclaimed
 
 
-class Lane:
-    """A pool of threads, and what it says."""
+class PoolBench:
+    """Thread pool, and the outcomes that it reports."""
 
     def __init__(self, concurrency: int) -> None:
-        self.outbox, self.gate = Outbox(), threading.Event()
+        self.buffer, self.gate = ResultBuffer(), threading.Event()
         self.slots = [IDLE] * concurrency
-        self.pool = Pool(concurrency, self.slots, self.outbox, lambda: None)
+        self.pool = ThreadPool(concurrency, self.slots, self.buffer, lambda: None)
         self.pool.start()
 
-    def job(self, function: Callable[[ClaimedJob], Any], **how: Any) -> ClaimedJob:
-        job = unclaimed(**how)
+    def job(self, function: Callable[[ClaimedJob], Any], **options: Any) -> ClaimedJob:
+        job = unclaimed(**options)
         job.handler = Handler(channel="c", consumer="c", function=function)
         return job
 
@@ -37,8 +37,8 @@ class Lane:
         assert self.gate.wait(PATIENCE_SECONDS)
 
     def events(self, count: int) -> list[Event | None]:
-        wait_until(lambda: len(self.outbox.said) >= count)
-        return [word.event if word else None for _job, word in self.outbox.said]
+        wait_until(lambda: len(self.buffer.results) >= count)
+        return [outcome.event if outcome else None for _job, outcome in self.buffer.results]
 
     def end(self) -> None:
         self.gate.set()
@@ -47,62 +47,61 @@ class Lane:
 
 
 @pytest.fixture
-def lane() -> Iterator[Lane]:
-    made = Lane(2)
-    yield made
-    made.end()
+def bench() -> Iterator[PoolBench]:
+    bench = PoolBench(2)
+    yield bench
+    bench.end()
 
 
 def nothing(job: ClaimedJob) -> None:
-    """Done at once."""
+    """Return at once."""
 
 
-@pytest.mark.usefixtures("lane")
-def test_there_is_room_for_idle_threads_and_nobody_waits_for_slow_jobs(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+def test_there_is_room_for_idle_threads_and_no_job_waits_for_slow_ones(
+    bench: PoolBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_pool, "WORK_AHEAD", 0.0)
-    assert lane.pool.room() == 4, "nothing is known yet"
-    lane.pool.take([lane.job(nothing)])
-    lane.events(1)
-    wait_until(lambda: lane.pool.room() == 2)
-    lane.pool.take([lane.job(lane.blocks, number=2)])
-    wait_until(lambda: lane.slots.count(IDLE) == 1)
-    assert lane.pool.room() == 1
-    lane.pool.take([lane.job(lane.blocks, number=3)])
-    wait_until(lambda: lane.slots.count(IDLE) == 0)
-    assert lane.pool.room() == 0
+    monkeypatch.setattr(job_pool, "SECONDS_AHEAD", 0.0)
+    assert bench.pool.room() == 4, "the rate is unknown yet"
+    bench.pool.take([bench.job(nothing)])
+    bench.events(1)
+    wait_until(lambda: bench.pool.room() == 2)
+    bench.pool.take([bench.job(bench.blocks, number=2)])
+    wait_until(lambda: bench.slots.count(IDLE) == 1)
+    assert bench.pool.room() == 1
+    bench.pool.take([bench.job(bench.blocks, number=3)])
+    wait_until(lambda: bench.slots.count(IDLE) == 0)
+    assert bench.pool.room() == 0
 
 
-def test_job_that_waited_too_long_to_have_all_of_its_time_is_given_back(lane: Lane) -> None:
+def test_a_job_that_waited_too_long_for_its_time_limit_is_released(bench: PoolBench) -> None:
     ran: list[int] = []
-    late = lane.job(lambda job: ran.append(job.id), start_by=time.monotonic() - 1)
-    lane.pool.take([late])
-    assert lane.events(1) == [Event.RELEASE]
+    late = bench.job(lambda job: ran.append(job.id), start_by=time.monotonic() - 1)
+    bench.pool.take([late])
+    assert bench.events(1) == [Event.RELEASE]
     assert ran == []
 
 
-def test_what_waits_while_no_thread_comes_free_is_given_back(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+def test_waiting_jobs_are_released_while_no_thread_comes_free(
+    bench: PoolBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_pool, "LONGEST_WAIT", timedelta(milliseconds=50))
-    lane.pool.take([lane.job(lane.blocks, number=number) for number in (1, 2, 3)])
-    wait_until(lambda: lane.slots.count(IDLE) == 0)
+    bench.pool.take([bench.job(bench.blocks, number=number) for number in (1, 2, 3)])
+    wait_until(lambda: bench.slots.count(IDLE) == 0)
 
-    def is_given_back() -> bool:
-        lane.pool.mind()
-        return bool(lane.outbox.said)
+    def is_released() -> bool:
+        bench.pool.check()
+        return bool(bench.buffer.results)
 
-    wait_until(is_given_back)
-    assert lane.events(1) == [Event.RELEASE]
-    assert lane.pool.room() <= 0, "nor are others claimed to wait"
+    wait_until(is_released)
+    assert bench.events(1) == [Event.RELEASE]
+    assert bench.pool.room() <= 0, "no jobs are claimed to wait"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_idle_threads_keep_no_connection_beyond_its_age(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+    bench: PoolBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thread_pool, "TIDY", 0.05)
+    monkeypatch.setattr(thread_pool, "IDLE_CHECK", 0.05)
     opened: list[Any] = []
 
     def asks(job: ClaimedJob) -> None:
@@ -110,9 +109,9 @@ def test_idle_threads_keep_no_connection_beyond_its_age(
             cursor.execute("SELECT 1")
         opened.append(connection.connection)
 
-    # Both wait with the patience from before until each had a job.
+    # Until each thread had a job, it waits by the old IDLE_CHECK.
     meeting = threading.Barrier(2, timeout=PATIENCE_SECONDS)
-    lane.pool.take([lane.job(lambda job: meeting.wait(), number=number) for number in (1, 2)])
-    lane.events(2)
-    lane.pool.take([lane.job(asks, number=3)])
+    bench.pool.take([bench.job(lambda job: meeting.wait(), number=number) for number in (1, 2)])
+    bench.events(2)
+    bench.pool.take([bench.job(asks, number=3)])
     wait_until(lambda: bool(opened) and opened[0].closed)

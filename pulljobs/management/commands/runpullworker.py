@@ -99,7 +99,7 @@ class Command(BaseCommand):
         try:
             with schema.required():
                 handlers.autodiscover()
-                served = subscriptions.chosen(limits.ONLY, push=limits.PUSH)
+                served = subscriptions.chosen_handlers(limits.ONLY, push=limits.PUSH)
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if problems := out_of_order(limits):
@@ -124,8 +124,8 @@ def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
 
 def _begin_reloading() -> None:
     """Return in the process that works; the one that watches ends here, when that has ended."""
-    if reloader.is_watched():
-        reloader.end_with_watcher()
+    if reloader.is_worker():
+        reloader.stop_with_watcher()
         return
     with suppress(Exception):  # Whoever works will say what is wrong with the code.
         handlers.autodiscover()

@@ -1,0 +1,117 @@
+"""Rotation: the order in which the fetcher claims for the subscriptions of its process."""
+
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from pulljobs.handlers import ClaimedJob
+from pulljobs.worker.job_pool import JobPool
+from pulljobs.worker.subscriptions import Subscription
+
+LONGEST_PASS: Final = 0.5
+URGENT_SHARE: Final = 3
+"""One of so many looks is for a subscription that waits for its turn, the others are for new work.
+"""
+
+
+class Rotation:
+    """Subscriptions in turn: new work first, but not always, then the longest waiting.
+
+    Other threads note new work and free room. The fetcher's thread does all the rest.
+    """
+
+    def __init__(self) -> None:
+        self.subscriptions: Sequence[Subscription] = ()
+        self._known: Mapping[object, Subscription] = {}
+        """Subscriptions by consumer id, by consumer path, and by a pool that reports its room."""
+        self._with_work: deque[object] = deque()
+        self._with_room: deque[object] = deque()
+        self._urgent: deque[Subscription] = deque()
+        """Subscriptions with new work."""
+        self._turns = 0
+
+    def serve(self, subscriptions: Sequence[Subscription]) -> None:
+        """Serve these subscriptions from now on, and no others."""
+        known: dict[object, Subscription] = {}
+        for subscription in subscriptions:
+            known[subscription.puller.consumer.pk] = subscription
+            known[subscription.handler.path] = subscription
+            if subscription.pool.reports_room:
+                known[subscription.pool] = subscription
+        self._known, self.subscriptions = known, subscriptions
+
+    def note_work(self, consumers: Collection[object] | None = None) -> bool:
+        """Note that consumers, given by id or path, may have new jobs; by default all.
+
+        Return True if one of them is served here: the caller then wakes the fetcher. Callable from
+        any thread.
+        """
+        if consumers is None:
+            consumers = [subscription.handler.path for subscription in self.subscriptions]
+        known = [consumer for consumer in consumers if consumer in self._known]
+        self._with_work.extend(known)
+        return bool(known)
+
+    def note_room(self, pool: JobPool) -> None:
+        """Note that a full pool has room again; callable from any thread."""
+        self._with_room.append(pool)
+
+    def note_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
+        """Note work after a flush: jobs that are `back` in the queue, and keys that came free."""
+        with_work = {job.handler.path for job in back}
+        waiting = {
+            subscription.handler.path
+            for subscription in self.subscriptions
+            if subscription.waits_for_settles
+        }
+        if waiting:
+            with_work |= waiting & {job.handler.path for job in settled}
+        self.note_work(with_work)
+
+    def due(self) -> Iterator[Subscription]:
+        """Yield the subscriptions that are due, for at most `LONGEST_PASS` seconds.
+
+        The caller sets `look_at` of each, so that it is not due any more.
+        """
+        now = time.monotonic()
+        self._take_notes(now)
+        due = [subscription for subscription in self.subscriptions if subscription.look_at <= now]
+        waiting = deque(sorted(due, key=_turn))
+        while time.monotonic() < now + LONGEST_PASS and (subscription := self._next(waiting)):
+            yield subscription
+            waiting.extend(self._take_notes(time.monotonic()))
+
+    def look_at_all(self) -> None:
+        """Make all subscriptions due."""
+        for subscription in self.subscriptions:
+            subscription.look_at = 0.0
+
+    def _next(self, waiting: deque[Subscription]) -> Subscription | None:
+        """Return the next subscription: new work does not wait for backlogs, nor they for ever."""
+        self._turns += 1
+        now = time.monotonic()
+        is_urgent = self._turns % URGENT_SHARE
+        for queue in (self._urgent, waiting) if is_urgent else (waiting, self._urgent):
+            while queue:
+                subscription = queue.popleft()
+                if subscription.look_at <= now:  # Otherwise it was in both and had its turn.
+                    return subscription
+        return None
+
+    def _take_notes(self, now: float) -> list[Subscription]:
+        """Make subscriptions with new work urgent; return those whose pool has room again."""
+        self._urgent.extend(self._take(self._with_work, now))
+        return self._take(self._with_room, now)
+
+    def _take(self, notes: deque[object], now: float) -> list[Subscription]:
+        keys = {notes.popleft() for _ in range(len(notes))}
+        subscriptions = [self._known[key] for key in keys if key in self._known]
+        for subscription in subscriptions:
+            subscription.look_at = min(subscription.look_at, now)
+        return subscriptions
+
+
+def _turn(subscription: Subscription) -> tuple[bool, float]:
+    """Return the sort key: the longest waiting first, claims of one commit mode together."""
+    return subscription.may_be_claimed_twice, subscription.look_at
