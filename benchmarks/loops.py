@@ -59,29 +59,29 @@ class RawLoop:
         for setting in statements.PLAN_FOR_QUEUES.split(";"):
             self._cursor.execute(setting)
         self._consumer_id = consumer().pk
-        self._floor: tuple[datetime, int] = datetime.min.replace(tzinfo=UTC), 0
+        self._mark: tuple[datetime, int] = datetime.min.replace(tzinfo=UTC), 0
 
     def claim(self, wanted: int) -> ClaimedIds | None:
-        token = uuid4()
+        lease_token = uuid4()
         rows = self._run(
             "claim",
             consumer_id=self._consumer_id,
             wanted=wanted,
-            token=token,
-            mark_at=self._floor[0],
-            mark_id=self._floor[1],
+            lease_token=lease_token,
+            mark_at=self._mark[0],
+            mark_id=self._mark[1],
         )
         if not rows:
             return None
-        self._floor = max((row[1], row[0]) for row in rows)  # type: ignore[assignment]  # rows are untyped
+        self._mark = max((row[1], row[0]) for row in rows)  # type: ignore[assignment]  # rows are untyped
         messages: list[int] = [row[2] for row in rows]  # type: ignore[misc]  # rows are untyped
         self._run(
             "messages", ids=integer_array(messages), lowest=min(messages), highest=max(messages)
         )
-        return ClaimedIds([row[0] for row in rows], token)  # type: ignore[misc]  # rows are untyped
+        return ClaimedIds([row[0] for row in rows], lease_token)  # type: ignore[misc]  # rows are untyped
 
     def finish(self, claimed: ClaimedIds) -> int:
-        params = {"ids": integer_array(claimed.ids), "token": claimed.lease_token}
+        params = {"ids": integer_array(claimed.ids), "lease_token": claimed.lease_token}
         return len(self._run("finish", **params))
 
     def _run(self, name: str, **params: object) -> list[Row]:

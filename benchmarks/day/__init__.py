@@ -1,9 +1,8 @@
-"""A day of jobs in fast motion: does anything grow?
+"""Growth of tables, indexes and processes over a day of jobs in fast motion.
 
-options      of the command line
-settings     of all its processes: how long history is kept
-clock        days that pass when the benchmark says so
-publishing   processes that publish what they may, and no more
-looking      what tables, indexes and processes take
-session      the order of it all, and the verdict
+settings     settings of all processes, with a retention
+clock        days that pass when the benchmark lets them
+publishing   processes that publish as many jobs as they are allowed
+sizes        sizes of tables, indexes and processes
+session      hours of jobs, and the growth between them
 """

@@ -1,8 +1,8 @@
-"""Days that pass when the benchmark says so, for all sessions of its database at once.
+"""Clock of a database whose days pass when the benchmark lets them, for all sessions at once.
 
-Our statements name their clocks without a schema. Functions of the same names, in a schema that is
-searched before PostgreSQL's own, add the days that have passed: partitions, retention, leases and
-delays all go by them, and within a day they run as fast as the server's.
+Our statements name their clock functions without a schema. Functions with these names, in a schema
+that is searched before pg_catalog, add the days that have passed. Partitions, retention, leases and
+delays all follow them. Within a day they run as fast as the server's clock.
 """
 
 from typing import Final
@@ -29,14 +29,14 @@ JOIN pg_class AS c ON c.oid = adrelid
 CROSS JOIN LATERAL pg_get_expr(adbin, adrelid) AS expression
 WHERE expression LIKE '%clock_timestamp()%' AND NOT relispartition
 """
-"""A default means the function that had the name when it was written: it is written again."""
+"""Statements that set the defaults again, because a default keeps the function of its creation."""
 
 
-def make() -> None:
-    """Sessions that were open before do not have it."""
+def create_clock() -> None:
+    """Create the clock; sessions that are open already do not use it."""
     defaults = [str(text) for (text,) in query(DEFAULTS)]
     query("CREATE SCHEMA motion")
-    # No table: a sequence is read as it is, whatever the snapshot, and at the cost of a function.
+    # A sequence in place of a table: it is read outside of the snapshot, at the cost of a function.
     query("CREATE SEQUENCE motion.days MINVALUE 0")
     query("SELECT setval('motion.days', 0)")
     for name, volatility in VOLATILITY.items():
@@ -49,5 +49,5 @@ def make() -> None:
 
 
 def pass_a_day() -> None:
-    """Nothing may be in flight: its lease would be over."""
+    """Let a day pass; no job may be in flight, because its lease would expire."""
     query("SELECT setval('motion.days', pg_sequence_last_value('motion.days') + 1)")

@@ -1,4 +1,4 @@
-"""Processes that publish what they may, and no more."""
+"""Processes that publish as many jobs as they are allowed."""
 
 import time
 from typing import Any, Final
@@ -14,6 +14,8 @@ IDLE_SECONDS: Final = 0.01
 
 
 class Publishers:
+    """Publishing processes that share an allowance of jobs."""
+
     def __init__(self, processes: int) -> None:
         self.allowed = 0
         self._left: Any = FORK.Value("q", 0)
@@ -34,29 +36,30 @@ class Publishers:
             process.join()
 
     def allow(self, count: int) -> None:
+        """Allow `count` more jobs."""
         self.allowed += count
         _add(self._left, count)
 
     def are_done(self) -> bool:
-        """Whether all that was allowed is committed. SystemExit if one of them has failed."""
+        """Return True if all allowed jobs are committed; raise SystemExit if a process failed."""
         if not all(process.is_alive() for process in self._processes):
-            raise SystemExit("A publisher failed.")
+            raise SystemExit("A publisher failed: its error is above.")
         return self.published == self.allowed
 
     @property
     def published(self) -> int:
-        """How many are committed."""
+        """Number of committed jobs."""
         return int(self._done.value)
 
     def _publish(self) -> None:
         while True:
-            if count := self._taken():
+            if count := self._take():
                 publish_many(CHANNEL, [PAYLOAD] * count)
                 _add(self._done, count)
             else:
                 time.sleep(IDLE_SECONDS)
 
-    def _taken(self) -> int:
+    def _take(self) -> int:
         with self._left.get_lock():
             count = min(BATCH, int(self._left.value))
             self._left.value -= count

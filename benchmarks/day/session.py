@@ -1,4 +1,4 @@
-"""Hour after hour of jobs, a day of the database's clock each; what was highest in each hour."""
+"""Hours of jobs, a day of the database's clock each, and the highest size in each hour."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from benchmarks.contenders import worker_command
 from benchmarks.database import own_database, query
 from benchmarks.day import clock, sizes
 from benchmarks.day.publishing import Publishers
-from benchmarks.day.sizes import Look
+from benchmarks.day.sizes import Sizes
 from benchmarks.report import Table, print_report
 from pulljobs import ids, operating
 from pulljobs.conf import settings
@@ -23,22 +23,23 @@ from pulljobs.storage import nodes
 BACKLOG: Final = 50_000
 BATCH: Final = 500
 PUBLISHERS: Final = 2
-LOOK_SECONDS: Final = 0.5
+SAMPLE_SECONDS: Final = 0.5
 STOP_SECONDS: Final = 60
 GROWTH: Final = {"partition": 1.0, "process": 1.1, "": 1.25}
-"""At the most, from the second quarter to the last; of what begins so."""
+"""Largest growth from the second quarter to the last, by the beginning of a size's name."""
 APART: Final = {
     "pulljobs_job": "Indexes of jobs, in MiB",
     "process": "Memory of the worker's processes, in MiB",
 }
-"""Tables of their own, for what begins so."""
+"""Titles of further tables, by the beginning of the names of their sizes."""
 
 
 def run(options: argparse.Namespace) -> None:
+    """Run all hours and report their sizes; exit with 1 if a size has grown too much."""
     jobs = max(1, round(3600 * options.rate))
-    # What it writes is what counts, not how soon it is on a disk.
+    # The sizes count here, not the time until they are on a disk.
     with own_database(durable=False):
-        clock.make()
+        clock.create_clock()
         with Publishers(PUBLISHERS) as publishers, _worker(options.processes) as worker:
             hours = [_hour(jobs, publishers, worker) for _number in range(options.hours)]
         _report(hours, jobs, as_json=options.json)
@@ -54,46 +55,46 @@ def _worker(processes: int) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         worker.terminate()
         if worker.wait(STOP_SECONDS):
-            raise SystemExit("The worker ended with an error.")
+            raise SystemExit("The worker ended with an error: its messages are above.")
 
 
-def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) -> Look:
-    """All that was published in it is done at its end, so that its day can pass."""
+def _hour(jobs: int, publishers: Publishers, worker: subprocess.Popen[bytes]) -> Sizes:
+    """Run the jobs of an hour to their end, so that a day can pass, and sample the sizes."""
     clock.pass_a_day()
     first_id, began = ids.first_of(nodes.clock(settings().DATABASE)), time.monotonic()
     until = publishers.allowed + jobs
-    looks: list[Look] = []
+    samples: list[Sizes] = []
     while not _is_done(publishers, until):
-        settled = publishers.published - sizes.live()
+        settled = publishers.published - sizes.count_live()
         room = min(until, settled + BACKLOG) - publishers.allowed
         publishers.allow(max(0, room))
-        if not looks:
-            # As the worker does every ten minutes, while jobs come and go.
+        if not samples:
+            # The worker does this every ten minutes while jobs come and go.
             operating.maintain()
-        looks.append(_look(worker))
-        time.sleep(LOOK_SECONDS)
+        samples.append(_sample(worker))
+        time.sleep(SAMPLE_SECONDS)
     rate = jobs / (time.monotonic() - began)
     [(done,)] = query(f"SELECT count(*) FROM pulljobs_archived_job WHERE id >= {first_id}")
     if done != jobs:
         raise SystemExit(f"{done} of {jobs} jobs were settled.")
     print(f"{jobs:,} jobs, {rate:,.0f} a second", file=sys.stderr)
-    return {"jobs/s": rate, **sizes.highest(looks)}
+    return {"jobs/s": rate, **sizes.highest(samples)}
 
 
 def _is_done(publishers: Publishers, until: int) -> bool:
     if publishers.allowed < until or not publishers.are_done():
         return False
-    return not sizes.live()
+    return not sizes.count_live()
 
 
-def _look(worker: subprocess.Popen[bytes]) -> Look:
+def _sample(worker: subprocess.Popen[bytes]) -> Sizes:
     if worker.poll() is not None:
         raise SystemExit("The worker ended.")
-    look = {**sizes.tables(), "dead rows": sizes.dead()}
-    return {**look, **sizes.indexes(), **sizes.memory(worker.pid)}
+    sample = {**sizes.read_tables(), "dead rows": sizes.count_dead()}
+    return {**sample, **sizes.read_indexes(), **sizes.read_memory(worker.pid)}
 
 
-def _report(hours: list[Look], jobs: int, *, as_json: bool) -> None:
+def _report(hours: list[Sizes], jobs: int, *, as_json: bool) -> None:
     growth = _growth(hours)
     missed = [name for name, ratio in growth.items() if ratio > _allowed(name)]
     figures = {f"{name}_growth".replace(" ", "_"): ratio for name, ratio in growth.items()}
@@ -107,7 +108,7 @@ def _report(hours: list[Look], jobs: int, *, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _table(hours: list[Look], names: list[str]) -> Table:
+def _table(hours: list[Sizes], names: list[str]) -> Table:
     return [
         {"hour": number, **{name: hour[name] for name in names}}
         for number, hour in enumerate(hours, 1)
@@ -118,8 +119,8 @@ def _allowed(name: str) -> float:
     return next(ratio for start, ratio in GROWTH.items() if name.startswith(start))
 
 
-def _growth(hours: list[Look]) -> Look:
-    """From the highest of the second quarter to that of the last."""
+def _growth(hours: list[Sizes]) -> Sizes:
+    """Return the ratio of the highest sizes of the last quarter to those of the second."""
     quarter = len(hours) // 4
     second = sizes.highest(hours[quarter : 2 * quarter])
     last = sizes.highest(hours[-quarter:])

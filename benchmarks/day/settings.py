@@ -1,4 +1,4 @@
-"""The benchmarks' settings with a retention, so that the worker's own upkeep drops history, too."""
+"""Settings with a retention, so that the upkeep of the worker drops history."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What tables, indexes and processes take, in MiB; dead rows."""
+"""Sizes of tables, indexes and processes in MiB, and numbers of rows."""
 
 from typing import Final
 
@@ -38,30 +38,32 @@ DEAD: Final = """
 SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'pulljobs_job'::regclass
 """
 
-Look = dict[str, float]
+Sizes = dict[str, float]
+"""Sizes by name."""
 
 
-def tables() -> Look:
+def read_tables() -> Sizes:
+    """Return the sizes of tables and of the database, and the number of partitions."""
     return {"partitions": _number(PARTITIONS), **_mib(MEASURED)}
 
 
-def indexes() -> Look:
-    """Of the job table, one by one."""
+def read_indexes() -> Sizes:
+    """Return the size of each index of the job table."""
     return _mib(INDEXES)
 
 
-def live() -> int:
-    """Jobs that are not settled. Counted: idle sessions tell their statistics ten seconds late."""
+def count_live() -> int:
+    """Count the jobs that are not settled; statistics of idle sessions are ten seconds late."""
     return _number("SELECT count(*) FROM pulljobs_job")
 
 
-def dead() -> int:
-    """Dead rows of the job table, by the server's statistics."""
+def count_dead() -> int:
+    """Return the dead rows of the job table, from the statistics of the server."""
     return _number(DEAD)
 
 
-def memory(worker: int) -> Look:
-    """What each process of a worker has for itself: first the supervisor, then as they started."""
+def read_memory(worker: int) -> Sizes:
+    """Return the private memory of each process of a worker, the supervisor first."""
     root = psutil.Process(worker)
     children = sorted(root.children(recursive=True), key=lambda child: child.create_time())
     sizes = filter(None, map(_own_mib, (root, *children)))
@@ -69,20 +71,20 @@ def memory(worker: int) -> Look:
 
 
 def _own_mib(process: psutil.Process) -> float | None:
-    """None: it has ended since it was listed."""
+    """Return the memory of a process, or None if it has ended."""
     try:
         return process.memory_full_info().uss / MIB
     except psutil.NoSuchProcess:
         return None
 
 
-def highest(looks: list[Look]) -> Look:
-    """A process may not be there yet at the first."""
-    names = dict.fromkeys(name for look in looks for name in look)
-    return {name: max(look.get(name, 0.0) for look in looks) for name in names}
+def highest(samples: list[Sizes]) -> Sizes:
+    """Return the highest value of each size; a size may be missing in early samples."""
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    return {name: max(sample.get(name, 0.0) for sample in samples) for name in names}
 
 
-def _mib(text: str) -> Look:
+def _mib(text: str) -> Sizes:
     return {str(name): int(str(size)) / MIB for name, size in query(text)}
 
 

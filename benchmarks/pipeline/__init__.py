@@ -1,12 +1,11 @@
-"""What the data pipeline moves a second, beside the same without it.
+"""Rows a second of the data pipeline, compared with the same work without it.
 
-options      of the command line
-history      an archive of so many rows
-alone        ADBC without Spark, by processes of its own
-bringing     the export
-rolling      the rollup, beside a bare read and group by of the same files
-publishing   the atomic publish, beside a raw COPY and INSERT ... SELECT
-consuming    the streaming consumer, beside raw claims and finishes
-memory       what the driver holds
-session      the order of it all, and the targets
+history   an archive of a given size
+adbc      rows read by ADBC alone
+export    the export, compared with ADBC alone
+rollup    the rollup, compared with a bare read and group by of the same files
+publish   the atomic publish, compared with a raw COPY and INSERT ... SELECT
+consume   the streaming consumer, compared with raw claims and finishes
+memory    memory of the driver
+session   sizes in turn, and the targets
 """

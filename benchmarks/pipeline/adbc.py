@@ -1,4 +1,4 @@
-"""ADBC without Spark or files: what processes of its own read of the same rows."""
+"""Rows read by ADBC alone, by processes without Spark and without files."""
 
 import time
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ ALL: Final = {"low_xid": 0, "high_xid": 2**62}
 
 
 @contextmanager
-def reading(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are started and have loaded what they need."""
+def start_readers(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Start processes that have loaded their modules."""
     context = get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=django.setup) as pool:
         list(pool.map(_ready, range(processes)))
@@ -28,7 +28,7 @@ def reading(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def read_seconds(pool: ProcessPoolExecutor, dsn: str, processes: int) -> tuple[int, float]:
-    """Rows of all that there is, and how long they took."""
+    """Read all rows; return their number and the seconds it took."""
     texts = [text for name in TABLES for text in _slices(name, processes)]
     started = time.monotonic()
     rows = sum(pool.map(_read, [dsn] * len(texts), texts))
@@ -36,7 +36,7 @@ def read_seconds(pool: ProcessPoolExecutor, dsn: str, processes: int) -> tuple[i
 
 
 def _slices(name: str, parts: int) -> list[str]:
-    """The statement of the export, by ranges of ids with as many rows each."""
+    """Return the statement of the export for ranges of ids with about equal numbers of rows."""
     fractions = ", ".join(str(number / parts) for number in range(1, parts))
     [(cuts,)] = query(
         f"SELECT percentile_disc(ARRAY[{fractions}]::float8[]) WITHIN GROUP (ORDER BY id)"
@@ -54,7 +54,7 @@ def _slices(name: str, parts: int) -> list[str]:
 
 
 def _ready(_number: int) -> None:
-    time.sleep(0.5)  # so that each process takes one
+    time.sleep(0.5)  # Long enough for each process to take one call.
 
 
 def _read(dsn: str, text: str) -> int:

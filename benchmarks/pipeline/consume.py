@@ -1,6 +1,6 @@
-"""The streaming consumer until nothing is left, beside raw claims and finishes of as many jobs.
+"""Streaming consumer, compared with raw claims and finishes of as many jobs.
 
-Both read all columns of the messages, and do nothing with them.
+Both read all columns of the messages and do nothing with them.
 """
 
 import time
@@ -18,24 +18,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Consumed(NamedTuple):
-    """Medians of the rounds: seconds, and of each round how many times the raw rate ours is."""
+class ConsumeTimes(NamedTuple):
+    """Median seconds, and the median ratio of the consumer's rate to the raw rate in a round."""
 
     ours: float
     raw: float
     ratio: float
 
 
-def measure(spark: "SparkSession", rows: int, batch: int, rounds: int, folder: Path) -> Consumed:
-    """`folder` is for checkpoints."""
+def measure(
+    spark: "SparkSession", rows: int, batch: int, rounds: int, folder: Path
+) -> ConsumeTimes:
+    """Measure rounds; `folder` is for checkpoints."""
     loops.make_tables()
     store_messages(rows)
-    found = []
+    times = []
     for number in range(rounds):
         raw = _raw(batch)
         ours = _ours(spark, rows, batch, folder / str(number))
-        found.append(Consumed(ours, raw, raw / ours))
-    return Consumed(*map(median, zip(*found, strict=True)))
+        times.append(ConsumeTimes(ours, raw, raw / ours))
+    return ConsumeTimes(*map(median, zip(*times, strict=True)))
 
 
 def _raw(batch: int) -> float:

@@ -1,4 +1,4 @@
-"""The export, beside ADBC alone: the same rows by the same statements, in turns."""
+"""Export, compared in turns with ADBC alone, by the same statements."""
 
 from contextlib import nullcontext
 from statistics import median
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Brought(NamedTuple):
-    """Medians of the rounds: seconds, and of each round how many times the other's rate ours is."""
+class ExportTimes(NamedTuple):
+    """Median seconds, and the median ratio of the export's rate to that of ADBC in a round."""
 
     rows: int
     adbc: float
@@ -27,25 +27,25 @@ class Brought(NamedTuple):
     ratio: float
 
 
-def measure(spark: "SparkSession", rows: int, tasks: int, rounds: int) -> Brought:
-    """Every export but the last goes to a lake of its own; the last one's is the project's."""
+def measure(spark: "SparkSession", rows: int, tasks: int, rounds: int) -> ExportTimes:
+    """Measure rounds; the last exports to the project's lake, the others to lakes of their own."""
     lakes = [TemporaryDirectory() for _ in range(rounds - 1)]
-    places = [*(f"{one.name}/lake" for one in lakes), settings.PULLJOBS["LAKE"]]
-    with adbc.reading(tasks) as pool:
-        found = [(_alone(pool, rows, tasks), _ours(spark, rows, place)) for place in places]
-    for one in lakes:
-        one.cleanup()
-    theirs, ours = map(median, zip(*found, strict=True))
-    return Brought(rows, theirs, ours, median(adbc / ours for adbc, ours in found))
+    places = [*(f"{lake.name}/lake" for lake in lakes), settings.PULLJOBS["LAKE"]]
+    with adbc.start_readers(tasks) as pool:
+        times = [(_adbc(pool, rows, tasks), _export(spark, rows, place)) for place in places]
+    for lake in lakes:
+        lake.cleanup()
+    theirs, ours = map(median, zip(*times, strict=True))
+    return ExportTimes(rows, theirs, ours, median(theirs / ours for theirs, ours in times))
 
 
-def _alone(pool: "ProcessPoolExecutor", rows: int, tasks: int) -> float:
+def _adbc(pool: "ProcessPoolExecutor", rows: int, tasks: int) -> float:
     count, seconds = adbc.read_seconds(pool, session.dsn(), tasks)
     assert count == rows
     return seconds
 
 
-def _ours(spark: "SparkSession", rows: int, place: str) -> float:
+def _export(spark: "SparkSession", rows: int, place: str) -> float:
     with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": place}):
         done = exporting.export(Choice(), lambda: nullcontext(spark), always_spark=True)
     assert sum(done.rows.values()) == rows

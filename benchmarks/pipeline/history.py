@@ -1,4 +1,4 @@
-"""An archive of so many settlements, two days long, and a message for every ten of them."""
+"""Archive of two days with a given number of settlements, and a message for every ten."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -60,14 +60,14 @@ FROM
 """
 
 
-def forget() -> None:
-    """Leave one consumer, with nothing to do."""
+def clear() -> None:
+    """Delete all jobs and messages, and all consumers but one."""
     query(f"TRUNCATE {EMPTIED}, pulljobs_message")
     Consumer.objects.exclude(name=CONSUMER).delete()
 
 
-def settle(rows: int) -> int:
-    """Fill the tables; how many rows an export of all has."""
+def fill(rows: int) -> int:
+    """Fill the tables and return the number of rows of a whole export."""
     channel = Channel.objects.get()
     for number in range(1, CONSUMERS):
         Consumer.objects.get_or_create(channel=channel, name=f"noop-{number}")

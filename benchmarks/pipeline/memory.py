@@ -1,4 +1,4 @@
-"""What the driver holds: its Python's peak, and what its JVM keeps after a collection."""
+"""Memory of the driver: the peak of Python, and the heap of the JVM after a collection."""
 
 import re
 import time
@@ -14,24 +14,28 @@ MIB: Final = 1024 * 1024
 COLLECTIONS: Final = 3
 
 
-class Held(NamedTuple):
+class DriverMemory(NamedTuple):
+    """Memory of the driver in MiB."""
+
     python_mib: float
-    """Resident, at its highest since `start`."""
+    """Highest resident memory since `start`."""
     jvm_mib: float
-    """Reachable objects, now."""
+    """Reachable objects now."""
 
 
 def start() -> None:
+    """Forget the peak so far."""
     if RESET.exists():
         RESET.write_text("5")
 
 
-def held(spark: "SparkSession") -> Held:
+def read_memory(spark: "SparkSession") -> DriverMemory:
+    """Collect garbage and return the memory."""
     jvm = spark._jvm
     assert jvm is not None
     for _ in range(COLLECTIONS):
         jvm.java.lang.System.gc()
-        time.sleep(1)  # Spark lets go of what a collection found unused, for the next to free
+        time.sleep(1)  # Spark drops objects that a collection found unused; the next frees them.
     heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
-    found = re.search(r"^VmHWM:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
-    return Held(int(found[1]) / 1024 if found else 0.0, heap.getUsed() / MIB)
+    peak = re.search(r"^VmHWM:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    return DriverMemory(int(peak[1]) / 1024 if peak else 0.0, heap.getUsed() / MIB)

@@ -1,4 +1,4 @@
-"""The atomic publish of files, beside a raw COPY and a raw INSERT ... SELECT of the same rows."""
+"""Atomic publish of files, compared with a raw COPY and INSERT ... SELECT of the rows."""
 
 import time
 from pathlib import Path
@@ -30,19 +30,19 @@ FROM pulljobs_message
 """
 
 
-class Published(NamedTuple):
-    """Medians of the rounds: seconds, and of each how many times the insert's rate ours is."""
+class PublishTimes(NamedTuple):
+    """Median seconds, and the median ratio of the publish's rate to the insert's rate."""
 
     ours: float
     copy: float
-    """Into staging, on one connection."""
+    """COPY into the staging table on one connection."""
     insert: float
-    """From staging, messages and jobs, in one transaction."""
+    """INSERT of messages and jobs from the staging table in one transaction."""
     ratio: float
 
 
-def rows_of(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
-    """As files, for what makes them up is not to be measured."""
+def make_rows(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
+    """Write the rows to files, so that making them is not measured."""
     frame = spark.range(rows).selectExpr(
         "concat('{\"number\": ', id, ', \"filler\": \"', repeat('x', 100), '\"}') AS payload"
     )
@@ -50,15 +50,15 @@ def rows_of(spark: "SparkSession", rows: int, folder: Path) -> "DataFrame":
     return spark.read.parquet(str(folder))
 
 
-def measure(spark: "SparkSession", rows: int, rounds: int, folder: Path) -> Published:
-    """What is left in the tables is our last round's."""
-    frame = rows_of(spark, rows, folder)
-    found = []
+def measure(spark: "SparkSession", rows: int, rounds: int, folder: Path) -> PublishTimes:
+    """Measure rounds; the jobs of the last atomic publish stay in the tables."""
+    frame = make_rows(spark, rows, folder)
+    times = []
     for number in range(rounds):
         copy, insert = _raw(rows)
         ours = _ours(frame, rows, number)
-        found.append(Published(ours, copy, insert, insert / ours))
-    return Published(*map(median, zip(*found, strict=True)))
+        times.append(PublishTimes(ours, copy, insert, insert / ours))
+    return PublishTimes(*map(median, zip(*times, strict=True)))
 
 
 def _ours(frame: "DataFrame", rows: int, number: int) -> float:

@@ -1,4 +1,4 @@
-"""The rollup, beside a bare read of the same files with the same group by."""
+"""Rollup, compared with a bare read of the same files and the same group by."""
 
 import time
 from contextlib import nullcontext
@@ -44,23 +44,23 @@ PERCENTILES: Final = COUNTED.format(
 )
 
 
-class Rolled(NamedTuple):
-    """Medians of the rounds, in seconds."""
+class RollupTimes(NamedTuple):
+    """Median seconds of the rounds."""
 
     ours: float
     bare: float
-    """The same figures by Spark's own functions: counts and percentiles."""
+    """Counts and percentiles by Spark's own functions."""
     counts: float
-    """Without percentiles."""
+    """Counts without percentiles by Spark's own functions."""
     of_bare: float
-    """Of each round, how many times the bare one's time ours was."""
+    """Median ratio of the rollup's time to the bare time in a round."""
 
 
-def measure(spark: "SparkSession", rounds: int) -> Rolled:
-    """In turns, so that all meet the same machine."""
-    found = [(_ours(spark), _bare(spark, PERCENTILES), _bare(spark, NONE)) for _ in range(rounds)]
-    ours, bare, counts = map(median, zip(*found, strict=True))
-    return Rolled(ours, bare, counts, median(ours / bare for ours, bare, _counts in found))
+def measure(spark: "SparkSession", rounds: int) -> RollupTimes:
+    """Measure in turns, so that other load meets all of them."""
+    times = [(_ours(spark), _bare(spark, PERCENTILES), _bare(spark, NONE)) for _ in range(rounds)]
+    ours, bare, counts = map(median, zip(*times, strict=True))
+    return RollupTimes(ours, bare, counts, median(ours / bare for ours, bare, _counts in times))
 
 
 def _ours(spark: "SparkSession") -> float:

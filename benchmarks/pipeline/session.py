@@ -1,4 +1,4 @@
-"""The order of it all, size by size, and how it stands to its targets."""
+"""Sizes in turn, with a row for each measure, and the targets that were missed."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.database import own_database
 from benchmarks.pipeline import consume, export, history, memory, publish, rollup
-from benchmarks.pipeline.memory import Held
+from benchmarks.pipeline.memory import DriverMemory
 from benchmarks.report import Table, print_report
 from pulljobs.lake.spark import session
 
@@ -39,10 +39,11 @@ WORDS: Final = {
     "insert": "raw INSERT ... SELECT from staging",
     "raw_claim": "raw claim and finish",
 }
-"""What is said in the table of whose time a row is compared between sizes."""
+"""Names in the table of the measures whose time for a row is compared between sizes."""
 
 
 def run(options: argparse.Namespace) -> None:
+    """Measure all sizes in one Spark session that has warmed up, and report the figures."""
     table: Table = []
     first: Table = []
     figures: dict[str, Any] = {}
@@ -51,8 +52,8 @@ def run(options: argparse.Namespace) -> None:
     with session.opened("benchmark", master=f"local[{options.tasks}]", conf=conf) as spark:
         figures["session_start_seconds"] = time.monotonic() - started
         _measure(spark, options, WARM_UP, first, {})
-        held = [_measure(spark, options, rows, table, figures) for rows in options.rows]
-    figures |= _growth(table, held)
+        memories = [_measure(spark, options, rows, table, figures) for rows in options.rows]
+    figures |= _growth(table, memories)
     print_report(
         {"Pipeline": table, "The first of the session": first},
         figures | {"missed": _missed(figures)},
@@ -66,15 +67,15 @@ def _measure(
     rows: int,
     table: Table,
     figures: dict[str, Any],
-) -> Held:
-    """Of one size, in a database and a lake of its own; the first size is for warming up."""
+) -> DriverMemory:
+    """Measure a size in a database and a lake of its own."""
     with _place() as folder:
         memory.start()
         if {"export", "rollup"} & set(options.parts):
             _history(spark, options, rows, table, figures)
         if rows <= options.most:
             _jobs(spark, options, rows, folder, table, figures)
-        return memory.held(spark)
+        return memory.read_memory(spark)
 
 
 @contextmanager
@@ -94,15 +95,15 @@ def _history(
     table: Table,
     figures: dict[str, Any],
 ) -> None:
-    moved = export.measure(spark, history.settle(rows), options.tasks, options.rounds)
-    _tell(table, rows, f"ADBC alone, {options.tasks} processes", moved.rows, moved.adbc)
-    _tell(table, rows, f"export, {options.tasks} tasks", moved.rows, moved.ours)
+    moved = export.measure(spark, history.fill(rows), options.tasks, options.rounds)
+    _add_row(table, rows, f"ADBC alone, {options.tasks} processes", moved.rows, moved.adbc)
+    _add_row(table, rows, f"export, {options.tasks} tasks", moved.rows, moved.ours)
     figures["export_of_adbc"] = moved.ratio
     if "rollup" in options.parts:
         rolled = rollup.measure(spark, options.rounds)
-        _tell(table, rows, "bare read and group by, counts only", rows, rolled.counts)
-        _tell(table, rows, "bare read and group by, the same figures", rows, rolled.bare)
-        _tell(table, rows, "rollup", rows, rolled.ours)
+        _add_row(table, rows, "bare read and group by, counts only", rows, rolled.counts)
+        _add_row(table, rows, "bare read and group by, the same figures", rows, rolled.bare)
+        _add_row(table, rows, "rollup", rows, rolled.ours)
         figures["rollup_of_bare"] = rolled.of_bare
         figures["rollup_of_counts"] = rolled.ours / rolled.counts
 
@@ -115,41 +116,41 @@ def _jobs(
     table: Table,
     figures: dict[str, Any],
 ) -> None:
-    history.forget()
+    history.clear()
     if "publish" in options.parts:
         published = publish.measure(spark, rows, options.rounds, folder / "rows")
-        _tell(table, rows, "raw COPY into staging", rows, published.copy)
-        _tell(table, rows, "raw INSERT ... SELECT from staging", rows, published.insert)
-        _tell(table, rows, "atomic publish", rows, published.ours)
+        _add_row(table, rows, "raw COPY into staging", rows, published.copy)
+        _add_row(table, rows, "raw INSERT ... SELECT from staging", rows, published.insert)
+        _add_row(table, rows, "atomic publish", rows, published.ours)
         figures["publish_of_insert"] = published.ratio
     if "consume" in options.parts:
         consumed = consume.measure(spark, rows, options.batch, options.rounds, folder / "streams")
-        _tell(table, rows, f"raw claim and finish, {options.batch:,}", rows, consumed.raw)
-        _tell(table, rows, f"streaming consumer, {options.batch:,}", rows, consumed.ours)
+        _add_row(table, rows, f"raw claim and finish, {options.batch:,}", rows, consumed.raw)
+        _add_row(table, rows, f"streaming consumer, {options.batch:,}", rows, consumed.ours)
         figures["consume_of_raw"] = consumed.ratio
 
 
-def _tell(table: Table, size: int, what: str, rows: int, seconds: float) -> None:
-    one = {"size": size, "what": what, "rows": rows, "seconds": seconds, "rows/s": rows / seconds}
-    table.append(one)
+def _add_row(table: Table, size: int, what: str, rows: int, seconds: float) -> None:
+    row = {"size": size, "what": what, "rows": rows, "seconds": seconds, "rows/s": rows / seconds}
+    table.append(row)
     print(f"{size:,}: {what}: {seconds:.2f} s, {rows / seconds:,.0f} rows/s", file=sys.stderr)
 
 
-def _growth(table: Table, held: list[Held]) -> dict[str, Any]:
-    """Of the largest size to the smallest: time a row, and memory of the driver."""
+def _growth(table: Table, memories: list[DriverMemory]) -> dict[str, Any]:
+    """Return ratios of the largest to the smallest size: time for a row, and memory."""
     figures: dict[str, Any] = {
-        "python_memory_growth": held[-1].python_mib / held[0].python_mib,
-        "jvm_memory_growth": held[-1].jvm_mib / held[0].jvm_mib,
+        "python_memory_growth": memories[-1].python_mib / memories[0].python_mib,
+        "jvm_memory_growth": memories[-1].jvm_mib / memories[0].jvm_mib,
     }
     for name, words in WORDS.items():
-        found = [one for one in table if one["what"].partition(",")[0] == words]
-        if len(found) > 1:
-            figures[f"{name}_per_row_growth"] = found[0]["rows/s"] / found[-1]["rows/s"]
+        rows = [row for row in table if row["what"].partition(",")[0] == words]
+        if len(rows) > 1:
+            figures[f"{name}_per_row_growth"] = rows[0]["rows/s"] / rows[-1]["rows/s"]
     return figures
 
 
 def _missed(figures: dict[str, Any]) -> str:
-    """Targets that were measured and not met."""
+    """Return the targets that were measured and not met."""
     missed = [
         f"{name} {sign} {target}"
         for name, (sign, target) in TARGETS.items()

@@ -1,4 +1,4 @@
-"""Celery with kombu's SQL transport: no results, messages are gone when they are taken.
+"""Celery with the SQL transport of kombu: no results, and a worker deletes messages it takes.
 
 The solo pool, for it was quicker than prefork and threads: one worker takes jobs one by one, and
 its children wait for it.
@@ -23,7 +23,7 @@ def job(payload):
 
 
 def migrate():
-    """The transport makes its tables and the queue when they are first used."""
+    """Create the tables and the queue by their first use."""
     with app.connection_for_write() as connection:
         connection.default_channel.queue_declare("celery")
 

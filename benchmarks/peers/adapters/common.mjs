@@ -1,4 +1,4 @@
-// What every adapter in Node does with its order; the same words as common.py.
+// Orders of all adapters in Node, as in common.py.
 import { spawn } from "node:child_process";
 import { closeSync, existsSync, openSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -36,7 +36,7 @@ function note(payload) {
   writeSync(starts, record);
 }
 
-// hrtime counts on CLOCK_MONOTONIC, as Python's does.
+// hrtime reads CLOCK_MONOTONIC, which time.monotonic of Python reads, too.
 function monotonic() {
   return Number(process.hrtime.bigint()) / 1e9;
 }
@@ -105,7 +105,7 @@ function payload(number) {
   return { number, filler: "x".repeat(100) };
 }
 
-// Who cannot keep up ends in time all the same, with fewer.
+// A slow peer ends in time with fewer payloads.
 class Pace extends Payloads {
   constructor(rate, seconds) {
     super(BURST);
@@ -119,7 +119,7 @@ class Pace extends Payloads {
       if (wait > 0) await sleep(wait * 1000);
       size = Math.min(size, wanted - this.published);
       const at = monotonic();
-      yield payloads(this.published, size).map((one) => ({ ...one, at }));
+      yield payloads(this.published, size).map((fields) => ({ ...fields, at }));
       this.published += size;
       now = monotonic();
     }

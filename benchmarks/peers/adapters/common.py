@@ -1,14 +1,14 @@
-"""What every adapter in Python does with its order; needs nothing but Python.
+"""Orders of all adapters in Python, with the standard library only.
 
     ADAPTER migrate
-    ADAPTER publish one|many COUNT SECONDS      the least of both; a line of JSON at the end
-    ADAPTER pace one|many RATE SECONDS          with the time each is published at, many in bursts
-                                                where there is such a call; a line of JSON likewise
+    ADAPTER publish one|many COUNT SECONDS      ends at the count or the time; prints a line of JSON
+    ADAPTER pace one|many RATE SECONDS          payloads carry their time; `many` publishes bursts
+                                                if the peer has such a call; prints a line of JSON
     ADAPTER work PROCESSES                      until killed
 
-PEER_HANDLER is noop, 1ms or latency. PEER_FOLDER is where workers say that they hold their first
-job (`ready.PID`), wait for leave to go on (`go`), and note when jobs were published and started
-(`starts`). PG* name the database.
+PEER_HANDLER is noop, 1ms or latency. In PEER_FOLDER a worker creates `ready.PID` when it holds its
+first job, waits for `go`, and appends the times of publishes and starts to `starts`. PG* variables
+name the database.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _starts: int | None = None
 
 
 def handle(payload: Payload) -> None:
-    """The job of a peer whose handlers are plain functions."""
+    """Handle a job of a peer whose handlers are plain functions."""
     if _held:
         _hold()
     if HANDLER == "1ms":
@@ -49,7 +49,7 @@ def handle(payload: Payload) -> None:
 
 
 async def ahandle(payload: Payload) -> None:
-    """The job of a peer whose handlers are coroutines."""
+    """Handle a job of a peer whose handlers are coroutines."""
     if _held:
         _hold()
     if HANDLER == "1ms":
@@ -59,7 +59,7 @@ async def ahandle(payload: Payload) -> None:
 
 
 def _hold() -> None:
-    """All processes begin together: none goes on before each has its first job."""
+    """Wait until all processes have their first job, so that they begin together."""
     global _held
     (FOLDER / f"ready.{os.getpid()}").touch()
     while not (FOLDER / "go").exists():
@@ -76,10 +76,10 @@ def _note(payload: Payload) -> None:
 
 
 def run(migrate: Act, publish: Act, publish_many: Act | None, work: Act) -> None:
-    """Carry out the order of the command line; acts may be coroutine functions.
+    """Carry out the order of the command line; all arguments may be coroutine functions.
 
-    `publish` takes an iterable of payloads and publishes each by itself, `publish_many` an iterable
-    of lists of them; without it the peer has no call for many.
+    `publish` takes an iterable of payloads and publishes each by itself. `publish_many` takes an
+    iterable of lists of payloads, and is None if the peer has no such call.
     """
     order, *arguments = sys.argv[1:]
     if order == "migrate":
@@ -118,7 +118,7 @@ def _publish(act: Act | None, how: str, jobs: int, seconds: float) -> None:
 
 
 class _Payloads:
-    """What is to be published, one by one or so many at a time."""
+    """Payloads to publish, one by one or in batches."""
 
     at_a_time = BATCH
 
@@ -137,7 +137,7 @@ class _Payloads:
 
 
 class _Stretch(_Payloads):
-    """And how long it took until somebody asked for more; the first few warm up."""
+    """Payloads as fast as they are taken, with the time they took; the first few warm up."""
 
     def __init__(self, jobs: int, seconds: float) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ def payload(number: int) -> Payload:
 
 
 class _Pace(_Payloads):
-    """At an even pace; who cannot keep up ends in time all the same, with fewer."""
+    """Payloads at an even pace; a slow peer ends in time with fewer payloads."""
 
     at_a_time = BURST
 
@@ -189,7 +189,7 @@ class _Pace(_Payloads):
 
 
 def processes(wanted: int, command: list[str]) -> NoReturn:
-    """Run a peer's own worker command so many times, for those that have no flag for it."""
+    """Run the worker command of a peer several times, if it has no option for processes."""
     others = [subprocess.Popen(command) for _ in range(wanted - 1)]
     if not others:
         os.execvp(command[0], command)

@@ -1,4 +1,4 @@
-"""django-q2 on its ORM broker: bulk dequeue, one cluster of so many workers."""
+"""django-q2 on its ORM broker: bulk dequeue, one cluster with several workers."""
 
 import os
 import sys

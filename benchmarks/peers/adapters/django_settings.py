@@ -1,4 +1,4 @@
-"""What the Django peers share: the database that PG* name, and the app of each."""
+"""Settings of the Django peers: the database that PG* name, and the app of each."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The task of django-tasks-db: a module that its worker can import."""
+"""Task of django-tasks-db, in a module that its worker can import."""
 
 import common
 

@@ -1,4 +1,4 @@
-"""django-tasks-db: its worker does one job at a time; a process each."""
+"""django-tasks-db: a worker runs one job at a time, so each process has a worker."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The app of procrastinate: its worker imports it by name."""
+"""App of procrastinate, which its worker imports by name."""
 
 import common
 import procrastinate

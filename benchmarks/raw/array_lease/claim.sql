@@ -1,6 +1,6 @@
--- From the floor on; through the ctid, for the rows are locked.
+-- Scan from the low-water mark. The update goes through the ctid, which is stable: rows are locked.
 WITH pick AS MATERIALIZED (
-    SELECT ctid AS place, job
+    SELECT ctid AS row_ctid, job
     FROM raw_array_job AS job
     WHERE consumer_id = %(consumer_id)s::bigint
         AND priority = 0
@@ -11,9 +11,9 @@ WITH pick AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 lease AS (
-    INSERT INTO raw_array_lease (token, claimed_at, leased_until, jobs)
+    INSERT INTO raw_array_lease (lease_token, claimed_at, leased_until, jobs)
     SELECT
-        %(token)s::uuid,
+        %(lease_token)s::uuid,
         clock_timestamp(),
         clock_timestamp() + interval '30 s',
         ARRAY(SELECT job FROM pick)
@@ -21,7 +21,7 @@ lease AS (
 ),
 claimed AS (
     DELETE FROM raw_array_job
-    WHERE ctid = ANY(ARRAY(SELECT place FROM pick))
+    WHERE ctid = ANY(ARRAY(SELECT row_ctid FROM pick))
 )
 SELECT (job).id, (job).available_at, (job).message_id
 FROM pick

@@ -1,10 +1,10 @@
 WITH lease AS (
     DELETE FROM raw_array_lease
-    WHERE token = %(token)s::uuid
-    RETURNING token, claimed_at, jobs
+    WHERE lease_token = %(lease_token)s::uuid
+    RETURNING lease_token, claimed_at, jobs
 ),
 settled AS MATERIALIZED (
-    SELECT job.*, lease.token, lease.claimed_at
+    SELECT job.*, lease.lease_token, lease.claimed_at
     FROM lease
     CROSS JOIN unnest(lease.jobs) AS job
 ),
@@ -15,7 +15,7 @@ archived AS (
     )
     SELECT
         id, message_id, consumer_id, to_timestamp((id >> 22) / 1000.0 + 1577836800), claimed_at,
-        clock_timestamp(), retry_count, deliveries + 1, token, 'DELIVERED'
+        clock_timestamp(), retry_count, deliveries + 1, lease_token, 'DELIVERED'
     FROM settled
 )
 SELECT id FROM settled

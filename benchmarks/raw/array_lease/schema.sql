@@ -1,4 +1,4 @@
--- Claimed rows leave the job table for an array in one lease row a claim.
+-- A claim moves its rows from the job table to an array in one lease row.
 CREATE TABLE raw_array_job (
     id bigint PRIMARY KEY,
     message_id bigint NOT NULL,
@@ -17,7 +17,7 @@ CREATE TABLE raw_array_job (
 );
 CREATE INDEX ON raw_array_job (consumer_id, priority DESC, available_at, id);
 CREATE TABLE raw_array_lease (
-    token uuid PRIMARY KEY,
+    lease_token uuid PRIMARY KEY,
     claimed_at timestamptz NOT NULL,
     leased_until timestamptz NOT NULL,
     jobs raw_array_job[] NOT NULL

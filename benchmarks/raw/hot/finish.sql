@@ -1,6 +1,6 @@
 WITH settled AS (
     DELETE FROM raw_hot
-    WHERE id = ANY(%(ids)s::bigint[]) AND state = 1 AND token IS NOT DISTINCT FROM %(token)s::uuid
+    WHERE id = ANY(%(ids)s::bigint[]) AND state = 1 AND lease_token IS NOT DISTINCT FROM %(lease_token)s::uuid
     RETURNING *
 ),
 archived AS (
@@ -10,7 +10,7 @@ archived AS (
     )
     SELECT
         id, message_id, consumer_id, to_timestamp((id >> 22) / 1000.0 + 1577836800), claimed_at,
-        clock_timestamp(), retry_count, deliveries, token, 'DELIVERED'
+        clock_timestamp(), retry_count, deliveries, lease_token, 'DELIVERED'
     FROM settled
 )
 SELECT id FROM settled

@@ -1,4 +1,4 @@
--- A message and a job each.
+-- Insert a message and a job for each payload.
 WITH message AS (
     INSERT INTO pulljobs_message (channel_id, published_at, priority, content_type, headers, payload)
     SELECT %(channel_id)s::bigint, clock_timestamp(), 0, 'application/json', '{}', payload

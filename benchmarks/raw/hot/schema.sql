@@ -1,4 +1,4 @@
--- One row a job with the lease in it. No column that a claim writes is indexed, so a claim is a HOT update.
+-- Each job is a row that contains its lease. A claim is a HOT update, because it writes no indexed column.
 CREATE TABLE raw_hot (
     id bigint PRIMARY KEY,
     message_id bigint NOT NULL,
@@ -10,7 +10,7 @@ CREATE TABLE raw_hot (
     deliveries int NOT NULL,
     priority smallint NOT NULL,
     state smallint NOT NULL,
-    token uuid
+    lease_token uuid
 ) WITH (
     fillfactor = 45,
     vacuum_truncate = off,

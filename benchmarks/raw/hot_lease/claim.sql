@@ -1,4 +1,4 @@
--- From the floor on; through the ctid, for the rows are locked.
+-- Scan from the low-water mark. The update goes through the ctid, which is stable: rows are locked.
 WITH pick AS MATERIALIZED (
     SELECT ctid, id, message_id, available_at
     FROM raw_hot_lease
@@ -12,9 +12,9 @@ WITH pick AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 lease AS (
-    INSERT INTO raw_hot_lease_lease (token, claimed_at, leased_until, job_ids)
+    INSERT INTO raw_hot_lease_lease (lease_token, claimed_at, leased_until, job_ids)
     SELECT
-        %(token)s::uuid,
+        %(lease_token)s::uuid,
         clock_timestamp(),
         clock_timestamp() + interval '30 s',
         ARRAY(SELECT id FROM pick)
@@ -22,7 +22,7 @@ lease AS (
 ),
 claimed AS (
     UPDATE raw_hot_lease
-    SET state = 1, token = %(token)s::uuid, deliveries = deliveries + 1
+    SET state = 1, lease_token = %(lease_token)s::uuid, deliveries = deliveries + 1
     WHERE ctid = ANY(ARRAY(SELECT ctid FROM pick))
 )
 SELECT id, available_at, message_id

@@ -1,11 +1,11 @@
 WITH settled AS (
     DELETE FROM raw_hot_lease
-    WHERE id = ANY(%(ids)s::bigint[]) AND state = 1 AND token IS NOT DISTINCT FROM %(token)s::uuid
+    WHERE id = ANY(%(ids)s::bigint[]) AND state = 1 AND lease_token IS NOT DISTINCT FROM %(lease_token)s::uuid
     RETURNING *
 ),
 lease AS (
     DELETE FROM raw_hot_lease_lease
-    WHERE token = %(token)s::uuid
+    WHERE lease_token = %(lease_token)s::uuid
     RETURNING claimed_at
 ),
 archived AS (
@@ -15,7 +15,7 @@ archived AS (
     )
     SELECT
         id, message_id, consumer_id, to_timestamp((id >> 22) / 1000.0 + 1577836800), lease.claimed_at,
-        clock_timestamp(), retry_count, deliveries, token, 'DELIVERED'
+        clock_timestamp(), retry_count, deliveries, lease_token, 'DELIVERED'
     FROM settled, lease
 )
 SELECT id FROM settled

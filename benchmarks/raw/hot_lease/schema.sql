@@ -1,4 +1,4 @@
--- One row a job and one lease row a claim. No column that a claim writes is indexed, so a claim is a HOT update.
+-- Each job is a row and each claim is a lease row. A claim is a HOT update, because it writes no indexed column.
 CREATE TABLE raw_hot_lease (
     id bigint PRIMARY KEY,
     message_id bigint NOT NULL,
@@ -8,7 +8,7 @@ CREATE TABLE raw_hot_lease (
     deliveries int NOT NULL,
     priority smallint NOT NULL,
     state smallint NOT NULL,
-    token uuid
+    lease_token uuid
 ) WITH (
     fillfactor = 45,
     vacuum_truncate = off,
@@ -20,7 +20,7 @@ CREATE TABLE raw_hot_lease (
 );
 CREATE INDEX ON raw_hot_lease (consumer_id, priority DESC, available_at, id);
 CREATE TABLE raw_hot_lease_lease (
-    token uuid PRIMARY KEY,
+    lease_token uuid PRIMARY KEY,
     claimed_at timestamptz NOT NULL,
     leased_until timestamptz NOT NULL,
     job_ids bigint[] NOT NULL

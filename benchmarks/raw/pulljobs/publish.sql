@@ -1,4 +1,4 @@
--- The same rows in our own tables, with all their indexes and constraints; the channel and its one consumer are known.
+-- Insert a message and a job for each payload into the tables of pulljobs, with all their indexes and constraints. The channel and its one consumer are known.
 WITH message AS (
     INSERT INTO pulljobs_message (channel_id, published_at, priority, content_type, headers, payload)
     SELECT %(channel_id)s::bigint, clock_timestamp(), 0, 'application/json', '{}', payload

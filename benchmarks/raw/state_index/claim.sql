@@ -1,4 +1,4 @@
--- From the head of the index; through the ctid, for the rows are locked.
+-- Scan from the head of the index. The update goes through the ctid, which is stable: rows are locked.
 WITH pick AS MATERIALIZED (
     SELECT ctid, id, message_id, available_at
     FROM raw_state
@@ -14,7 +14,7 @@ claimed AS (
     UPDATE raw_state
     SET
         state = 1,
-        token = %(token)s::uuid,
+        lease_token = %(lease_token)s::uuid,
         claimed_at = clock_timestamp(),
         leased_until = clock_timestamp() + interval '30 s',
         deliveries = deliveries + 1

@@ -1,4 +1,4 @@
--- What most queues do: the state in partial indexes, no floor. Every change of state writes index entries.
+-- The state is in partial indexes, as in most queues, and there is no low-water mark. Every change of state writes index entries.
 CREATE TABLE raw_state (
     id bigint PRIMARY KEY,
     message_id bigint NOT NULL,
@@ -10,7 +10,7 @@ CREATE TABLE raw_state (
     deliveries int NOT NULL,
     priority smallint NOT NULL,
     state smallint NOT NULL,
-    token uuid
+    lease_token uuid
 ) WITH (
     vacuum_truncate = off,
     autovacuum_vacuum_threshold = 1000,

@@ -1,1 +1,1 @@
-"""A Django app with the handler that pulljobs is measured with."""
+"""Django app with the handler that pulljobs is measured with."""
