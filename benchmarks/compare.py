@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> None:
     """Compare the commits, print the table and exit with 1 if a rate of the new commit is lower."""
     connection.ensure_connection()  # As long as this process is a user, the server stays up.
     refuse_unsafe()
+    options.old, options.new = (_full_name(name) for name in (options.old, options.new))
     with TemporaryDirectory(prefix="pulljobs-compare-") as directory:
         old, new = (
             extract(BASE_DIR, commit, Path(directory) / side)
@@ -69,6 +70,13 @@ def run(options: argparse.Namespace) -> None:
     if slower := [comparison.figure for comparison in comparisons if comparison.is_slower]:
         print(f"\nSlower: {'; '.join(slower)}.")
         raise SystemExit(1)
+
+
+def _full_name(commit: str) -> str:
+    """Return the hash of a commit, because names such as HEAD mean another commit tomorrow."""
+    return (
+        _output(["git", "rev-parse", "--short", f"{commit}^{{commit}}"], BASE_DIR).decode().strip()
+    )
 
 
 def extract(repository: Path, commit: str, tree: Path) -> Path:
