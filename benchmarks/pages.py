@@ -19,6 +19,7 @@ from benchmarks.database import consumer, own_database, query
 from benchmarks.report import print_report
 from pulljobs import auditing
 from pulljobs.admin.operations import BY_WORD
+from pulljobs.ids import EPOCH_MILLISECONDS
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, Node, Producer
 from pulljobs.pulling import Puller
 from pulljobs.states import Event
@@ -30,7 +31,9 @@ LIMIT_MS: Final = 300.0
 CONSUMERS: Final = 10
 STEP: Final = 500_000
 RARE: Final = "one of a kind"
-MADE: Final = "(((extract(epoch FROM at) * 1000)::bigint - 1577836800000) << 22) | (n %% 4194304)"
+MADE: Final = (
+    f"(((extract(epoch FROM at) * 1000)::bigint - {EPOCH_MILLISECONDS}) << 22) | (n %% 4194304)"
+)
 """Expression of a unique id of the moment `at`."""
 ARCHIVE: Final = f"""
 INSERT INTO pulljobs_archived_job (

@@ -16,6 +16,8 @@ EPOCH: Final = datetime(2020, 1, 1, tzinfo=UTC)
 SEQUENCE_BITS: Final = 22
 LARGEST_ID: Final = 2**63 - 1
 _EPOCH_SECONDS: Final = int(EPOCH.timestamp())
+EPOCH_MILLISECONDS: Final = 1_000 * _EPOCH_SECONDS
+"""Unix time of the epoch, which SQL subtracts to make an id."""
 _XID: Final = struct.Struct(">IQ")
 _XID_LENGTH: Final = 20
 _PADDING: Final = "===="

@@ -7,12 +7,14 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
+from pulljobs.ids import EPOCH_MILLISECONDS
+
 
 class TimeOrderedId(models.Func):
     """Database default of an id column; `pulljobs.ids` describes the layout."""
 
     template = (
-        "(((extract(epoch from clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)"
+        f"(((extract(epoch from clock_timestamp()) * 1000)::bigint - {EPOCH_MILLISECONDS}) << 22)"
         " | nextval('pulljobs_id')"
     )
     output_field = models.BigIntegerField()

@@ -12,9 +12,10 @@ from contextlib import AbstractContextManager
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, Final, LiteralString, Protocol
+from typing import Any, Final, LiteralString, Protocol, cast
 
 from pulljobs.engine.encodings import tuple_maker
+from pulljobs.ids import EPOCH_MILLISECONDS
 
 Row = Any
 """Row of a statement: a named tuple, whose fields mypy cannot know."""
@@ -23,6 +24,13 @@ Params = Mapping[str, Any]
 DATABASE_CHANNEL: Final = "pulljobs"
 """PostgreSQL channel that notify.sql sends to and that waiters listen to."""
 _packages: Final = [__name__]
+FRAGMENTS: Final = "fragments"
+"""Folder of the parts that several statements have in common."""
+_FRAGMENT: Final = re.compile(r"\$\{(\w+)\}")
+_CONSTANTS: Final = {
+    "epoch_milliseconds": str(EPOCH_MILLISECONDS),
+    "epoch_seconds": str(EPOCH_MILLISECONDS // 1_000),
+}
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%%")
 _makers: dict[tuple[str, type | None], Callable[[Any], Row]] = {}
 
@@ -51,8 +59,21 @@ class ResultCursor(Protocol):
 
 @cache
 def statement(name: str) -> LiteralString:
-    """Return the text of `name.sql`, with psycopg's named placeholders."""
-    return _paths()[name].read_text("utf-8")
+    """Return the text of `name.sql`, with psycopg's named placeholders, its fragments filled in."""
+    return expand(_paths()[name].read_text("utf-8"), files(__name__) / FRAGMENTS)
+
+
+def expand(text: str, fragments: Traversable) -> LiteralString:
+    """Replace each `${name}` by the fragment `name.sql` without its header, or by a constant."""
+
+    def fill_in(match: re.Match[str]) -> str:
+        if match[1] in _CONSTANTS:
+            return _CONSTANTS[match[1]]
+        lines = (fragments / f"{match[1]}.sql").read_text("utf-8").splitlines()
+        body = "\n".join(line for line in lines if not line.startswith("--"))
+        return expand(body, fragments)
+
+    return cast("LiteralString", _FRAGMENT.sub(fill_in, text))
 
 
 def names() -> list[str]:
@@ -73,7 +94,8 @@ def _paths() -> dict[str, Traversable]:
     for package in _packages:
         root = files(package)
         for folder in (root, *(entry for entry in root.iterdir() if entry.is_dir())):
-            paths |= _files(folder)
+            if folder.name != FRAGMENTS:
+                paths |= _files(folder)
     return paths
 
 

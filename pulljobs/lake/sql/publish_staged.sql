@@ -41,7 +41,7 @@ offered AS MATERIALIZED (
     SELECT
         row.*,
         clock.now,
-        ((((extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+        ((((extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${epoch_milliseconds}) << 22)
             | nextval('pulljobs_id')) AS id
     FROM channel, clock, chunk, unnest(
         payloads, content_types, headers, keys, priorities, client_message_ids, delays, available_ats

@@ -36,37 +36,7 @@ consumer AS MATERIALIZED (
     FROM asked
     WHERE refusal IS NULL AND is_open
 ),
-discovered (priority, bottom) AS (
-    SELECT job.priority, gap.bottom
-    FROM unnest(%(gap_tops)s::int[], %(gap_bottoms)s::int[]) AS gap (top, bottom)
-    CROSS JOIN LATERAL (
-        SELECT priority
-        FROM pulljobs_job
-        WHERE consumer_id = %(consumer_id)s::bigint AND priority < gap.top AND priority > gap.bottom
-        ORDER BY priority DESC
-        LIMIT 1
-    ) AS job
-    UNION ALL
-    SELECT job.priority, discovered.bottom
-    FROM discovered
-    CROSS JOIN LATERAL (
-        SELECT priority
-        FROM pulljobs_job
-        WHERE consumer_id = %(consumer_id)s::bigint
-            AND priority < discovered.priority AND priority > discovered.bottom
-        ORDER BY priority DESC
-        LIMIT 1
-    ) AS job
-),
-walk AS MATERIALIZED (
-    SELECT priority, mark_at, mark_id
-    FROM unnest(%(priorities)s::int[], %(mark_ats)s::timestamptz[], %(mark_ids)s::bigint[])
-        AS mark (priority, mark_at, mark_id)
-    UNION ALL
-    SELECT priority, '-infinity', 0
-    FROM discovered
-    ORDER BY priority DESC
-),
+${priority_walk},
 pick AS MATERIALIZED (
     SELECT job.*
     FROM consumer

@@ -32,7 +32,7 @@ archived AS (
         id,
         message_id,
         consumer_id,
-        to_timestamp((id >> 22) / 1000.0 + 1577836800),
+        to_timestamp((id >> 22)::float8 / 1000 + ${epoch_seconds}),
         first_claimed_at,
         clock_timestamp(),
         retry_count,

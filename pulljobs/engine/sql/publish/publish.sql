@@ -41,9 +41,7 @@ offered AS MATERIALIZED (
         channel.dedupe_window,
         channel.bounded,
         clock.now,
-        -- In floating point: `extract` would give a numeric.
-        ((((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
-            | nextval('pulljobs_id')) AS id
+        ${new_id} AS id
     FROM channel, clock, unnest(
         %(payloads)s::bytea[],
         %(content_types)s::text[],
@@ -90,8 +88,7 @@ job AS (
         id, consumer_id, message_id, available_at, priority, state, key, retry_count, deliveries
     )
     SELECT
-        (((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
-            | nextval('pulljobs_id'),
+        ${new_id},
         consumer.id,
         accepted.id,
         greatest(now, coalesce(accepted.available_at, now) + coalesce(delay, '0')),

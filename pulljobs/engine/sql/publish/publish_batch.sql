@@ -27,9 +27,7 @@ offered AS MATERIALIZED (
         row.*,
         channel.id AS channel_id,
         channel.now,
-        -- In floating point: `extract` would give a numeric.
-        ((((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
-            | nextval('pulljobs_id')) AS id
+        ${new_id} AS id
     FROM channel, unnest(
         %(payloads)s::bytea[],
         %(content_types)s::text[],

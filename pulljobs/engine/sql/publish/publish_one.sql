@@ -31,9 +31,7 @@ offered AS MATERIALIZED (
         END AS bounded,
         coalesce(dedupe_window, %(dedupe_window)s::interval) AS dedupe_window,
         clock.now,
-        -- In floating point: `extract` would give a numeric.
-        ((((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
-            | nextval('pulljobs_id')) AS id
+        ${new_id} AS id
     FROM pulljobs_channel AS channel, clock
     WHERE name = %(channel)s::text
 ),

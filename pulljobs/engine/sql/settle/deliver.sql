@@ -28,12 +28,12 @@ archived AS (
     -- Scalar subqueries are evaluated once, when the first job is deleted; a join would be for every job.
     SELECT
         -- As the column's default has it, but in floating point: `extract` would give a numeric.
-        (SELECT ((date_part('epoch', clock_timestamp()) * 1000)::bigint - 1577836800000) << 22)
+        (SELECT ((date_part('epoch', clock_timestamp()) * 1000)::bigint - ${epoch_milliseconds}) << 22)
             | nextval('pulljobs_id'),
         id,
         message_id,
         consumer_id,
-        to_timestamp((id >> 22)::float8 / 1000 + 1577836800),
+        to_timestamp((id >> 22)::float8 / 1000 + ${epoch_seconds}),
         (SELECT claimed_at FROM lease),
         (SELECT clock_timestamp()),
         retry_count,

@@ -149,7 +149,7 @@ archived AS (
         settled.id,
         settled.message_id,
         settled.consumer_id,
-        to_timestamp((settled.id >> 22)::float8 / 1000 + 1577836800),
+        to_timestamp((settled.id >> 22)::float8 / 1000 + ${epoch_seconds}),
         lease.claimed_at,
         clock_timestamp(),
         settled.retry_count,
