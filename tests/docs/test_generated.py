@@ -6,11 +6,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 import pytest
 import yaml
 
+import pulljobs
 from pulljobs import conf, errors
 from pulljobs.api import DOCUMENT
 from pulljobs.client import errors as client_errors
@@ -22,6 +25,8 @@ from pulljobs.states import TRANSITIONS
 from pulljobs.storage.promises import PROMISES
 from tests.docs.commands import check, commands
 from tests.guides import DOCS, pages
+
+PACKAGE: Final = Path(pulljobs.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +86,7 @@ def test_every_metric_has_its_meaning(rows: dict[str, list[str]]) -> None:
 
 @pytest.mark.parametrize("rows", ["alerts"], indirect=True)
 def test_every_alert_has_its_condition(rows: dict[str, list[str]]) -> None:
-    rules = yaml.safe_load((DOCS.parent / "pulljobs/metrics/alerts.yml").read_text("utf-8"))
+    rules = yaml.safe_load((PACKAGE / "metrics" / "alerts.yml").read_text("utf-8"))
     names = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
     assert list(rows) == names
     assert all(cells[-1].strip("`") for cells in rows.values())
@@ -117,8 +122,8 @@ def test_every_telemetry_event_has_its_fields_and_log_level(rows: dict[str, list
 def test_every_file_of_sql_has_its_header(generators: ModuleType) -> None:
     part = generators.PARTS["statements"]()
     headers = dict(re.findall(r"(?ms)^### (\w+)\n\n(.*?)(?=^##|\Z)", part))
-    paths = (DOCS.parent / "pulljobs").rglob("*.sql")
-    files = {path.stem for path in paths if path.parent.name != FRAGMENTS}
+    paths = [path for path in PACKAGE.rglob("*.sql") if path.parent.name != FRAGMENTS]
+    files = {path.stem for path in paths}
     assert set(headers) == files
     for name, header in headers.items():
         about, *items = header.split("\n- **")

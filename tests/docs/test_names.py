@@ -2,10 +2,12 @@
 
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+import pulljobs
 from example_project.state import BASE_DIR
 from tests.guides import pages
 
@@ -18,6 +20,8 @@ NO_MODULES: Final = {
     "pulljobs.yml",  # file that a guide has its reader make
 }
 NAMES: Final = [str(page.relative_to(BASE_DIR)) for page in pages()]
+ROOTS: Final = (BASE_DIR, Path(pulljobs.__file__).parents[1])
+"""The checkout, and the directory of the installed packages."""
 FOLDERS: Final = ("pulljobs/", "pyspark_pulljobs/", "tests/", "benchmarks/", "example_project/")
 
 
@@ -37,12 +41,12 @@ def test_dotted_names_can_be_imported(page: str) -> None:
 def test_files_exist(page: str) -> None:
     for name in quoted(page):
         if name.startswith(FOLDERS) and re.fullmatch(r"[\w./-]+", name):
-            assert (BASE_DIR / name).exists(), name
+            assert any((root / name).exists() for root in ROOTS), name
 
 
 @pytest.mark.parametrize("page", NAMES)
 def test_statements_exist(page: str) -> None:
-    files = {path.name for path in BASE_DIR.glob("*/**/*.sql")}
+    files = {path.name for root in ROOTS for path in root.glob("*pulljobs/**/*.sql")}
     assert [name for name in quoted(page) if name.endswith(".sql") and "/" not in name] == [
         name for name in quoted(page) if name in files
     ]
