@@ -20,7 +20,7 @@ from benchmarks.http import ROOT, fill, give_tokens
 from benchmarks.long_poll import served
 from benchmarks.report import print_report
 from pulljobs.client import AsyncMessage, Consumer, Message, Subscription, bodies
-from pulljobs.client.bodies import Job, Outcome, Word
+from pulljobs.client.bodies import Job, Outcome, Settlement
 
 BATCH: Final = 100
 CONNECTIONS: Final = (1, 2)
@@ -124,7 +124,9 @@ async def _turns(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     while True:
         wanted = bodies.pull(BATCH, uuid4().hex)
         pulled = await callers.send_call(reader, writer, Call("POST", f"{ROOT}/pull", wanted))
-        words = [Word(Job(job, 0.0), Outcome.DELIVERED) for job in json.loads(pulled)["Result"]]
-        if not words:
+        acks = [
+            Settlement(Job(job, 0.0), Outcome.DELIVERED) for job in json.loads(pulled)["Result"]
+        ]
+        if not acks:
             return
-        await callers.send_call(reader, writer, Call("POST", f"{ROOT}/ack", bodies.ack(words)))
+        await callers.send_call(reader, writer, Call("POST", f"{ROOT}/ack", bodies.ack(acks)))

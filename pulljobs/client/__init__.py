@@ -1,8 +1,10 @@
-"""Pulling and publishing over HTTP, where there is no Django: `pip install "pulljobs[client]"`.
+"""Client that pulls and publishes over HTTP without Django: `pip install "pulljobs[client]"`.
 
-`Consumer` runs a handler for each message; `PullConsumer` fetches by hand; `Producer` publishes;
-the latter two also as `AsyncPullConsumer` and `AsyncProducer`. `python -m pulljobs.client` does the
-same from a shell.
+Consumer            runs a handler for each message
+PullConsumer        fetches messages on request, AsyncPullConsumer on an event loop
+Producer            publishes messages, AsyncProducer on an event loop
+
+`python -m pulljobs.client` does this from a shell.
 """
 
 from pulljobs.client.bodies import Draft, Limits, Receipt

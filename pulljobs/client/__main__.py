@@ -1,4 +1,4 @@
-"""`python -m pulljobs.client`: a worker, a producer and a look at a consumer, from a shell."""
+"""`python -m pulljobs.client`: consume, publish, fetch and inspect from a shell."""
 
 import sys
 

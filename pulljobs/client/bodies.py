@@ -1,4 +1,4 @@
-"""The JSON that the client sends and reads."""
+"""JSON bodies that the client sends and reads."""
 
 import base64
 import json
@@ -21,6 +21,8 @@ JSON: Final = "application/json"
 
 
 class Outcome(StrEnum):
+    """Outcome of a message in an ack."""
+
     DELIVERED = "DELIVERED"
     DEAD = "DEAD"
     RETRY = "RETRY"
@@ -28,7 +30,7 @@ class Outcome(StrEnum):
 
 
 class Status(StrEnum):
-    """Of a job in the answer to an ack or a renewal."""
+    """Status of a job in the answer to an ack or a renewal."""
 
     OK = "ok"
     LEASE_LOST = "lease_lost"
@@ -38,9 +40,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What `info` tells a client to respect; `clock_ahead`: by how much the server's clock is.
+    """Limits of the broker for pulls, as `info` returns them, in bytes and seconds.
 
-    That one is measured: limits may be the same without it.
+    `clock_ahead` is the measured offset of the server's clock; it does not count in comparisons.
     """
 
     max_batch: int = 100
@@ -51,28 +53,28 @@ class Limits:
     clock_ahead: float | None = field(default=None, compare=False)
 
     def local(self, moment: datetime) -> float | None:
-        """A moment of the server's on our monotonic clock, if that can be told."""
+        """Convert a time of the server to the local monotonic clock; None without an offset."""
         return None if self.clock_ahead is None else moment.timestamp() - self.clock_ahead
 
 
 def limits(answer: Answer, sent_at: float) -> Limits:
-    told = answer.json()
+    content = answer.json()
     usual = Limits()
-    now = told.get("Now")
+    now = content.get("Now")
     middle = (sent_at + answer.received_at) / 2
     return Limits(
-        int(told.get("MaxBatch") or usual.max_batch),
-        float(told.get("MaxExpires", usual.max_expires)),
-        told.get("MaxInFlight") or None,
-        told.get("MaxPayloadBytes"),
-        float(told.get("LeaseSeconds", usual.lease_seconds)),
+        int(content.get("MaxBatch") or usual.max_batch),
+        float(content.get("MaxExpires", usual.max_expires)),
+        content.get("MaxInFlight") or None,
+        content.get("MaxPayloadBytes"),
+        float(content.get("LeaseSeconds", usual.lease_seconds)),
         datetime.fromisoformat(now).timestamp() - middle if now else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as a pull gave it, and when its lease ends on our monotonic clock."""
+    """Job of a pull, with the end of its lease on the local monotonic clock."""
 
     given: Mapping[str, Any]
     deadline: float
@@ -98,7 +100,7 @@ class Job:
 
 
 class Pulled(NamedTuple):
-    """`reason` says why there are no more; it is never a message."""
+    """Jobs of a pull, and the reason why there are no more."""
 
     jobs: list[Job]
     reason: str
@@ -113,17 +115,17 @@ def pull(
 
 
 def pulled(answer: Answer, limits: Limits, asked_at: float) -> Pulled:
-    """`asked_at`: when it was asked first, on the monotonic clock."""
-    told = answer.json()
-    given = told["Result"]
+    """Parse the answer to a pull that was first sent at `asked_at`, on the monotonic clock."""
+    content = answer.json()
+    given = content["Result"]
     # All jobs of an answer have one lease.
     deadline = _deadline(given[0], answer, limits, asked_at) if given else 0.0
-    reason = (told.get("Status") or {}).get("Reason", "ok")
-    return Pulled([Job(one, deadline) for one in given], reason)
+    reason = (content.get("Status") or {}).get("Reason", "ok")
+    return Pulled([Job(job, deadline) for job in given], reason)
 
 
 def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits, asked_at: float) -> float:
-    """The lease began between the first request and the answer, whatever clocks say."""
+    """Return the end of the lease, which began between the first request and the answer."""
     seconds = float(given.get("LeaseSeconds") or limits.lease_seconds)
     at = given.get("LeaseExpiresAt")
     local = limits.local(datetime.fromisoformat(at)) if at else None
@@ -132,43 +134,43 @@ def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits, asked_at
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What is said of a job, once."""
+class Settlement:
+    """Outcome of one job, with its delay and its reason."""
 
     job: Job
     outcome: Outcome
     delay: float | None = None
-    """Seconds; None: as the consumer's own retry strategy has it."""
+    """Seconds; None: by the retry strategy of the consumer."""
     reason: str = ""
 
     @property
     def can_be_repeated(self) -> bool:
-        """Whether saying it again is answered as the first time."""
+        """True if the broker answers a repeat like the first request."""
         return self.outcome in (Outcome.DELIVERED, Outcome.DEAD)
 
 
 def delay(seconds: float) -> float:
-    """As brokers take it: from 0 to an hour."""
+    """Limit a delay to the range of brokers, from 0 to an hour."""
     if math.isnan(seconds):
         raise ValueError("A delay is a number of seconds, not NaN.")
     return min(max(seconds, 0.0), LONGEST_DELAY)
 
 
-def ack(words: Iterable[Word]) -> bytes:
-    return _json({"Results": [_said(word) for word in words]})
+def ack(settlements: Iterable[Settlement]) -> bytes:
+    return _json({"Results": [_result(settlement) for settlement in settlements]})
 
 
-def _said(word: Word) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "ID": word.job.id,
-        "LeaseToken": word.job.lease_token,
-        "Outcome": word.outcome,
+def _result(settlement: Settlement) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "ID": settlement.job.id,
+        "LeaseToken": settlement.job.lease_token,
+        "Outcome": settlement.outcome,
     }
-    if word.delay is not None:
-        said["DelaySeconds"] = word.delay
-    if word.reason:
-        said["Reason"] = str(word.reason)[:LONGEST_TEXT]
-    return said
+    if settlement.delay is not None:
+        fields["DelaySeconds"] = settlement.delay
+    if settlement.reason:
+        fields["Reason"] = str(settlement.reason)[:LONGEST_TEXT]
+    return fields
 
 
 def renew(jobs: Iterable[Job], seconds: float | None = None) -> bytes:
@@ -177,20 +179,20 @@ def renew(jobs: Iterable[Job], seconds: float | None = None) -> bytes:
 
 
 def statuses(answer: Answer) -> list[Status]:
-    """In the order of what was asked."""
-    return [Status(one["Status"]) for one in answer.json()["Results"]]
+    """Return the statuses of an answer, in the order of the request."""
+    return [Status(result["Status"]) for result in answer.json()["Results"]]
 
 
 def remaining(answer: Answer) -> list[float | None]:
-    """Seconds that each lease goes on, in the order asked; None: it is lost."""
-    return [one.get("RemainingSeconds") for one in answer.json()["Results"]]
+    """Return the seconds left of each lease, in the order of the request; None: it is lost."""
+    return [result.get("RemainingSeconds") for result in answer.json()["Results"]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """One message of `publish_many`; the fields are the arguments of `publish`.
+    """Message for `publish_many`; the fields are the arguments of `publish`.
 
-    `payload` is bytes, text, or what `json.dumps` takes.
+    `payload` is bytes, text, or a value for `json.dumps`.
     """
 
     payload: Any
@@ -202,7 +204,10 @@ class Draft:
 
 
 class Receipt(NamedTuple):
-    """`status`: accepted, duplicate, key_full, invalid or too_large; `error` says why it is not."""
+    """Receipt of a message.
+
+    `status` is accepted, duplicate, key_full, invalid or too_large. `error` explains a refusal.
+    """
 
     message_id: str
     status: str
@@ -210,41 +215,41 @@ class Receipt(NamedTuple):
 
     @property
     def duplicate(self) -> bool:
-        """An earlier message of this id was accepted before; there is no second one."""
+        """True if an earlier message with this id was accepted: no second one was made."""
         return self.status == "duplicate"
 
 
 def line(draft: Draft, message_id: str) -> bytes:
-    """Of a batch."""
+    """Encode a line of a batch; raise InvalidMessage if the payload cannot be encoded."""
     try:
         return _line(draft, message_id)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidMessage(
-            f"The message can't be encoded ({error}): give bytes, text or plain values."
+            f"The message cannot be encoded ({error}): give bytes, text or plain values."
         ) from error
 
 
 def _line(draft: Draft, message_id: str) -> bytes:
     payload, content_type = draft.payload, draft.content_type
-    said: dict[str, Any] = {"MessageID": message_id}
+    fields: dict[str, Any] = {"MessageID": message_id}
     if isinstance(payload, bytes):
-        said["PayloadBase64"] = base64.b64encode(payload).decode()
+        fields["PayloadBase64"] = base64.b64encode(payload).decode()
         content_type = content_type or BYTES
     elif isinstance(payload, str):
-        said["Payload"], content_type = payload, content_type or TEXT
+        fields["Payload"], content_type = payload, content_type or TEXT
     else:
-        said["Payload"] = json.dumps(payload, allow_nan=False)
+        fields["Payload"] = json.dumps(payload, allow_nan=False)
         content_type = content_type or JSON
-    said |= {"ContentType": content_type, "Headers": dict(draft.headers)}
-    said |= {"Priority": draft.priority}
-    return _json(said if draft.key is None else said | {"Key": draft.key})
+    fields |= {"ContentType": content_type, "Headers": dict(draft.headers)}
+    fields |= {"Priority": draft.priority}
+    return _json(fields if draft.key is None else fields | {"Key": draft.key})
 
 
 def receipts(answer: Answer, message_ids: Sequence[str]) -> list[Receipt]:
-    told = answer.json()["Results"]
+    results = answer.json()["Results"]
     return [
-        Receipt(id, one["Status"], one.get("Error"))
-        for id, one in zip(message_ids, told, strict=True)
+        Receipt(id, result["Status"], result.get("Error"))
+        for id, result in zip(message_ids, results, strict=True)
     ]
 
 
@@ -253,5 +258,5 @@ def _json(value: Any) -> bytes:
 
 
 def now() -> float:
-    """Of all deadlines in the client."""
+    """Read the monotonic clock, to which all deadlines of the client refer."""
     return time.monotonic()

@@ -1,4 +1,4 @@
-"""One broker of a `Consumer`: what is pulled from it, held, and said to it."""
+"""Broker of a `Consumer`: pulls, held messages, and outcomes for it."""
 
 import asyncio
 import threading
@@ -10,11 +10,11 @@ from typing import Any, Final
 from uuid import uuid4
 
 from pulljobs.client import bodies, log
-from pulljobs.client.bodies import Job, Outcome, Pulled, Status, Word, now
+from pulljobs.client.bodies import Job, Outcome, Pulled, Settlement, Status, now
 from pulljobs.client.calls import Answer, Call
 from pulljobs.client.errors import BadRequest, LeaseLost, Unreachable
-from pulljobs.client.flows import GRACE, MOST_WORDS, SHUTS_DOWN, parts
-from pulljobs.client.handling import RESULTS, Verdict
+from pulljobs.client.flows import GRACE, MOST_OUTCOMES, SHUTS_DOWN, parts
+from pulljobs.client.handling import RESULTS, Ending
 from pulljobs.client.link import Link, Request
 from pulljobs.client.messages import Received
 from pulljobs.client.room import Room, Share
@@ -30,7 +30,7 @@ STARVED: Final = 0.85
 
 @dataclass(eq=False)
 class Broker:
-    """Used on the event loop; handlers' threads call `begin`, `end` and `settle` alone."""
+    """Broker on the event loop; threads of handlers call only `begin`, `end` and `settle`."""
 
     link: Link
     path: str
@@ -43,15 +43,15 @@ class Broker:
     counts: Counter[str]
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     held: set[Held] = field(default_factory=set)
-    """Pulled, and their end not confirmed."""
+    """Messages that were pulled and whose outcome is not confirmed."""
     open: set[Held] = field(default_factory=set)
-    """Those of them of which nothing was said yet."""
+    """Held messages without an outcome."""
     handed: set[Held] = field(default_factory=set)
-    """Those of the open that a handler has, or had and detached."""
-    desk: Any = None
-    """Where its messages say how they end."""
-    _said: "deque[tuple[Held, Word]]" = field(default_factory=deque)
-    _outbox: "deque[tuple[Held, Word]]" = field(default_factory=deque)
+    """Open messages that a handler has, or had and detached."""
+    recipient: Any = None
+    """Recipient of the outcomes of its messages."""
+    _unread: "deque[tuple[Held, Settlement]]" = field(default_factory=deque)
+    _outbox: "deque[tuple[Held, Settlement]]" = field(default_factory=deque)
     _noticed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _filled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,8 +68,8 @@ class Broker:
 
     @property
     def _most(self) -> int:
-        """Outcomes and renewals of one request."""
-        return min(MOST_WORDS, self.link.limits.max_batch)
+        """Limit of outcomes or renewals in a request."""
+        return min(MOST_OUTCOMES, self.link.limits.max_batch)
 
     @property
     def is_flushed(self) -> bool:
@@ -96,12 +96,15 @@ class Broker:
             await self._flush()
 
     def hurry(self) -> None:
-        """Flush what there is, without waiting for more."""
+        """Flush waiting outcomes without waiting for more."""
         if self._outbox:
             self._urgent.set()
 
     async def renew(self, message: Held, seconds: float | None) -> float:
-        """For the message's own `in_progress`; Unreachable if the lease ends over it."""
+        """Renew one lease; return the seconds left.
+
+        Raise LeaseLost, or Unreachable if the lease ends before there is an answer.
+        """
         try:
             async with asyncio.timeout(max(message.remaining, GRACE)):
                 [left] = await self._renew([message], seconds)
@@ -112,8 +115,12 @@ class Broker:
         return left
 
     async def keep(self, within: float) -> None:
-        """Renew what is open and whose lease ends within so many seconds."""
-        due = [one for one in list(self.open) if not one.lost and one.deadline - now() < within]
+        """Renew open messages whose lease ends within `within` seconds."""
+        due = [
+            message
+            for message in list(self.open)
+            if not message.lost and message.deadline - now() < within
+        ]
         try:
             for some in parts(due, self._most):
                 await self._renew(some, None)
@@ -122,14 +129,14 @@ class Broker:
                 raise
 
     def forget_expired(self, running: set[Held]) -> None:
-        """What was detached and never ended is not ours any more."""
+        """Release detached messages whose lease ended without an outcome."""
         for message in list(self.handed - running):
             if message.deadline + GRACE < now():
                 message.lost = True
-                message.say(Outcome.RELEASE)
+                message.settle(Outcome.RELEASE)
 
     def forfeit_if_lost(self) -> None:
-        """Where no lease can last any more others may have the room, though much is unsaid."""
+        """Give the share of a lost broker to others once all of its leases have ended."""
         share = self.share
         if share.live or share.forfeited or not share.taken:
             return
@@ -141,51 +148,51 @@ class Broker:
             self.room.changed()
 
     def begin(self, message: Held) -> bool:
-        """Whether a handler may have it: not when its lease is over, or all ends."""
+        """Return True if a handler may begin: not after the end of the lease or during a stop."""
         if message.settled:
             return False
         message.lost = message.lost or message.deadline <= now()
         if message.lost or self.room.stopping:
-            message.say(Outcome.RELEASE)
+            message.settle(Outcome.RELEASE)
             return False
         self.handed.add(message)
         return True
 
-    def end(self, message: Held, verdict: Verdict | None) -> None:
-        """The handler returned; nothing of it counts if the message was ended before."""
-        if verdict is not None and not message.settled:
-            message.result = verdict.result
-            message.say(verdict.outcome, verdict.delay, verdict.reason)
+    def end(self, message: Held, ending: Ending | None) -> None:
+        """Settle the message after its handler, unless it is settled already."""
+        if ending is not None and not message.settled:
+            message.result = ending.result
+            message.settle(ending.outcome, ending.delay, ending.reason)
 
-    def settle(self, message: Held, word: Word) -> None:
+    def settle(self, message: Held, settlement: Settlement) -> None:
         self.open.discard(message)
         self.handed.discard(message)
         with self._lock:
-            self._said.append((message, word))
+            self._unread.append((message, settlement))
             first, self._noticed = not self._noticed, True
         if first:
-            with suppress(RuntimeError):  # The loop is over: nobody can be told any more.
+            with suppress(RuntimeError):  # the event loop has ended
                 self.loop.call_soon_threadsafe(self._notice)
 
     def _notice(self) -> None:
         with self._lock:
-            said, self._said = self._said, deque()
+            unread, self._unread = self._unread, deque()
             self._noticed = False
-        for message, word in said:
-            result = message.result or RESULTS[word.outcome]
-            self._tell(message, result)
+        for message, settlement in unread:
+            result = message.result or RESULTS[settlement.outcome]
+            self._count_result(message, result)
             if message.lost:
                 self._lose([message])
             else:
-                self._outbox.append((message, word))
+                self._outbox.append((message, settlement))
         if self._outbox:
             self._filled.set()
         if len(self._outbox) >= self._most or not self.open:
             self._urgent.set()
         self.room.changed()
 
-    def _tell(self, message: Held, result: Any) -> None:
-        state = self.room.tell(message.ticket, result)
+    def _count_result(self, message: Held, result: Any) -> None:
+        state = self.room.count_result(message.ticket, result)
         if state is not None:
             circuit = self.room.circuit
             seconds = circuit.blocked_until - now() if state is not State.CLOSED else 0.0
@@ -214,26 +221,26 @@ class Broker:
 
     def _receive(self, pulled: Pulled) -> None:
         ticket = self.room.received(self.share, len(pulled.jobs))
-        messages = [self.message_of(job, self.desk) for job in pulled.jobs]
+        messages = [self.message_of(job, self.recipient) for job in pulled.jobs]
         for message in messages:
             message.ticket = ticket
         self.held.update(messages)
         self.open.update(messages)
         self.counts["received"] += len(messages)
-        # Not at once: the next pull is on its way before handlers take their time.
+        # The next pull is sent before handlers begin, which may take long.
         self.loop.call_soon(self.hand_out, messages)
 
     async def _recall(self, request_id: str) -> None:
-        """What an interrupted pull was given goes back as if never taken.
+        """Release the jobs of an interrupted pull, as if never pulled.
 
-        Its repeat brings that, and hardly anything else, for nothing is as small as this allows.
+        A repeat of the pull returns those jobs. Its limit of one byte keeps other jobs out.
         """
         body = bodies.pull(1, request_id, max_bytes=1)
         answer = await self.link.ask(self._request("pull", body))
         jobs = bodies.pulled(answer, self.link.limits, now()).jobs
         if jobs:
-            words = [Word(job, Outcome.RELEASE) for job in jobs]
-            await self.link.ask(self._request("ack", bodies.ack(words)))
+            settlements = [Settlement(job, Outcome.RELEASE) for job in jobs]
+            await self.link.ask(self._request("ack", bodies.ack(settlements)))
 
     async def _flush(self) -> None:
         batch = [self._outbox.popleft() for _ in range(min(self._most, len(self._outbox)))]
@@ -245,9 +252,9 @@ class Broker:
         if batch:
             await self._write(batch)
 
-    async def _write(self, batch: list[tuple[Held, Word]]) -> None:
-        """One that the broker refuses never holds up the others."""
-        request = self._request("ack", bodies.ack(word for _message, word in batch))
+    async def _write(self, batch: list[tuple[Held, Settlement]]) -> None:
+        """Send outcomes; one that the broker refuses does not hold up the others."""
+        request = self._request("ack", bodies.ack(settlement for _message, settlement in batch))
         try:
             answer = await self.link.ask(request)
         except BadRequest as error:
@@ -255,41 +262,41 @@ class Broker:
         else:
             self._confirm(batch, bodies.statuses(answer), request)
 
-    async def _bisect(self, batch: list[tuple[Held, Word]], error: BadRequest) -> None:
+    async def _bisect(self, batch: list[tuple[Held, Settlement]], error: BadRequest) -> None:
         middle = len(batch) // 2
         if middle:
             await self._write(batch[:middle])
             await self._write(batch[middle:])
         else:
-            [(message, _word)] = batch
+            [(message, _settlement)] = batch
             log.refused(message.id, error)
             self._lose([message])
 
     def _confirm(
-        self, batch: list[tuple[Held, Word]], statuses: list[Status], request: Request
+        self, batch: list[tuple[Held, Settlement]], statuses: list[Status], request: Request
     ) -> None:
         lost = []
-        for (message, word), status in zip(batch, statuses, strict=True):
+        for (message, settlement), status in zip(batch, statuses, strict=True):
             if status is Status.REFUSED:
                 log.refused(message.id)
-            if status is Status.OK or (request.in_doubt and not word.can_be_repeated):
-                self.counts[word.outcome.lower()] += 1
+            if status is Status.OK or (request.in_doubt and not settlement.can_be_repeated):
+                self.counts[settlement.outcome.lower()] += 1
             else:
                 lost.append(message)
-        self._let_go([message for message, _word in batch])
+        self._let_go([message for message, _settlement in batch])
         if lost:
             self.counts["lost"] += len(lost)
             log.leases_lost(len(lost))
 
     async def _renew(self, messages: Sequence[Held], seconds: float | None) -> list[float | None]:
         body = bodies.renew([message.job for message in messages], seconds)
-        told = bodies.remaining(await self.link.ask(self._request("renew", body)))
-        for message, left in zip(messages, told, strict=True):
+        remaining = bodies.remaining(await self.link.ask(self._request("renew", body)))
+        for message, left in zip(messages, remaining, strict=True):
             if left is None:
                 message.lost = True
             else:
                 message.deadline = now() + left
-        return told
+        return remaining
 
     def _request(self, verb: str, body: bytes, seconds: float = 2 * GRACE) -> Request:
         return Request(Call("POST", f"{self.path}/{verb}", body, seconds))

@@ -1,7 +1,7 @@
-"""Requests as values, and procedures made of them that do no I/O themselves.
+"""Requests as values, and flows of them without I/O.
 
-A flow is a generator: it yields a `Call` and is sent the `Answer`, or `Unreachable` is raised in
-it; it yields a `Pause` and goes on after it. `sending` runs flows, synchronously or not.
+A flow is a generator. It yields a `Call` and receives the `Answer`, or `Unreachable` is raised in
+it. It yields a `Pause` and continues after it. `sending` runs flows, synchronously or not.
 """
 
 import json
@@ -23,36 +23,40 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """Request to a broker."""
+
     method: str
     path: str
-    """Relative to the broker's base URL."""
+    """Path below the broker's base URL."""
     body: bytes = b""
     seconds: float = 10.0
-    """Within which something has to be heard."""
+    """Timeout in seconds without any byte from the broker."""
 
 
 class Pause(NamedTuple):
+    """Pause of a flow."""
+
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`body` is decompressed."""
+    """Answer of a broker; `body` is decompressed."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     received_at: float
-    """On the monotonic clock."""
+    """Time on the monotonic clock."""
 
     def json(self) -> Any:
         try:
-            told = json.loads(self.body)
+            content = json.loads(self.body)
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
-            raise NotFound(self.status, "That is no broker's answer: check the URL.")
-        return told
+            content = None
+        if not isinstance(content, dict):
+            raise NotFound(self.status, "The answer is not that of a broker: check the URL.")
+        return content
 
 
 Flow = Generator[Call | Pause, Answer | None, T]
@@ -66,16 +70,16 @@ REFUSALS: Mapping[int, type[Refused]] = {
     412: NotPullable,
 }
 TOO_EARLY = (425, 429)
-"""Nothing was done."""
+"""Statuses after which the broker has done nothing."""
 LATER = (408, *TOO_EARLY)
 
 
 def checked(answer: Answer) -> Answer:
-    """Unreachable for what may pass, Refused for what will not."""
+    """Return a good answer; raise Unreachable if a repeat may help, else Refused."""
     status = answer.status
     if 200 <= status < 300:
         return answer
-    sentence, code = _told(answer)
+    sentence, code = _problem(answer)
     if status >= 500 or status in LATER:
         raise Unreachable(
             f"The broker answers {status}: {sentence}",
@@ -86,7 +90,7 @@ def checked(answer: Answer) -> Answer:
     raise REFUSALS.get(status, BadRequest)(status, sentence, code)
 
 
-def _told(answer: Answer) -> tuple[str, str | None]:
+def _problem(answer: Answer) -> tuple[str, str | None]:
     try:
         problem = json.loads(answer.body)
         return str(problem["detail"]), problem.get("code")
@@ -98,5 +102,5 @@ def _told(answer: Answer) -> tuple[str, str | None]:
 def _retry_after(headers: Mapping[str, str]) -> float:
     try:
         return max(0.0, float(headers.get("retry-after", 0)))
-    except ValueError:  # A date: as if it had said nothing.
+    except ValueError:  # a date counts as no value
         return 0.0

@@ -1,6 +1,6 @@
-"""The command line: what is asked for, and how it ends.
+"""Command line of the client.
 
-Exit codes: 0 done, 1 refused or out of reach (one sentence on stderr says why), 2 wrongly asked,
+Exit codes: 0 success, 1 refused or unreachable (a sentence on stderr says why), 2 wrong arguments,
 130 and 143 a second signal.
 """
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _consume(options: argparse.Namespace) -> None:
-    [first, *others] = [_place(url) for url in options.url]
+    [first, *others] = [_split_url(url) for url in options.url]
     if any(place[1:] != first[1:] for place in others):
         raise ConfigurationError("All URLs must be of the same channel and consumer.")
     command = Command(options.exec, _without_tokens(os.environ), count=options.count)
@@ -79,7 +79,7 @@ def _consume(options: argparse.Namespace) -> None:
 
 
 def _fetch(options: argparse.Namespace) -> None:
-    base_url, *names = _place(options.url)
+    base_url, *names = _split_url(options.url)
     subscription = _subscription((base_url, *names))
     with PullConsumer(base_url, subscription, connection=_connection(options)) as consumer:
         messages = consumer.fetch(options.n, options.timeout)
@@ -91,14 +91,14 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    base_url, *names = _place(options.url)
+    base_url, *names = _split_url(options.url)
     subscription = _subscription((base_url, *names))
     with PullConsumer(base_url, subscription, connection=_connection(options)) as consumer:
         print(json.dumps(consumer.info(), indent=2))
 
 
 def _publish(options: argparse.Namespace) -> None:
-    base_url, channel, _none = _place(options.url)
+    base_url, channel, _none = _split_url(options.url)
     with Producer(
         base_url,
         channel,
@@ -110,15 +110,15 @@ def _publish(options: argparse.Namespace) -> None:
         drafts = [_draft(options, payload) for payload in _payloads(options)]
         if options.message_id is not None and len(drafts) > 1:
             raise ConfigurationError(
-                f"--message-id is of one message, and these are {len(drafts)}: leave it out."
+                f"--message-id names one message, but there are {len(drafts)}: leave it out."
             )
-        receipts = [one for some in parts(drafts, MOST) for one in _printed(producer, some)]
+        receipts = [receipt for some in parts(drafts, MOST) for receipt in _printed(producer, some)]
     for receipt in receipts:
         published(receipt)
 
 
 def _printed(producer: Producer, drafts: Sequence[Draft]) -> Sequence[Receipt]:
-    """Their receipts; the ids of what was published are printed, whatever became of the others."""
+    """Publish drafts and print the ids of published ones, even if others fail; return receipts."""
     receipts: Sequence[Receipt] = ()
     try:
         receipts = producer.publish_many(drafts)
@@ -154,18 +154,18 @@ def _draft(options: argparse.Namespace, payload: bytes) -> Draft:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    """As the API tells it, without the lease."""
+    """Return the job of a message as the API shows it, without its lease."""
     given = message.job.given
     return {name: given[name] for name in given if not name.startswith("Lease")}
 
 
-def _place(url: str) -> tuple[str, str, str]:
-    """The broker's base URL, the channel, and the consumer if the URL names one."""
-    base_url, found, rest = url.partition("/channel/")
+def _split_url(url: str) -> tuple[str, str, str]:
+    """Split a URL into base URL, channel, and the consumer if the URL names one."""
+    base_url, separator, rest = url.partition("/channel/")
     names = [unquote(part) for part in rest.rstrip("/").split("/")]
-    if found and len(names) == 1 and names[0]:
+    if separator and len(names) == 1 and names[0]:
         return base_url, names[0], ""
-    if found and len(names) == 3 and names[1] == "consumer" and all(names):
+    if separator and len(names) == 3 and names[1] == "consumer" and all(names):
         return base_url, names[0], names[2]
     raise ConfigurationError(
         f"{url!r} names no consumer: write http://HOST/channel/NAME/consumer/NAME."
@@ -182,7 +182,7 @@ def _subscription(place: tuple[str, ...]) -> Subscription:
 def _token(name: str) -> str:
     token = os.environ.get(name)
     if not token:
-        raise ConfigurationError(f"Set {name} in the environment: it is not there.")
+        raise ConfigurationError(f"{name} is not set: set it in the environment.")
     return token
 
 
@@ -192,7 +192,7 @@ def _connection(options: argparse.Namespace) -> Connection:
 
 
 def _without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
-    """For commands: they have no use for them, and may print what they were given."""
+    """Return the environment for commands, which do not need tokens and may print them."""
     return {name: value for name, value in environment.items() if name not in TOKENS}
 
 
@@ -213,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _consume_options(commands.add_parser("consume", help="run a command for each message"))
-    publish = commands.add_parser("publish", help="publish files, lines or what stdin has")
+    publish = commands.add_parser("publish", help="publish files, lines or stdin")
     publish.set_defaults(run=_publish)
     publish.add_argument("url", metavar="URL")
     publish.add_argument("file", nargs="*", metavar="FILE", help="a message each; - is stdin")
@@ -221,23 +221,23 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--lines", action="store_true", help="each line is a message")
     publish.add_argument("--key")
     publish.add_argument("--priority", type=int, default=0)
-    publish.add_argument("--message-id", help="of one message: publishing that again does nothing")
+    publish.add_argument("--message-id", help="id of the message: a repeat publishes nothing")
     publish.add_argument("--content-type")
     publish.add_argument("--header", type=_header, action="append", default=[], metavar="NAME=TEXT")
     fetch = commands.add_parser("fetch", help="print messages, a line of JSON each, and ack them")
     fetch.set_defaults(run=_fetch)
     fetch.add_argument("url", metavar="URL")
-    fetch.add_argument("-n", type=int, default=1, help="at the most; 1 by default")
+    fetch.add_argument("-n", type=int, default=1, help="number of messages at most; 1 by default")
     fetch.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS")
-    fetch.add_argument("--release", action="store_true", help="give them back instead")
-    info = commands.add_parser("info", help="how the consumer stands, as JSON")
+    fetch.add_argument("--release", action="store_true", help="release the messages instead")
+    info = commands.add_parser("info", help="print counts and limits of the consumer as JSON")
     info.set_defaults(run=_info)
     info.add_argument("url", metavar="URL")
-    for one in commands.choices.values():
-        one.add_argument("--ca-file", metavar="FILE", help="certificates to trust")
-        one.add_argument("--cert", metavar="FILE", help="the client's certificate")
-        one.add_argument("--cert-key", metavar="FILE", help="its key")
-        one.add_argument("-v", "--verbose", action="store_true", help="say what goes on")
+    for command in commands.choices.values():
+        command.add_argument("--ca-file", metavar="FILE", help="certificates to trust")
+        command.add_argument("--cert", metavar="FILE", help="the client's certificate")
+        command.add_argument("--cert-key", metavar="FILE", help="its key")
+        command.add_argument("-v", "--verbose", action="store_true", help="log at level INFO")
     return parser
 
 
@@ -248,9 +248,13 @@ def _consume_options(consume: argparse.ArgumentParser) -> None:
         "--exec", required=True, metavar="COMMAND", help="the payload is its stdin; exit 0 acks"
     )
     consume.add_argument("--concurrency", type=int, default=1, help="commands at once")
-    consume.add_argument("--max-in-flight", type=int, help="messages held; as many by default")
-    consume.add_argument("--max-attempts", type=int, default=6, help="0: without end")
-    consume.add_argument("--delay", type=float, help="before a retry; 90 seconds x attempts")
-    consume.add_argument("--count", type=_count, help="stop after so many messages")
-    consume.add_argument("--auto-renew", action="store_true", help="renew leases of what runs")
+    consume.add_argument(
+        "--max-in-flight", type=int, help="held messages; by default as --concurrency"
+    )
+    consume.add_argument("--max-attempts", type=int, default=6, help="calls a message; 0: no limit")
+    consume.add_argument("--delay", type=float, help="seconds before a retry; or 90 x attempts")
+    consume.add_argument("--count", type=_count, help="stop after this number of messages")
+    consume.add_argument(
+        "--auto-renew", action="store_true", help="renew leases while handlers run"
+    )
     consume.add_argument("--graceful-timeout", type=float, default=15.0, metavar="SECONDS")

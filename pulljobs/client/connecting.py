@@ -1,4 +1,4 @@
-"""How brokers are reached: shared by the synchronous and the asynchronous side."""
+"""Connection to brokers, for the synchronous and the asynchronous side."""
 
 import platform
 import socket
@@ -30,24 +30,24 @@ LARGEST_PORT: Final = 65_535
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """TLS, identity and transport; what is left out is as it should be."""
+    """TLS, identity and transport of a client; the defaults are right for most."""
 
     ca_file: str | None = None
-    """Certificates to trust instead of the usual ones."""
+    """File of certificates to trust in place of the system's."""
     certificate: tuple[str, str] | None = None
     """Files of the client's certificate and of its key."""
     verify: bool = True
     gzip_from: int | None = GZIP_FROM
-    """Bodies of so many bytes are sent compressed; None: never."""
+    """Size in bytes from which bodies are sent compressed; None: never."""
     worker_id: str = field(default_factory=lambda: uuid4().hex)
     transport: Any = None
-    """Of httpx, instead of the network's: its BaseTransport, AsyncBaseTransport, or both."""
+    """Transport of httpx in place of the network: BaseTransport, AsyncBaseTransport or both."""
 
     def options(self, base_url: str, tokens: Mapping[str, str]) -> dict[str, Any]:
-        """Of an httpx client that speaks to this broker."""
+        """Return the arguments of an httpx client for this broker."""
         return {
             "base_url": base_of(base_url),
-            # Ids are text of any kind, as bytes they go as they are.
+            # Ids may be any text: httpx sends bytes unchanged.
             "headers": {
                 name: value.encode() for name, value in {**tokens, **self.identity()}.items()
             },
@@ -58,6 +58,7 @@ class Connection:
         }
 
     def identity(self) -> dict[str, str]:
+        """Return the headers that name this client."""
         return {
             "User-Agent": USER_AGENT,
             "Accept-Encoding": "gzip",
@@ -66,7 +67,7 @@ class Connection:
         }
 
     def _tls(self, base_url: str) -> ssl.SSLContext | bool:
-        """False where nothing is to verify: reading certificates takes its time."""
+        """Return False where nothing is to verify: reading certificates takes time."""
         if self.transport is not None or urlsplit(base_url).scheme != "https":
             return False
         context = ssl.create_default_context(cafile=self.ca_file)
@@ -79,7 +80,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Whose jobs to pull: a consumer of a channel, with both tokens."""
+    """Consumer of a channel whose jobs are pulled, with both tokens."""
 
     channel: str
     consumer: str
@@ -92,30 +93,32 @@ class Subscription:
 
     @property
     def path(self) -> str:
+        """Path of the consumer below the broker's base URL."""
         return f"channel/{quote(self.channel, safe='')}/consumer/{quote(self.consumer, safe='')}"
 
     @property
     def tokens(self) -> dict[str, str]:
+        """Headers with both tokens."""
         return {CHANNEL_TOKEN: self.channel_token, CONSUMER_TOKEN: self.consumer_token}
 
 
-def check_token(whose: str, token: str) -> None:
-    """What HTTP can't carry is refused before anything could tell it to a log."""
+def check_token(owner: str, token: str) -> None:
+    """Raise ConfigurationError for a token that HTTP cannot carry: an error of httpx may log it."""
     if not (token.isascii() and token.isprintable() and token == token.strip()):
         raise ConfigurationError(
-            f"The token of the {whose} is not printable ASCII without blanks around it: "
-            "strip the newline, perhaps, that came with it."
+            f"The token of the {owner} is not printable ASCII without blanks around it: "
+            "strip it, for example of a newline at its end."
         )
 
 
 def base_of(url: str) -> str:
-    """The URL below which a broker's API is mounted, told apart from what is none."""
+    """Return the base URL of a broker's API; raise ConfigurationError if it is not a URL."""
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError):
         parts = httpx.URL()
-    has_place = _is_host(parts.raw_host.decode()) and _is_port(parts.port)
-    if parts.scheme not in ("http", "https") or not has_place:
+    has_address = _is_host(parts.raw_host.decode()) and _is_port(parts.port)
+    if parts.scheme not in ("http", "https") or not has_address:
         raise ConfigurationError(f"{url!r} is no URL of a broker: http://localhost:8000 is one.")
     return url.rstrip("/")
 
@@ -125,7 +128,7 @@ def _is_port(port: int | None) -> bool:
 
 
 def _is_host(name: str) -> bool:
-    """Whether it can be looked up: no part of it is empty or too long."""
+    """Return True if the name can be looked up: no part of it is empty or too long."""
     try:
         return bool(name.encode("idna"))
     except UnicodeError:

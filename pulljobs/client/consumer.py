@@ -1,4 +1,4 @@
-"""A loop that pulls messages and calls a handler for each, until it is told to stop."""
+"""Consumer that pulls messages and calls a handler for each until it is stopped."""
 
 import asyncio
 import signal
@@ -8,16 +8,17 @@ from collections.abc import Sequence
 
 from pulljobs.client.connecting import Connection, Subscription, base_of
 from pulljobs.client.handling import Handler, Handling
-from pulljobs.client.session import Session, Terms
+from pulljobs.client.session import ConsumerOptions, Session
 from pulljobs.client.strategies import RECONNECT, REQUEUE, Backoff, Delay
 from pulljobs.errors import ConfigurationError
 
 
 class Consumer:
-    """Calls the handler with each message: a `Message`, or an `AsyncMessage` if it is async.
+    """Loop that calls a handler with each message: `Message`, or `AsyncMessage` if it is async.
 
-    What it returns acknowledges the message; an exception requeues it, `Retry` and `Discard` say
-    how; so does what the handler says of the message itself. Runs once.
+    A return acknowledges the message. An exception requeues it; `Retry` and `Discard` choose the
+    delay and the end. The handler may also call `ack`, `nack` or `reject` of the message. A
+    consumer runs once.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class Consumer:
         shared: bool = True,
         connection: Connection | None = None,
     ) -> None:
-        """Times are in seconds. The arguments are explained in the guide, one by one."""
+        """Check the arguments; the guide on workers without Django explains each, in seconds."""
         urls = [base_urls] if isinstance(base_urls, str) else list(base_urls)
         _check(urls, lookup_urls, max_in_flight, concurrency, sample_rate, shared)
         handling = Handling(handler, max_attempts, on_giving_up, requeue_delay, sample_rate)
         handling = handling.traced(subscription.channel, subscription.consumer)
-        self._terms = Terms(
+        self._options = ConsumerOptions(
             handling=handling,
             base_urls=_once(urls),
             subscription=subscription,
@@ -68,49 +69,50 @@ class Consumer:
         self._session: Session | None = None
         self._stopped = False
         self.counts: Counter[str] = Counter()
-        """Messages received, and how they ended."""
+        """Numbers of received messages, and of messages by outcome."""
 
     def run(self) -> None:
-        """Until `stop`, SIGTERM or SIGINT; a second signal ends the process at once.
+        """Run until `stop`, SIGTERM or SIGINT; a second signal ends the process at once.
 
-        Raises what makes going on pointless: NotAllowed, BadRequest, NotFound, NotPullable.
+        Raise NotAllowed, BadRequest, NotFound or NotPullable if the broker refuses for good.
         """
         asyncio.run(self._run())
 
     async def serve(self) -> None:
-        """The same on an event loop of yours, without a look at signals."""
-        session = self._session = Session(self._terms, self._max_in_flight, self.counts, self)
+        """Run on the current event loop until `stop`, without signal handlers; raise like `run`."""
+        session = self._session = Session(self._options, self._max_in_flight, self.counts, self)
         if self._stopped:
             session.stop()
         await session.run()
 
     def stop(self) -> None:
-        """Pull no more, end what runs, give back what waits. From any thread or signal handler."""
+        """Stop pulling, let handlers end, release waiting messages; for any thread or signal."""
         self._stopped = True
         if self._session is not None:
-            self._session.room.stopping = True  # No handler is called from now on.
+            self._session.room.stopping = True  # no handler is called from now on
             self._session.call(self._session.stop)
 
     def set_max_in_flight(self, limit: int) -> None:
-        """From now on; 0 pauses. From any thread."""
+        """Change the limit of held messages, where 0 pauses; for any thread."""
         if limit < 0:
-            raise ValueError("max_in_flight must be 0 or more.")
+            raise ValueError(f"max_in_flight must be 0 or more, not {limit}.")
         self._max_in_flight = limit
         if self._session is not None:
             self._session.call(self._session.room.resize, limit)
 
     @property
     def max_in_flight(self) -> int:
+        """Limit of the messages that are held at once."""
         return self._max_in_flight
 
     @property
     def held(self) -> int:
-        """Messages that were pulled and whose end no broker has confirmed."""
+        """Number of pulled messages whose outcome no broker has confirmed."""
         return self._session.room.held if self._session else 0
 
     @property
     def is_starved(self) -> bool:
-        """Whether 85 % of what some broker has granted is with handlers: a batch had better end."""
+        """True if handlers have 85 % of the messages of a broker: a batch should end."""
         return self._session is not None and self._session.is_starved
 
     async def _run(self) -> None:
@@ -139,7 +141,7 @@ def _check(
     shared: bool,
 ) -> None:
     if not urls and not lookup_urls:
-        raise ConfigurationError("Say where to pull: give base_urls or lookup_urls.")
+        raise ConfigurationError("There is no broker to pull from: give base_urls or lookup_urls.")
     if max_in_flight < 0 or concurrency < 1:
         raise ConfigurationError("max_in_flight must be 0 or more, concurrency 1 or more.")
     if not 0 < sample_rate <= 1:

@@ -1,4 +1,4 @@
-"""Finding brokers: every lookup is asked, and what any of them tells is a broker."""
+"""Discovery of brokers: every lookup URL is polled, and each returned address is a broker."""
 
 import asyncio
 import random
@@ -17,6 +17,8 @@ JITTER: Final = 0.3
 
 
 class Discovery:
+    """Poller of the lookup URLs of a consumer."""
+
     def __init__(
         self,
         urls: Sequence[str],
@@ -24,18 +26,18 @@ class Discovery:
         connection: Connection,
         *,
         interval: float,
-        found: Callable[[str], None],
+        on_address: Callable[[str], None],
     ) -> None:
-        """`found` is told every base URL, again at every poll."""
+        """`on_address` is called with every base URL at every poll."""
         tokens = {CHANNEL_TOKEN: subscription.channel_token}
         self._senders = {url: AsyncSender(url, tokens, connection) for url in urls}
         self._path = f"lookup?{httpx.QueryParams(channel=subscription.channel)}"
-        self._interval, self._found = interval, found
+        self._interval, self._on_address = interval, on_address
 
     async def poll_forever(self) -> None:
         while True:
             for url in await self._poll():
-                self._found(url)
+                self._on_address(url)
             await asyncio.sleep(self._interval * random.uniform(1 - JITTER, 1 + JITTER))
 
     async def close(self) -> None:
@@ -43,26 +45,26 @@ class Discovery:
             await sender.close()
 
     async def _poll(self) -> list[str]:
-        """What any of them tells; it ends the run only where all of them refuse."""
-        told = await asyncio.gather(*(self._ask(url) for url in self._senders))
-        refusals = [one for one in told if isinstance(one, Refused)]
-        if len(refusals) == len(told):
+        """Return the base URLs from all lookups; raise Refused only if all of them refuse."""
+        results = await asyncio.gather(*(self._ask(url) for url in self._senders))
+        refusals = [result for result in results if isinstance(result, Refused)]
+        if len(refusals) == len(results):
             raise refusals[0]
-        return sorted(set().union(*(one for one in told if not isinstance(one, Refused))))
+        return sorted(set().union(*(urls for urls in results if not isinstance(urls, Refused))))
 
     async def _ask(self, url: str) -> set[str] | Refused:
         try:
             answer = checked(await self._senders[url].send(Call("GET", self._path)))
-            told = answer.json().get("Addresses", [])
+            addresses = answer.json().get("Addresses", [])
         except (Unreachable, Refused) as error:
             log.lookup_failed(url, error)
             return error if isinstance(error, Refused) else set()
-        return set(_usable(url, told if isinstance(told, list) else [told]))
+        return set(_usable(url, addresses if isinstance(addresses, list) else [addresses]))
 
 
-def _usable(url: str, told: list[Any]) -> Iterator[str]:
-    """Base URLs; none that would have the tokens sent in clear where the lookup is by TLS."""
-    for address in told:
+def _usable(url: str, addresses: list[Any]) -> Iterator[str]:
+    """Yield base URLs; a lookup by TLS never leads to plain HTTP, which would show the tokens."""
+    for address in addresses:
         try:
             base = base_of(str(address))
         except ConfigurationError as error:

@@ -2,17 +2,18 @@
 
     pulljobs.errors.PulljobsError
     `-- ClientError
-        |-- Unreachable       no answer, or only "later", for as long as it was tried
-        |-- LeaseLost         the message is held no more: stop working on it; nothing was changed
-        |-- NotPublished      a message that the broker would not take; says why
-        `-- Refused           an answer that trying again will not change
-            |-- BadRequest    what was sent is malformed, too large or above a limit
+        |-- Unreachable       no answer in time, or only answers to try later
+        |-- LeaseLost         the lease of the message is lost: stop working on it; nothing changed
+        |-- NotPublished      the broker refused a message; it says why
+        `-- Refused           an answer that a repeat does not change
+            |-- BadRequest    the request is malformed, too large or above a limit
             |-- NotAllowed    a token is wrong or missing, or there is no such consumer or producer
             |-- NotFound      no such channel, or no broker at this URL
             `-- NotPullable   the consumer was deleted, or is of type push
 
-Handlers speak by `pulljobs.errors.Retry` and `pulljobs.errors.Discard`, as in the worker. What
-can't work is ConfigurationError from there, too, and what can't be sent InvalidMessage.
+Handlers raise `pulljobs.errors.Retry` and `pulljobs.errors.Discard`, as in the worker. Wrong
+arguments raise `pulljobs.errors.ConfigurationError`, and messages that cannot be encoded
+`pulljobs.errors.InvalidMessage`.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,17 @@ from pulljobs import errors
 
 
 class ClientError(errors.PulljobsError):
+    """Base of all errors of the client."""
+
     receipts: Sequence[Any] = ()
-    """Of `publish_many`: what was told before this, in the order of the drafts."""
+    """Receipts of `publish_many` before this error, in the order of the drafts."""
 
 
 class Unreachable(ClientError):
-    """`was_sent`: the broker may have taken the request; `status` None: it gave no answer."""
+    """No answer in time.
+
+    `was_sent`: the broker may have received the request. `status` is None without an answer.
+    """
 
     def __init__(
         self,
@@ -42,19 +48,19 @@ class Unreachable(ClientError):
 
     @property
     def was_lost(self) -> bool:
-        """Whether it is the answer that is missing, so that the next one may come."""
+        """True if only the answer was lost, so that a repeat may succeed at once."""
         return self.was_sent and self.status is None
 
 
 class LeaseLost(ClientError, errors.LeaseLost):
-    """Not fatal: go on with the next message."""
+    """Lost lease of a message: continue with the next message."""
 
     def __init__(self, job: str) -> None:
         ClientError.__init__(self, f"The lease of job {job} is lost: stop working on it.")
 
 
 class NotPublished(ClientError):
-    """`status` is the broker's word: key_full, invalid or too_large."""
+    """Message that the broker refused; `status` is key_full, invalid or too_large."""
 
     def __init__(self, status: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -62,7 +68,7 @@ class NotPublished(ClientError):
 
 
 class Refused(ClientError):
-    """`code` is the broker's word for programs, if it has one."""
+    """Answer that a repeat does not change; `code` is the broker's code for programs, if any."""
 
     def __init__(self, status: int, sentence: str, code: str | None = None) -> None:
         super().__init__(sentence)
@@ -70,16 +76,16 @@ class Refused(ClientError):
 
 
 class BadRequest(Refused):
-    pass
+    """Request that is malformed, too large or above a limit."""
 
 
 class NotAllowed(Refused):
-    pass
+    """Wrong or missing token, or an unknown consumer or producer."""
 
 
 class NotFound(Refused):
-    pass
+    """Unknown channel, or a URL without a broker."""
 
 
 class NotPullable(Refused):
-    pass
+    """Consumer that was deleted or is of type push."""

@@ -1,4 +1,4 @@
-"""Running a command for a message."""
+"""Execution of a shell command for a message."""
 
 import asyncio
 import os
@@ -11,17 +11,19 @@ from typing import Final
 from pulljobs.client.messages import AsyncMessage
 
 ERROR_BYTES: Final = 1000
-"""Of what a command says on stderr, the last are kept as the error."""
+"""Length of the end of stderr that is kept as the error."""
 
 
 class CommandFailed(Exception):
-    pass
+    """Command that ended with another exit code than 0."""
 
 
 class Command:
-    """The payload is its stdin, all else is in its environment; exit 0 acknowledges.
+    """Shell command as a handler.
 
-    It runs in a session of its own: Ctrl-C reaches the client alone, which lets it end.
+    Its stdin is the payload, and its environment has the rest of the message. Exit code 0
+    acknowledges. It runs in a session of its own, so that Ctrl-C reaches only the client, which
+    lets the command end.
     """
 
     def __init__(
@@ -30,9 +32,9 @@ class Command:
         self._command, self._environment = command, environment
         self._left = count
         self.on_last: Callable[[], None] = lambda: None
-        """Called when as many messages are begun as asked for, and"""
+        """Called when `count` messages have begun."""
         self.on_done: Callable[[], None] = lambda: None
-        """when the last of them has ended."""
+        """Called when the last of `count` messages has ended."""
         self._running = 0
 
     async def run(self, message: AsyncMessage) -> None:
@@ -60,27 +62,27 @@ class Command:
             start_new_session=True,
         )
         try:
-            told = await _finish(process, message.payload)
+            stderr = await _finish(process, message.payload)
         except asyncio.CancelledError:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             raise
         if process.returncode:
-            said = told[-ERROR_BYTES:].decode("utf-8", "replace").strip()
-            raise CommandFailed(f"exit {process.returncode}" + (f": {said}" if said else ""))
+            text = stderr[-ERROR_BYTES:].decode("utf-8", "replace").strip()
+            raise CommandFailed(f"exit {process.returncode}" + (f": {text}" if text else ""))
 
 
 async def _finish(process: Process, payload: bytes) -> bytes:
-    """What it says on stderr; it need not read its stdin."""
+    """Wait for the end of a command; return the end of its stderr. It need not read its stdin."""
     assert process.stderr is not None
     feeding = asyncio.create_task(_feed(process, payload))
-    told = b""
-    while said := await process.stderr.read(65536):
-        told = (told + said)[-ERROR_BYTES:]
+    stderr = b""
+    while chunk := await process.stderr.read(65536):
+        stderr = (stderr + chunk)[-ERROR_BYTES:]
     await process.wait()
     await feeding
-    return told
+    return stderr
 
 
 async def _feed(process: Process, payload: bytes) -> None:
@@ -94,7 +96,7 @@ async def _feed(process: Process, payload: bytes) -> None:
 
 
 def variables(message: AsyncMessage) -> dict[str, str]:
-    """What a command's environment says of its message."""
+    """Return the variables of a message for the environment of its command."""
     named = {f"PULLJOBS_HEADER_{_variable(name)}": value for name, value in message.headers.items()}
     return named | {
         "PULLJOBS_JOB_ID": message.id,

@@ -1,4 +1,4 @@
-"""What a client does, each once, for the synchronous and the asynchronous side."""
+"""Flows of a client, for the synchronous and the asynchronous side."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -7,17 +7,17 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from pulljobs.client import bodies
-from pulljobs.client.bodies import Draft, Job, Limits, Pulled, Receipt, Status, Word, now
+from pulljobs.client.bodies import Draft, Job, Limits, Pulled, Receipt, Settlement, Status, now
 from pulljobs.client.calls import Answer, Call, Flow, Pause, checked
 from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, NotFound, Unreachable
 from pulljobs.client.strategies import Delay, exponential, full_jitter
 
 MARGIN: Final = 0.1
-"""Seconds by which a pull that lingers ends before the caller's patience."""
+"""Seconds by which a long poll ends before the caller's deadline."""
 GRACE: Final = 5.0
-"""Seconds for which an answer is waited longer than it should take."""
+"""Seconds to wait for an answer beyond its expected time."""
 AGAIN: Final[Delay] = full_jitter(exponential(0.2, 5.0), least=0.05)
-MOST_WORDS: Final = 100
+MOST_OUTCOMES: Final = 100
 MOST_LINES: Final = 100
 MOST_BYTES: Final = 4 * 1024 * 1024
 SHUTS_DOWN: Final = "server_shutdown"
@@ -26,20 +26,22 @@ TOO_LARGE: Final = 413
 T = TypeVar("T")
 
 
-class Told(NamedTuple):
+class Reply(NamedTuple):
+    """Answer to a request that may have been repeated."""
+
     answer: Answer
     repeated: bool
-    """An earlier request may have been done already, and its answer lost."""
+    """True if the broker may have done an earlier request whose answer was lost."""
 
 
-def insist(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Told]:
-    """Repeat until there is an answer; a last time when the time is over, then Unreachable."""
+def insist(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
+    """Repeat a request until its answer; at the deadline try once more, then raise Unreachable."""
     repeated = False
     for attempt in count(1):
         try:
             answer = yield call() if callable(call) else call
             assert answer is not None
-            return Told(checked(answer), repeated)
+            return Reply(checked(answer), repeated)
         except Unreachable as error:
             left = until - now()
             if left <= 0:
@@ -54,7 +56,7 @@ def info(path: str, until: float) -> Flow[Answer]:
 
 
 def limits(path: str, until: float) -> Flow[Limits]:
-    """The usual ones of a broker that does not tell."""
+    """Read the limits; take the defaults if the broker does not publish any."""
     sent_at = now()
     try:
         return bodies.limits((yield from info(path, until)), sent_at)
@@ -63,23 +65,23 @@ def limits(path: str, until: float) -> Flow[Limits]:
 
 
 def pull(path: str, limits: Limits, batch: int, until: float, expires: float = 0.0) -> Flow[Pulled]:
-    """One claim: when its answer is lost, the repeat brings the same jobs under the same token."""
+    """Pull once; a repeat after a lost answer brings the jobs of the same claim."""
     asked_at, request_id = now(), uuid4().hex
 
     def call() -> Call:
-        """A repeat lingers for what is left of the time."""
+        """Make the request; a repeat waits for the rest of the time."""
         left = max(0.0, min(expires, until - now() - MARGIN))
         body = bodies.pull(batch, request_id, expires=left)
         return Call("POST", f"{path}/pull", body, left + GRACE)
 
-    told = yield from insist(call, until)
-    return bodies.pulled(told.answer, limits, asked_at)
+    reply = yield from insist(call, until)
+    return bodies.pulled(reply.answer, limits, asked_at)
 
 
 def fetch(path: str, limits: Limits, wanted: int, timeout: float) -> Flow[list[Job]]:
-    """What is there, without waiting; if that is nothing, what comes within the timeout."""
+    """Pull queued jobs without waiting; if there are none, wait for jobs until the timeout."""
     until = now() + timeout
-    jobs = yield from _what_is_there(path, limits, wanted, until)
+    jobs = yield from _queued_jobs(path, limits, wanted, until)
     batch = min(wanted, limits.max_batch)
     while not jobs and (left := until - now() - MARGIN) > 0:
         expires = min(left, limits.max_expires)
@@ -89,7 +91,7 @@ def fetch(path: str, limits: Limits, wanted: int, timeout: float) -> Flow[list[J
     return jobs
 
 
-def _what_is_there(path: str, limits: Limits, wanted: int, until: float) -> Flow[list[Job]]:
+def _queued_jobs(path: str, limits: Limits, wanted: int, until: float) -> Flow[list[Job]]:
     jobs: list[Job] = []
     while len(jobs) < wanted:
         batch = min(wanted - len(jobs), limits.max_batch)
@@ -105,24 +107,27 @@ def _what_is_there(path: str, limits: Limits, wanted: int, until: float) -> Flow
     return jobs
 
 
-def settle(path: str, word: Word, until: float) -> Flow[None]:
-    """LeaseLost if it can't be said any more."""
-    [is_done] = yield from settle_all(path, [word], until)
+def settle(path: str, settlement: Settlement, until: float) -> Flow[None]:
+    """Settle a job; raise LeaseLost if its lease is lost."""
+    [is_done] = yield from settle_all(path, [settlement], until)
     if not is_done:
-        raise LeaseLost(word.job.id)
+        raise LeaseLost(settlement.job.id)
 
 
-def settle_all(path: str, words: Sequence[Word], until: float) -> Flow[list[bool]]:
-    """Whether each was done; of what can't be repeated it is believed, if an answer was lost."""
-    told = yield from insist(Call("POST", f"{path}/ack", bodies.ack(words)), until)
+def settle_all(path: str, settlements: Sequence[Settlement], until: float) -> Flow[list[bool]]:
+    """Settle jobs; return for each whether it was settled.
+
+    After a lost answer, an outcome that cannot be repeated counts as settled.
+    """
+    reply = yield from insist(Call("POST", f"{path}/ack", bodies.ack(settlements)), until)
     return [
-        status is Status.OK or (told.repeated and not word.can_be_repeated)
-        for word, status in zip(words, bodies.statuses(told.answer), strict=True)
+        status is Status.OK or (reply.repeated and not settlement.can_be_repeated)
+        for settlement, status in zip(settlements, bodies.statuses(reply.answer), strict=True)
     ]
 
 
 def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[float]:
-    """The seconds that the lease goes on."""
+    """Renew the lease of a job; return the seconds left, or raise LeaseLost."""
     call = Call("POST", f"{path}/renew", bodies.renew([job], seconds))
     [left] = bodies.remaining((yield from insist(call, until)).answer)
     if left is None:
@@ -131,9 +136,10 @@ def renew(path: str, job: Job, seconds: float | None, until: float) -> Flow[floa
 
 
 def publish(channel: str, drafts: Sequence[Draft], seconds: float) -> Flow[list[Receipt]]:
-    """In their order; what is repeated because its answer was lost is accepted, not a duplicate.
+    """Publish drafts; return a receipt for each, in their order.
 
-    Each request is tried for so many seconds. Nothing is sent before all is written.
+    Each request is tried for `seconds`. All drafts are encoded before the first request. A message
+    that is repeated after a lost answer counts as accepted and not as a duplicate.
     """
     made: list[Receipt] = []
     path = f"channel/{quote(channel, safe='')}/broadcast-batch"
@@ -149,10 +155,10 @@ def publish(channel: str, drafts: Sequence[Draft], seconds: float) -> Flow[list[
 def _publish(
     path: str, ids: Sequence[str], lines: Sequence[bytes], seconds: float, made: list[Receipt]
 ) -> Flow[None]:
-    """In halves, where the broker takes less: producers are not told its limits."""
+    """Publish lines, in halves if they are too large: producers do not know the broker's limits."""
     call = Call("POST", path, b"\n".join(lines), 2 * GRACE)
     try:
-        told = yield from insist(call, now() + seconds)
+        reply = yield from insist(call, now() + seconds)
     except BadRequest as error:
         middle = len(lines) // 2
         if error.status != TOO_LARGE:
@@ -163,8 +169,8 @@ def _publish(
         yield from _publish(path, ids[:middle], lines[:middle], seconds, made)
         yield from _publish(path, ids[middle:], lines[middle:], seconds, made)
     else:
-        receipts = bodies.receipts(told.answer, ids)
-        made += map(_accepted, receipts) if told.repeated else receipts
+        receipts = bodies.receipts(reply.answer, ids)
+        made += map(_accepted, receipts) if reply.repeated else receipts
 
 
 def parts(whole: Sequence[T], most: int) -> Iterator[Sequence[T]]:
@@ -177,7 +183,7 @@ def _accepted(receipt: Receipt) -> Receipt:
 
 
 def _batches(drafts: Sequence[Draft]) -> Iterator[tuple[list[str], list[bytes]]]:
-    """Lines up to the limits of a request."""
+    """Encode drafts in batches within the limits of a request."""
     ids: list[str] = []
     lines: list[bytes] = []
     size = 0

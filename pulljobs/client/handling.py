@@ -1,4 +1,4 @@
-"""What a handler's end means for its message."""
+"""Outcome of a message by the end of its handler."""
 
 import asyncio
 import inspect
@@ -22,12 +22,12 @@ RESULTS: Final = {
     Outcome.RETRY: Result.FAILURE,
     Outcome.RELEASE: Result.NEUTRAL,
 }
-"""What a word says of whether the next message would succeed."""
+"""Results for the circuit by outcome."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a message ends; `result` None: as the outcome says."""
+class Ending:
+    """Outcome of a message; `result` None: that of the outcome in RESULTS."""
 
     outcome: Outcome
     reason: str = ""
@@ -37,9 +37,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Handling:
+    """Handler with the options that decide the outcome of a message."""
+
     handler: Handler
     max_attempts: int
-    """Calls of the handler; 0: without end."""
+    """Limit of calls for one message; 0: no limit."""
     on_giving_up: Handler | None
     requeue_delay: Delay | None
     sample_rate: float = 1.0
@@ -50,29 +52,27 @@ class Handling:
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
 
     def traced(self, channel: str, consumer: str) -> "Handling":
-        """The same, with spans around its calls."""
+        """Return a copy with spans around calls of the handler."""
         function = tracing.handler(self.handler, channel, consumer, is_async=self.is_async)
         return replace(self, handler=function)
 
-    def run(self, message: Received[Any, Any]) -> Verdict | None:
-        """Call the handler; None: nothing is to be said, or not yet."""
+    def run(self, message: Received[Any, Any]) -> Ending | None:
+        """Call the handler; return None if the message stays open or is settled."""
         if self._is_left_out():
-            return Verdict(Outcome.DELIVERED, result=Result.NEUTRAL)
+            return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
             return self._give_up(message, f"given up after {self.max_attempts} attempts")
         try:
             self.handler(message)
         except BaseException as error:
-            verdict = self._raised(message, error)
-            return (
-                self._give_up(message, verdict.reason) if self._ends(message, verdict) else verdict
-            )
-        return None if message.detached else Verdict(Outcome.DELIVERED)
+            ending = self._raised(message, error)
+            return self._give_up(message, ending.reason) if self._ends(message, ending) else ending
+        return None if message.detached else Ending(Outcome.DELIVERED)
 
-    async def run_async(self, message: Received[Any, Any]) -> Verdict | None:
-        """The same for a handler that is awaited."""
+    async def run_async(self, message: Received[Any, Any]) -> Ending | None:
+        """Await the handler; return None if the message stays open or is settled."""
         if self._is_left_out():
-            return Verdict(Outcome.DELIVERED, result=Result.NEUTRAL)
+            return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
             reason = f"given up after {self.max_attempts} attempts"
             return await self._give_up_async(message, reason)
@@ -81,11 +81,11 @@ class Handling:
         except BaseException as error:
             if ends_task(error):
                 raise
-            verdict = self._raised(message, error)
-            if self._ends(message, verdict):
-                return await self._give_up_async(message, verdict.reason)
-            return verdict
-        return None if message.detached else Verdict(Outcome.DELIVERED)
+            ending = self._raised(message, error)
+            if self._ends(message, ending):
+                return await self._give_up_async(message, ending.reason)
+            return ending
+        return None if message.detached else Ending(Outcome.DELIVERED)
 
     def _is_left_out(self) -> bool:
         return self.sample_rate < 1 and random.random() >= self.sample_rate
@@ -93,26 +93,26 @@ class Handling:
     def _is_over(self, message: Received[Any, Any]) -> bool:
         return 0 < self.max_attempts < message.attempts
 
-    def _ends(self, message: Received[Any, Any], verdict: Verdict) -> bool:
-        """Whether that was the last call of the handler for it, and it failed."""
+    def _ends(self, message: Received[Any, Any], ending: Ending) -> bool:
+        """Return True if the last call for the message failed."""
         is_last = 0 < self.max_attempts <= message.attempts
-        return is_last and verdict.outcome is Outcome.RETRY and not message.settled
+        return is_last and ending.outcome is Outcome.RETRY and not message.settled
 
-    def _raised(self, message: Received[Any, Any], error: BaseException) -> Verdict:
+    def _raised(self, message: Received[Any, Any], error: BaseException) -> Ending:
         if isinstance(error, Discard):
-            return Verdict(Outcome.DEAD, error.reason)
+            return Ending(Outcome.DEAD, error.reason)
         if isinstance(error, LeaseLost):
-            return Verdict(Outcome.RELEASE, result=Result.NEUTRAL)
+            return Ending(Outcome.RELEASE, result=Result.NEUTRAL)
         if isinstance(error, Retry):
             after = None if error.after is None else error.after.total_seconds()
             result = Result.FAILURE if error.backoff else Result.NEUTRAL
-            return Verdict(Outcome.RETRY, error.reason, self._delay(message, after), result)
+            return Ending(Outcome.RETRY, error.reason, self._delay(message, after), result)
         log.failed(message.id, error)
-        said = f"{type(error).__name__}: {error}"
-        return Verdict(Outcome.RETRY, said, self._delay(message, None))
+        reason = f"{type(error).__name__}: {error}"
+        return Ending(Outcome.RETRY, reason, self._delay(message, None))
 
     def _delay(self, message: Received[Any, Any], asked: float | None) -> float | None:
-        """An error of the function loses nothing: the consumer's own retry strategy decides."""
+        """Return the delay of a retry; None, for the consumer's strategy, if the function fails."""
         if asked is not None:
             return bodies.delay(asked)
         try:
@@ -122,30 +122,30 @@ class Handling:
             log.delay_failed(message.id, error)
         return None
 
-    def _give_up(self, message: Received[Any, Any], reason: str) -> Verdict:
-        """An error of the callback loses nothing: the job is DEAD, with its last error."""
+    def _give_up(self, message: Received[Any, Any], reason: str) -> Ending:
+        """Call `on_giving_up`; the job is DEAD with its last error even if the callback fails."""
         try:
             if self.on_giving_up is not None:
                 self.on_giving_up(message)
         except BaseException as error:
             log.giving_up_failed(message.id, error)
-        return Verdict(Outcome.DEAD, reason, result=Result.NEUTRAL)
+        return Ending(Outcome.DEAD, reason, result=Result.NEUTRAL)
 
-    async def _give_up_async(self, message: Received[Any, Any], reason: str) -> Verdict:
+    async def _give_up_async(self, message: Received[Any, Any], reason: str) -> Ending:
         try:
             if self.on_giving_up is not None:
-                told = self.on_giving_up(message)
-                if isinstance(told, Awaitable):
-                    await told
+                pending = self.on_giving_up(message)
+                if isinstance(pending, Awaitable):
+                    await pending
         except BaseException as error:
             if ends_task(error):
                 raise
             log.giving_up_failed(message.id, error)
-        return Verdict(Outcome.DEAD, reason, result=Result.NEUTRAL)
+        return Ending(Outcome.DEAD, reason, result=Result.NEUTRAL)
 
 
 def ends_task(error: BaseException) -> bool:
-    """Whether our task is to end; a CancelledError may be of a task which a handler awaited."""
+    """Return True if this task ends, and not only a task that a handler awaits."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""The way to one broker: requests go until they are answered, attempts are rare in an outage."""
+"""Link to one broker: requests wait for an answer, and attempts are rare in an outage."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from pulljobs.client.strategies import Delay
 
 @dataclass(slots=True)
 class Request:
-    """`in_doubt`: the broker may have done it, and nobody read its answer."""
+    """Request of a link; `in_doubt`: the broker may have done it, and its answer was lost."""
 
     call: Call
     in_doubt: bool = False
 
 
 class Link:
-    """Down at first. While it is down one task alone tries, with a request that is cheap."""
+    """Link that is down at first; while it is down, only one task tries a cheap request."""
 
     def __init__(
         self,
@@ -33,15 +33,15 @@ class Link:
         again: Delay | None,
         on_change: Callable[[bool], None],
     ) -> None:
-        """`again` None: a link that is lost stays so, until somebody calls `connect`."""
+        """`again` None: a lost link stays down until `connect` is called."""
         self.base_url, self._path = base_url, path
         self._sender, self._again, self._on_change = sender, again, on_change
         self.limits = Limits()
         self._error: ClientError | None = None
-        """What ended it for good."""
+        """Error that ended the link for good."""
         self._up = asyncio.Event()
         self._failures = 0
-        """Since a request was answered."""
+        """Failures since the last answer."""
         self._connecting: asyncio.Task[None] | None = None
 
     @property
@@ -49,12 +49,12 @@ class Link:
         return self._up.is_set()
 
     def connect(self, pause: float = 0.0) -> None:
-        """Try from now on, if nobody does."""
+        """Begin to connect after a pause, unless a task does so already."""
         if not self.is_up and (self._connecting is None or self._connecting.done()):
             self._connecting = asyncio.create_task(self._connect(pause))
 
     async def ask(self, request: Request) -> Answer:
-        """The answer, however long it takes; then in doubt is whether it was the first."""
+        """Send a request until there is an answer; `in_doubt` then says if it was repeated."""
         while True:
             await self._up.wait()
             if self._error is not None:
@@ -70,10 +70,10 @@ class Link:
                 return answer
 
     async def has_new_limits(self) -> bool:
-        """Read them again, where the broker refuses what had been inside of them."""
+        """Read the limits again after a refusal; return True if they have changed."""
         before, info = self.limits, Call("GET", f"{self._path}/info", b"", GRACE)
-        told = bodies.limits(await self.ask(Request(info)), now())
-        self.limits = replace(told, clock_ahead=self.limits.clock_ahead)
+        limits = bodies.limits(await self.ask(Request(info)), now())
+        self.limits = replace(limits, clock_ahead=self.limits.clock_ahead)
         return self.limits != before
 
     async def close(self) -> None:
@@ -84,7 +84,7 @@ class Link:
         await self._sender.close()
 
     async def _after(self, trouble: Unreachable) -> None:
-        if trouble.status in LATER:  # This request alone has to wait.
+        if trouble.status in LATER:  # only this request has to wait
             await asyncio.sleep(max(trouble.retry_after, 1.0))
         elif self.is_up:
             self._failures += 1
@@ -94,7 +94,7 @@ class Link:
             self._connect_after(trouble)
 
     def _connect_after(self, trouble: Unreachable) -> None:
-        """An answer that was lost says nothing of the next one: it is tried at once."""
+        """Connect at once after a first lost answer, else after a delay."""
         if trouble.was_lost and self._failures == 1:
             self.connect()
         elif self._again is not None:

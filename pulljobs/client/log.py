@@ -1,4 +1,4 @@
-"""What the client logs, worded here and nowhere else; never a payload or a token."""
+"""Log lines of the client; none has a payload or a token."""
 
 import logging
 from collections.abc import Mapping
@@ -15,29 +15,29 @@ def still_away(base_url: str, trouble: Exception) -> None:
 
 
 def without_limits(base_url: str) -> None:
-    logger.info("%s does not tell its limits: the usual ones are taken.", base_url)
+    logger.info("%s does not publish its limits: the defaults apply.", base_url)
 
 
 def not_pullable(base_url: str) -> None:
-    logger.info("%s gives no jobs to this consumer: what it holds is ended.", base_url)
+    logger.info("%s gives no jobs to this consumer: held jobs are settled.", base_url)
 
 
-def found(base_url: str) -> None:
+def pulling_from(base_url: str) -> None:
     logger.info("Pulling from %s.", base_url)
 
 
 def lookup_failed(url: str, trouble: Exception) -> None:
-    logger.warning("Nothing was looked up at %s: %s", url, trouble)
+    logger.warning("Lookup at %s failed: %s", url, trouble)
 
 
 def address_left_out(url: str, trouble: Exception) -> None:
-    logger.warning("An address that %s tells is left out: %s", url, trouble)
+    logger.warning("%s returned an address that is not used: %s", url, trouble)
 
 
 def not_by_tls(url: str, address: str) -> None:
     logger.warning(
-        "%s tells %r, which is left out: tokens would go there in clear. Set PULLJOBS['ADDRESS'] "
-        "of the broker to its https URL, or SECURE_PROXY_SSL_HEADER.",
+        "%s returned %r, which is not used: tokens would go there in clear. Set "
+        "PULLJOBS['ADDRESS'] of the broker to its https URL, or SECURE_PROXY_SSL_HEADER.",
         url,
         address,
     )
@@ -56,7 +56,7 @@ def stop_failed(error: BaseException) -> None:
 
 
 def leases_lost(jobs: int) -> None:
-    logger.warning("Lost the lease of %d jobs; what was said of them had no effect.", jobs)
+    logger.warning("Lost the lease of %d jobs: their outcomes had no effect.", jobs)
 
 
 def delay_failed(job: str, error: BaseException) -> None:
@@ -67,7 +67,7 @@ def strategy_failed(name: str, error: BaseException) -> None:
     logger.error("%s failed: %s: %s", name, type(error).__name__, error)
 
 
-def refused(job: str, why: object = "it can't be written") -> None:
+def refused(job: str, why: object = "it cannot be written") -> None:
     logger.error("The broker refuses the outcome of job %s: %s", job, why)
 
 
@@ -83,10 +83,8 @@ def stopping(held: int) -> None:
 
 
 def left_behind(jobs: int) -> None:
-    logger.error(
-        "%d jobs could not be ended in time: they come back when their lease is over.", jobs
-    )
+    logger.error("%d jobs could not be settled in time: they return when their lease ends.", jobs)
 
 
 def stopped(counts: Mapping[str, int]) -> None:
-    logger.info("Stopped: %s.", ", ".join(f"{count} {word}" for word, count in counts.items()))
+    logger.info("Stopped: %s.", ", ".join(f"{count} {name}" for name, count in counts.items()))

@@ -1,4 +1,4 @@
-"""A message as handlers and callers of `fetch` see it."""
+"""Messages for handlers and for callers of `fetch`."""
 
 import json
 import threading
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from pulljobs.client import bodies
-from pulljobs.client.bodies import Job, Outcome, Word
+from pulljobs.client.bodies import Job, Outcome, Settlement
 from pulljobs.engine.circuit import Result
 
 Done = TypeVar("Done")
@@ -18,125 +18,132 @@ Left_co = TypeVar("Left_co", covariant=True)
 _once = threading.Lock()
 
 
-class Desk(Protocol[Done_co, Left_co]):
-    """Where words about messages go: to the broker at once, or into a batch."""
+class Recipient(Protocol[Done_co, Left_co]):
+    """Recipient of outcomes, which go to the broker at once or into a batch."""
 
-    def settle(self, message: Any, word: Word) -> Done_co: ...
+    def settle(self, message: Any, settlement: Settlement) -> Done_co: ...
 
     def renew(self, message: Any, seconds: float | None) -> Left_co: ...
 
     def done(self) -> Done_co:
-        """When there is nothing to do."""
+        """Return what `settle` returns, for a message that was settled before."""
         ...
 
     def requeue_delay(self, attempts: int) -> float | None: ...
 
 
 class Received(Generic[Done, Left]):
-    """`ack`, `nack` and `reject` end it: the first of them counts, others are ignored."""
+    """Message of a pull; the first of `ack`, `nack`, `reject` and `release` ends it."""
 
-    def __init__(self, job: Job, desk: Desk[Done, Left]) -> None:
-        self.desk = desk
+    def __init__(self, job: Job, recipient: Recipient[Done, Left]) -> None:
+        self.recipient = recipient
         self.job = job
         self.deadline = job.deadline
-        """When the lease ends, on the monotonic clock."""
+        """End of the lease, on the monotonic clock."""
         self.settled = False
         self.lost = False
-        """The lease is known to be lost: whatever is said has no effect."""
+        """True if the lease is known to be lost: outcomes have no effect."""
         self.detached = False
         self.ticket = 0
-        """Of the circuit, in a `Consumer`."""
+        """Ticket of the circuit, in a `Consumer`."""
         self.result: Result | None = None
-        """What its end says of whether the next would succeed, if not what the outcome says."""
+        """Result for the circuit; None: that of the outcome."""
 
     @property
     def id(self) -> str:
-        """Of the job."""
+        """Public id of the job."""
         return self.job.id
 
     @property
     def message_id(self) -> str:
+        """Id that the producer gave the message."""
         return str(self.job.message["MessageID"])
 
     @property
     def payload(self) -> bytes:
+        """Payload as bytes."""
         return self.job.payload
 
     def json(self) -> Any:
+        """Decode the payload as JSON; raise ValueError if it is not JSON."""
         return json.loads(self.payload)
 
     @property
     def headers(self) -> dict[str, str]:
+        """Headers that the producer gave the message."""
         return dict(self.job.message.get("Headers") or {})
 
     @property
     def content_type(self) -> str:
+        """Content type of the payload."""
         return str(self.job.message.get("ContentType") or bodies.BYTES)
 
     @property
     def attempts(self) -> int:
-        """How often it was handed out, this time counted."""
+        """Number of deliveries, this one included."""
         return int(self.job.given.get("Deliveries") or 1)
 
     @property
     def timestamp(self) -> datetime:
-        """When it was published."""
+        """Time of publish."""
         return datetime.fromisoformat(self.job.message["PublishedAt"])
 
     @property
     def key(self) -> str | None:
+        """Key of the message, if it has one."""
         return self.job.given.get("Key")
 
     @property
     def priority(self) -> int:
+        """Priority of the message."""
         return int(self.job.given.get("Priority") or 0)
 
     @property
     def remaining(self) -> float:
-        """Seconds that the lease goes on."""
+        """Seconds until the lease ends."""
         return max(0.0, self.deadline - bodies.now())
 
     def ack(self) -> Done:
-        """It is done."""
-        return self.say(Outcome.DELIVERED)
+        """Acknowledge the message: the job is done."""
+        return self.settle(Outcome.DELIVERED)
 
     def nack(self, delay: float | None = None, reason: str = "") -> Done:
-        """Again after so many seconds (an hour at the most), or after the requeue delay."""
+        """Requeue the message after `delay` seconds (up to 3600), by default the requeue delay."""
         if delay is None:
-            delay = self.desk.requeue_delay(self.attempts)
-        return self.say(Outcome.RETRY, None if delay is None else bodies.delay(delay), reason)
+            delay = self.recipient.requeue_delay(self.attempts)
+        return self.settle(Outcome.RETRY, None if delay is None else bodies.delay(delay), reason)
 
     def reject(self, reason: str) -> Done:
-        """Give it up: DEAD, with this text as its error."""
-        return self.say(Outcome.DEAD, None, reason)
+        """Give the job up: it is DEAD with this text as its error."""
+        return self.settle(Outcome.DEAD, None, reason)
 
     def release(self) -> Done:
-        """Back at once, as if it had never been pulled."""
-        return self.say(Outcome.RELEASE)
+        """Release the message at once, as if it had never been pulled."""
+        return self.settle(Outcome.RELEASE)
 
     def in_progress(self, seconds: float | None = None) -> Left:
-        """A new lease from now, of the consumer's length or as asked; how long it goes on."""
-        return self.desk.renew(self, seconds)
+        """Renew the lease by `seconds`, by default by its duration; return the seconds left."""
+        return self.recipient.renew(self, seconds)
 
     def detach(self) -> None:
-        """In a handler of a `Consumer`: what it returns shall not end the message; say so later."""
+        """Keep the message open after a `Consumer`'s handler returns; it is settled later."""
         self.detached = True
 
-    def say(self, outcome: Outcome, delay: float | None = None, reason: str = "") -> Done:
-        """What `ack` and the others do."""
+    def settle(self, outcome: Outcome, delay: float | None = None, reason: str = "") -> Done:
+        """Settle the message, unless it was settled before."""
         with _once:
             if self.settled:
-                return self.desk.done()
+                return self.recipient.done()
             self.settled = True
-        return self.desk.settle(self, Word(self.job, outcome, delay, reason))
+        return self.recipient.settle(self, Settlement(self.job, outcome, delay, reason))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of message {self.message_id}>"
 
 
 class Message(Received[None, float]):
-    pass
+    """Message of a synchronous consumer."""
 
 
 class AsyncMessage(Received[Awaitable[None], Awaitable[float]]):
-    """The same; what talks to the broker is awaited."""
+    """Message of an asynchronous consumer: `ack`, `nack`, `in_progress` and so on are awaited."""

@@ -1,4 +1,4 @@
-"""Where handlers run: threads for plain ones, the event loop for those that are awaited."""
+"""Pools that run handlers: threads, or tasks of the event loop for asynchronous ones."""
 
 import asyncio
 import queue
@@ -6,33 +6,35 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pulljobs.client.handling import Handling, Verdict
+from pulljobs.client.handling import Ending, Handling
 from pulljobs.client.messages import Received
 
 Held = Received[Any, Any]
 Begin = Callable[[Held], bool]
-End = Callable[[Held, Verdict | None], None]
+End = Callable[[Held, Ending | None], None]
 
 
 class Pool(Protocol):
+    """Pool of handlers with a queue of messages."""
+
     def put(self, messages: list[Any]) -> None: ...
 
     def take_back(self) -> list[Any]:
-        """Those that wait for a handler."""
+        """Remove and return the messages that wait for a handler."""
         ...
 
     @property
     def running(self) -> list[Any]: ...
 
     async def cancel(self) -> list[Any]:
-        """Those whose handlers were ended before their time."""
+        """Cancel handlers; return their messages."""
         ...
 
     async def close(self) -> None: ...
 
 
 class ThreadPool:
-    """`begin` and `end` are called on the threads."""
+    """Pool of threads, which also call `begin` and `end`."""
 
     def __init__(self, handling: Handling, threads: int, begin: Begin, end: End) -> None:
         self._run, self._begin, self._end = handling.run, begin, end
@@ -61,7 +63,7 @@ class ThreadPool:
             return back
 
     async def cancel(self) -> list[Held]:
-        """A thread can't be ended: its message stays with it."""
+        """Return no messages: a thread cannot be cancelled and keeps its message."""
         return []
 
     async def close(self) -> None:
@@ -72,16 +74,18 @@ class ThreadPool:
         me = threading.get_ident()
         while (message := self._waiting.get()) is not None:
             self._running[me] = message
-            verdict = None
+            ending = None
             try:
                 if self._begin(message):
-                    verdict = self._run(message)
+                    ending = self._run(message)
             finally:
                 del self._running[me]
-                self._end(message, verdict)
+                self._end(message, ending)
 
 
 class TaskPool:
+    """Pool of tasks on the event loop."""
+
     def __init__(self, handling: Handling, tasks: int, begin: Begin, end: End) -> None:
         self._run, self._begin, self._end = handling.run_async, begin, end
         self._waiting: asyncio.Queue[Held] = asyncio.Queue()
@@ -112,16 +116,16 @@ class TaskPool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _work(self, number: int) -> None:
-        while not self._closing:  # A handler may have taken the cancellation for its own.
+        while not self._closing:  # a handler may have swallowed the cancellation
             message = self._running[number] = await self._waiting.get()
-            verdict = None
+            ending = None
             try:
                 if self._begin(message):
-                    verdict = await self._run(message)
+                    ending = await self._run(message)
             except asyncio.CancelledError:
                 self._cancelled.append(message)
                 raise
             finally:
                 del self._running[number]
-                self._end(message, verdict)
-            await asyncio.sleep(0)  # Handlers that never wait are not to hold up the requests.
+                self._end(message, ending)
+            await asyncio.sleep(0)  # handlers that never wait must not hold up requests

@@ -1,4 +1,4 @@
-"""Publishing over HTTP."""
+"""Producers that publish over HTTP."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,12 +18,12 @@ from pulljobs.client.errors import NotPublished
 from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 
 PATIENCE: Final = 30.0
-"""Seconds for which a request is tried: less than a channel remembers ids."""
+"""Seconds that a request is tried: fewer than a channel remembers ids."""
 PUBLISHED: Final = ("accepted", "duplicate")
 
 
-class _Desk:
-    """What both sides make of their arguments."""
+class _PublishFlows:
+    """Requests of the synchronous and the asynchronous producer."""
 
     def __init__(
         self, channel: str, producer: str, channel_token: str, producer_token: str, timeout: float
@@ -38,19 +38,19 @@ class _Desk:
         }
 
     def _publish(self, drafts: Iterable[Any]) -> Flow[list[Receipt]]:
-        """Under a span that lasts until all is told, whoever drives the flow."""
-        made = [one if isinstance(one, Draft) else Draft(payload=one) for one in drafts]
-        headers = [dict(one.headers) for one in made]
+        """Publish in a span that lasts until all receipts are there."""
+        made = [draft if isinstance(draft, Draft) else Draft(payload=draft) for draft in drafts]
+        headers = [dict(draft.headers) for draft in made]
         with tracing.publishing(self._channel, headers):
-            carrying = [replace(one, headers=own) for one, own in zip(made, headers, strict=True)]
-            return (yield from flows.publish(self._channel, carrying, self._timeout))
+            traced = [replace(draft, headers=own) for draft, own in zip(made, headers, strict=True)]
+            return (yield from flows.publish(self._channel, traced, self._timeout))
 
 
-class Producer(Closing, _Desk):
-    """Publishes on one channel. Thread-safe; close it, or use it as a context.
+class Producer(Closing, _PublishFlows):
+    """Producer of one channel; thread-safe, to be closed or used as a context.
 
-    Every message has an id, its own or a new one, so that a repeat after a lost answer is known to
-    the broker: `timeout` seconds are the time for repeats of a request.
+    Every message has an id, given or new, by which the broker recognises a repeat after a lost
+    answer. A request is repeated for up to `timeout` seconds.
     """
 
     def __init__(
@@ -77,7 +77,11 @@ class Producer(Closing, _Desk):
         headers: Mapping[str, str] | None = None,
         content_type: str | None = None,
     ) -> Receipt:
-        """Bytes, text, or what `json.dumps` takes; NotPublished if the broker won't have it."""
+        """Publish bytes, text or a value for `json.dumps`; return the receipt.
+
+        Raise NotPublished if the broker refuses the message, InvalidMessage if it cannot be
+        encoded, and Unreachable if there is no answer in time.
+        """
         draft = Draft(
             payload=payload,
             key=key,
@@ -89,15 +93,16 @@ class Producer(Closing, _Desk):
         return published(self.publish_many([draft])[0])
 
     def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
-        """Drafts, or payloads alone; a receipt each: what is refused does not stop the others.
+        """Publish drafts or payloads; return a receipt for each, in their order.
 
-        A ClientError carries the `receipts` so far. InvalidMessage: nothing was published.
+        A refused message does not stop the others. A ClientError has the `receipts` so far. After
+        InvalidMessage nothing was published.
         """
         return self._sender.run(self._publish(drafts))
 
 
-class AsyncProducer(AsyncClosing, _Desk):
-    """The same, asynchronous; for one event loop."""
+class AsyncProducer(AsyncClosing, _PublishFlows):
+    """Producer of one channel, for an event loop."""
 
     def __init__(
         self,
@@ -123,6 +128,11 @@ class AsyncProducer(AsyncClosing, _Desk):
         headers: Mapping[str, str] | None = None,
         content_type: str | None = None,
     ) -> Receipt:
+        """Publish bytes, text or a value for `json.dumps`; return the receipt.
+
+        Raise NotPublished if the broker refuses the message, InvalidMessage if it cannot be
+        encoded, and Unreachable if there is no answer in time.
+        """
         draft = Draft(
             payload=payload,
             key=key,
@@ -134,11 +144,16 @@ class AsyncProducer(AsyncClosing, _Desk):
         return published((await self.publish_many([draft]))[0])
 
     async def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
+        """Publish drafts or payloads; return a receipt for each, in their order.
+
+        A refused message does not stop the others. A ClientError has the `receipts` so far. After
+        InvalidMessage nothing was published.
+        """
         return await self._sender.run(self._publish(drafts))
 
 
 def published(receipt: Receipt) -> Receipt:
-    """NotPublished for one that was not."""
+    """Return the receipt; raise NotPublished if its message was not published."""
     if receipt.status not in PUBLISHED:
         sentence = receipt.error or "The key is full: publish again when one of its jobs is done."
         raise NotPublished(receipt.status, sentence)

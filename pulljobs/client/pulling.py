@@ -1,10 +1,10 @@
-"""Pulling by hand: fetch some messages, settle each."""
+"""Consumers that fetch messages on request and settle each."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from pulljobs.client import bodies, flows
-from pulljobs.client.bodies import Job, Limits, Outcome, Word
+from pulljobs.client.bodies import Job, Limits, Outcome, Settlement
 from pulljobs.client.calls import Answer, Flow
 from pulljobs.client.connecting import Connection, Subscription
 from pulljobs.client.errors import BadRequest, ClientError, LeaseLost
@@ -13,14 +13,14 @@ from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.client.strategies import REQUEUE, Delay
 
 PATIENCE: Final = 5.0
-"""Seconds for which a fetch waits by default, and for which settling is tried at least."""
+"""Seconds that a fetch waits by default, and that a settlement is tried at least."""
 
 M = TypeVar("M", Message, AsyncMessage)
 T = TypeVar("T")
 
 
-class _Desk:
-    """What both sides say to the broker."""
+class _PullFlows:
+    """Requests of the synchronous and the asynchronous consumer."""
 
     def __init__(self, subscription: Subscription, requeue_delay: Delay | None) -> None:
         self._path = subscription.path
@@ -43,15 +43,18 @@ class _Desk:
         return self._inside_limits(fetch, timeout)
 
     def _end_all(self, messages: Sequence[M], outcome: Outcome) -> Flow[list[M]]:
-        """Those of which nothing was said yet; what is known of some outlasts errors of others."""
+        """Settle messages without an outcome; return those whose lease was lost.
+
+        Each message keeps its result, even if a request for others fails.
+        """
         ending = [message for message in messages if not message.settled]
 
         def end(limits: Limits) -> Flow[None]:
             left = [message for message in ending if not message.settled]
-            for some in flows.parts(left, min(flows.MOST_WORDS, limits.max_batch)):
-                words = [Word(message.job, outcome) for message in some]
+            for some in flows.parts(left, min(flows.MOST_OUTCOMES, limits.max_batch)):
+                settlements = [Settlement(message.job, outcome) for message in some]
                 until = bodies.now() + PATIENCE
-                done = yield from flows.settle_all(self._path, words, until)
+                done = yield from flows.settle_all(self._path, settlements, until)
                 for message, was_done in zip(some, done, strict=True):
                     message.settled, message.lost = True, not was_done
 
@@ -59,7 +62,7 @@ class _Desk:
         return [message for message in ending if message.lost]
 
     def _inside_limits(self, do: Callable[[Limits], Flow[T]], timeout: float) -> Flow[T]:
-        """Limits are read again, once, where the broker refuses what had been inside of them."""
+        """Do it within the limits; read them again, once, if the broker refuses the request."""
         before = yield from self._limits(timeout)
         try:
             return (yield from do(before))
@@ -71,8 +74,8 @@ class _Desk:
         return (yield from do(after))
 
 
-class PullConsumer(Closing, _Desk):
-    """Pulls for one consumer from one broker. Thread-safe; close it, or use it as a context."""
+class PullConsumer(Closing, _PullFlows):
+    """Consumer that pulls from one broker; thread-safe, to be closed or used as a context."""
 
     def __init__(
         self,
@@ -86,45 +89,45 @@ class PullConsumer(Closing, _Desk):
         self._sender = Sender(base_url, subscription.tokens, connection or Connection())
 
     def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[Message]:
-        """Up to so many: what is there at once, else what comes within so many seconds."""
+        """Pull up to `n` messages: queued ones at once, else those within `timeout` seconds."""
         jobs = self._sender.run(self._fetch(n, timeout))
         return [Message(job, self) for job in jobs]
 
     def next(self, timeout: float = PATIENCE) -> Message | None:
-        """One, if one comes within so many seconds."""
+        """Pull a message; return None if none comes within `timeout` seconds."""
         return next(iter(self.fetch(1, timeout)), None)
 
     def __iter__(self) -> Iterator[Message]:
-        """One after the other, without end."""
+        """Yield messages in turn, without an end."""
         while True:
             yield from self.fetch(1, self.limits().max_expires)
 
     def ack_all(self, messages: Sequence[Message]) -> list[Message]:
-        """In as few requests as can be; those whose lease was lost."""
+        """Acknowledge messages in few requests; return those whose lease was lost."""
         return self._sender.run(self._end_all(messages, Outcome.DELIVERED))
 
     def release_all(self, messages: Sequence[Message]) -> list[Message]:
-        """Back at once, as if never pulled; likewise."""
+        """Release messages, as if never pulled; return those whose lease was lost."""
         return self._sender.run(self._end_all(messages, Outcome.RELEASE))
 
     def info(self) -> dict[str, Any]:
-        """How the consumer stands: counts and limits, as `info` of the HTTP API tells them."""
-        return _told(self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
+        """Read the counts and limits of the consumer, as `info` of the HTTP API returns them."""
+        return _content(self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
     def limits(self, timeout: float = PATIENCE) -> Limits:
-        """What the broker lets a pull ask for; asked once, and tried for so many seconds."""
+        """Return the broker's limits for pulls, which are read once within `timeout` seconds."""
         return self._sender.run(self._limits(timeout))
 
-    def settle(self, message: Message, word: Word) -> None:
-        """For the message: tell the broker now; tried while the lease lasts."""
+    def settle(self, message: Message, settlement: Settlement) -> None:
+        """Send the outcome of a message; try as long as the lease lasts."""
         try:
-            self._sender.run(flows.settle(self._path, word, _patience(message)))
+            self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except ClientError as error:
             _failed(message, error)
             raise
 
     def renew(self, message: Message, seconds: float | None) -> float:
-        """For the message likewise."""
+        """Renew the lease of a message; return the seconds left, or raise LeaseLost."""
         try:
             flow = flows.renew(self._path, message.job, seconds, _patience(message))
             left = self._sender.run(flow)
@@ -135,11 +138,11 @@ class PullConsumer(Closing, _Desk):
         return left
 
     def done(self) -> None:
-        return None
+        """Return at once: the message was settled before."""
 
 
-class AsyncPullConsumer(AsyncClosing, _Desk):
-    """The same, asynchronous; for one event loop."""
+class AsyncPullConsumer(AsyncClosing, _PullFlows):
+    """Consumer that pulls from one broker, for an event loop."""
 
     def __init__(
         self,
@@ -153,10 +156,12 @@ class AsyncPullConsumer(AsyncClosing, _Desk):
         self._sender = AsyncSender(base_url, subscription.tokens, connection or Connection())
 
     async def fetch(self, n: int = 1, timeout: float = PATIENCE) -> list[AsyncMessage]:
+        """Pull up to `n` messages: queued ones at once, else those within `timeout` seconds."""
         jobs = await self._sender.run(self._fetch(n, timeout))
         return [AsyncMessage(job, self) for job in jobs]
 
     async def next(self, timeout: float = PATIENCE) -> AsyncMessage | None:
+        """Pull a message; return None if none comes within `timeout` seconds."""
         return next(iter(await self.fetch(1, timeout)), None)
 
     async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
@@ -165,25 +170,31 @@ class AsyncPullConsumer(AsyncClosing, _Desk):
                 yield message
 
     async def ack_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
+        """Acknowledge messages in few requests; return those whose lease was lost."""
         return await self._sender.run(self._end_all(messages, Outcome.DELIVERED))
 
     async def release_all(self, messages: Sequence[AsyncMessage]) -> list[AsyncMessage]:
+        """Release messages, as if never pulled; return those whose lease was lost."""
         return await self._sender.run(self._end_all(messages, Outcome.RELEASE))
 
     async def info(self) -> dict[str, Any]:
-        return _told(await self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
+        """Read the counts and limits of the consumer, as `info` of the HTTP API returns them."""
+        return _content(await self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
     async def limits(self, timeout: float = PATIENCE) -> Limits:
+        """Return the broker's limits for pulls, which are read once within `timeout` seconds."""
         return await self._sender.run(self._limits(timeout))
 
-    async def settle(self, message: AsyncMessage, word: Word) -> None:
+    async def settle(self, message: AsyncMessage, settlement: Settlement) -> None:
+        """Send the outcome of a message; try as long as the lease lasts."""
         try:
-            await self._sender.run(flows.settle(self._path, word, _patience(message)))
+            await self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except ClientError as error:
             _failed(message, error)
             raise
 
     async def renew(self, message: AsyncMessage, seconds: float | None) -> float:
+        """Renew the lease of a message; return the seconds left, or raise LeaseLost."""
         try:
             flow = flows.renew(self._path, message.job, seconds, _patience(message))
             left = await self._sender.run(flow)
@@ -194,10 +205,10 @@ class AsyncPullConsumer(AsyncClosing, _Desk):
         return left
 
     async def done(self) -> None:
-        return None
+        """Return at once: the message was settled before."""
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def _content(answer: Answer) -> dict[str, Any]:
     return cast("dict[str, Any]", answer.json())
 
 
@@ -206,6 +217,6 @@ def _patience(message: Message | AsyncMessage) -> float:
 
 
 def _failed(message: Message | AsyncMessage, error: ClientError) -> None:
-    """What could not be said may be said again; what is lost stays so."""
+    """Let a message be settled again after an error, unless its lease is lost."""
     message.lost = isinstance(error, LeaseLost)
     message.settled = message.lost

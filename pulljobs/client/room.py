@@ -1,12 +1,12 @@
-"""How many messages may be pulled, over all brokers together. For one event loop.
+"""Limit of pulled messages over all brokers together, for one event loop.
 
-Held are messages that were pulled and whose end the broker has not confirmed; asked are those that
-a pull may bring at any moment. Both together never exceed the limit. A broker that is away for so
-long that all its leases are over holds nothing any more.
+Held messages were pulled, and the broker has not confirmed their outcome. Asked messages may come
+with a pull at any moment. Both together never exceed the limit. A broker that is away until all its
+leases have ended holds nothing.
 
-    brokers <= limit   idle brokers keep room for one each, the others share the rest evenly
-    brokers > limit    they take turns, one message each; idle ones come less often
-    the circuit        no room while it is open; then one message from one broker, the probe
+    brokers <= limit   idle brokers keep room for one message each, the others share the rest evenly
+    brokers > limit    they take turns with one message each; idle ones have fewer turns
+    circuit            no room while it is open, then one message from one broker as the probe
 """
 
 import asyncio
@@ -19,43 +19,45 @@ from typing import Any, Final
 from pulljobs.engine.circuit import Circuit, Result, State
 
 TURN: Final = 1.0
-"""Seconds until the next turn of an idle broker; it keeps it as long if all are idle."""
+"""Seconds until the next turn of an idle broker, and length of its turn if all are idle."""
 REFILL: Final = 0.5
-"""Room is filled when so much of it is free, or nothing waits for a handler any more."""
+"""Fraction of the room that must be free for a pull, unless no message waits for a handler."""
 
 
 @dataclass(eq=False)
 class Share:
-    """What one broker has of the room."""
+    """Share of the room of one broker."""
 
     live: bool = False
     down_at: float = 0.0
     forfeited: bool = False
-    """Away until the leases were over."""
+    """True if the broker was away until its leases had ended."""
     fresh: bool = True
-    """Nothing came from it since it was reached: the first pull asks for 1."""
+    """True until the first messages since it was reached: the first pull asks for 1."""
     idle: bool = False
-    """Its last pull brought nothing."""
+    """True if its last pull brought nothing."""
     held: int = 0
     asked: int = 0
     asked_at: float = 0.0
     ticket: int = 0
-    """Of what it was asked for."""
+    """Ticket of the circuit for asked messages."""
     waits: Callable[[], bool] = bool
-    """Whether some of what is held waits for a handler."""
+    """Function that returns True if a held message waits for a handler."""
 
     @property
     def taken(self) -> int:
         return 0 if self.forfeited else self.held + self.asked
 
     def changed(self, *, is_up: bool) -> None:
-        """The broker was reached, or lost."""
+        """Note that the broker was reached or lost."""
         self.live, self.fresh, self.forfeited = is_up, True, False
         self.down_at = time.monotonic()
 
 
 @dataclass(eq=False)
 class Room:
+    """Limit of messages, shared by brokers."""
+
     limit: int
     circuit: Circuit
     shares: list[Share] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Room:
     _change: asyncio.Event = field(default_factory=asyncio.Event)
 
     def share(self) -> Share:
-        """For one more broker."""
+        """Add a broker; return its share."""
         self.shares.append(Share())
         return self.shares[-1]
 
@@ -73,13 +75,13 @@ class Room:
         return sum(share.held for share in self.shares)
 
     def batch(self, share: Share, most: int) -> int:
-        """How many this broker may be asked for now."""
+        """Return how many messages this broker may be asked for now."""
         now = time.monotonic()
         allowed = self.circuit.room(now)
-        free = self.limit - sum(one.taken for one in self.shares)
+        free = self.limit - sum(other.taken for other in self.shares)
         if self.stopping or free <= 0 or allowed == 0:
             return 0
-        if allowed is not None:  # The probe.
+        if allowed is not None:  # the probe
             return int(self._has_turn(share, now) and not self._is_asking)
         if self.takes_turns:
             return int(self._has_turn(share, now))
@@ -88,7 +90,7 @@ class Room:
         return max(wanted, 0) if is_worth_it or share.fresh else 0
 
     def lingers(self, share: Share, longest: float) -> float:
-        """Seconds for which a pull may wait for messages: others must not lack its room."""
+        """Return the seconds that a pull may wait for messages without taking room from others."""
         live = self._live
         if len(live) == 1:
             return longest
@@ -96,11 +98,11 @@ class Room:
             return 0.0
         if not self.takes_turns:
             return longest
-        return min(TURN, longest) if all(one.idle for one in live) else 0.0
+        return min(TURN, longest) if all(other.idle for other in live) else 0.0
 
     @contextmanager
     def asking(self, share: Share, batch: int) -> Iterator[None]:
-        """While the pull is on its way, its batch is taken; begin it at once."""
+        """Reserve room for a pull for the block, which has to begin it at once."""
         share.asked, share.asked_at = batch, time.monotonic()
         share.ticket = self.circuit.ticket
         try:
@@ -110,7 +112,7 @@ class Room:
             self.changed()
 
     def received(self, share: Share, count: int) -> int:
-        """The ticket of what a pull brought."""
+        """Count the messages of a pull; return their ticket."""
         share.idle, share.fresh = not count, False
         share.held += count
         if count:
@@ -121,8 +123,8 @@ class Room:
         share.held -= count
         self.changed()
 
-    def tell(self, ticket: int, result: Result) -> State | None:
-        """The new state of the circuit, if that changed it."""
+    def count_result(self, ticket: int, result: Result) -> State | None:
+        """Pass a result to the circuit; return its state if that changed it."""
         now = time.monotonic()
         changed = self.circuit.tell(ticket, result, now)
         if changed:
@@ -143,12 +145,12 @@ class Room:
         self.changed()
 
     def interrupt(self) -> None:
-        """End pulls that are on their way: what they were to bring is not wanted any more."""
+        """Cancel pending pulls, whose messages are not wanted any more."""
         for request in self._outstanding:
             request.cancel()
 
     async def unless_interrupted(self, request: "asyncio.Task[Any]") -> bool:
-        """Wait for it; whether it came to an end of its own."""
+        """Wait for a request; return True if it was not interrupted."""
         self._outstanding.add(request)
         try:
             await asyncio.wait({request})
@@ -162,7 +164,7 @@ class Room:
         self._change = asyncio.Event()
 
     async def change(self) -> None:
-        """Until there may be room that was not there."""
+        """Wait until there may be more room."""
         try:
             async with asyncio.timeout(self._seconds_to_wait()):
                 await self._change.wait()
@@ -191,17 +193,17 @@ class Room:
         live = self._live
         if len(live) == 1:
             return self.limit
-        busy = [one for one in live if not one.idle]
+        busy = [other for other in live if not other.idle]
         if share not in busy:
             return 1
         each, over = divmod(self.limit - (len(live) - len(busy)), len(busy))
         return each + (busy.index(share) < over)
 
     def _has_turn(self, share: Share, now: float) -> bool:
-        """Who was asked the longest ago; those first that are not idle, or have waited a while."""
-        waiting = [one for one in self._live if not one.asked]
+        """Return True if the broker was asked longest ago; idle brokers wait TURN seconds more."""
+        waiting = [other for other in self._live if not other.asked]
         return share is min(
             waiting,
-            key=lambda one: (one.idle and now - one.asked_at < TURN, one.asked_at),
+            key=lambda other: (other.idle and now - other.asked_at < TURN, other.asked_at),
             default=None,
         )

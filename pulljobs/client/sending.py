@@ -1,4 +1,4 @@
-"""Runs flows over httpx, synchronously and not: the only two places that do I/O."""
+"""Senders that run flows over httpx, synchronously and asynchronously; only they do I/O."""
 
 import asyncio
 import gzip
@@ -14,20 +14,22 @@ from pulljobs.client.errors import ClientError, Unreachable
 
 T = TypeVar("T")
 Came = Answer | Unreachable | None
-"""Of a call; None: of a pause."""
+"""Effect of a call; None: of a pause."""
 UNSENDABLE: Final = (
-    "The request can't be sent: a header has a character that HTTP does not allow. "
+    "The request cannot be sent: a header has a character that HTTP does not allow. "
     "Look at the producer's id and the worker_id."
 )
 
 
 class Sender:
+    """Synchronous sender to one broker."""
+
     def __init__(self, base_url: str, tokens: Mapping[str, str], connection: Connection) -> None:
         self._gzip_from = connection.gzip_from
         self._http = httpx.Client(**connection.options(base_url, tokens))
 
     def run(self, flow: Flow[T]) -> T:
-        """What the flow returns."""
+        """Run a flow to its end; return its value."""
         came: Came = None
         while True:
             try:
@@ -52,19 +54,21 @@ class Sender:
         try:
             return _answer(self._http.request(**_request(call, self._gzip_from)))
         except httpx.LocalProtocolError:
-            # Its text may quote a token, so it is not the cause.
+            # The text may quote a token, so the error is not chained.
             raise ClientError(UNSENDABLE) from None
         except httpx.RequestError as error:
             raise _unreachable(error) from error
 
 
 class AsyncSender:
+    """Asynchronous sender to one broker."""
+
     def __init__(self, base_url: str, tokens: Mapping[str, str], connection: Connection) -> None:
         self._gzip_from = connection.gzip_from
         self._http = httpx.AsyncClient(**connection.options(base_url, tokens))
 
     async def run(self, flow: Flow[T]) -> T:
-        """What the flow returns."""
+        """Run a flow to its end; return its value."""
         came: Came = None
         while True:
             try:
@@ -86,18 +90,18 @@ class AsyncSender:
             return error
 
     async def send(self, call: Call) -> Answer:
-        """Once, whatever it says; Unreachable if that is nothing."""
+        """Send a request once; return its answer, or raise Unreachable if there is none."""
         try:
             return _answer(await self._http.request(**_request(call, self._gzip_from)))
         except httpx.LocalProtocolError:
-            # Its text may quote a token, so it is not the cause.
+            # The text may quote a token, so the error is not chained.
             raise ClientError(UNSENDABLE) from None
         except httpx.RequestError as error:
             raise _unreachable(error) from error
 
 
 class Closing:
-    """What has a sender of its own, closed by hand or at the end of its context."""
+    """Base of a context that closes its sender."""
 
     _sender: Sender
 
@@ -117,7 +121,7 @@ class Closing:
 
 
 class AsyncClosing:
-    """The same, asynchronous."""
+    """Base of an asynchronous context that closes its sender."""
 
     _sender: AsyncSender
 
@@ -137,7 +141,7 @@ class AsyncClosing:
 
 
 def _resumed(flow: Flow[T], came: Came) -> Call | Pause:
-    """What it asks for next, given what came of the last; StopIteration at its end."""
+    """Resume a flow with the effect of its last call; raise StopIteration at its end."""
     return flow.throw(came) if isinstance(came, Unreachable) else flow.send(came)
 
 
@@ -161,6 +165,6 @@ def _answer(response: httpx.Response) -> Answer:
 
 def _unreachable(error: httpx.RequestError) -> Unreachable:
     where = error.request.url.host if error._request is not None else "The broker"
-    trouble = f"{where} can't be reached: {type(error).__name__} {error}".rstrip()
+    trouble = f"{where} cannot be reached: {type(error).__name__} {error}".rstrip()
     was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     return Unreachable(trouble, was_sent=was_sent)

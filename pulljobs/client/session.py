@@ -1,4 +1,4 @@
-"""One run of a `Consumer`, from the first request to the last."""
+"""Run of a `Consumer`, from the first request to the last."""
 
 import asyncio
 from collections import Counter
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pulljobs.client import log
-from pulljobs.client.bodies import Outcome, Word
+from pulljobs.client.bodies import Outcome, Settlement
 from pulljobs.client.broker import Broker
 from pulljobs.client.connecting import Connection, Subscription
 from pulljobs.client.discovery import Discovery
-from pulljobs.client.handling import Handler, Handling, Verdict, ends_task
+from pulljobs.client.handling import Ending, Handler, Handling, ends_task
 from pulljobs.client.link import Link
 from pulljobs.client.messages import AsyncMessage, Message, Received
 from pulljobs.client.pools import Pool, TaskPool, ThreadPool
@@ -23,14 +23,14 @@ from pulljobs.engine.circuit import Circuit
 
 LOOK_SECONDS: Final = 0.5
 FLUSH_SECONDS: Final = 10.0
-"""For the last flush: a broker may be away."""
+"""Limit of the last flush: a broker may be away."""
 POLL_SECONDS: Final = 0.01
-"""Between looks at whether all has ended."""
+"""Interval of checks whether everything has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """The arguments of a `Consumer`."""
+class ConsumerOptions:
+    """Arguments of a `Consumer`."""
 
     handling: Handling
     base_urls: list[str]
@@ -49,24 +49,28 @@ class Terms:
 
 
 class Session:
-    def __init__(self, terms: Terms, limit: int, counts: Counter[str], consumer: object) -> None:
-        how = terms.backoff
+    """Run of a consumer: its brokers, its pool of handlers, and its end."""
+
+    def __init__(
+        self, options: ConsumerOptions, limit: int, counts: Counter[str], consumer: object
+    ) -> None:
+        how = options.backoff
         strategy = guarded("The strategy of backoff", how.strategy, Backoff().strategy)
-        self._terms, self._counts, self._consumer = terms, counts, consumer
+        self._options, self._counts, self._consumer = options, counts, consumer
         self._loop = asyncio.get_running_loop()
         self.room = Room(limit, Circuit(how.initial, how.longest, how.after, strategy))
         self._brokers: dict[str, Broker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._error: BaseException | None = None
-        make = TaskPool if terms.handling.is_async else ThreadPool
-        self._pool: Pool = make(terms.handling, terms.concurrency, _begin, _end)
+        make = TaskPool if options.handling.is_async else ThreadPool
+        self._pool: Pool = make(options.handling, options.concurrency, _begin, _end)
         self._discovery = Discovery(
-            terms.lookup_urls,
-            terms.subscription,
-            terms.connection,
-            interval=terms.lookup_interval,
-            found=self._found,
+            options.lookup_urls,
+            options.subscription,
+            options.connection,
+            interval=options.lookup_interval,
+            on_address=self._connect,
         )
 
     @property
@@ -74,9 +78,9 @@ class Session:
         return any(broker.is_starved for broker in list(self._brokers.values()))
 
     async def run(self) -> None:
-        for url in self._terms.base_urls:
-            self._add(url, guarded("reconnect", self._terms.reconnect, RECONNECT))
-        if self._terms.lookup_urls:
+        for url in self._options.base_urls:
+            self._add(url, guarded("reconnect", self._options.reconnect, RECONNECT))
+        if self._options.lookup_urls:
             self._start(self._discovery.poll_forever())
         try:
             await self._stopping.wait()
@@ -91,42 +95,42 @@ class Session:
         self._stopping.set()
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
-        """On the event loop, from any thread; in vain when that is over."""
+        """Call a function on the event loop, from any thread; do nothing after the loop's end."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
-    def _found(self, url: str) -> None:
+    def _connect(self, url: str) -> None:
         if url not in self._brokers:
-            log.found(url)
+            log.pulling_from(url)
             self._add(url, None)
         self._brokers[url].link.connect()
 
     def _add(self, url: str, again: Delay | None) -> None:
-        terms = self._terms
+        options = self._options
         share = self.room.share()
 
         def changed(is_up: bool) -> None:
             share.changed(is_up=is_up)
             self.room.changed()
 
-        sender = AsyncSender(url, terms.subscription.tokens, terms.connection)
+        sender = AsyncSender(url, options.subscription.tokens, options.connection)
         broker = self._brokers[url] = Broker(
-            Link(sender, url, terms.subscription.path, again, changed),
-            terms.subscription.path,
+            Link(sender, url, options.subscription.path, again, changed),
+            options.subscription.path,
             self.room,
             share,
             self._pool.put,
-            AsyncMessage if terms.handling.is_async else Message,
-            terms.requeue_delay,
-            terms.flush_interval,
+            AsyncMessage if options.handling.is_async else Message,
+            options.requeue_delay,
+            options.flush_interval,
             self._counts,
         )
-        is_async = terms.handling.is_async
-        broker.desk = AwaitedDesk(broker) if is_async else ThreadDesk(broker)
+        is_async = options.handling.is_async
+        broker.recipient = AwaitedRecipient(broker) if is_async else ThreadRecipient(broker)
         self._start(broker.pull_forever())
         self._start(broker.flush_forever())
         self._start(self._look_after(broker))
-        if terms.auto_renew:
+        if options.auto_renew:
             self._start(self._keep(broker))
         broker.link.connect()
 
@@ -148,36 +152,36 @@ class Session:
             broker.forfeit_if_lost()
 
     async def _keep(self, broker: Broker) -> None:
-        """Beside the looks, for it waits while the broker is away."""
+        """Renew leases in a task of its own, because a renewal waits while the broker is away."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if broker.link.is_up:
                 await broker.keep(broker.link.limits.lease_seconds / 2)
 
     async def _end(self) -> None:
-        """Give back what waits, let end what runs, flush."""
+        """Release waiting messages, let handlers end, and flush the outcomes."""
         log.stopping(self.room.held)
         self._release(self._pool.take_back())
-        await self._until(lambda: not self._pool.running, self._terms.graceful_timeout)
+        await self._until(lambda: not self._pool.running, self._options.graceful_timeout)
         self._release(await self._pool.cancel())
-        if self._terms.on_stop is not None:
-            await self._say_stop(self._terms.on_stop)
+        if self._options.on_stop is not None:
+            await self._call_on_stop(self._options.on_stop)
         running = set(self._pool.running)
         for broker in self._brokers.values():
-            self._release([one for one in list(broker.open) if one not in running])
+            self._release([message for message in list(broker.open) if message not in running])
         await self._until(self._is_flushed, FLUSH_SECONDS)
         if self.room.held:
             log.left_behind(self.room.held)
 
-    async def _say_stop(self, on_stop: Handler) -> None:
-        """On a thread if handlers are plain: it may take its time. An error of it loses nothing."""
+    async def _call_on_stop(self, on_stop: Handler) -> None:
+        """Call `on_stop`, on a thread if handlers are synchronous; keep its error for the end."""
         try:
-            if self._terms.handling.is_async:
-                told = on_stop(self._consumer)
+            if self._options.handling.is_async:
+                pending = on_stop(self._consumer)
             else:
-                told = await asyncio.to_thread(on_stop, self._consumer)
-            if isinstance(told, Awaitable):
-                await told
+                pending = await asyncio.to_thread(on_stop, self._consumer)
+            if isinstance(pending, Awaitable):
+                await pending
         except BaseException as error:
             if ends_task(error):
                 raise
@@ -186,7 +190,7 @@ class Session:
 
     def _release(self, messages: list[Any]) -> None:
         for message in messages:
-            message.say(Outcome.RELEASE)
+            message.settle(Outcome.RELEASE)
 
     def _is_flushed(self) -> bool:
         for broker in self._brokers.values():
@@ -212,8 +216,8 @@ class Session:
         log.stopped(self._counts)
 
 
-class Desk:
-    """Where the words of a broker's messages go: into its next batch."""
+class BatchRecipient:
+    """Recipient of outcomes that go into the next batch of a broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -223,9 +227,11 @@ class Desk:
         return None if delay is None else delay(attempts)
 
 
-class ThreadDesk(Desk):
-    def settle(self, message: Received[None, float], word: Word) -> None:
-        self.broker.settle(message, word)
+class ThreadRecipient(BatchRecipient):
+    """Recipient for handlers on threads."""
+
+    def settle(self, message: Received[None, float], settlement: Settlement) -> None:
+        self.broker.settle(message, settlement)
 
     def renew(self, message: Received[None, float], seconds: float | None) -> float:
         renewed = self.broker.renew(message, seconds)
@@ -235,14 +241,16 @@ class ThreadDesk(Desk):
         return None
 
 
-class AwaitedDesk(Desk):
+class AwaitedRecipient(BatchRecipient):
+    """Recipient for asynchronous handlers."""
+
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self._done: asyncio.Future[None] = broker.loop.create_future()
         self._done.set_result(None)
 
-    def settle(self, message: Any, word: Word) -> "asyncio.Future[None]":
-        self.broker.settle(message, word)
+    def settle(self, message: Any, settlement: Settlement) -> "asyncio.Future[None]":
+        self.broker.settle(message, settlement)
         return self._done
 
     async def renew(self, message: Any, seconds: float | None) -> float:
@@ -253,8 +261,8 @@ class AwaitedDesk(Desk):
 
 
 def _begin(message: Any) -> bool:
-    return bool(message.desk.broker.begin(message))
+    return bool(message.recipient.broker.begin(message))
 
 
-def _end(message: Any, verdict: Verdict | None) -> None:
-    message.desk.broker.end(message, verdict)
+def _end(message: Any, ending: Ending | None) -> None:
+    message.recipient.broker.end(message, ending)

@@ -1,4 +1,4 @@
-"""How long to wait before the next time."""
+"""Delays before repetitions, and the back-off of a consumer."""
 
 import math
 import random
@@ -10,21 +10,23 @@ from pulljobs.client import log
 
 N = TypeVar("N", int, float)
 Delay = Callable[[int], float]
-"""Seconds before the n-th repetition, n from 1."""
+"""Function that returns the seconds before the n-th repetition, n from 1."""
 
 _HIGHEST_POWER: Final = 60
 
 
 def linear(step: float, longest: float) -> Delay:
+    """Make a delay of `step` seconds times n, at most `longest`."""
     return lambda n: min(step * n, longest)
 
 
 def exponential(first: float, longest: float) -> Delay:
+    """Make a delay of `first` seconds that doubles with n, at most `longest`."""
     return lambda n: min(first * 2.0 ** min(n - 1, _HIGHEST_POWER), longest)
 
 
 def full_jitter(delay: Delay, *, least: float = 0.0) -> Delay:
-    """Anything between the least and what the other says."""
+    """Make a random delay between `least` and another delay."""
     return lambda n: random.uniform(least, max(least, delay(n)))
 
 
@@ -33,16 +35,17 @@ RECONNECT: Final = full_jitter(exponential(2.0, 60.0), least=1.0)
 
 
 def up_to(seconds: float) -> float:
-    """Full jitter, for a `Backoff`."""
+    """Return a random number of seconds up to `seconds`: full jitter for a `Backoff`."""
     return random.uniform(0.0, seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """When handlers fail `after` times in a row, nothing is pulled for initial x 2^level seconds.
+    """Back-off after failures in a row: nothing is pulled for initial * 2 ** level seconds.
 
-    Never for longer than the longest; an `initial` or `longest` of 0 turns it off. `strategy` makes
-    of those seconds what is waited: all of them, `up_to` as many, or a function of yours.
+    It begins after `after` failures and never lasts longer than `longest`. An `initial` or
+    `longest` of 0 turns it off. `strategy` changes the seconds: `float` keeps them, `up_to` adds
+    full jitter, and any other function may be given.
     """
 
     initial: float = 1.0
@@ -54,16 +57,16 @@ class Backoff:
 def guarded(
     name: str, strategy: Callable[[N], float], usual: Callable[[N], float]
 ) -> Callable[[N], float]:
-    """What runs without end must not end by a function of the user's: where it fails, the usual."""
+    """Protect an endless loop from a function of the user: use the default if it fails."""
 
     def seconds(given: N) -> float:
         try:
-            told = float(strategy(given))
-            if math.isnan(told):
-                raise ValueError("That is no number of seconds.")
+            chosen = float(strategy(given))
+            if math.isnan(chosen):
+                raise ValueError("The strategy returned NaN, which is no number of seconds.")
         except Exception as error:
             log.strategy_failed(name, error)
             return usual(given)
-        return told
+        return chosen
 
     return seconds

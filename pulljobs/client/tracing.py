@@ -1,4 +1,4 @@
-"""Spans, where opentelemetry is installed; where it is not, nothing happens."""
+"""Spans if opentelemetry is installed, else nothing."""
 
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,7 +11,7 @@ IS_INSTALLED: Final = find_spec("opentelemetry") is not None
 def publishing(
     channel: str, headers: Sequence[MutableMapping[str, str]]
 ) -> AbstractContextManager[None]:
-    """Around the publish of messages with these headers, which may be given more."""
+    """Make a span around a publish; it may add headers to the messages."""
     if not IS_INSTALLED:
         return nullcontext()
     from pulljobs.engine import spans
@@ -22,7 +22,7 @@ def publishing(
 def handler(
     function: Callable[[Any], Any], channel: str, consumer: str, *, is_async: bool
 ) -> Callable[[Any], Any]:
-    """With a span around each call."""
+    """Return the function with a span around each call."""
     if not IS_INSTALLED:
         return function
     from pulljobs.engine import spans

@@ -35,7 +35,7 @@ def test_one_id_is_of_one_message(tmp_path: Path, capsys: Told) -> None:
     of_id = ("--message-id", "m-1")
     assert publish(broker, str(file), "--lines", *of_id) == 1
     assert publish(broker, str(file), str(file), *of_id) == 1
-    assert "--message-id is of one message, and these are 2" in capsys.readouterr().err
+    assert "--message-id names one message, but there are 2" in capsys.readouterr().err
     assert published(broker) == []
     assert publish(broker, str(file), *of_id) == 0
     assert published(broker) == ["m-1"]

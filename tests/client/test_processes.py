@@ -164,7 +164,7 @@ def test_what_goes_wrong_is_told_in_one_line(
     for name, token in ENVIRONMENT.items():
         monkeypatch.setenv(name, token)
     for url, sentence in {
-        "http://127.0.0.1:9/channel/a/consumer/b": "can't be reached",
+        "http://127.0.0.1:9/channel/a/consumer/b": "cannot be reached",
         "http://127.0.0.1:9/nothing": "names no consumer",
         "localhost/channel/a/consumer/b": "is no URL of a broker",
     }.items():
