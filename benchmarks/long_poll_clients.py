@@ -32,7 +32,7 @@ class Received:
 
 def make_consumers(count: int) -> list[str]:
     """Create channels, each with a pull consumer of its name and known tokens; return the names."""
-    names = [f"linger-{count}-{number}" for number in range(count)]
+    names = [f"long-poll-{count}-{number}" for number in range(count)]
     for name in names:
         channel = Channel(name=name)
         channel.set_token(TOKEN)
