@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _text
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.history import History, Tally, empty
+from pulljobs.admin.dashboard.history import History, Tally, make_empty
 from pulljobs.admin.dashboard.ranges import DAY, HOUR, Range
 from pulljobs.conf import settings
 from pulljobs.lake.models import Rollup, RollupRun
@@ -46,7 +46,7 @@ class RollupSource:
         self, chosen: Range, now: datetime, consumer_id: int | None, shown: Collection[int]
     ) -> History:
         slices = chosen.slices(now)
-        history = empty(slices, chosen.step)
+        history = make_empty(slices, chosen.step)
         history.known_until = _known_until()
         history.known = _known(self.period, slices, history.known_until)
         positions = {slice.start: position for position, slice in enumerate(slices)}

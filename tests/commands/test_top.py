@@ -186,7 +186,7 @@ def test_frame_says_what_nodes_do_and_what_is_wrong() -> None:
     Node.objects.filter(pk=node_id).update(heartbeat_at=Now() - timedelta(hours=1))
     shown = text("top", "--once")
     assert "not served" in shown
-    assert "host:1 has not been heard of" in shown
+    assert "host:1 has had no heartbeat" in shown
 
 
 def test_of_what_was_not_read_nothing_is_said() -> None:
@@ -221,7 +221,7 @@ def test_screen_has_room_for_what_was_refused() -> None:
     try:
         with Terminal(["top", OFTEN], 120, 24) as terminal:
             terminal.shows("run manage.py migrate")
-            terminal.shows("wait and nobody serves it.")
+            terminal.shows("wait and no process serves it.")
     finally:
         query("ALTER TABLE pulljobs_hidden RENAME TO pulljobs_archived_job")
 

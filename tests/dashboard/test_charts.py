@@ -4,15 +4,21 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pulljobs.admin.dashboard.charts import bars, lines, scales
-from pulljobs.admin.dashboard.charts.bars import Stack
-from pulljobs.admin.dashboard.charts.frame import Frame
+from pulljobs.admin.dashboard.charts import (
+    Frame,
+    Stack,
+    draw_bars,
+    draw_lines,
+    draw_sparkline,
+    duration_scale,
+    linear_scale,
+)
 from pulljobs.admin.dashboard.figures import compact
 
 
 def framed(columns: int, highest: float, tips: list[str] | None = None) -> Frame:
     names = [f"{number}" for number in range(columns)]
-    return Frame("label", names, tips or names, scales.linear(highest), compact)
+    return Frame("label", names, tips or names, linear_scale(highest), compact)
 
 
 def heights(drawn: str, name: str) -> list[float]:
@@ -39,27 +45,27 @@ def heights(drawn: str, name: str) -> list[float]:
 def test_axes_of_counts_begin_at_nothing_and_have_round_steps(
     highest: float, ticks: tuple[float, ...]
 ) -> None:
-    assert scales.linear(highest).ticks == ticks
+    assert linear_scale(highest).ticks == ticks
 
 
 @pytest.mark.parametrize(
     "seconds", [(), (0.0,), (0.02,), (1.0, 1.0), (0.003, 90.0), (1e9,), (1e-7,)]
 )
 def test_durations_find_a_place_between_the_ends_of_the_axis(seconds: tuple[float, ...]) -> None:
-    scale = scales.durations(seconds)
+    scale = duration_scale(seconds)
     assert len(scale.ticks) >= 2
     assert all(0 <= scale.share(one) <= 1 for one in seconds)
     assert (scale.share(scale.ticks[0]), scale.share(scale.ticks[-1])) == (0, 1)
 
 
 def test_a_decade_is_as_high_as_the_next() -> None:
-    scale = scales.durations([0.001, 0.1])
+    scale = duration_scale([0.001, 0.1])
     assert scale.share(0.01) == pytest.approx(0.5)
 
 
 def test_columns_are_as_high_as_their_counts_and_stand_on_each_other() -> None:
     stacks = [Stack([("dead", 100), ("delivered", 300)]), Stack([("dead", 0), ("delivered", 200)])]
-    drawn = bars.draw(framed(2, 400), stacks)
+    drawn = draw_bars(framed(2, 400), stacks)
     assert heights(drawn, "dead") == [25]
     assert heights(drawn, "delivered") == [75, 50]
     [first, _second] = [
@@ -69,18 +75,18 @@ def test_columns_are_as_high_as_their_counts_and_stand_on_each_other() -> None:
 
 
 def test_one_among_a_million_is_seen() -> None:
-    drawn = bars.draw(framed(1, 1_000_000), [Stack([("dead", 1), ("delivered", 999_999)])])
+    drawn = draw_bars(framed(1, 1_000_000), [Stack([("dead", 1), ("delivered", 999_999)])])
     assert heights(drawn, "dead")[0] > 1
 
 
 def test_lines_break_where_nothing_is_known_and_a_lone_value_is_a_dot() -> None:
-    drawn = lines.draw(framed(6, 4), [("p50", [1.0, 2.0, None, 4.0, None, None])])
+    drawn = draw_lines(framed(6, 4), [("p50", [1.0, 2.0, None, 4.0, None, None])])
     paths = [path.attrib["d"] for path in ET.fromstring(drawn).iter("path")]
     assert paths == ["M8.33 75.00 L25.00 50.00", "M58.33 0.00 h0.01"]
 
 
 def test_every_column_tells_its_figures() -> None:
-    drawn = bars.draw(framed(2, 1, ["08:00: 3 dead", "08:01: none"]), [Stack([]), Stack([])])
+    drawn = draw_bars(framed(2, 1, ["08:00: 3 dead", "08:01: none"]), [Stack([]), Stack([])])
     assert [one.text for one in ET.fromstring(drawn).iter("title")] == [
         "08:00: 3 dead",
         "08:01: none",
@@ -88,12 +94,12 @@ def test_every_column_tells_its_figures() -> None:
 
 
 def test_what_is_told_is_no_markup() -> None:
-    drawn = bars.draw(framed(1, 1, ['<script>"']), [Stack([])])
+    drawn = draw_bars(framed(1, 1, ['<script>"']), [Stack([])])
     assert "<script" not in drawn
     assert [one.text for one in ET.fromstring(drawn).iter("title")] == ['<script>"']
 
 
 def test_no_style_is_in_a_chart() -> None:
     """A strict CSP forbids it: colours are classes."""
-    drawn = bars.draw(framed(3, 9), [Stack([("dead", 9)])] * 3) + bars.sparkline([1, 0, 5])
+    drawn = draw_bars(framed(3, 9), [Stack([("dead", 9)])] * 3) + draw_sparkline([1, 0, 5])
     assert "style" not in drawn

@@ -44,7 +44,7 @@ def test_a_consumer_that_is_not_shown_is_missed_when_nobody_serves_it(
     operator: Client, last: Consumer
 ) -> None:
     published(last)
-    assert "Jobs of zoo/keeper wait and nobody serves it." in words(read(operator))
+    assert "Jobs of zoo/keeper wait and no process serves it." in words(read(operator))
 
 
 def test_whoever_serves_it_is_known_however_many_workers_there_are(
@@ -56,8 +56,8 @@ def test_whoever_serves_it_is_known_however_many_workers_there_are(
     for _ in range(2):
         heard_of({"serves": ["a/other"]})
     page = read(operator)
-    assert "nobody serves it" not in words(page)
-    assert "3 workers are well" in tile(page, "In flight")
+    assert "not served" not in words(page)
+    assert "3 healthy workers" in tile(page, "In flight")
     assert words(page).count("host:1") == 1
 
 
@@ -98,6 +98,6 @@ def test_of_many_findings_the_worst_are_shown(
     for _ in range(3):
         published(ConsumerFactory.create(channel=channel))
     told = words(read(operator))
-    assert told.count("wait and nobody serves it.") == 2
+    assert told.count("wait and no process serves it.") == 2
     assert "1 job is dead." not in told
     assert "more are not shown." in told

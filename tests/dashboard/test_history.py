@@ -76,7 +76,7 @@ def past(
 
 def last_hour(now: datetime, consumer_id: int | None = None) -> history.History:
     chosen = ranges.DEFAULT
-    return history.of_archive(chosen.slices(now), chosen.step, consumer_id)
+    return history.read_archive(chosen.slices(now), chosen.step, consumer_id)
 
 
 def test_a_quiet_minute_is_exact(consumer: Consumer, now: datetime) -> None:
@@ -108,7 +108,7 @@ def test_the_page_says_of_how_many_its_percentiles_are(
     for chosen in ({}, {"consumer": consumer.pk}):
         told = words(read(operator, **chosen))
         assert ("every settlement of the hour is counted" in told) == (count == 40)
-        assert "the first 30 settlements, of all consumers together, in every 10 seconds." in told
+        assert "the first 30 settlements of all consumers in every 10 seconds." in told
 
 
 def test_a_consumer_behind_those_that_are_timed_is_counted(

@@ -1,4 +1,4 @@
-"""What somebody should look at, the worst first: each with where on the page."""
+"""Findings that need attention, the worst first, each with a section of the page."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -7,87 +7,96 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.consumers import Standing
-from pulljobs.admin.dashboard.sums import total
-from pulljobs.admin.dashboard.upkeep import Partitions, Snapshot, Table
+from pulljobs.admin.dashboard.consumers import ConsumerStatus, total
+from pulljobs.admin.dashboard.upkeep import Partitions, PinnedSnapshot, TableRow
 from pulljobs.admin.dashboard.workers import Worker
 
 SHOWN: Final = 40
 
 
-class Finding(NamedTuple):
+class Attention(NamedTuple):
+    """Problem that the page shows at its top."""
+
     is_bad: bool
-    """Jobs or the upkeep are blocked by it."""
+    """True if it blocks jobs or the maintenance."""
     text: str
-    place: str
-    """The section of the page."""
+    section: str
+    """Section of the page that shows it."""
 
 
-def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda one: not one.is_bad)
+def rank(findings: Sequence[Attention]) -> list[Attention]:
+    """Sort the findings, those that block jobs first."""
+    return sorted(findings, key=lambda finding: not finding.is_bad)
 
 
-def headline(findings: Sequence[Finding], *, is_whole: bool) -> str:
-    """Of nothing it may speak only where all was read."""
+def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
+    """Return the headline; only a page that was read completely may say that all is well."""
     if not findings:
         if not is_whole:
-            return _("The database did not tell all in time.")
+            return _("Some parts were not read in time.")
         return _("Nothing needs attention.")
-    worst = sum(one.is_bad for one in findings)
-    told = {"all": len(findings), "worst": worst}
-    return _("What needs attention: %(all)s, of which blocks jobs or the upkeep: %(worst)s.") % told
+    counts = {"all": len(findings), "worst": sum(finding.is_bad for finding in findings)}
+    return _("%(all)s findings, %(worst)s of which block jobs or maintenance.") % counts
 
 
-def of_consumers(standings: Sequence[Standing]) -> Iterator[Finding]:
-    for one in standings:
-        if one.is_left_alone:
-            text = _("Jobs of %s wait and nobody serves it.") % one.place
-            yield Finding(True, text, "consumers")
-        if one.paused_until:
-            told = {"place": one.place, "until": figures.moment(one.paused_until)}
-            yield Finding(False, _("%(place)s is paused until %(until)s.") % told, "consumers")
+def check_consumers(standings: Sequence[ConsumerStatus]) -> Iterator[Attention]:
+    """Yield consumers that no process serves, pauses and dead jobs."""
+    for standing in standings:
+        if standing.is_unserved:
+            text = _("Jobs of %s wait and no process serves it.") % standing.path
+            yield Attention(True, text, "consumers")
+        if standing.paused_until:
+            values = {"path": standing.path, "until": figures.moment(standing.paused_until)}
+            yield Attention(False, _("%(path)s is paused until %(until)s.") % values, "consumers")
     dead = total(standings, "dead")
     if dead.value:
         text = ngettext("%s job is dead.", "%s jobs are dead.", dead.value) % dead
-        yield Finding(False, text, "failures")
+        yield Attention(False, text, "failures")
 
 
-def of_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
-    for one in workers:
-        if not one.is_alive:
-            told = {"name": one.node.name, "time": one.heard}
-            text = _("Worker %(name)s has not been heard of for %(time)s.") % told
-            yield Finding(True, text, "workers")
-        elif one.dead_loops:
-            told = {"name": one.node.name, "stands": one.stands}
-            yield Finding(True, _("Worker %(name)s: %(stands)s.") % told, "workers")
-        for place in one.circuits:
-            text = _("%s is held back: its jobs fail in a row.") % place
-            yield Finding(False, text, "workers")
+def check_workers(workers: Sequence[Worker]) -> Iterator[Attention]:
+    """Yield silent workers, dead loops and consumers that are held back."""
+    for worker in workers:
+        if not worker.is_alive:
+            values = {"name": worker.node.name, "time": worker.silence_text}
+            text = _("Worker %(name)s has had no heartbeat for %(time)s.") % values
+            yield Attention(True, text, "workers")
+        elif worker.dead_loops:
+            values = {"name": worker.node.name, "status": worker.status}
+            yield Attention(True, _("Worker %(name)s: %(status)s.") % values, "workers")
+        for path in worker.circuits:
+            text = _("%s is held back: its jobs fail in a row.") % path
+            yield Attention(False, text, "workers")
 
 
-def of_tables(tables: Sequence[Table]) -> Iterator[Finding]:
-    for one in tables:
-        if one.is_bloated:
-            told = {"table": one.health.name, "dead": one.dead}
-            text = _("%(table)s has %(dead)s dead rows: vacuum lags behind.") % told
-            yield Finding(False, text, "tables")
+def check_tables(tables: Sequence[TableRow]) -> Iterator[Attention]:
+    """Yield tables with many dead rows."""
+    for table in tables:
+        if table.is_bloated:
+            values = {"table": table.health.name, "dead": table.dead}
+            text = _("%(table)s has %(dead)s dead rows: vacuum lags behind.") % values
+            yield Attention(False, text, "tables")
 
 
-def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[Finding]:
-    for one in snapshots:
-        if one.is_old:
-            told = {"who": one.who, "age": one.age, "kind": one.pin.kind}
-            text = _("The %(kind)s %(who)s keeps dead rows from being cleaned: %(age)s.") % told
-            yield Finding(True, text, "tables")
+def check_snapshots(snapshots: Sequence[PinnedSnapshot]) -> Iterator[Attention]:
+    """Yield old snapshots."""
+    for snapshot in snapshots:
+        if snapshot.is_old:
+            values = {"holder": snapshot.holder, "age": snapshot.age, "kind": snapshot.pin.kind}
+            text = (
+                _("The %(kind)s %(holder)s keeps dead rows from being cleaned up: %(age)s.")
+                % values
+            )
+            yield Attention(True, text, "tables")
 
 
-def of_partitions(partitions: Partitions) -> Iterator[Finding]:
+def check_partitions(partitions: Partitions) -> Iterator[Attention]:
+    """Yield rows without a partition, and days ahead without one."""
     for table, count in partitions.crowded.items():
-        told = {"table": table, "count": count}
-        text = _("%(table)s_default holds %(count)s rows: their day had no partition.") % told
-        yield Finding(True, text, "partitions")
+        values = {"table": table, "count": count}
+        text = _("%(table)s_default holds %(count)s rows: their day had no partition.") % values
+        yield Attention(True, text, "partitions")
     for table, days in partitions.missing.items():
-        told = {"table": table, "days": ", ".join(f"{day:%Y-%m-%d}" for day in days)}
-        text = _("%(table)s has no partition for %(days)s.") % told
-        yield Finding(partitions.today in days, text, "partitions")
+        values = {"table": table, "days": ", ".join(f"{day:%Y-%m-%d}" for day in days)}
+        text = _("%(table)s has no partition for %(days)s.") % values
+        yield Attention(partitions.today in days, text, "partitions")

@@ -1,4 +1,4 @@
-"""All that the page shows, read at one go."""
+"""Contents of the page, read together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from pulljobs.admin.dashboard import (
     upkeep,
     workers,
 )
-from pulljobs.admin.dashboard.attention import Finding
-from pulljobs.admin.dashboard.consumers import Row, Standing
-from pulljobs.admin.dashboard.drawn import Drawn
+from pulljobs.admin.dashboard.attention import Attention
+from pulljobs.admin.dashboard.consumers import ConsumerRow, ConsumerStatus
+from pulljobs.admin.dashboard.drawn import DrawnChart
 from pulljobs.admin.dashboard.failures import Failures
 from pulljobs.admin.dashboard.history import History
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.admin.dashboard.reading import PATIENCE, Part
 from pulljobs.admin.dashboard.tiles import Tile
-from pulljobs.admin.dashboard.upkeep import Partitions, Snapshot, Table
-from pulljobs.admin.dashboard.workers import Card, Worker
+from pulljobs.admin.dashboard.upkeep import Partitions, PinnedSnapshot, TableRow
+from pulljobs.admin.dashboard.workers import Worker, WorkerCard
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.storage import nodes
@@ -37,177 +37,203 @@ from pulljobs.storage.reading import Reading, impatient
 RATE_MINUTES: Final = 5
 
 
-class Chart(NamedTuple):
+class TitledChart(NamedTuple):
+    """Chart with its title and legend."""
+
     name: str
     title: str
     legend: Sequence[tuple[str, str]]
-    """Classes, and what they stand for."""
-    drawn: Drawn
+    """Classes and their names."""
+    drawn: DrawnChart
 
 
 @dataclass(frozen=True)
-class Now:
-    """How things stand."""
+class Current:
+    """State at the time of the request."""
 
     at: datetime
     workers: Sequence[Worker]
-    standings: Sequence[Standing]
-    tables: Sequence[Table]
-    snapshots: Sequence[Snapshot]
+    standings: Sequence[ConsumerStatus]
+    tables: Sequence[TableRow]
+    snapshots: Sequence[PinnedSnapshot]
     partitions: Partitions | None
     failures: Failures | None
 
 
 @dataclass(frozen=True)
 class Contents:
-    now: Now
+    """Everything that the template shows."""
+
+    now: Current
     history: History
-    lately: History
+    recent: History
     range: Range
     consumer: Consumer | None
-    """Whose history is drawn; None: that of all."""
+    """Consumer whose history is drawn; None: all consumers."""
     links: Links
     missed: Sequence[Part]
     """Parts that were not read in time."""
     error: str
-    """Why the database refused one of them; empty: it did not."""
+    """Error of the database, if it refused a part; empty otherwise."""
 
     @property
-    def moment(self) -> datetime:
+    def read_at(self) -> datetime:
+        """Time of the database at which the page was read."""
         return self.now.at
 
     @property
     def ranges(self) -> list[Range]:
+        """Ranges that can be chosen."""
         return list(ranges.by_name().values())
 
     @property
     def consumers(self) -> list[Consumer]:
-        return [one.consumer for one in self.now.standings]
+        """Consumers that can be chosen."""
+        return [row.consumer for row in self.now.standings]
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Attention]:
+        """Findings, the worst first."""
         now = self.now
-        found = [
-            *attention.of_consumers(now.standings),
-            *attention.of_workers(now.workers),
-            *attention.of_snapshots(now.snapshots),
-            *attention.of_tables(now.tables),
+        findings = [
+            *attention.check_consumers(now.standings),
+            *attention.check_workers(now.workers),
+            *attention.check_snapshots(now.snapshots),
+            *attention.check_tables(now.tables),
         ]
         if now.partitions is not None:
-            found += attention.of_partitions(now.partitions)
-        return attention.ranked(found)
+            findings += attention.check_partitions(now.partitions)
+        return attention.rank(findings)
 
     @property
-    def shown_findings(self) -> list[Finding]:
+    def shown_findings(self) -> list[Attention]:
+        """Findings that the page shows."""
         return self.findings[: attention.SHOWN]
 
     @property
     def more_findings(self) -> int:
+        """Number of findings that are not shown."""
         return max(0, len(self.findings) - attention.SHOWN)
 
     @property
     def headline(self) -> str:
-        """What is read out when it changes, so it has no figures that change all the time."""
+        """Headline that screen readers announce; it has no figures that change all the time."""
         return attention.headline(self.findings, is_whole=not self.missed)
 
     @property
     def tiles(self) -> list[Tile]:
-        """Those of which all was read."""
+        """Tiles; those of parts that were not read have no figure."""
         known = None if Part.WORKERS in self.missed else self.now.workers
-        told = [
-            *tiles.now(self.now.standings, known, self.links),
-            tiles.throughput(self.lately),
-            tiles.failed(self.history, self.range),
+        made = [
+            *tiles.backlog_tiles(self.now.standings, known, self.links),
+            tiles.throughput_tile(self.recent),
+            tiles.failed_tile(self.history, self.range),
         ]
-        return [tile.untold() if tile.part in self.missed else tile for tile in told]
+        return [tile.as_unknown() if tile.part in self.missed else tile for tile in made]
 
     @property
     def missed_names(self) -> str:
+        """Names of the parts that were not read in time."""
         return ", ".join(str(part.label) for part in self.missed)
 
     @property
     def coverage(self) -> list[str]:
+        """Sentences that say what the figures cover."""
         if Part.HISTORY in self.missed:
-            return [_("The database did not tell in time.")]
+            return [_("The history was not read in time.")]
         return list(self.range.source.describe(self.history, self.range))
 
     @property
-    def charts(self) -> list[Chart]:
+    def charts(self) -> list[TitledChart]:
+        """Charts of the range."""
         quantiles = [("line p50", "p50"), ("line p95", "p95"), ("line p99", "p99")]
         waits, runs = _("Wait until claimed"), _("Run time")
         dead = ("dead", _("dead"))
         return [
-            Chart(
+            TitledChart(
                 "throughput",
                 _("Settled by %s") % self.range.step_title,
                 [("delivered", _("delivered")), dead],
-                drawn.settled(self.history, self.range),
+                drawn.draw_settled(self.history, self.range),
             ),
-            Chart(
+            TitledChart(
                 "failures-chart",
                 _("Failures and retries by %s") % self.range.step_title,
                 [dead, ("retry", _("retries"))],
-                drawn.failures(self.history, self.range),
+                drawn.draw_failures(self.history, self.range),
             ),
-            Chart("waits", waits, quantiles, drawn.times(self.history, self.range, "waits", waits)),
-            Chart("runs", runs, quantiles, drawn.times(self.history, self.range, "runs", runs)),
+            TitledChart(
+                "waits",
+                waits,
+                quantiles,
+                drawn.draw_times(self.history, self.range, "waits", waits),
+            ),
+            TitledChart(
+                "runs", runs, quantiles, drawn.draw_times(self.history, self.range, "runs", runs)
+            ),
         ]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ConsumerRow]:
+        """Rows of the table of consumers."""
         shown = self.now.standings[: consumers.SHOWN]
-        return consumers.rows(shown, self.history, self.links)
+        return consumers.make_rows(shown, self.history, self.links)
 
     @property
-    def cards(self) -> list[Card]:
-        return [Card(worker, self.links) for worker in self.now.workers[: workers.SHOWN]]
+    def cards(self) -> list[WorkerCard]:
+        """Cards of the workers."""
+        return [WorkerCard(worker, self.links) for worker in self.now.workers[: workers.SHOWN]]
 
     @property
     def more_workers(self) -> bool:
+        """True if there are more workers than are shown."""
         return len(self.now.workers) > workers.SHOWN
 
     @property
     def more_consumers(self) -> int:
+        """Number of consumers that are not shown."""
         return max(0, len(self.now.standings) - consumers.SHOWN)
 
 
-def read(chosen: Range, consumer: str | None, links: Links) -> Contents:
+def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents:
+    """Read all parts of the page, each within its time limit."""
     with impatient(settings().DATABASE, PATIENCE) as reading:
         now = _now(reading, links)
-        of = next((one.consumer for one in now.standings if str(one.consumer.pk) == consumer), None)
-        pk = None if of is None else of.pk
-        shown = [one.consumer.pk for one in now.standings[: consumers.SHOWN]]
+        known = [row.consumer for row in now.standings]
+        selected = next((row for row in known if str(row.pk) == consumer), None)
+        pk = None if selected is None else selected.pk
+        shown = [row.consumer.pk for row in now.standings[: consumers.SHOWN]]
         minutes = ranges.DEFAULT.slices(now.at)[-1 - RATE_MINUTES : -1]
         step = ranges.DEFAULT.step
-        lately = history.empty(minutes, step)
-        past = history.empty(chosen.slices(now.at), chosen.step)
+        recent = history.make_empty(minutes, step)
+        past = history.make_empty(chosen.slices(now.at), chosen.step)
         return Contents(
             now=now,
-            lately=reading.part(
-                Part.THROUGHPUT, lambda: history.of_archive(minutes, step, pk), lately
+            recent=reading.part(
+                Part.THROUGHPUT, lambda: history.read_archive(minutes, step, pk), recent
             ),
             history=reading.part(
                 Part.HISTORY, lambda: chosen.source.read(chosen, now.at, pk, shown), past
             ),
             range=chosen,
-            consumer=of,
+            consumer=selected,
             links=links,
-            missed=[Part(one) for one in reading.missed],
+            missed=[Part(name) for name in reading.missed],
             error=reading.error,
         )
 
 
-def _now(reading: Reading, links: Links) -> Now:
+def _now(reading: Reading, links: Links) -> Current:
     at = nodes.clock(settings().DATABASE)
-    known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.living(at), None)
-    none: list[Standing] = []
-    standings = reading.part(Part.CONSUMERS, lambda: consumers.standings(at, known), none)
-    return Now(
+    known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.read_workers(at), None)
+    none: list[ConsumerStatus] = []
+    standings = reading.part(Part.CONSUMERS, lambda: consumers.read_standings(at, known), none)
+    return Current(
         at=at,
         workers=known or [],
         standings=standings,
-        failures=reading.part(Part.DEAD, lambda: failures.read(standings, links), None),
-        tables=reading.part(Part.TABLES, lambda: upkeep.tables(at), []),
-        snapshots=reading.part(Part.SNAPSHOTS, upkeep.snapshots, []),
+        failures=reading.part(Part.DEAD, lambda: failures.read_failures(standings, links), None),
+        tables=reading.part(Part.TABLES, lambda: upkeep.read_tables(at), []),
+        snapshots=reading.part(Part.SNAPSHOTS, upkeep.read_snapshots, []),
         partitions=reading.part(Part.PARTITIONS, lambda: upkeep.read_partitions(at), None),
     )

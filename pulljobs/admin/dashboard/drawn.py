@@ -1,4 +1,4 @@
-"""The charts of the page, each with its figures as a table."""
+"""Charts of the page, each with its figures as a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.charts import bars, lines
-from pulljobs.admin.dashboard.charts.bars import Stack
-from pulljobs.admin.dashboard.charts.frame import Frame
-from pulljobs.admin.dashboard.charts.scales import durations, linear
+from pulljobs.admin.dashboard.charts import (
+    Frame,
+    Stack,
+    draw_bars,
+    draw_lines,
+    duration_scale,
+    linear_scale,
+)
 from pulljobs.admin.dashboard.history import History, Point
 from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.storage.recent import Quantiles
@@ -20,14 +24,17 @@ QUANTILES: Final = ("p50", "p95", "p99")
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnChart:
+    """Chart and the table of its figures."""
+
     svg: SafeString
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    """Only of times at which something was settled, the newest first."""
+    """Rows of the steps with settlements, newest first."""
 
 
-def settled(history: History, chosen: Range) -> Drawn:
+def draw_settled(history: History, chosen: Range) -> DrawnChart:
+    """Draw delivered and dead jobs."""
     stacks = [
         Stack([("dead", point.dead), ("delivered", point.delivered)], faint=not point.is_whole)
         for point in history.points
@@ -36,13 +43,14 @@ def settled(history: History, chosen: Range) -> Drawn:
         label=_("Settled jobs by %s, delivered and dead") % chosen.step_title,
         times=_times(history, chosen),
         tips=[_counts_tip(point, chosen) for point in history.points],
-        scale=linear(max((stack.total for stack in stacks), default=0)),
+        scale=linear_scale(max((stack.total for stack in stacks), default=0)),
         unit=figures.compact,
     )
-    return _with_counts(bars.draw(around, stacks), history, chosen)
+    return _with_counts(draw_bars(around, stacks), history, chosen)
 
 
-def failures(history: History, chosen: Range) -> Drawn:
+def draw_failures(history: History, chosen: Range) -> DrawnChart:
+    """Draw dead jobs and retries."""
     stacks = [
         Stack([("dead", point.dead), ("retry", point.retries)], faint=not point.is_whole)
         for point in history.points
@@ -51,46 +59,47 @@ def failures(history: History, chosen: Range) -> Drawn:
         label=_("Dead jobs and retries by %s") % chosen.step_title,
         times=_times(history, chosen),
         tips=[_counts_tip(point, chosen) for point in history.points],
-        scale=linear(max((stack.total for stack in stacks), default=0)),
+        scale=linear_scale(max((stack.total for stack in stacks), default=0)),
         unit=figures.compact,
     )
-    return _with_counts(bars.draw(around, stacks), history, chosen)
+    return _with_counts(draw_bars(around, stacks), history, chosen)
 
 
-def times(history: History, chosen: Range, measure: str, title: str) -> Drawn:
-    """`measure`: waits or runs."""
-    found: list[Quantiles | None] = [getattr(point, measure) for point in history.points]
-    known = [one for quantiles in found if quantiles for one in quantiles]
+def draw_times(history: History, chosen: Range, measure: str, title: str) -> DrawnChart:
+    """Draw percentiles of `measure`, which is "waits" or "runs"."""
+    measured: list[Quantiles | None] = [getattr(point, measure) for point in history.points]
+    known = [seconds for quantiles in measured if quantiles for seconds in quantiles]
     around = Frame(
         label=_("%(title)s by %(step)s: p50, p95 and p99")
         % {"title": title, "step": chosen.step_title},
         times=_times(history, chosen),
         tips=[
-            _times_tip(chosen.name_step(point.start), one)
-            for point, one in zip(history.points, found, strict=True)
+            _times_tip(chosen.name_step(point.start), quantiles)
+            for point, quantiles in zip(history.points, measured, strict=True)
         ],
-        scale=durations(known),
+        scale=duration_scale(known),
         unit=figures.duration,
     )
-    drawn = [
-        (name, [None if one is None else one[place] for one in found])
-        for place, name in enumerate(QUANTILES)
+    by_name = [
+        (name, [None if quantiles is None else quantiles[number] for quantiles in measured])
+        for number, name in enumerate(QUANTILES)
     ]
-    return Drawn(
-        lines.draw(around, drawn),
+    return DrawnChart(
+        draw_lines(around, by_name),
         [_("From"), *QUANTILES],
         [
-            [chosen.name_step(point.start), *map(figures.duration, one)]
-            for point, one in reversed([*zip(history.points, found, strict=True)])
-            if one
+            [chosen.name_step(point.start), *map(figures.duration, quantiles)]
+            for point, quantiles in reversed([*zip(history.points, measured, strict=True)])
+            if quantiles
         ],
     )
 
 
-def _with_counts(svg: SafeString, history: History, chosen: Range) -> Drawn:
+def _with_counts(svg: SafeString, history: History, chosen: Range) -> DrawnChart:
     head = [_("From"), _("Delivered"), _("Dead"), _("Retries")]
     points = [point for point in reversed(history.points) if point.settled]
-    return Drawn(svg, head, [[chosen.name_step(one.start), *_counts(one)] for one in points])
+    rows = [[chosen.name_step(point.start), *_counts(point)] for point in points]
+    return DrawnChart(svg, head, rows)
 
 
 def _times(history: History, chosen: Range) -> list[str]:
@@ -113,8 +122,8 @@ def _counts_tip(point: Point, chosen: Range) -> str:
     }
 
 
-def _times_tip(step: str, found: Quantiles | None) -> str:
-    if found is None:
-        return _("%s: nothing to tell") % step
-    told = zip(QUANTILES, map(figures.duration, found), strict=True)
-    return f"{step}: " + ", ".join(f"{name} {time}" for name, time in told)
+def _times_tip(step: str, quantiles: Quantiles | None) -> str:
+    if quantiles is None:
+        return _("%s: no data") % step
+    named = zip(QUANTILES, map(figures.duration, quantiles), strict=True)
+    return f"{step}: " + ", ".join(f"{name} {time}" for name, time in named)

@@ -1,4 +1,4 @@
-"""What the newest dead jobs say, the same errors together."""
+"""Errors of the newest dead jobs, grouped."""
 
 import re
 from collections import Counter, defaultdict
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulljobs import ids
-from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.consumers import ConsumerStatus
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
@@ -15,9 +15,9 @@ from pulljobs.storage import dead
 from pulljobs.storage.dead import Dead
 
 READ: Final = 200
-"""Dead jobs of a consumer, less where many have some."""
+"""Dead jobs that are read of a consumer, fewer if many consumers have some."""
 ROWS: Final = 40 * READ
-"""Of all consumers together."""
+"""Dead jobs that are read of all consumers together."""
 SHOWN: Final = 8
 SHOWN_CHARS: Final = 160
 VARIES: Final = re.compile(r"0x[0-9a-f]+|[0-9][0-9,._]*|'[^']*'|\"[^\"]*\"")
@@ -25,7 +25,7 @@ VARIES: Final = re.compile(r"0x[0-9a-f]+|[0-9][0-9,._]*|'[^']*'|\"[^\"]*\"")
 
 @dataclass(frozen=True)
 class Failure:
-    """Dead jobs of one consumer that died of the same, but for numbers and quoted names."""
+    """Dead jobs of a consumer whose errors differ only in numbers and quoted names."""
 
     consumer: Consumer
     jobs: Sequence[Dead]
@@ -33,44 +33,52 @@ class Failure:
 
     @property
     def count(self) -> int:
+        """Number of the jobs."""
         return len(self.jobs)
 
     @property
     def reason(self) -> str:
+        """Reason of their death."""
         return self.jobs[0].reason.replace("_", " ")
 
     @property
     def text(self) -> str:
+        """First line of the newest error."""
         return first_line(self.jobs[0])[:SHOWN_CHARS]
 
     @property
     def newest(self) -> tuple[str, str | None]:
+        """Public id of the newest job, and its URL if the user may see it."""
         return ids.encode(self.jobs[0].id), self.links.job(self.jobs[0].id)
 
 
 @dataclass(frozen=True)
 class Failures:
+    """Groups of errors that the page shows."""
+
     shown: Sequence[Failure]
     more: int
-    """Kinds of errors that are not shown."""
+    """Number of groups that are not shown."""
     read: int
     is_all: bool
-    """No consumer has more dead jobs than were read."""
+    """True if all dead jobs were read."""
 
 
-def read(standings: Sequence[Standing], links: Links) -> Failures:
-    known = {one.consumer.pk: one.consumer for one in standings if one.backlog.dead}
+def read_failures(standings: Sequence[ConsumerStatus], links: Links) -> Failures:
+    """Read and group the newest dead jobs of the consumers."""
+    known = {row.consumer.pk: row.consumer for row in standings if row.backlog.dead}
     wanted = max(1, min(READ, ROWS // max(1, len(known))))
-    found = dead.newest(settings().DATABASE, list(known), wanted)
+    jobs = dead.newest(settings().DATABASE, list(known), wanted)
     alike: dict[tuple[int, str, str], list[Dead]] = defaultdict(list)
-    for one in found:
-        alike[one.consumer_id, one.reason, VARIES.sub("#", first_line(one))].append(one)
-    failures = [Failure(known[key[0]], jobs, links) for key, jobs in alike.items()]
-    failures.sort(key=lambda one: (-one.count, -one.jobs[0].id))
-    counts = Counter(one.consumer_id for one in found)
+    for job in jobs:
+        alike[job.consumer_id, job.reason, VARIES.sub("#", first_line(job))].append(job)
+    failures = [Failure(known[key[0]], group, links) for key, group in alike.items()]
+    failures.sort(key=lambda failure: (-failure.count, -failure.jobs[0].id))
+    counts = Counter(job.consumer_id for job in jobs)
     is_all = max(counts.values(), default=0) < wanted
-    return Failures(failures[:SHOWN], max(0, len(failures) - SHOWN), len(found), is_all)
+    return Failures(failures[:SHOWN], max(0, len(failures) - SHOWN), len(jobs), is_all)
 
 
 def first_line(job: Dead) -> str:
+    """Return the first line of the error."""
     return (job.error or "").strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Formatting of figures for people."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -13,14 +13,14 @@ _BYTES: Final = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def number(value: float) -> str:
-    """Whole, or with a digit where it is below ten."""
+    """Format a number: whole, or with a decimal if it is below ten."""
     if value and abs(value) < 10 and value != round(value):
         return f"{value:.1f}"
     return f"{value:,.0f}"
 
 
 def compact(value: float) -> str:
-    """In three or four characters: for axes."""
+    """Format a number in three or four characters, for axes."""
     if value < 9_999.5:
         return f"{value:.3g}" if value < 10 else f"{value:,.0f}"
     value /= 1000
@@ -32,12 +32,12 @@ def compact(value: float) -> str:
 
 
 def counted(count: int, *, is_least: bool) -> str:
-    """A count, marked where there may be more."""
+    """Format a count, with a plus if there may be more."""
     return f"{count:,}+" if is_least else f"{count:,}"
 
 
 def duration(seconds: float | None) -> str:
-    """In the two largest units that matter."""
+    """Format seconds in the two largest units."""
     if seconds is None:
         return NOTHING
     if seconds < 1:
@@ -52,7 +52,7 @@ def duration(seconds: float | None) -> str:
 
 
 def coarse(seconds: float) -> str:
-    """In the largest unit alone: for what need not be known better."""
+    """Format seconds in the largest unit alone."""
     for least, unit, _smaller, _size in _UNITS:
         if seconds >= least:
             return f"{seconds // least:.0f} {unit}"
@@ -60,6 +60,7 @@ def coarse(seconds: float) -> str:
 
 
 def size(count: float) -> str:
+    """Format bytes."""
     for unit in _BYTES:
         if count < 999.5 or unit == _BYTES[-1]:
             break
@@ -68,7 +69,7 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Never 0 % of something, nor 100 % of not all."""
+    """Format a share; only an exact 0 or 1 is shown as 0 % or 100 %."""
     if 0 < share < 0.001:
         return "< 0.1 %"
     if 0.999 < share < 1:
@@ -81,26 +82,30 @@ def percent(share: float) -> str:
 
 
 def clock(moment: datetime) -> str:
+    """Format the local time of day."""
     return date_format(localtime(moment), "H:i")
 
 
 def day(moment: datetime) -> str:
+    """Format the local day."""
     return date_format(localtime(moment), "j M")
 
 
 def utc_day(moment: datetime) -> str:
-    """Of a step that is one, whatever day it began on elsewhere."""
+    """Format the day in UTC, for steps that are days of UTC."""
     return date_format(moment.astimezone(UTC), "j M")
 
 
 def utc_date(moment: datetime) -> str:
+    """Format the date in UTC."""
     return date_format(moment.astimezone(UTC), "Y-m-d")
 
 
 def moment(at: datetime) -> str:
-    """With its zone: pages have people's, commands UTC."""
+    """Format a local time with its zone; commands use UTC instead."""
     return date_format(localtime(at), "Y-m-d H:i:s T")
 
 
 def minute(at: datetime) -> str:
+    """Format a local time to the minute."""
     return date_format(localtime(at), "Y-m-d H:i")

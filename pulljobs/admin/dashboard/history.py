@@ -1,4 +1,4 @@
-"""What was settled, over time, and of the last hour from the archive."""
+"""Settlements over time, and the reader of the last hour from the archive."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from pulljobs.storage.recent import Quantiles, Settled, Slice
 
 @dataclass
 class Tally:
-    """Settlements; estimates where they were too many to be read."""
+    """Counts of settlements; estimates if they were too many to read."""
 
     delivered: float = 0.0
     dead: float = 0.0
@@ -23,14 +23,16 @@ class Tally:
 
     @property
     def settled(self) -> float:
+        """Delivered and dead jobs."""
         return self.delivered + self.dead
 
     @property
     def failed_share(self) -> float | None:
-        """None: nothing was settled."""
+        """Share of deaths; None if nothing was settled."""
         return self.dead / self.settled if self.settled else None
 
     def count(self, delivered: float, dead: float, retries: float) -> None:
+        """Add counts."""
         self.delivered += delivered
         self.dead += dead
         self.retries += retries
@@ -38,34 +40,40 @@ class Tally:
 
 @dataclass
 class Point(Tally):
-    """One step."""
+    """Counts of one step."""
 
     start: datetime = field(kw_only=True)
     is_whole: bool = True
-    """It is over, and all of it is known."""
+    """True if the step is over and was read completely."""
 
 
 @dataclass
 class History:
+    """Settlements of a range, step by step and by consumer."""
+
     points: list[Point]
     known: timedelta
-    """How much of the time of these it tells of."""
+    """Length of the time that was counted."""
     total: Tally
     consumers: dict[int, Tally]
     trends: dict[int, list[float]]
     """Settlements of each consumer, step by step."""
     is_worst: bool = False
-    """Times of several consumers, which can't be merged: the highest among them are shown."""
+    """True if times are the highest of several consumers, since percentiles can't be merged."""
     known_until: datetime | None = None
     """Time up to which the source counted settlements, if it lags; None: it counted none."""
 
     @property
     def is_estimate(self) -> bool:
+        """True if a count is an estimate."""
         return any(point.is_estimate for point in self.points)
 
 
-def of_archive(slices: Sequence[Slice], step: timedelta, consumer_id: int | None = None) -> History:
-    history = empty(slices, step)
+def read_archive(
+    slices: Sequence[Slice], step: timedelta, consumer_id: int | None = None
+) -> History:
+    """Return the settlements of a consumer, or of all, from the archive."""
+    history = make_empty(slices, step)
     for row in recent.settled(settings().DATABASE, slices):
         if row.slice is not None and row.consumer_id is not None:
             history.trends[row.consumer_id][row.slice] = row.settlements
@@ -76,8 +84,9 @@ def of_archive(slices: Sequence[Slice], step: timedelta, consumer_id: int | None
     return history
 
 
-def empty(slices: Sequence[Slice], step: timedelta) -> History:
-    points = [Point(start=one.start, is_whole=one.end - one.start == step) for one in slices]
+def make_empty(slices: Sequence[Slice], step: timedelta) -> History:
+    """Return a history without settlements."""
+    points = [Point(start=part.start, is_whole=part.end - part.start == step) for part in slices]
     known = slices[-1].end - slices[0].start
     trends: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(slices))
     return History(points, known, Tally(), defaultdict(Tally), trends)

@@ -1,4 +1,4 @@
-"""Where pages of the admin lead, in whichever site this one is."""
+"""URLs of the admin's pages in the site of the request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,23 +13,26 @@ from pulljobs.models import Consumer, Job, Node
 
 
 class Links:
-    """Of what the user may see and the site has; else there is none."""
+    """URLs of pages that the site has and the user may see; None for other pages."""
 
     def __init__(self, site: AdminSite, request: HttpRequest) -> None:
         self._site, self._request = site, request
         self._shown: dict[type[Model], bool] = {}
 
     def job(self, job_id: int) -> str | None:
+        """Return the URL of a job."""
         return self._page(Job, "change", job_id)
 
     def jobs(self, **query: Any) -> str | None:
-        """The list, filtered."""
+        """Return the URL of the list of jobs with these filters."""
         return self._page(Job, "changelist", query=query)
 
     def consumer(self, consumer_id: int) -> str | None:
+        """Return the URL of a consumer."""
         return self._page(Consumer, "change", consumer_id)
 
     def node(self, node_id: Any) -> str | None:
+        """Return the URL of a node."""
         return self._page(Node, "change", node_id)
 
     def _page(

@@ -30,7 +30,7 @@ class DashboardAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for
             raise PermissionDenied
         links = Links(self.admin_site, request)
         chosen = ranges.choose(request.GET.get("range"))
-        shown = contents.read(chosen, request.GET.get("consumer"), links)
+        shown = contents.read_contents(chosen, request.GET.get("consumer"), links)
         request.current_app = self.admin_site.name  # as the admin's own pages
         context = {
             **self.admin_site.each_context(request),

@@ -37,7 +37,7 @@ class ArchiveSource:
     def read(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
     ) -> History:
-        return history.of_archive(chosen.slices(now), chosen.step, consumer_id)
+        return history.read_archive(chosen.slices(now), chosen.step, consumer_id)
 
     def describe(self, history: History, chosen: "Range") -> Iterator[str]:
         seconds = chosen.step.seconds // recent.SPANS
@@ -45,12 +45,12 @@ class ArchiveSource:
             yield _text("From the archive: every settlement of the hour is counted.")
         else:
             yield _text(
-                "From the archive, of which so many rows are read and no more: %(cap)s of every "
-                "%(seconds)s seconds. Where there were more, counts are estimated and marked ≈."
+                "From the archive: at most %(cap)s rows of every %(seconds)s seconds are read. "
+                "Where there are more, counts are estimates, marked ≈."
             ) % {"cap": recent.CAP, "seconds": seconds}
         yield _text(
-            "Percentiles are those of the first %(timed)s settlements, of all consumers together, "
-            "in every %(seconds)s seconds."
+            "Percentiles are of the first %(timed)s settlements of all consumers in every "
+            "%(seconds)s seconds."
         ) % {"timed": recent.TIMED, "seconds": seconds}
 
 
@@ -63,19 +63,19 @@ class Range:
     step_title: Any
     source: HistorySource
     label: Callable[[datetime], str]
-    """Of a step, on the axis."""
+    """Format of a step on the axis."""
     name_step: Callable[[datetime], str] = figures.minute
-    """In tips and tables."""
+    """Format of a step in tooltips and tables."""
 
     def slices(self, now: datetime) -> list[Slice]:
-        """Whole steps of UTC, the last one until now."""
+        """Return whole steps of UTC; the last one ends now."""
         start = now.astimezone(UTC).replace(second=0, microsecond=0)
         if self.step >= HOUR:
             start = start.replace(minute=0)
         if self.step >= DAY:
             start = start.replace(hour=0)
         starts = [start - back * self.step for back in range(self.steps - 1, -1, -1)]
-        return [Slice(one, min(one + self.step, now)) for one in starts]
+        return [Slice(start, min(start + self.step, now)) for start in starts]
 
 
 DEFAULT: Final = Range("hour", _("1 hour"), 60, MINUTE, _("minute"), ArchiveSource(), figures.clock)

@@ -1,4 +1,4 @@
-"""The parts of the page, and how long it waits for the database."""
+"""Parts of the page, and its time limit for the database."""
 
 from datetime import timedelta
 from typing import Final
@@ -7,11 +7,11 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 
 PATIENCE: Final = timedelta(seconds=2)
-"""For one statement: the page is for when the database is slow, too."""
+"""Time limit of one statement, so that the page also works while the database is slow."""
 
 
 class Part(TextChoices):
-    """Of the page, as templates and people know it."""
+    """Part of the page, with its name in templates and in messages."""
 
     WORKERS = "workers", _("workers")
     CONSUMERS = "consumers", _("consumers")

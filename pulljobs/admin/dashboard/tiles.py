@@ -1,4 +1,4 @@
-"""The figures at the top: how things stand, in six numbers."""
+"""The six figures at the top of the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,40 +8,41 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.consumers import ConsumerStatus, total
 from pulljobs.admin.dashboard.history import History
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.admin.dashboard.reading import Part
-from pulljobs.admin.dashboard.sums import total
 from pulljobs.admin.dashboard.workers import Worker
 
 MANY: Final = 0.05
-"""The share of failures that is no everyday thing."""
+"""Share of failures from which the tile is marked as bad."""
 
 
 @dataclass(frozen=True)
 class Tile:
+    """Figure with a title and a note."""
+
     title: str
     value: str
     unit: str = ""
     note: str = ""
     tone: str = ""
-    """`bad` or `good`: said by a colour beside the words."""
+    """Tone `bad` or `good`, shown as a colour in addition to the text."""
     address: str | None = None
     part: Part = Part.CONSUMERS
-    """Of which it is made."""
+    """Part of the page that the figure is made of."""
 
-    def untold(self) -> "Tile":
-        """It is not known."""
-        return Tile(self.title, figures.NOTHING, note=_("not told in time"))
+    def as_unknown(self) -> "Tile":
+        """Return the tile without its figure, which was not read."""
+        return Tile(self.title, figures.NOTHING, note=_("not read in time"))
 
 
-def now(
-    standings: Sequence[Standing], workers: Sequence[Worker] | None, links: Links
+def backlog_tiles(
+    standings: Sequence[ConsumerStatus], workers: Sequence[Worker] | None, links: Links
 ) -> list[Tile]:
-    """Of all consumers; without workers where they are not known."""
-    ages = [one.oldest_seconds for one in standings if one.oldest_seconds is not None]
+    """Return the tiles of jobs by state; `workers` is None if they were not read."""
+    ages = [row.oldest_seconds for row in standings if row.oldest_seconds is not None]
     dead = total(standings, "dead")
     return [
         Tile(
@@ -53,12 +54,12 @@ def now(
         Tile(
             _("Due later"),
             str(total(standings, "delayed")),
-            note=_("%s behind their keys") % total(standings, "blocked"),
+            note=_("%s blocked by their keys") % total(standings, "blocked"),
         ),
         Tile(
             _("In flight"),
             str(total(standings, "in_flight")),
-            note=_("workers not told in time") if workers is None else _well(workers),
+            note=_("workers not read in time") if workers is None else _healthy(workers),
             address=links.jobs(state="INFLIGHT"),
         ),
         Tile(
@@ -71,25 +72,26 @@ def now(
     ]
 
 
-def _well(workers: Sequence[Worker]) -> str:
-    count = sum(one.is_well for one in workers)
-    return ngettext("%s worker is well", "%s workers are well", count) % count
+def _healthy(workers: Sequence[Worker]) -> str:
+    count = sum(worker.is_healthy for worker in workers)
+    return ngettext("%s healthy worker", "%s healthy workers", count) % count
 
 
-def throughput(lately: History) -> Tile:
-    """Of some whole minutes."""
-    rate = lately.total.settled / max(1, len(lately.points))
-    about = "≈ " if lately.is_estimate else ""
+def throughput_tile(recent: History) -> Tile:
+    """Return the settlements a minute over some whole minutes."""
+    rate = recent.total.settled / max(1, len(recent.points))
+    about = "≈ " if recent.is_estimate else ""
     return Tile(
         _("Throughput"),
         f"{about}{figures.number(round(rate, 1))}",
         _("/ min"),
-        note=_("over the last %s minutes") % len(lately.points),
+        note=_("over the last %s minutes") % len(recent.points),
         part=Part.THROUGHPUT,
     )
 
 
-def failed(history: History, chosen: Range) -> Tile:
+def failed_tile(history: History, chosen: Range) -> Tile:
+    """Return the share of deaths among the settlements of the range."""
     share = history.total.failed_share
     return Tile(
         _("Failed"),

@@ -1,4 +1,4 @@
-"""PostgreSQL's part: dead rows, partitions, and what keeps dead rows from being cleaned away."""
+"""State of the tables: dead rows, snapshots that keep them, and partitions."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.charts.bars import Stack, draw
-from pulljobs.admin.dashboard.charts.frame import Frame
-from pulljobs.admin.dashboard.charts.scales import linear
+from pulljobs.admin.dashboard.charts import Frame, Stack, draw_bars, linear_scale
 from pulljobs.conf import settings
 from pulljobs.storage import blockers, health, partitions
 from pulljobs.storage.blockers import Pin
@@ -22,41 +20,50 @@ DAYS_BACK: Final = 14
 SHOWN_PINS: Final = 5
 LONG_SNAPSHOT: Final = timedelta(seconds=60)
 MANY_DEAD: Final = 0.2
-WORTH_A_WORD: Final = 10_000
+MANY_DEAD_ROWS: Final = 10_000
 NAMES: Final = {"pulljobs_message": "messages", "pulljobs_archived_job": "archive"}
 
 
 @dataclass(frozen=True)
-class Table:
+class TableRow:
+    """Table with its size and dead rows."""
+
     health: TableHealth
     now: datetime
 
     @property
     def name(self) -> str:
+        """Name without the prefix."""
         return self.health.name.removeprefix("pulljobs_")
 
     @property
     def rows(self) -> str:
+        """Number of live rows."""
         return figures.number(self.health.live_rows)
 
     @property
     def dead(self) -> str:
+        """Number of dead rows."""
         return figures.number(self.health.dead_rows)
 
     @property
     def dead_share(self) -> float:
+        """Share of dead rows in per cent."""
         return round(100 * self.health.dead_share, 1)
 
     @property
     def size(self) -> str:
+        """Size with indexes."""
         return figures.size(self.health.bytes)
 
     @property
     def is_bloated(self) -> bool:
-        return self.health.dead_rows > WORTH_A_WORD and self.health.dead_share > MANY_DEAD
+        """True if vacuum lags behind."""
+        return self.health.dead_rows > MANY_DEAD_ROWS and self.health.dead_share > MANY_DEAD
 
     @property
     def vacuumed(self) -> str:
+        """Time since the last vacuum."""
         at = self.health.vacuumed_at
         if at is None:
             return _("not yet")
@@ -64,45 +71,51 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class PinnedSnapshot:
+    """Snapshot that keeps dead rows from being cleaned up."""
+
     pin: Pin
 
     @property
-    def who(self) -> str:
+    def holder(self) -> str:
+        """Session, slot or standby that holds the snapshot."""
         return _("pid %s") % self.pin.name if self.pin.kind == "session" else self.pin.name
 
     @property
     def age(self) -> str:
+        """Age of the snapshot."""
         return figures.duration(self.pin.seconds)
 
     @property
     def is_old(self) -> bool:
-        """What has no age is a slot or a standby that holds on."""
+        """True if it is old; slots and standbys without an age count as old."""
         seconds = self.pin.seconds
         return seconds is None or seconds > LONG_SNAPSHOT.total_seconds()
 
 
 @dataclass(frozen=True)
-class Day:
+class PartitionDay:
+    """Partitions of one day."""
+
     day: date
     sizes: dict[str, int]
-    """Bytes, by table; no entry: there is no partition."""
+    """Bytes by table; a table without a partition has no entry."""
     rows: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Partitions:
-    """Those around today."""
+    """Partitions of the days around today."""
 
-    days: Sequence[Day]
+    days: Sequence[PartitionDay]
     today: date
     older: dict[str, int]
-    """How many there are beyond those days, by table."""
+    """Number of older partitions by table."""
     in_default: dict[str, int]
 
     @property
     def crowded(self) -> dict[str, str]:
-        """How many rows default partitions hold, by table."""
+        """Number of rows in default partitions by table."""
         return {
             table: figures.counted(count, is_least=count >= blockers.COUNT_CAP)
             for table, count in self.in_default.items()
@@ -110,84 +123,87 @@ class Partitions:
 
     @property
     def missing(self) -> dict[str, list[date]]:
-        """Of today and the days for which they are made in advance."""
-        ahead = [one for one in self.days if one.day >= self.today]
-        found = {
-            table: [one.day for one in ahead if table not in one.sizes]
+        """Days from today on that have no partition, by table."""
+        ahead = [row for row in self.days if row.day >= self.today]
+        missing = {
+            table: [row.day for row in ahead if table not in row.sizes]
             for table in partitions.PARTITIONED
         }
-        return {table: days for table, days in found.items() if days}
+        return {table: days for table, days in missing.items() if days}
 
     @property
     def chart(self) -> SafeString:
-        past = [one for one in self.days if one.day <= self.today]
+        """Chart of the sizes by day."""
+        past = [row for row in self.days if row.day <= self.today]
         stacks = [
-            Stack([(NAMES[table], one.sizes.get(table, 0)) for table in partitions.PARTITIONED])
-            for one in past
+            Stack([(NAMES[table], row.sizes.get(table, 0)) for table in partitions.PARTITIONED])
+            for row in past
         ]
         around = Frame(
             label=_("Size of the partitions by day"),
-            times=[f"{one.day.day} {one.day:%b}" for one in past],
-            tips=[_tip(one) for one in past],
-            scale=linear(max((stack.total for stack in stacks), default=0)),
+            times=[f"{row.day.day} {row.day:%b}" for row in past],
+            tips=[_tip(row) for row in past],
+            scale=linear_scale(max((stack.total for stack in stacks), default=0)),
             unit=figures.size,
         )
-        return draw(around, stacks)
+        return draw_bars(around, stacks)
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """The same as a table, the newest day first."""
+        """Table of the sizes, newest day first."""
         return [
-            (f"{one.day:%Y-%m-%d}", [_cell(one, table) for table in partitions.PARTITIONED])
-            for one in reversed(self.days)
+            (f"{row.day:%Y-%m-%d}", [_cell(row, table) for table in partitions.PARTITIONED])
+            for row in reversed(self.days)
         ]
 
     @property
     def until(self) -> date | None:
-        """The last day that has both."""
-        whole = [one.day for one in self.days if len(one.sizes) == len(partitions.PARTITIONED)]
+        """Last day for which every table has a partition."""
+        whole = [row.day for row in self.days if len(row.sizes) == len(partitions.PARTITIONED)]
         return max(whole, default=None)
 
 
-def tables(now: datetime) -> list[Table]:
-    return [Table(one, now) for one in health.tables(settings().DATABASE)]
+def read_tables(now: datetime) -> list[TableRow]:
+    """Return the tables that change."""
+    return [TableRow(table, now) for table in health.tables(settings().DATABASE)]
 
 
-def snapshots() -> list[Snapshot]:
-    """The oldest first: it decides what can be cleaned away. What has no age may be older yet."""
+def read_snapshots() -> list[PinnedSnapshot]:
+    """Return the oldest snapshots; those without an age come first, as they may be older."""
     pins = blockers.pins(settings().DATABASE, timedelta(0))
-    pins.sort(key=lambda one: -math.inf if one.seconds is None else -one.seconds)
-    return [Snapshot(pin) for pin in pins[:SHOWN_PINS]]
+    pins.sort(key=lambda pin: -math.inf if pin.seconds is None else -pin.seconds)
+    return [PinnedSnapshot(pin) for pin in pins[:SHOWN_PINS]]
 
 
 def read_partitions(now: datetime) -> Partitions:
+    """Return the partitions of two weeks back and of the days ahead."""
     using, today = settings().DATABASE, now.astimezone(UTC).date()
     first = today - timedelta(days=DAYS_BACK - 1)
     last = today + timedelta(days=settings().PARTITIONS_AHEAD)
-    days: dict[date, Day] = {
-        first + timedelta(days=number): Day(first + timedelta(days=number), {}, {})
+    days: dict[date, PartitionDay] = {
+        first + timedelta(days=number): PartitionDay(first + timedelta(days=number), {}, {})
         for number in range((last - first).days + 1)
     }
     older = {}
     for table in partitions.PARTITIONED:
-        there = partitions.existing(using, table)
-        for one in health.sizes(using, [one for one in there if one.day in days]):
-            days[one.partition.day].sizes[table] = one.bytes
-            days[one.partition.day].rows[table] = one.rows
-        older[table] = sum(1 for one in there if one.day < first)
+        existing = partitions.existing(using, table)
+        for measured in health.sizes(using, [part for part in existing if part.day in days]):
+            days[measured.partition.day].sizes[table] = measured.bytes
+            days[measured.partition.day].rows[table] = measured.rows
+        older[table] = sum(1 for partition in existing if partition.day < first)
     return Partitions(list(days.values()), today, older, blockers.in_default(using))
 
 
-def _cell(one: Day, table: str) -> str:
-    if table not in one.sizes:
+def _cell(day: PartitionDay, table: str) -> str:
+    if table not in day.sizes:
         return _("none")
-    rows = figures.number(one.rows[table])
+    rows = figures.number(day.rows[table])
     return _("%(size)s, about %(rows)s rows") % {
-        "size": figures.size(one.sizes[table]),
+        "size": figures.size(day.sizes[table]),
         "rows": rows,
     }
 
 
-def _tip(one: Day) -> str:
-    told = [f"{NAMES[table]} {_cell(one, table)}" for table in partitions.PARTITIONED]
-    return f"{one.day:%Y-%m-%d}: {'; '.join(told)}"
+def _tip(day: PartitionDay) -> str:
+    cells = [f"{NAMES[table]} {_cell(day, table)}" for table in partitions.PARTITIONED]
+    return f"{day.day:%Y-%m-%d}: {'; '.join(cells)}"

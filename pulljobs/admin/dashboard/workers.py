@@ -1,4 +1,4 @@
-"""Workers, and what they did at their last heartbeat."""
+"""Workers, and their reports at the last heartbeat."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,122 +20,142 @@ FORGOTTEN: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningJob:
+    """Job that a worker was running at its last heartbeat."""
+
     xid: str
     job_id: int
     consumer: str
     seconds: float
     is_over: bool
-    """It has ended, and waits to be written."""
+    """True if it has ended and its outcome is not written yet."""
 
     @property
     def time(self) -> str:
+        """Run time so far."""
         return figures.duration(self.seconds)
 
 
 @dataclass(frozen=True)
 class Worker:
+    """Worker process by its node row."""
+
     node: Node
     now: datetime
 
     @property
     def report(self) -> Mapping[str, Any]:
-        said: Mapping[str, Any] = self.node.report
-        return said
+        """Report of its last heartbeat."""
+        report: Mapping[str, Any] = self.node.report
+        return report
 
     @property
     def silence(self) -> timedelta:
+        """Time since its last heartbeat."""
         return self.now - self.node.heartbeat_at
 
     @property
     def is_alive(self) -> bool:
+        """True if its heartbeat is recent."""
         return self.silence <= serving.heartbeat_limit()
 
     @property
     def dead_loops(self) -> list[str]:
+        """Names of its loops that ended."""
         loops = self.report.get("loops", {}).items()
         return sorted(name for name, loop in loops if not loop["alive"])
 
     @property
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
+        """True if it is alive and all its loops are."""
         return self.is_alive and not self.dead_loops
 
     @property
-    def stands(self) -> str:
+    def status(self) -> str:
+        """Status as text."""
         if not self.is_alive:
             return _("silent")
         return _("its %s is dead") % ", ".join(self.dead_loops) if self.dead_loops else _("alive")
 
     @property
     def serves(self) -> Sequence[str]:
+        """Consumer paths that it serves."""
         served: Sequence[str] = self.report.get("serves", ())
         return served
 
     @property
     def circuits(self) -> Mapping[str, Any]:
+        """Open circuits by consumer path."""
         held_back: Mapping[str, Any] = self.report.get("circuits", {})
         return held_back
 
     @property
     def held_back(self) -> list[str]:
+        """Consumers that it holds back, with their levels."""
         return [
-            _("%(place)s, level %(level)s") % {"place": place, "level": circuit["level"]}
-            for place, circuit in self.circuits.items()
+            _("%(path)s, level %(level)s") % {"path": path, "level": circuit["level"]}
+            for path, circuit in self.circuits.items()
         ]
 
     @property
-    def up(self) -> str:
+    def uptime(self) -> str:
+        """Time since its start."""
         return figures.coarse((self.now - self.node.started_at).total_seconds())
 
     @property
-    def heard(self) -> str:
+    def silence_text(self) -> str:
+        """Time since its last heartbeat as text."""
         return figures.coarse(self.silence.total_seconds())
 
     @property
     def done(self) -> str | None:
+        """Number of jobs done, if it reports it."""
         done = self.report.get("done")
         return None if done is None else figures.number(done)
 
     @property
     def held(self) -> int:
+        """Number of jobs that it holds."""
         return int(self.report.get("held", 0))
 
     @property
-    def running(self) -> list[Running]:
-        """Longest first, as of its heartbeat: since then they may have ended."""
-        found = [_running(said) for said in self.report.get("running", ())]
-        return sorted(found, key=lambda one: -one.seconds)
+    def running(self) -> list[RunningJob]:
+        """Jobs that ran at its last heartbeat, longest first; they may have ended since."""
+        jobs = [_running(entry) for entry in self.report.get("running", ())]
+        return sorted(jobs, key=lambda job: -job.seconds)
 
 
 @dataclass(frozen=True)
-class Card:
-    """What the page says of a worker."""
+class WorkerCard:
+    """Card of a worker on the page."""
 
     worker: Worker
     links: Links
 
     @property
     def address(self) -> str | None:
+        """URL of its page, if the user may see it."""
         return self.links.node(self.worker.node.pk)
 
     @property
-    def jobs(self) -> list[tuple[Running, str | None]]:
-        shown = self.worker.running[:SHOWN_JOBS]
-        return [(one, self.links.job(one.job_id)) for one in shown]
+    def jobs(self) -> list[tuple[RunningJob, str | None]]:
+        """Running jobs with their URLs."""
+        return [(job, self.links.job(job.job_id)) for job in self.worker.running[:SHOWN_JOBS]]
 
     @property
     def more(self) -> int:
+        """Number of running jobs that are not shown."""
         return max(0, len(self.worker.running) - SHOWN_JOBS)
 
 
-def living(now: datetime) -> list[Worker]:
-    """Those that did not say they stop, the newest first, and were heard of within a day."""
+def read_workers(now: datetime) -> list[Worker]:
+    """Return the workers that did not stop and had a heartbeat within a day, newest first."""
     rows = Node.objects.using(settings().DATABASE).filter(
         stopped_at=None, heartbeat_at__gt=now - FORGOTTEN
     )
     return [Worker(node, now) for node in rows.order_by("-started_at")]
 
 
-def _running(said: Mapping[str, Any]) -> Running:
-    job_id, is_over = int(said["job"]), bool(said.get("ended"))
-    return Running(ids.encode(job_id), job_id, said["consumer"], said["seconds"], is_over)
+def _running(entry: Mapping[str, Any]) -> RunningJob:
+    job_id, is_over = int(entry["job"]), bool(entry.get("ended"))
+    return RunningJob(ids.encode(job_id), job_id, entry["consumer"], entry["seconds"], is_over)

@@ -42,7 +42,7 @@ def listed() -> Answer:
 
 def _facts(one: Worker, told: dict[str, Any]) -> list[tuple[str, Words]]:
     stopped = one.node.stopped_at
-    stands = Words("stopped") if stopped else Words(str(one.stands), wording.tone(one.is_well))
+    stands = Words("stopped") if stopped else Words(str(one.status), wording.tone(one.is_healthy))
     wanted = ("id", "kind", "address", "started_at", "heartbeat_at", "stopped_at", "held", "done",
               "leases", "first_lease_until")  # fmt: skip
     known = {name: told[name] for name in wanted}

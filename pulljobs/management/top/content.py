@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.consumers import ConsumerStatus
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.top.frame import STEP, Frame
 
@@ -21,11 +21,11 @@ def of(frame: Frame) -> dict[str, Any]:
     }
 
 
-def consumer(frame: Frame, one: Standing) -> dict[str, Any]:
+def consumer(frame: Frame, one: ConsumerStatus) -> dict[str, Any]:
     """Counts go no farther than `cap`; of what is blocked there may be more before."""
     backlog = one.backlog
     return {
-        "consumer": one.place,
+        "consumer": one.path,
         "type": one.consumer.type,
         "ready": backlog.ready,
         "delayed": backlog.delayed,
@@ -39,9 +39,9 @@ def consumer(frame: Frame, one: Standing) -> dict[str, Any]:
         "settled_per_second": round(frame.rate(one.consumer), 2),
         "paused_until": one.paused_until,
         "circuits": {
-            worker.node.name: worker.circuits[one.place]
+            worker.node.name: worker.circuits[one.path]
             for worker in one.workers or ()
-            if one.place in worker.circuits
+            if one.path in worker.circuits
         },
         "waiting_pulls": one.waiting,
         "nodes": [worker.node.name for worker in one.workers or ()],

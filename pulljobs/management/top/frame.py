@@ -8,8 +8,8 @@ from typing import Final
 from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs.admin.dashboard import attention, consumers, history, upkeep, workers
-from pulljobs.admin.dashboard.attention import Finding
-from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.attention import Attention
+from pulljobs.admin.dashboard.consumers import ConsumerStatus
 from pulljobs.admin.dashboard.history import History
 from pulljobs.admin.dashboard.reading import PATIENCE, Part
 from pulljobs.admin.dashboard.workers import Worker
@@ -34,8 +34,8 @@ class Frame:
     at: datetime
     lately: History
     workers: Sequence[Worker] = ()
-    standings: Sequence[Standing] = ()
-    findings: Sequence[Finding] = ()
+    standings: Sequence[ConsumerStatus] = ()
+    findings: Sequence[Attention] = ()
     missed: Sequence[Part] = ()
     """What the database did not tell."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -73,11 +73,11 @@ def read(among: Among | None = None) -> Frame:
 
 
 def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
-    known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.living(at), None)
-    none: list[Standing] = []
+    known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.read_workers(at), None)
+    none: list[ConsumerStatus] = []
     standings = reading.part(
         Part.CONSUMERS,
-        lambda: consumers.standings(at, known, among() if among else None, ESTIMATED),
+        lambda: consumers.read_standings(at, known, among() if among else None, ESTIMATED),
         none,
     )
     return Frame(
@@ -85,7 +85,7 @@ def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
         workers=known or [],
         standings=standings,
         lately=reading.part(
-            Part.THROUGHPUT, lambda: history.of_archive(_slices(at), STEP), _empty(at)
+            Part.THROUGHPUT, lambda: history.read_archive(_slices(at), STEP), _empty(at)
         ),
         findings=_findings(reading, at, standings, known or []),
         missed=[Part(one) for one in reading.missed],
@@ -94,15 +94,15 @@ def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
 
 
 def _findings(
-    reading: Reading, at: datetime, standings: Sequence[Standing], known: Sequence[Worker]
-) -> list[Finding]:
-    found = [*attention.of_consumers(standings), *attention.of_workers(known)]
-    found += attention.of_snapshots(reading.part(Part.SNAPSHOTS, upkeep.snapshots, []))
-    found += attention.of_tables(reading.part(Part.TABLES, lambda: upkeep.tables(at), []))
+    reading: Reading, at: datetime, standings: Sequence[ConsumerStatus], known: Sequence[Worker]
+) -> list[Attention]:
+    found = [*attention.check_consumers(standings), *attention.check_workers(known)]
+    found += attention.check_snapshots(reading.part(Part.SNAPSHOTS, upkeep.read_snapshots, []))
+    found += attention.check_tables(reading.part(Part.TABLES, lambda: upkeep.read_tables(at), []))
     partitions = reading.part(Part.PARTITIONS, lambda: upkeep.read_partitions(at), None)
     if partitions is not None:
-        found += attention.of_partitions(partitions)
-    return attention.ranked(found)
+        found += attention.check_partitions(partitions)
+    return attention.rank(found)
 
 
 def _slices(at: datetime) -> list[Slice]:
@@ -111,4 +111,4 @@ def _slices(at: datetime) -> list[Slice]:
 
 
 def _empty(at: datetime) -> History:
-    return history.empty(_slices(at), STEP)
+    return history.make_empty(_slices(at), STEP)

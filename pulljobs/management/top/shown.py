@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pulljobs.admin.dashboard import figures
-from pulljobs.admin.dashboard.consumers import Standing
+from pulljobs.admin.dashboard.consumers import ConsumerStatus, total
 from pulljobs.admin.dashboard.reading import Part
-from pulljobs.admin.dashboard.sums import total
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.blocks import Block, Cell, Column, Table, Tone, Words
 from pulljobs.management.top.frame import Frame
@@ -20,13 +19,13 @@ WIDE: Final = 110
 ALL: Final = 10_000
 MINUTE: Final = 60.0
 
-SORTS: Final[Mapping[str, Callable[[Frame, Standing], Any]]] = {
-    "need": lambda frame, one: (not one.is_left_alone, -one.queued, one.place),
-    "queue": lambda frame, one: (-one.queued, one.place),
-    "rate": lambda frame, one: (-frame.rate(one.consumer), one.place),
-    "oldest": lambda frame, one: (-(one.oldest_seconds or 0.0), one.place),
-    "dead": lambda frame, one: (-one.backlog.dead, one.place),
-    "name": lambda frame, one: one.place,
+SORTS: Final[Mapping[str, Callable[[Frame, ConsumerStatus], Any]]] = {
+    "need": lambda frame, one: (not one.is_unserved, -one.queued, one.path),
+    "queue": lambda frame, one: (-one.queued, one.path),
+    "rate": lambda frame, one: (-frame.rate(one.consumer), one.path),
+    "oldest": lambda frame, one: (-(one.oldest_seconds or 0.0), one.path),
+    "dead": lambda frame, one: (-one.backlog.dead, one.path),
+    "name": lambda frame, one: one.path,
 }
 
 
@@ -92,14 +91,14 @@ def _counts(room: Room) -> list[str]:
     return ["ready", "later", "keys", "flight", "dead", *flow]
 
 
-def _consumer(frame: Frame, one: Standing, room: Room) -> list[Cell]:
+def _consumer(frame: Frame, one: ConsumerStatus, room: Room) -> list[Cell]:
     had, tally = one.backlog, frame.lately.consumers.get(one.consumer.pk)
     dead = _count(had, "dead", Tone.BAD)
     times: list[Cell] = []
     if room.is_wide:
         times = [_p95(tally.waits if tally else None), _p95(tally.runs if tally else None)]
     cells: list[Cell] = [
-        Words(one.place, Tone.TITLE),
+        Words(one.path, Tone.TITLE),
         _ready(one),
         *(_count(had, name) for name in ("delayed", "blocked", "in_flight")),
         dead,
@@ -112,7 +111,7 @@ def _consumer(frame: Frame, one: Standing, room: Room) -> list[Cell]:
     return [*cells, state(one)]
 
 
-def _ready(one: Standing) -> Words:
+def _ready(one: ConsumerStatus) -> Words:
     """Where it is too much to be counted, about how much is queued."""
     if not one.backlog.is_least("ready") or one.estimate is None:
         return _count(one.backlog, "ready")
@@ -133,14 +132,14 @@ def _brief(seconds: float | None) -> str:
     return figures.coarse(seconds or 0.0) if is_long else figures.duration(seconds)
 
 
-def state(one: Standing) -> Words:
+def state(one: ConsumerStatus) -> Words:
     """The worst of it."""
-    if one.is_left_alone:
+    if one.is_unserved:
         return Words("not served", Tone.BAD)
     if one.paused_until:
         left = figures.coarse((one.paused_until - one.now).total_seconds())
         return Words(f"paused, {left}", Tone.WARN)
-    held_back = [one.place in worker.circuits for worker in one.workers or ()]
+    held_back = [one.path in worker.circuits for worker in one.workers or ()]
     if any(held_back):
         return Words(f"held back, {sum(held_back)}/{len(held_back)}", Tone.WARN)
     if one.backlog.ready or one.backlog.in_flight:
@@ -168,8 +167,8 @@ def _node(one: Worker) -> list[Cell]:
     return [
         Words(one.node.name, Tone.TITLE),
         one.node.kind,
-        one.up,
-        one.heard,
+        one.uptime,
+        one.silence_text,
         f"{one.held:,}",
         one.done or figures.NOTHING,
         does(one),
@@ -178,8 +177,8 @@ def _node(one: Worker) -> list[Cell]:
 
 def does(one: Worker) -> Words:
     """Of which consumers it runs how many jobs, the longest first, unless it is not well."""
-    if not one.is_well:
-        return Words(str(one.stands), Tone.BAD)
+    if not one.is_healthy:
+        return Words(str(one.status), Tone.BAD)
     if not one.running:
         return Words("nothing", Tone.FAINT)
     counts = Counter(run.consumer for run in one.running)

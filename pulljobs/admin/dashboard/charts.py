@@ -1,0 +1,242 @@
+"""Charts as SVG, drawn on the server: without a script, a library, or anything a CSP forbids.
+
+A chart is as wide as its container and has a fixed height. Its shapes are in an inner SVG of 100 by
+100 that is stretched. Its texts are in the outer SVG with positions in per cent, so they are not
+stretched. Colours and strokes are classes of the style sheet, for both themes. Every column has a
+`<title>`, which browsers show as a tooltip. The page has the same figures as a table next to every
+chart.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from django.utils.safestring import SafeString, mark_safe
+
+HEIGHT: Final = 160
+AXIS_HEIGHT: Final = 22
+LABELS: Final = 5
+GAP: Final = 0.14
+SMALLEST_BAR: Final = 1.2
+"""Smallest height of a bar in per cent, so that one job among a million is visible."""
+STEPS: Final = (1.0, 2.0, 5.0, 10.0)
+MOST_STEPS: Final = 4
+DURATIONS: Final = (
+    1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86_400.0, 7 * 86_400.0,
+    60 * 86_400.0,
+)  # fmt: skip
+"""Seconds of the ticks of a logarithmic time axis."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mapping of figures to heights."""
+
+    ticks: tuple[float, ...]
+    """Ticks from the lowest to the highest figure of the scale."""
+    measure: Callable[[float], float]
+
+    def share(self, value: float) -> float:
+        """Return the height of a figure: 0 at the bottom, 1 at the top."""
+        low, high = self.measure(self.ticks[0]), self.measure(self.ticks[-1])
+        at = (self.measure(max(value, self.ticks[0])) - low) / (high - low)
+        return min(1.0, at)
+
+
+def linear_scale(highest: float) -> Scale:
+    """Return a scale from 0 to a round figure at or above the highest, in a few round steps."""
+    step = _round_step(max(highest, 1.0) / MOST_STEPS)
+    count = max(1, math.ceil(max(highest, 1.0) / step - 1e-9))
+    return Scale(tuple(step * number for number in range(count + 1)), float)
+
+
+def duration_scale(seconds: Sequence[float]) -> Scale:
+    """Return a logarithmic scale that shows a p50 of milliseconds and a p99 of minutes."""
+    known = [value for value in seconds if value > 0] or [0.01, 1.0]
+    low = max((tick for tick in DURATIONS if tick <= min(known)), default=DURATIONS[0])
+    high = min((tick for tick in DURATIONS if tick >= max(known)), default=DURATIONS[-1])
+    if low >= high:
+        low = DURATIONS[max(0, DURATIONS.index(high) - 1)]
+        high = DURATIONS[DURATIONS.index(low) + 1]
+    return Scale(tuple(tick for tick in DURATIONS if low <= tick <= high), math.log)
+
+
+def _round_step(least: float) -> float:
+    size = 10.0 ** math.floor(math.log10(least))
+    step = next(size * step for step in STEPS if size * step >= least - 1e-9)
+    return step if step >= 1 else 1.0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Axes, grid and tooltips of a chart over time."""
+
+    label: str
+    """Description for screen readers."""
+    times: Sequence[str]
+    """Label of the start of each column."""
+    tips: Sequence[str]
+    """Tooltip of each column."""
+    scale: Scale
+    unit: Callable[[float], str]
+
+    def left(self, column: float) -> float:
+        """Return the left edge of a column in per cent of the width."""
+        return 100.0 * column / len(self.times)
+
+    def top(self, value: float) -> float:
+        """Return the position of a figure in per cent of the height, from above."""
+        return 100.0 * (1.0 - self.scale.share(value))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Counts of a column from the bottom, each with its class."""
+
+    parts: Sequence[tuple[str, float]]
+    faint: bool = False
+    """True if the column is not complete."""
+
+    @property
+    def total(self) -> float:
+        """Sum of the counts."""
+        return sum(count for _name, count in self.parts)
+
+
+def draw_bars(frame: Frame, stacks: Sequence[Stack]) -> SafeString:
+    """Draw stacked bars."""
+    outer, shapes = _begin(frame)
+    for number, stack in enumerate(stacks):
+        column = _add(shapes, "g", class_="faint" if stack.faint else "column")
+        x, width = frame.left(number + GAP / 2), frame.left(1 - GAP)
+        _pile(column, stack, x, width, [100 - frame.top(count) for _name, count in stack.parts])
+    return _finish(outer, frame)
+
+
+def draw_lines(frame: Frame, lines: Sequence[tuple[str, Sequence[float | None]]]) -> SafeString:
+    """Draw lines, each with a class and a value for each column; None leaves a gap."""
+    outer, shapes = _begin(frame)
+    for name, values in lines:
+        for path in _paths(frame, values):
+            _add(shapes, "path", class_=f"line {name}", d=path)
+    return _finish(outer, frame)
+
+
+def draw_sparkline(totals: Sequence[float]) -> SafeString:
+    """Draw bars as small as a word, without axes; the table has the figures."""
+    outer = _drawing(22, "")
+    outer.attrib.pop("aria-label")
+    outer.attrib |= {"class": "pj-spark", "role": "presentation", "aria-hidden": "true"}
+    shapes, scale = _stretched(outer, 22), linear_scale(max(totals, default=0))
+    width = 100 / max(1, len(totals))
+    for number, total in enumerate(totals):
+        if total:
+            height = max(6.0, 100 * total / scale.ticks[-1])
+            x = width * (number + GAP / 2)
+            _block(shapes, "delivered", x, width * (1 - GAP), 100 - height, height)
+    return _rendered(outer)
+
+
+def _begin(frame: Frame) -> tuple[Element, Element]:
+    """Return the drawing with its axes, and the element for the shapes."""
+    outer = _drawing(HEIGHT + AXIS_HEIGHT, frame.label)
+    for tick in frame.scale.ticks:
+        y = HEIGHT * frame.top(tick) / 100
+        _add(outer, "line", class_="grid", x1=0, x2="100%", y1=y, y2=y)
+        _add(outer, "text", frame.unit(tick), class_="y", x=-8, y=y, dy="0.32em")
+    _add_times(outer, frame.times)
+    return outer, _stretched(outer, HEIGHT)
+
+
+def _add_times(outer: Element, times: Sequence[str]) -> None:
+    """Add a few labels, counted from the right; narrow screens show every second label."""
+    step = max(1, round(len(times) / LABELS))
+    for number, column in enumerate(range(len(times) - 1, -1, -step)):
+        x = f"{100 * (column + 0.5) / len(times):.2f}%"
+        second = " second" if number % 2 else ""
+        end = " end" if column + step / 4 >= len(times) else ""
+        text_class = f"x{second}{end}"
+        _add(outer, "text", times[column], class_=text_class, x=x, y=HEIGHT + AXIS_HEIGHT - 5)
+
+
+def _finish(outer: Element, frame: Frame) -> SafeString:
+    """Add a column with a tooltip over the shapes for each time."""
+    over = _stretched(outer, HEIGHT)
+    for number, tip in enumerate(frame.tips):
+        hit = _add(
+            over, "rect", class_="hit", x=frame.left(number), y=0, width=frame.left(1), height=100
+        )
+        _add(hit, "title", tip)
+    return _rendered(outer)
+
+
+def _pile(column: Element, stack: Stack, x: float, width: float, heights: Sequence[float]) -> None:
+    bottom = 100.0
+    for (name, count), height in zip(stack.parts, heights, strict=True):
+        if count:
+            height = max(SMALLEST_BAR, height)
+            bottom -= height
+            _block(column, name, x, width, bottom, height)
+
+
+def _block(parent: Element, name: str, x: float, width: float, y: float, height: float) -> None:
+    _add(parent, "rect", class_=name, x=x, y=y, width=width, height=height)
+
+
+def _paths(frame: Frame, values: Sequence[float | None]) -> Iterator[str]:
+    """Yield a path for each run of values; a single value becomes a dot."""
+    for run in _runs(values):
+        points = [f"{frame.left(at + 0.5):.2f} {frame.top(value):.2f}" for at, value in run]
+        yield f"M{' L'.join(points)}" if len(points) > 1 else f"M{points[0]} h0.01"
+
+
+def _runs(values: Sequence[float | None]) -> Iterator[list[tuple[int, float]]]:
+    run: list[tuple[int, float]] = []
+    for at, value in enumerate(values):
+        if value is not None:
+            run.append((at, value))
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _drawing(height: int, label: str) -> Element:
+    return Element(
+        "svg",
+        {"class": "pj-drawing", "height": str(height), "width": "100%", "role": "img"},
+        **{"aria-label": label},
+    )
+
+
+def _stretched(parent: Element, height: int) -> Element:
+    """Add an SVG of 100 by 100 that is stretched over the whole width."""
+    return _add(
+        parent,
+        "svg",
+        width="100%",
+        height=height,
+        viewBox="0 0 100 100",
+        preserveAspectRatio="none",
+    )
+
+
+def _add(parent: Element, tag: str, text: str = "", /, **attributes: float | str) -> Element:
+    """Add an element; underscores in names become hyphens, except for a last one."""
+    named = {name.rstrip("_").replace("_", "-"): _text(value) for name, value in attributes.items()}
+    child = SubElement(parent, tag, named)
+    child.text = text or None
+    return child
+
+
+def _rendered(drawing: Element) -> SafeString:
+    """Return the SVG; the library that writes it escapes all texts."""
+    return mark_safe(tostring(drawing, encoding="unicode"))
+
+
+def _text(value: float | str) -> str:
+    """Return an attribute; numbers have two decimals, which is finer than any screen."""
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
