@@ -1,6 +1,7 @@
 """Every subcommand, with arguments that it can be run with."""
 
 from collections.abc import Callable
+from pkgutil import iter_modules
 from typing import Any, Final
 
 from pulljobs import ids
@@ -9,7 +10,7 @@ from pulljobs.models import Consumer
 from tests.factories import JobFactory
 
 Arguments = Callable[[Consumer], list[str]]
-EVERY: Final = list(subcommands.find_modules())
+EVERY: Final = [entry.name for entry in iter_modules(subcommands.__path__)]
 
 
 def place(consumer: Consumer) -> str:
@@ -54,9 +55,7 @@ RUNS: Final[dict[str, list[Arguments]]] = {
     "syncconsumers": [lambda consumer: [], lambda consumer: ["--update"]],
     "top": [lambda consumer: ["--once"], lambda consumer: ["--once", place(consumer)]],
     "verify": [lambda consumer: ["--patience=0"]],
-    "lake": [lambda consumer: ["export"]],
 }
-"""The verbs of `lake` have tests of their own, in Spark sessions; this one needs none."""
 
 CASES: Final = [(name, number) for name, runs in RUNS.items() for number in range(len(runs))]
 
@@ -75,8 +74,6 @@ MISTAKES: Final = {
     "which job": (["inspect", "job"], "Which job?"),
     "NUL": (["inspect", "channel", "a\x00b"], "There is no channel"),
     "no file": (["loadbroker", "/nix"], "can't be read"),
-    "lake without a verb": (["lake"], "required: VERB"),
-    "no property": (["lake", "export", "--conf=x"], "is not NAME=VALUE"),
     "prune what": (["prune"], "required: KIND"),
     "prune by hours": (["prune", "history", "--older-than=3h"], "must be 1d or more"),
     "prune without an age": (["prune", "history"], "How old?"),
@@ -100,11 +97,5 @@ MISTAKES: Final = {
     "top of nobody": (["top", "nix", "--once"], "There is no channel 'nix'"),
     "top too often": (["top", "--interval=0"], "from 0.1 to 3600"),
     "top by nothing": (["top", "--sort=size"], "invalid choice: 'size'"),
-    "days to come are old": (["lake", "retain", "--older-than=-8"], "days from 1 to 36500"),
-    "today is old": (["lake", "retain", "--older-than=0.5"], "days from 1 to 36500"),
-    "no age": (["lake", "retain", "--older-than=nan"], "days from 1 to 36500"),
-    "watch without a pause": (["lake", "export", "--watch=-1"], "seconds from 0.1 to 2592000"),
-    "watch for ever": (["lake", "export", "--watch=inf"], "seconds from 0.1 to 2592000"),
-    "no lag": (["lake", "export", "--max-lag=nan"], "seconds from 0 to 2592000"),
     "no rows": (["verify", "--rows=-1"], "no whole number from 0 on"),
 }

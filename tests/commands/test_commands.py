@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import BytesIO, StringIO, TextIOWrapper
-from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command, execute_from_command_line
@@ -20,7 +19,6 @@ from tests.commands.terminal import ESCAPE
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ChannelFactory, JobFactory, published
-from tests.lake.lakes import lake_at
 from tests.sessions import contents, lock_timeout, session
 
 
@@ -43,20 +41,19 @@ def test_every_subcommand_is_here() -> None:
 
 @pytest.mark.parametrize(("name", "number"), CASES, ids=[f"{a}-{b}" for a, b in CASES])
 def test_answers_in_json_in_plain_text_and_in_colours(
-    name: str, number: int, consumer: Consumer, files: dict[str, str], tmp_path: Path
+    name: str, number: int, consumer: Consumer, files: dict[str, str]
 ) -> None:
     """Wherever --json stands it is one line, which parses; a pipe gets no escape sequence."""
-    with lake_at(tmp_path / "lake"):
-        told = said(*arguments(name, number, consumer, files), "--json")
-        assert told.count("\n") == 1
-        assert isinstance(json.loads(told), dict)
-        assert json.loads(said("--json", *arguments(name, number, consumer, files)))
-        plain = said(*arguments(name, number, consumer, files))
-        assert plain.strip()
-        assert ESCAPE not in plain
-        assert not any(line != line.rstrip() for line in plain.splitlines())
-        coloured = said(*arguments(name, number, consumer, files), "--force-color")
-        assert coloured.strip()
+    told = said(*arguments(name, number, consumer, files), "--json")
+    assert told.count("\n") == 1
+    assert isinstance(json.loads(told), dict)
+    assert json.loads(said("--json", *arguments(name, number, consumer, files)))
+    plain = said(*arguments(name, number, consumer, files))
+    assert plain.strip()
+    assert ESCAPE not in plain
+    assert not any(line != line.rstrip() for line in plain.splitlines())
+    coloured = said(*arguments(name, number, consumer, files), "--force-color")
+    assert coloured.strip()
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

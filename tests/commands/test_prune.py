@@ -176,15 +176,6 @@ def test_what_went_with_its_day_breaks_no_promise(consumer: Consumer) -> None:
     assert answer("verify")[0]["broken"] == {}
 
 
-@override_settings(PULLJOBS={"LAKE": "/lake"})
-def test_history_that_the_lake_lacks_stays(consumer: Consumer) -> None:
-    days = old_days(100)
-    stays = dict.fromkeys([one.name for one in days], "the lake has no verified copy of it")
-    assert fates("--older-than=30d", "--dry-run") == stays
-    assert fates("--older-than=30d", "--yes") == stays
-    assert days[0] in partitions.existing(USING, days[0].table)
-
-
 @override_settings(PULLJOBS={})
 def test_what_was_dropped_is_told_apart_from_what_would_be(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch

@@ -163,6 +163,7 @@ def storage_suite(port: int, *, pooled: bool = False, plans: bool = False) -> st
     return suite(
         "tests/storage",
         "tests/publishing",
+        "tests/lake/without_spark/test_lag.py",
         *elsewhere,
         DATABASE_URL=f"postgres://pulljobs@127.0.0.1:{port}/postgres",
         DATABASE_POOLED="1" if pooled else "",

@@ -1,28 +1,25 @@
 """Figures of the past are exact where few were settled, told as estimates where many were, and come
 from the rollups beyond the hour, if there are any."""
 
-import re
-from collections.abc import Collection, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
-from django.db.models.functions import Now
-from django.test import Client, override_settings
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from pulljobs import ids, operating
+from pulljobs import ids
 from pulljobs.admin.dashboard import history, ranges
 from pulljobs.engine import outcomes
 from pulljobs.engine.sql import statement
-from pulljobs.lake.models import Rollup, RollupRun
 from pulljobs.models import Consumer
 from pulljobs.states import State
 from pulljobs.storage import jobs, nodes, recent
 from tests.dashboard.test_page import read, words
 from tests.days import no_days
-from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
+from tests.factories import USING, ConsumerFactory, JobFactory, claimed
 from tests.sessions import FORGET, query
 from tests.storage.test_page_plans import SMALL, _nodes, _scanned
 
@@ -32,8 +29,6 @@ MINUTE = timedelta(minutes=1)
 BOUNDED = {
     "pulljobs_node",
     "pulljobs_pull_waiter",
-    "pulljobs_rollup",
-    "pulljobs_rollup_run",
     "pulljobs_message_default",  # not more than 10,000 are counted, where there should be none
     "pulljobs_archived_job_default",
 }
@@ -65,13 +60,6 @@ def settle(consumer: Consumer, start: datetime, count: int, *, every_ms: int) ->
     """One in ten is dead after a retry; waits take a second, runs 0, 1, 2 ... ms."""
     first = ids.first_of(start)
     query(ARCHIVED, [first, every_ms, consumer.pk, start, every_ms, count - 1])
-
-
-def past(
-    name: str, now: datetime, consumer_id: int | None = None, shown: Collection[int] = ()
-) -> history.History:
-    chosen = ranges.choose(name)
-    return chosen.source.read(chosen, now, consumer_id, shown)
 
 
 def last_hour(now: datetime, consumer_id: int | None = None) -> history.History:
@@ -190,121 +178,6 @@ def test_other_consumers_are_left_out_of_one_s_charts(consumer: Consumer, now: d
     assert last_hour(now).total.settled == 50
 
 
-def test_rollups_tell_what_the_archive_need_not_keep(
-    operator: Client, consumer: Consumer, now: datetime
-) -> None:
-    other = ConsumerFactory.create()
-    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
-    rolled_up(consumer, hour, delivered=90, dead=10, retries=7, waits=(0.1, 0.2, 0.3))
-    rolled_up(other, hour, delivered=50, dead=0, retries=0, waits=(0.2, 0.4, 0.5))
-    found = past("day", now)
-    assert (found.total.delivered, found.total.dead, found.total.retries) == (140, 10, 7)
-    [point] = [one for one in found.points if one.settled]
-    assert (point.start, point.waits) == (hour, (0.2, 0.4, 0.5))
-    assert past("day", now, consumer.pk).total.waits == (0.1, 0.2, 0.3)
-    told = words(read(operator, range="day"))
-    assert "From the rollups of the lake" in told
-    assert "Choose a consumer to see its own." in told
-
-
-def test_rollups_of_all_are_summed_and_only_those_shown_are_told_apart(
-    consumer: Consumer, now: datetime
-) -> None:
-    """There may be thousands of consumers, and an hour of each for a week."""
-    other = ConsumerFactory.create()
-    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    for back, waits in ((3, (0.1, 0.5, 0.6)), (2, (0.2, 0.3, 0.4))):
-        start = hour - timedelta(hours=back)
-        rolled_up(consumer, start, delivered=9, dead=1, retries=2, waits=waits)
-        rolled_up(other, start, delivered=5, dead=0, retries=0, waits=(0.1, 0.1, 0.1))
-    found = past("week", now, shown=[consumer.pk])
-    assert (found.total.settled, found.total.waits) == (30, (0.2, 0.5, 0.6))
-    assert (set(found.consumers), set(found.trends)) == ({consumer.pk}, {consumer.pk})
-    assert found.consumers[consumer.pk].settled == 20
-    assert found.trends[consumer.pk][-4:] == [10, 10, 0, 0]
-    assert found.is_worst
-    assert not past("week", now, consumer.pk).is_worst
-
-
-def test_what_is_queued_goes_as_fast_as_it_went_while_it_was_counted(
-    operator: Client, consumer: Consumer, now: datetime
-) -> None:
-    """Rollups that began this morning know nothing of six days of the week."""
-    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
-    rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
-    published(consumer, 10)
-    for chosen in ("day", "week"):
-        assert past(chosen, now).known == timedelta(hours=1)
-        assert "<td>6 min</td>" in read(operator, range=chosen)
-
-
-def test_how_fast_it_went_in_an_unknown_time_is_not_known(
-    operator: Client, consumer: Consumer, now: datetime
-) -> None:
-    """No run says until when its rollups know of settlements."""
-    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
-    rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
-    RollupRun.objects.all().delete()
-    published(consumer, 10)
-    assert re.search(r"</svg></td>\s*<td>–</td>", read(operator, range="day"))
-
-
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
-def test_a_day_of_rollups_bears_its_own_date(
-    operator: Client, consumer: Consumer, now: datetime, zone: str
-) -> None:
-    """It is one of UTC, wherever whoever looks at it is."""
-    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    rolled_up(consumer, today, delivered=7, dead=0, retries=0, waits=(0.1, 0.2, 0.3), period="day")
-    chosen = ranges.choose("month")
-    with override_settings(TIME_ZONE=zone):
-        assert chosen.label(today) == f"{today.day} {today:%b}"
-        page = read(operator, range="month")
-    assert f"<title>{today:%Y-%m-%d}: 7 delivered, 0 dead" in page
-    assert f'<th scope="row">{today:%Y-%m-%d}</th><td>7</td>' in page
-
-
-def test_without_rollups_the_page_says_how_to_get_them(operator: Client) -> None:
-    operating.maintain()
-    assert "pulljobs lake rollup writes them" in words(read(operator, range="week"))
-
-
-def rolled_up(
-    consumer: Consumer,
-    hour: datetime,
-    *,
-    delivered: int,
-    dead: int,
-    retries: int,
-    waits: tuple[float, float, float],
-    period: str = "hour",
-) -> None:
-    low, middle, high = waits
-    Rollup.objects.create(
-        period=period,
-        starts_at=hour,
-        channel=consumer.channel,
-        consumer=consumer,
-        delivered=delivered,
-        dead=dead,
-        retries=retries,
-        wait_p50=low,
-        wait_p95=middle,
-        wait_p99=high,
-        last_settled_at=hour + timedelta(minutes=59),
-    )
-    RollupRun.objects.create(
-        location="lake",
-        archive_run=1,
-        messages_run=1,
-        known_until=hour + timedelta(hours=1),
-        started_at=Now(),
-        finished_at=Now(),
-        settlements=1,
-        hours=1,
-    )
-
-
 @pytest.fixture(params=["analyzed", "never analyzed"])
 def crowded(request: pytest.FixtureRequest, consumer: Consumer, now: datetime) -> Iterator[None]:
     with no_days():
@@ -327,18 +200,23 @@ def _crowd(consumer: Consumer, now: datetime, *, analyzed: bool) -> None:
         query("ANALYZE pulljobs_job, pulljobs_archived_job")
 
 
-@pytest.mark.parametrize("chosen", ["hour", "day"])
-def test_no_query_of_the_page_scans_what_grows(
-    operator: Client, crowded: None, chosen: str
-) -> None:
+def test_no_query_of_the_page_scans_what_grows(operator: Client, crowded: None) -> None:
     """The statements in files are watched in tests/storage/test_plans.py."""
+    assert scans(operator, "hour") == []
+
+
+def scans(operator: Client, chosen: str) -> list[tuple[str, str]]:
+    """Return the queries of the page that scan a table that grows, each with that table."""
     with CaptureQueriesContext(connection) as captured:
         read(operator, range=chosen)
-    scans = [
+    return [
         (asked["sql"], table)
         for asked in captured.captured_queries
         if asked["sql"].startswith("SELECT") and "FROM" in asked["sql"]
         for table in _scanned(asked["sql"])
         if table.startswith("pulljobs_") and table not in SMALL | BOUNDED
     ]
-    assert scans == []
+
+
+def test_a_range_of_no_app_is_the_last_hour() -> None:
+    assert ranges.choose("century") is ranges.choose(None) is ranges.DEFAULT

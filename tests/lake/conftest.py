@@ -26,7 +26,7 @@ JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    files = sorted(HERE.rglob("test_*.py"))
+    files = sorted(HERE.glob("test_*.py"))
     for item in items:
         if item.path in files:
             item.add_marker(pytest.mark.spark)

@@ -73,7 +73,7 @@ def there() -> list[str]:
 
 def tamper(lake: Path, table: str, column: str, value: Any) -> None:
     """Change one row of the lake where it lies."""
-    [path, *_] = files(ledger, table)
+    [path, *_] = files(lake, table)
     rows = parquet.ParquetFile(path).read()
     first = pc.equal(rows["id"], rows["id"][0])
     changed = pc.if_else(first, pa.scalar(value, rows[column].type), rows[column])

@@ -9,10 +9,8 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.db import connections, transaction
 from django.db.models.functions import Now
-from django.test import override_settings
 from prometheus_client import Metric
 
 from pulljobs import operating, pulling
@@ -100,15 +98,6 @@ def test_who_holds_jobs_serves_but_for_a_worker_that_no_longer_says_so(
 def _node(report: dict[str, Any], silent: timedelta) -> None:
     made = Node(name="host:1", started_at=Now(), heartbeat_at=Now() - silent, report=report)
     made.save()
-
-
-def test_the_lake_s_lag_is_the_age_of_what_it_lacks(billing: Subscription) -> None:
-    job_in(State.DELIVERED, billing)
-    query("UPDATE pulljobs_archived_job SET settled_at = now() - interval '1 hour'")
-    with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": "lake"}):
-        assert 3600 <= told()["pulljobs_lake_lag_seconds", ()] < 3700
-    with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": ""}):
-        assert ("pulljobs_lake_lag_seconds", ()) not in told()
 
 
 def test_a_long_backlog_costs_no_more_than_its_cap(
@@ -249,14 +238,14 @@ def test_what_was_read_before_it_fell_silent_is_told(
 
     def last(_using: str) -> Iterator[Sample]:
         assert going_on.wait(PATIENCE_SECONDS)
-        yield "pulljobs_lake_lag_seconds", (), 1.0
+        yield "pulljobs_oldest_snapshot_seconds", (), 1.0
 
-    parts = {"consumers": gauges.PARTS["consumers"], "lake": last}
+    parts = {"consumers": gauges.PARTS["consumers"], "snapshots": last}
     monkeypatch.setattr(gauges, "find_parts", lambda: parts)
     collector = Gauges()
-    wait_until(lambda: _read_ok(collector) == {"consumers": 1, "lake": 0})
+    wait_until(lambda: _read_ok(collector) == {"consumers": 1, "snapshots": 0})
     going_on.set()
-    wait_until(lambda: _read_ok(collector) == {"consumers": 1, "lake": 1})
+    wait_until(lambda: _read_ok(collector) == {"consumers": 1, "snapshots": 1})
 
 
 def test_what_always_comes_too_late_is_told_as_it_was_last(
@@ -271,20 +260,20 @@ def test_what_always_comes_too_late_is_told_as_it_was_last(
 
     def last(_using: str) -> Iterator[Sample]:
         assert turns.acquire(timeout=PATIENCE_SECONDS)
-        yield "pulljobs_lake_lag_seconds", (), 1.0
+        yield "pulljobs_oldest_snapshot_seconds", (), 1.0
 
-    parts = {"consumers": gauges.PARTS["consumers"], "lake": last}
+    parts = {"consumers": gauges.PARTS["consumers"], "snapshots": last}
     monkeypatch.setattr(gauges, "find_parts", lambda: parts)
     collector = Gauges()
-    assert _read_ok(collector)["lake"] == 0
+    assert _read_ok(collector)["snapshots"] == 0
     first = reading()
     turns.release()
     first.join(PATIENCE_SECONDS)
     publish_many("orders", [b""])
     wait_until(lambda: _value(collector) == 1)
-    assert _read_ok(collector) == {"consumers": 1, "lake": 1}
+    assert _read_ok(collector) == {"consumers": 1, "snapshots": 1}
     monkeypatch.setattr(gauges, "KEPT", 0.0)
-    assert _read_ok(collector) == {"consumers": 1, "lake": 0}
+    assert _read_ok(collector) == {"consumers": 1, "snapshots": 0}
     second = reading()
     turns.release()
     second.join(PATIENCE_SECONDS)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -44,8 +44,6 @@ TERMS: dict[str, Any] = {
 }
 GUARDED: dict[str, Any] = {"request_id": None, "guarded": False}
 PARAMS: dict[str, dict[str, Any]] = {
-    "lake_lag": {"high_xid": 5},
-    "lake_known": {"high_xid": 10**12, "high_id": 2**62},
     "claim": {
         "consumer_id": 1,
         "wanted": BATCH,
@@ -144,9 +142,11 @@ PARAMS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan(planner: Session, name: str) -> list[dict[str, Any]]:
-    """The nodes of the plan that a prepared statement gets in this session."""
-    params, names = PARAMS[name], list(PARAMS[name])
+def plan(
+    planner: Session, name: str, known: Mapping[str, dict[str, Any]] = PARAMS
+) -> list[dict[str, Any]]:
+    """Return the nodes of the plan of a prepared statement; `known` has the parameters."""
+    params, names = known[name], list(known[name])
     text = re.sub(r"%\((\w+)\)s", lambda one: f"${names.index(one[1]) + 1}", statement(name))
     planner.execute(f"PREPARE asked AS {text}".encode())
     try:

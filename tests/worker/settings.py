@@ -14,7 +14,6 @@ INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.postgres",
     "pulljobs",
-    "pulljobs.lake",
     *os.environ.get("WORKER_APPS", "tests.worker.app").split(),
 ]
 ROOT_URLCONF = ""

@@ -1,0 +1,48 @@
+"""Tests that `test_without_lake` runs where the lake is not installed."""
+
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client, override_settings
+
+from pulljobs import hooks
+from pulljobs.storage import grants
+from tests.admin.conftest import browser_of
+from tests.dashboard.test_page import read
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def operator() -> Client:
+    return browser_of(User.objects.create_superuser("olga"))
+
+
+def test_there_is_neither_a_table_nor_a_command_nor_a_profile_of_the_lake() -> None:
+    tables = connection.introspection.table_names()
+    assert not {"pulljobs_lake_run", "pulljobs_rollup", "pulljobs_stream"} & set(tables)
+    assert hooks.app_labels == {"pulljobs"}
+    assert "lake" not in grants.profiles()
+    with pytest.raises(CommandError, match="invalid choice: 'lake'"):
+        call_command("pulljobs", "lake", "export")
+
+
+def test_the_dashboard_draws_the_last_hour_and_names_neither_lake_nor_spark(
+    operator: Client,
+) -> None:
+    page = read(operator, range="week")
+    assert "?range=hour" in page
+    assert "?range=week" not in page
+    assert "lake" not in page.lower()
+    assert "Spark" not in page
+
+
+@override_settings(PULLJOBS={"LAKE": "/lake"})
+def test_a_lake_without_its_app_is_an_error() -> None:
+    """Otherwise upkeep would drop history that no lake has."""
+    errors = StringIO()
+    with pytest.raises(Exception, match=r"pulljobs\.E026"):
+        call_command("check", stderr=errors)

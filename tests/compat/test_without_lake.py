@@ -1,0 +1,59 @@
+"""The core works where `pulljobs.lake` is not installed and Spark's packages are missing."""
+
+import os
+import re
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from example_project.state import BASE_DIR
+from tests import second
+
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
+CHOSEN: Final = (
+    "tests/unit",
+    "tests/publishing/test_publish.py",
+    "tests/storage/test_finish.py",
+    "tests/storage/test_partitions.py",
+    "tests/worker/test_settling.py",
+    "tests/commands/test_commands.py",
+    "tests/commands/test_prune.py",
+    "tests/dashboard/test_history.py",
+    "tests/dashboard/test_page.py",
+    "tests/databases/test_grants.py",
+    "tests/databases/test_routers.py",
+    "tests/metrics/test_gauges.py",
+)
+
+
+def test_the_core_passes_its_tests_without_the_lake() -> None:
+    output = run_python("-m", "tests.compat.without_lake", *CHOSEN, "-q", "-m", "not slow")
+    passed = re.search(r"(\d+) passed", output)
+    assert passed, output
+    assert int(passed[1]) >= 400, output
+
+
+def test_migrate_makes_no_table_of_the_lake_and_commands_know_none() -> None:
+    output = run_python("-m", "tests.compat.without_lake", "tests/compat/core.py", "-q")
+    assert "3 passed" in output
+
+
+def run_python(*arguments: str) -> str:
+    """Run Python with a test database of its own; return the output."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={
+            **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
+            **second.NOT,
+            "TEST_DATABASE": "test_without_lake",
+        },
+        cwd=BASE_DIR,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6_000:]
+    return done.stdout

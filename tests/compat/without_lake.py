@@ -1,0 +1,41 @@
+"""Run the tests of the core as if Spark were not installed: python -m tests.compat.without_lake.
+
+Arguments are those of pytest; the default is every test of the core. Imports of the lake and of
+what it needs fail.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+REFUSED: Final = ("pulljobs.lake", "pyspark_pulljobs", "pyspark", "pyarrow", "deltalake")
+ELSEWHERE: Final = ("tests/lake", "tests/docs", "tests/compat", "tests/quality")
+"""Tests that need the lake, and tests of sources and documents, which include the lake's."""
+
+
+class Refusal(MetaPathFinder):
+    """Finder that fails as if the packages were not installed."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raise ModuleNotFoundError for a refused module, and leave others to other finders."""
+        if any(fullname == name or fullname.startswith(f"{name}.") for name in REFUSED):
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        return None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run pytest with these arguments where the refused modules cannot be imported."""
+    sys.meta_path.insert(0, Refusal())
+    chosen = arguments or ["tests", *(f"--ignore={folder}" for folder in ELSEWHERE)]
+    return int(pytest.main(["--ds=tests.compat.core_settings", *chosen]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
