@@ -56,7 +56,7 @@ subcommands: Final[dict[str, str]] = {}
 history_keepers: Final[list[str]] = []
 """Objects that implement `HistoryKeeper`."""
 ranges: Final[list[str]] = []
-"""Sequences of `dashboard.ranges.Range`."""
+"""Sequences of `admin.dashboard.ranges.Range`."""
 gauges: Final[dict[str, str]] = {}
 """Modules with FAMILIES and `read_samples(using)`, by the value of `pulljobs_read_ok`'s label."""
 roles: Final[dict[str, DatabaseRole]] = {}

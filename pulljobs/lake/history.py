@@ -38,7 +38,7 @@ class StepCount(NamedTuple):
 
 @dataclass(frozen=True)
 class RollupSource:
-    """Rollups of one period; see `dashboard.ranges.HistorySource`."""
+    """Rollups of one period; see `admin.dashboard.ranges.HistorySource`."""
 
     period: Period
 

@@ -6,7 +6,7 @@ from pulljobs.storage.grants import Profile
 from tests.databases.test_grants import being, doing, grant, may, rights, role
 
 __all__ = ["role"]
-pytestmark = [pytest.mark.django_db, pytest.mark.owner]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 
 def test_the_profile_lake_writes_the_tables_of_the_lake_and_those_of_the_core(role: str) -> None:
