@@ -1,4 +1,4 @@
-"""What consumers have to do, for pages of all of them: never more is read than up to a cap."""
+"""Counts of the jobs of consumers, at a bounded cost: no count exceeds a cap."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,14 +11,39 @@ from pulljobs.storage.statements import run
 
 CAPS: Final = (10_000, 5_000, 2_000, 1_000, 500, 200)
 ROWS: Final = 10_000
-"""What a page may have to read of one sort of jobs, of all consumers together."""
+"""Jobs of one kind that a page reads at most, of all consumers together."""
 
 QUEUED: Final = ("ready", "delayed", "blocked")
 COUNTS: Final = (*QUEUED, "in_flight", "dead")
 
 
+class JobCounts(NamedTuple):
+    """Row of count_jobs.sql."""
+
+    now: datetime
+    consumer_id: int
+    ready: int
+    delayed: int
+    blocked: int
+    in_flight: int
+    dead: int
+    blocked_is_least: bool
+    redelivered: int
+    lowest_live: int | None
+    oldest_ready_at: datetime | None
+    oldest_queued_at: datetime | None
+    newest_queued_at: datetime | None
+    oldest_claimed_at: datetime | None
+    newest_claimed_at: datetime | None
+
+    @property
+    def queued(self) -> int:
+        """Number of QUEUED jobs."""
+        return self.ready + self.delayed + self.blocked
+
+
 class Backlog(NamedTuple):
-    """Counts, none above `cap`, of one snapshot."""
+    """Counts of one consumer from one snapshot, none above `cap`."""
 
     consumer_id: int
     ready: int
@@ -28,46 +53,70 @@ class Backlog(NamedTuple):
     dead: int
     oldest_ready_at: datetime | None
     blocked_is_least: bool
-    """Of many jobs with keys, beside many dead ones, not all were looked at."""
+    """There may be more blocked jobs: next to many DEAD jobs, not all candidates were read."""
     cap: int
 
     @property
     def queued(self) -> int:
+        """Number of QUEUED jobs."""
         return self.ready + self.delayed + self.blocked
 
     @property
     def is_capped(self) -> bool:
-        """Whether there is, or may be, more of something."""
+        """Return True if any count may be too low."""
         return any(map(self.is_least, COUNTS))
 
     def is_least(self, count: str) -> bool:
-        """Whether there is, or may be, more of that."""
-        cut_off: bool = getattr(self, count) >= self.cap
-        return cut_off or (count == "blocked" and self.blocked_is_least)
+        """Return True if this count may be too low."""
+        is_cut_off: bool = getattr(self, count) >= self.cap
+        return is_cut_off or (count == "blocked" and self.blocked_is_least)
+
+
+def count_jobs(using: str, consumer_ids: Sequence[int], cap: int) -> list[JobCounts]:
+    """Return the counts of each consumer, all from one snapshot, none above `cap`."""
+    params = {"consumer_ids": list(consumer_ids), "cap": cap}
+    return run(using, "count_jobs", params, kind=JobCounts)
 
 
 def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
-    """The more consumers, the lower the cap, so that all of them take about as long as one."""
+    """Return the backlog of each consumer.
+
+    The cap falls with the number of consumers, so that all of them take about as long as one.
+    """
     cap = next((cap for cap in CAPS if cap * len(consumer_ids) <= ROWS), CAPS[-1])
-    params = {"consumer_ids": list(consumer_ids), "cap": cap}
-    return [Backlog(**row._asdict(), cap=cap) for row in run(using, "backlog", params)]
+    return [
+        Backlog(
+            row.consumer_id,
+            row.ready,
+            row.delayed,
+            row.blocked,
+            row.in_flight,
+            row.dead,
+            row.oldest_ready_at,
+            row.blocked_is_least,
+            cap,
+        )
+        for row in count_jobs(using, consumer_ids, cap)
+    ]
 
 
 def ready(using: str, consumer_ids: Sequence[int]) -> set[int]:
-    """Those of them that have something to do now, however much waits for its time."""
-    params = {"consumer_ids": list(consumer_ids), "cap": 1}
-    return {row.consumer_id for row in run(using, "backlog", params) if row.ready}
+    """Return the ids of the consumers that have a job to run now."""
+    return {row.consumer_id for row in count_jobs(using, consumer_ids, 1) if row.ready}
 
 
-def estimate(using: str, found: Backlog) -> int | None:
-    """Of what is queued; only where a count was cut off, and never less than what was counted."""
-    if not any(map(found.is_least, QUEUED)):
+def estimate(using: str, counted: Backlog) -> int | None:
+    """Return the planner's estimate of QUEUED jobs, but not less than what was counted.
+
+    None if the count is exact.
+    """
+    if not any(map(counted.is_least, QUEUED)):
         return None
-    return max(found.queued, estimated(using, found.consumer_id))
+    return max(counted.queued, estimate_queued(using, counted.consumer_id))
 
 
-def estimated(using: str, consumer_id: int) -> int:
-    """How many jobs of a consumer are QUEUED, as the planner guesses: nothing is read."""
+def estimate_queued(using: str, consumer_id: int) -> int:
+    """Return the planner's estimate of a consumer's QUEUED jobs, without reading a row."""
     explain = "EXPLAIN (FORMAT JSON) SELECT FROM pulljobs_job WHERE consumer_id = %s AND state = %s"
     with connections[using].cursor() as cursor:
         cursor.execute(explain, [consumer_id, State.QUEUED])

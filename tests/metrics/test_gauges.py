@@ -123,7 +123,7 @@ def test_the_planner_is_asked_of_so_many_consumers_at_the_most(
     """Each is a query; of the others what was counted is told."""
     monkeypatch.setattr(backlog, "CAPS", (5,))
     monkeypatch.setattr(gauges, "ESTIMATED", 2)
-    monkeypatch.setattr(backlog, "estimated", lambda _using, _consumer_id: 1000)
+    monkeypatch.setattr(backlog, "estimate_queued", lambda _using, _consumer_id: 1000)
     for _ in range(4):
         ConsumerFactory.create()
     for channel in Channel.objects.all():

@@ -119,15 +119,14 @@ PARAMS: dict[str, dict[str, Any]] = {
     "expired": {"leases": 20},
     "end_leases": {"lease_ids": list(range(20))},
     "messages": {"ids": IDS[:50], "lowest": IDS[0], "highest": IDS[49]},
-    "stats": {"consumer_id": 1, "cap": 100},
+    "count_jobs": {"consumer_ids": [1, 2], "cap": 100},
+    "dead_times": {"consumer_ids": [1, 2]},
     "queued": {
         "consumer_id": 1,
         "wanted": BATCH,
         **FLOORS,
     },
-    "counts": {"consumer_ids": [1, 2], "cap": 100},
     "delivered": {"settlements": 100},
-    "backlog": {"consumer_ids": [1, 2], "cap": 100},
     "count_dead": {"consumer_ids": [1, 2], "cap": 100},
     "newest_dead": {"consumer_ids": [1, 2], "wanted": 100},
     "recent": {

@@ -12,20 +12,20 @@ from pulljobs.api.base_views import ProblemsTold, PullConsumerView
 from pulljobs.api.times import rfc_3339
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
-from pulljobs.storage.standing import Standing, standing
+from pulljobs.storage.status import ConsumerStatus, read_status
 
 
 class Info(ProblemsTold, PullConsumerView):
     def get(self, request: Request, **names: str) -> Response:
         using = settings().DATABASE
         consumer = Consumer.objects.using(using).filter(pk=caller(request).pk).first()
-        now = None if consumer is None else standing(using, consumer.pk)
+        now = None if consumer is None else read_status(using, consumer.pk)
         if consumer is None or now is None:
             raise problems.consumer_deleted()
         return Response({**_counts(now), **_limits(consumer), "Now": rfc_3339(now.now)})
 
 
-def _counts(now: Standing) -> dict[str, Any]:
+def _counts(now: ConsumerStatus) -> dict[str, Any]:
     floor = now.settled_up_to
     return {
         "NumQueued": now.ready,

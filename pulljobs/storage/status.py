@@ -1,4 +1,4 @@
-"""How one consumer stands."""
+"""Status of one consumer."""
 
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -8,8 +8,8 @@ from pulljobs.storage.statements import run
 CAP: Final = 10_000
 
 
-class Standing(NamedTuple):
-    """Counts, none above CAP; all from one snapshot."""
+class ConsumerStatus(NamedTuple):
+    """Row of status.sql: counts, none above CAP, all from one snapshot."""
 
     now: datetime
     ready: int
@@ -20,7 +20,7 @@ class Standing(NamedTuple):
     dead: int
     delivered: int
     settlements: int
-    """Among how many of the newest settlements those delivered were counted."""
+    """Number of the newest settlements among which `delivered` was counted."""
     oldest_ready_seconds: float | None
     waiting: int
     paused_until: datetime | None
@@ -29,24 +29,25 @@ class Standing(NamedTuple):
 
     @property
     def is_capped(self) -> bool:
-        """Whether there is, or may be, more of something."""
+        """Return True if any count may be too low."""
         counts = (self.ready, self.delayed, self.blocked, self.in_flight, self.dead)
         return max(*counts, self.settlements) >= CAP
 
     @property
     def is_paused(self) -> bool:
+        """Return True if the consumer or its channel is paused."""
         return self.paused_until is not None and self.paused_until > self.now
 
     @property
     def settled_up_to(self) -> int | None:
-        """The highest id that no job is below or at which is still live; None: it is not known."""
+        """Highest id up to which no job is live, or None if it is not known."""
         if self.is_capped:
             return None
         return self.newest_settled if self.lowest_live is None else self.lowest_live - 1
 
 
-def standing(using: str, consumer_id: int) -> Standing | None:
-    """None: there is no such consumer any more."""
-    for row in run(using, "info", {"consumer_id": consumer_id, "cap": CAP}, kind=Standing):
-        return row  # type: ignore[no-any-return]  # of that kind
-    return None
+def read_status(using: str, consumer_id: int) -> ConsumerStatus | None:
+    """Return the status of a consumer, or None if there is no such consumer."""
+    params = {"consumer_ids": [consumer_id], "cap": CAP}
+    rows: list[ConsumerStatus] = run(using, "status", params, kind=ConsumerStatus)
+    return rows[0] if rows else None
