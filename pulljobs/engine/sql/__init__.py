@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, Final, LiteralString, Protocol, cast
+from typing import Any, Final, LiteralString, Protocol
 
 from pulljobs.engine.encodings import tuple_maker
 from pulljobs.ids import EPOCH_MILLISECONDS
@@ -73,7 +73,7 @@ def expand(text: str, fragments: Traversable) -> LiteralString:
         body = "\n".join(line for line in lines if not line.startswith("--"))
         return expand(body, fragments)
 
-    return cast("LiteralString", _FRAGMENT.sub(fill_in, text))
+    return _FRAGMENT.sub(fill_in, text)
 
 
 def names() -> list[str]:
