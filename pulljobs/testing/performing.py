@@ -53,9 +53,9 @@ def perform(
     stopping: bool = False,
     lost: bool = False,
 ) -> PerformedJob:
-    """Run a handler with a made-up job; only the handler itself reads or writes rows.
+    """Run a handler with a made-up job. Only the handler itself reads or writes rows.
 
-    The options of its registration apply; a function that is not registered has none. A
+    The options of its registration apply. A function that is not registered has none. A
     transactional handler gets its transaction, rolled back where a worker would. With `lost`, the
     job has no lease any more: the result is the handler's outcome, which a worker would discard.
     AssertionError if the handler raised LeaseLost.

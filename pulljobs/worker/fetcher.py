@@ -26,8 +26,8 @@ from pulljobs.worker.job_pool import LONGEST_WAIT
 from pulljobs.worker.loop import JITTER
 from pulljobs.worker.renewer import renew_after, renew_now
 from pulljobs.worker.result_buffer import ResultBuffer
-from pulljobs.worker.rotation import Rotation
-from pulljobs.worker.subscriptions import Subscription
+from pulljobs.worker.rotation import FetchRotation
+from pulljobs.worker.subscriptions import ConsumerSubscription
 
 WAITER_MARGIN: Final = timedelta(seconds=5)
 SHORTEST_PAUSE: Final = 0.001
@@ -42,7 +42,7 @@ class Fetcher:
 
     def __init__(
         self,
-        read_subscriptions: Callable[[], Sequence[Subscription]],
+        read_subscriptions: Callable[[], Sequence[ConsumerSubscription]],
         limits: Settings,
         in_flight: InFlightJobs,
         buffer: ResultBuffer,
@@ -57,13 +57,13 @@ class Fetcher:
         With `on_drained` the loop is a burst, and calls it when no job is left.
         """
         self._read_subscriptions, self._limits = read_subscriptions, limits
-        self.rotation = Rotation()
+        self.rotation = FetchRotation()
         self.rotation.serve(read_subscriptions())  # For the first heartbeat's report.
         self._node_id, self._in_flight = node_id, in_flight
         self._buffer, self._circuits = buffer, circuits
         self._isolation = Isolation(in_flight, buffer)
         self._stopping, self._on_drained = stopping, on_drained
-        self._looked: set[Subscription] = set()
+        self._looked: set[ConsumerSubscription] = set()
         """Subscriptions that a burst has looked at since it last claimed a job."""
         self._has_claimed = True
         """True if a burst has claimed a job since it began its last look at all subscriptions."""
@@ -98,7 +98,7 @@ class Fetcher:
             self.rotation.serve(subscriptions)
             self._registered_until = 0.0
 
-    def _due(self) -> Iterator[tuple[Subscription, int, int]]:
+    def _due(self) -> Iterator[tuple[ConsumerSubscription, int, int]]:
         """Yield the due subscriptions that have room, with the room and the circuit's ticket."""
         for subscription in self.rotation.due():
             # The ticket first, because the circuit may open at any moment.
@@ -108,7 +108,7 @@ class Fetcher:
             elif subscription.pool.reports_room and subscription.pool.room() <= 0:
                 subscription.look_at = time.monotonic() + self._poll_seconds()
 
-    def _room(self, subscription: Subscription) -> int:
+    def _room(self, subscription: ConsumerSubscription) -> int:
         """Return how many jobs to claim; zero or less means none."""
         is_over = self._limits.ONCE and subscription in self._looked
         if self._stopping() or is_over or not self._isolation.is_empty:
@@ -119,7 +119,7 @@ class Fetcher:
         allowed = self._circuits.get(subscription.handler).room()
         return room if allowed is None else min(room, allowed)
 
-    def _look(self, subscription: Subscription, room: int, ticket: int) -> None:
+    def _look(self, subscription: ConsumerSubscription, room: int, ticket: int) -> None:
         # Set first: a claim that fails was a turn, too.
         subscription.look_at = time.monotonic() + self._limits.MAX_FETCH_INTERVAL.total_seconds()
         claim = self._claim(subscription, room, ticket)
@@ -208,7 +208,7 @@ class Fetcher:
             pulling.give_back(self._node_id, but=self._in_flight.lease_tokens())
         self._unanswered = False
 
-    def _claim(self, subscription: Subscription, room: int, ticket: int) -> Claim:
+    def _claim(self, subscription: ConsumerSubscription, room: int, ticket: int) -> Claim:
         time_limit = subscription.handler.timeout or self._limits.HANDLER_TIMEOUT
         subscription.puller.timeout = LONGEST_WAIT + time_limit
         statements.relax(self._limits.DATABASE, subscription.may_be_claimed_twice)
@@ -226,7 +226,7 @@ class Fetcher:
             self._hand_over(subscription, rows, jobs)
         return claim
 
-    def _grant(self, subscription: Subscription, claimed_at: float, ticket: int) -> Grant:
+    def _grant(self, subscription: ConsumerSubscription, claimed_at: float, ticket: int) -> Grant:
         lease_duration = subscription.puller.consumer.lease_duration
         circuit = self._circuits.get(subscription.handler)
         circuit.note_claim(ticket)
@@ -245,7 +245,7 @@ class Fetcher:
         )
 
     def _hand_over(
-        self, subscription: Subscription, rows: Sequence[HeldJob], jobs: list[ClaimedJob]
+        self, subscription: ConsumerSubscription, rows: Sequence[HeldJob], jobs: list[ClaimedJob]
     ) -> None:
         """Give the jobs to the pool, except suspects and jobs that are over their limits."""
         self._in_flight.add(jobs)

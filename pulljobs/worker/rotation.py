@@ -7,7 +7,7 @@ from typing import Final
 
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.job_pool import JobPool
-from pulljobs.worker.subscriptions import Subscription
+from pulljobs.worker.subscriptions import ConsumerSubscription
 
 LONGEST_PASS: Final = 0.5
 URGENT_SHARE: Final = 3
@@ -15,25 +15,25 @@ URGENT_SHARE: Final = 3
 """
 
 
-class Rotation:
+class FetchRotation:
     """Subscriptions in turn: new work first, but not always, then the longest waiting.
 
     Other threads note new work and free room. The fetcher's thread does all the rest.
     """
 
     def __init__(self) -> None:
-        self.subscriptions: Sequence[Subscription] = ()
-        self._known: Mapping[object, Subscription] = {}
+        self.subscriptions: Sequence[ConsumerSubscription] = ()
+        self._known: Mapping[object, ConsumerSubscription] = {}
         """Subscriptions by consumer id, by consumer path, and by a pool that reports its room."""
         self._with_work: deque[object] = deque()
         self._with_room: deque[object] = deque()
-        self._urgent: deque[Subscription] = deque()
+        self._urgent: deque[ConsumerSubscription] = deque()
         """Subscriptions with new work."""
         self._turns = 0
 
-    def serve(self, subscriptions: Sequence[Subscription]) -> None:
+    def serve(self, subscriptions: Sequence[ConsumerSubscription]) -> None:
         """Serve these subscriptions from now on, and no others."""
-        known: dict[object, Subscription] = {}
+        known: dict[object, ConsumerSubscription] = {}
         for subscription in subscriptions:
             known[subscription.puller.consumer.pk] = subscription
             known[subscription.handler.path] = subscription
@@ -69,7 +69,7 @@ class Rotation:
             with_work |= waiting & {job.handler.path for job in settled}
         self.note_work(with_work)
 
-    def due(self) -> Iterator[Subscription]:
+    def due(self) -> Iterator[ConsumerSubscription]:
         """Yield the subscriptions that are due, for at most `LONGEST_PASS` seconds.
 
         The caller sets `look_at` of each, so that it is not due any more.
@@ -87,7 +87,7 @@ class Rotation:
         for subscription in self.subscriptions:
             subscription.look_at = 0.0
 
-    def _next(self, waiting: deque[Subscription]) -> Subscription | None:
+    def _next(self, waiting: deque[ConsumerSubscription]) -> ConsumerSubscription | None:
         """Return the next subscription: new work does not wait for backlogs, nor they for ever."""
         self._turns += 1
         now = time.monotonic()
@@ -99,12 +99,12 @@ class Rotation:
                     return subscription
         return None
 
-    def _take_notes(self, now: float) -> list[Subscription]:
+    def _take_notes(self, now: float) -> list[ConsumerSubscription]:
         """Make subscriptions with new work urgent; return those whose pool has room again."""
         self._urgent.extend(self._take(self._with_work, now))
         return self._take(self._with_room, now)
 
-    def _take(self, notes: deque[object], now: float) -> list[Subscription]:
+    def _take(self, notes: deque[object], now: float) -> list[ConsumerSubscription]:
         keys = {notes.popleft() for _ in range(len(notes))}
         subscriptions = [self._known[key] for key in keys if key in self._known]
         for subscription in subscriptions:
@@ -112,6 +112,6 @@ class Rotation:
         return subscriptions
 
 
-def _turn(subscription: Subscription) -> tuple[bool, float]:
+def _turn(subscription: ConsumerSubscription) -> tuple[bool, float]:
     """Return the sort key: the longest waiting first, claims of one commit mode together."""
     return subscription.may_be_claimed_twice, subscription.look_at

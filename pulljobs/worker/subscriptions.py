@@ -28,7 +28,7 @@ READ_EVERY: Final = 2.0
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class ConsumerSubscription:
     """Consumer that this worker serves, with the handler and the pool that run its jobs."""
 
     puller: Puller
@@ -95,7 +95,7 @@ class Subscriptions:
             )
             if handler.path in self._handlers
         ]
-        self._current: Sequence[Subscription] = ()
+        self._current: Sequence[ConsumerSubscription] = ()
         self._warned: set[int] = set()
         self._read_at = float("-inf")
         if not limits.PUSH and all(map(_is_push, self._read_consumers())):
@@ -104,7 +104,7 @@ class Subscriptions:
                 "leave out --no-push."
             )
 
-    def current(self) -> Sequence[Subscription]:
+    def current(self) -> Sequence[ConsumerSubscription]:
         """Return the subscriptions, in the order of their consumers' ids.
 
         The list is another object whenever it has changed.
@@ -145,8 +145,8 @@ class Subscriptions:
         return False
 
     def _subscribe(
-        self, consumer: Consumer, known: Mapping[int, Subscription]
-    ) -> Subscription | None:
+        self, consumer: Consumer, known: Mapping[int, ConsumerSubscription]
+    ) -> ConsumerSubscription | None:
         """Return the known subscription with the consumer's new row, or a new subscription."""
         subscription = known.get(consumer.pk)
         if subscription is None or _identity(subscription.puller.consumer) != _identity(consumer):
@@ -154,14 +154,16 @@ class Subscriptions:
         subscription.puller.consumer = consumer
         return subscription
 
-    def _pull(self, consumer: Consumer) -> Subscription | None:
+    def _pull(self, consumer: Consumer) -> ConsumerSubscription | None:
         handler = self._handlers.get((consumer.channel.name, consumer.name))
         if handler is None:
             return None
         puller = Puller(self._limits.DATABASE, consumer, node_id=self._node_id)
-        return Subscription(puller, handler, self._tasks if handler.is_async else self._threads)
+        return ConsumerSubscription(
+            puller, handler, self._tasks if handler.is_async else self._threads
+        )
 
-    def _push(self, consumer: Consumer) -> Subscription | None:
+    def _push(self, consumer: Consumer) -> ConsumerSubscription | None:
         if self._push_delivery is None:
             if self._limits.PUSH:
                 self._warn(
@@ -172,7 +174,7 @@ class Subscriptions:
             return None
         pool = self._push_delivery.pool(consumer)
         puller = Puller(self._limits.DATABASE, consumer, via=Lease.Via.PUSH, node_id=self._node_id)
-        return Subscription(puller, pool.handler, pool)
+        return ConsumerSubscription(puller, pool.handler, pool)
 
     def _warn(self, consumer: Consumer, problem: str) -> None:
         if consumer.pk not in self._warned:

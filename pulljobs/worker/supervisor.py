@@ -19,8 +19,7 @@ from pulljobs.worker.shared_state import MISCONFIGURED
 
 LOOK: Final = 0.2
 RECOVERY_PATIENCE: Final = 3.0
-"""Longest wait in seconds for the lease recovery of killed children; it mostly takes a few
-hundredths."""
+"""Longest wait in seconds for the lease recovery of killed children."""
 KILLED_BY_HAND: Final = 1
 
 

@@ -22,7 +22,7 @@ from pulljobs.tasks_backend.interface import task_backends
 from pulljobs.testing import drain
 from tests.guides import forget, modules_of
 from tests.handling import registry_of_its_own
-from tests.tasks_backend.conftest import read_again
+from tests.tasks_backend.conftest import reload_backends
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATH = "tests.docs.enqueued.send_receipt"
@@ -87,7 +87,7 @@ def test_tasks_of_django_keep_running_by_another_backend() -> None:
         forget("settings")
         assert sorted(results.objects.values_list("backend_name", flat=True)) == ["default", "old"]
         with override_settings(TASKS=shown):
-            read_again()
+            reload_backends()
             ours, old = (task_backends[alias] for alias in ("default", "old"))
             assert isinstance(ours, PullJobsBackend)
             assert [ours.check(), old.check()] == [[], []]
@@ -96,7 +96,7 @@ def test_tasks_of_django_keep_running_by_another_backend() -> None:
                 assert {handler.timeout for handler in handlers.registered()} == {
                     timedelta(minutes=5)
                 }
-        read_again()
+        reload_backends()
 
 
 @contextmanager

@@ -15,9 +15,9 @@ OPTIONS = {"max_retries": 2, "retry_strategy": "constant:0"}
 
 @pytest.fixture
 def tasks(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """Tasks of a project whose backend is ours, in a worker that has found its handlers.
+    """Tasks of a project with our backend, in a worker that has discovered its handlers.
 
-    Its parameter, if any: more OPTIONS.
+    The parameter of the fixture, if any, is more OPTIONS.
     """
     backends = {
         "default": {
@@ -27,18 +27,18 @@ def tasks(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         }
     }
     with registry_of_its_own(), override_settings(TASKS=backends):
-        read_again()
+        reload_backends()
         backend = task_backends["default"]
         assert isinstance(backend, PullJobsBackend)
         handler.register(backend)
         from tests.tasks_backend import declared
 
         yield declared
-    read_again()
+    reload_backends()
 
 
-def read_again() -> None:
-    """What `TASKS` says, as a process that starts does."""
+def reload_backends() -> None:
+    """Read `TASKS` again, as a new process does."""
     backends: Any = task_backends
     backends._connections = Local(backends.thread_critical)
     backends.__dict__.pop("settings", None)

@@ -44,7 +44,7 @@ def about(context: "TaskContext[..., Any]") -> Any:
 
 class Place:
     class DoesNotExist(ObjectDoesNotExist):
-        """As those of models, which stand in their classes."""
+        """Exception nested in a class, as those of models are."""
 
 
 ERRORS = {

@@ -1,4 +1,4 @@
-"""Django's tasks, with pulljobs behind them."""
+"""Django's tasks, run by pulljobs."""
 
 import importlib
 import subprocess
@@ -38,33 +38,33 @@ from pulljobs.testing import drain
 from tests.factories import USING, ChannelFactory, ConsumerFactory, claimed
 from tests.handling import registry_of_its_own
 from tests.sessions import query
-from tests.tasks_backend.conftest import read_again
+from tests.tasks_backend.conftest import reload_backends
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @contextmanager
-def heard(*signals: Signal) -> Iterator[list[str]]:
-    said: list[str] = []
+def received(*signals: Signal) -> Iterator[list[str]]:
+    statuses: list[str] = []
 
-    def hear(signal: Signal, task_result: Any, **kwargs: Any) -> None:
-        said.append(task_result.status)
+    def receive(signal: Signal, task_result: Any, **kwargs: Any) -> None:
+        statuses.append(task_result.status)
 
     for signal in signals:
-        signal.connect(hear)
+        signal.connect(receive)
     try:
-        yield said
+        yield statuses
     finally:
         for signal in signals:
-            signal.disconnect(hear)
+            signal.disconnect(receive)
 
 
 def test_a_task_is_run_and_its_result_is_found(tasks: ModuleType) -> None:
-    with heard(task_enqueued, task_started, task_finished) as said:
+    with received(task_enqueued, task_started, task_finished) as statuses:
         result = tasks.add.enqueue(2, right=3)
         assert (result.status, result.attempts) == (TaskResultStatus.READY, 0)
         drain()
-    assert said == ["READY", "RUNNING", "SUCCESSFUL"]
+    assert statuses == ["READY", "RUNNING", "SUCCESSFUL"]
     result.refresh()
     assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 5)
     assert (result.args, result.kwargs, result.attempts) == ([2], {"right": 3}, 1)
@@ -72,8 +72,8 @@ def test_a_task_is_run_and_its_result_is_found(tasks: ModuleType) -> None:
     assert tasks.add.get_result(result.id).return_value == 5
 
 
-def test_a_task_is_there_if_its_transaction_is(tasks: ModuleType) -> None:
-    """Also the first one, which makes the consumer."""
+def test_a_task_is_enqueued_when_its_transaction_commits(tasks: ModuleType) -> None:
+    """The first task, which creates the consumer, is no exception."""
     with transaction.atomic(using=USING):
         tasks.add.enqueue(1, 1)
         transaction.set_rollback(True, using=USING)
@@ -97,89 +97,87 @@ def test_queue_priority_and_time_are_those_of_the_job(tasks: ModuleType) -> None
 
 
 def test_results_have_the_task_as_it_was_enqueued(tasks: ModuleType) -> None:
-    """Also that of the context, in the run."""
+    """The context of a running task has it, too."""
     now = timezone.now()
     result = tasks.about.using(priority=7, run_after=now).enqueue()
     drain()
-    found = task_backends["default"].get_result(result.id)
-    assert found.task == result.task
-    assert found.return_value == [7, now.isoformat()]
+    after = task_backends["default"].get_result(result.id)
+    assert after.task == result.task
+    assert after.return_value == [7, now.isoformat()]
 
 
-def test_a_task_that_fails_is_tried_again_and_then_failed(tasks: ModuleType) -> None:
-    with heard(task_finished) as said:
+def test_a_task_that_fails_is_retried_and_then_failed(tasks: ModuleType) -> None:
+    with received(task_finished) as statuses:
         result = tasks.fail.enqueue("no luck")
         assert len(drain(delayed=True)) == 3
-    found = tasks.fail.get_result(result.id)
-    assert (said, found.status) == (["FAILED"], TaskResultStatus.FAILED)
-    [error] = found.errors
+    after = tasks.fail.get_result(result.id)
+    assert (statuses, after.status) == (["FAILED"], TaskResultStatus.FAILED)
+    [error] = after.errors
     assert error.exception_class is ValueError
     assert "no luck" in error.traceback
 
 
 @contextmanager
-def breaking_down() -> Iterator[None]:
-    """A receiver of `task_finished` does."""
+def failing_receiver() -> Iterator[None]:
+    """Connect a receiver to `task_finished` that raises."""
 
-    def break_down(**kwargs: Any) -> None:
+    def fail(**kwargs: Any) -> None:
         raise LookupError
 
-    task_finished.connect(break_down)
+    task_finished.connect(fail)
     try:
         yield
     finally:
-        task_finished.disconnect(break_down)
+        task_finished.disconnect(fail)
 
 
 @pytest.mark.parametrize(
     ("tasks", "runs"), [({}, 1), ({"transactional": True}, 3)], indirect=["tasks"]
 )
-def test_a_task_is_done_again_for_a_receiver_only_where_that_undoes_it(
+def test_a_receiver_that_raises_repeats_a_task_only_in_its_transaction(
     tasks: ModuleType, runs: int
 ) -> None:
-    with breaking_down(), heard(task_finished) as said:
+    with failing_receiver(), received(task_finished) as statuses:
         result = tasks.add.enqueue(1, 2)
         assert len(drain(delayed=True)) == runs
     status = "SUCCESSFUL" if runs == 1 else "FAILED"
     assert tasks.add.get_result(result.id).status == status
-    assert said == [status] * (runs == 1)
+    assert statuses == [status] * (runs == 1)
 
 
 @pytest.mark.parametrize("tasks", [{}, {"ack_policy": "reject_on_error"}], indirect=True)
 def test_a_task_that_is_discarded_is_finished_once(tasks: ModuleType) -> None:
-    with breaking_down(), heard(task_finished) as said:
+    with failing_receiver(), received(task_finished) as statuses:
         result = tasks.end.enqueue("discard")
         assert len(drain(delayed=True)) == 1
-    assert said == ["FAILED"]
+    assert statuses == ["FAILED"]
     [error] = tasks.end.get_result(result.id).errors
     assert (error.exception_class, error.traceback) == (Discard, "no such user")
 
 
 @pytest.mark.parametrize("tasks", [{"ack_policy": "reject_on_error"}], indirect=True)
 @pytest.mark.parametrize(("how", "runs"), [("value", 1), ("retry", 3)])
-def test_a_task_that_no_second_try_mends_is_finished_once(
-    tasks: ModuleType, how: str, runs: int
-) -> None:
-    with heard(task_finished) as said:
+def test_a_task_that_keeps_failing_is_finished_once(tasks: ModuleType, how: str, runs: int) -> None:
+    with received(task_finished) as statuses:
         result = tasks.end.enqueue(how)
         assert len(drain(delayed=True)) == runs
-    assert said == [tasks.end.get_result(result.id).status] == ["FAILED"]
+    assert statuses == [tasks.end.get_result(result.id).status] == ["FAILED"]
 
 
 @pytest.mark.parametrize("tasks", [{"transactional": True}], indirect=True)
-def test_what_is_rolled_back_is_not_told(tasks: ModuleType) -> None:
-    with heard(task_finished) as said:
+def test_no_signal_is_sent_for_a_task_that_is_rolled_back(tasks: ModuleType) -> None:
+    with received(task_finished) as statuses:
         result = tasks.end.enqueue("discard")
         drain()
     assert tasks.end.get_result(result.id).status == TaskResultStatus.FAILED
-    assert said == []
+    assert statuses == []
 
 
 @pytest.mark.parametrize(("how", "kind"), [("retry", PulljobsError), ("missing", None)])
 def test_an_error_has_an_exception_whatever_it_names(
     tasks: ModuleType, how: str, kind: type[Exception] | None
 ) -> None:
-    """The text of a handler is free, and an exception may stand in a class."""
+    """The text of a handler is free, and an exception may be nested in a class."""
     result = tasks.end.enqueue(how)
     drain(delayed=True)
     [error] = tasks.end.get_result(result.id).errors
@@ -187,17 +185,17 @@ def test_an_error_has_an_exception_whatever_it_names(
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("settle", "kind"),
     [
         (lambda held: outcomes.time_out(held, "ran for 3.0 s, over its timeout"), TimeoutError),
-        (lambda held: outcomes.retry(held, "Whoever held it died, without a word."), PulljobsError),
+        (lambda held: outcomes.retry(held, "Lease expired: the worker died."), PulljobsError),
         (lambda held: outcomes.retry(held, "locked"), PulljobsError),
         (lambda held: outcomes.retry(held, "print"), PulljobsError),
         (lambda held: outcomes.retry(held, "2.0: no longer"), PulljobsError),
     ],
 )
-def test_an_error_without_an_exception_has_one_that_says_why(
-    tasks: ModuleType, said: Callable[[Held], Settlement], kind: type[Exception]
+def test_an_error_without_an_exception_gets_one_that_states_the_reason(
+    tasks: ModuleType, settle: Callable[[Held], Settlement], kind: type[Exception]
 ) -> None:
     [consumer, _receipts] = handlers.sync_consumers()
     result = tasks.add.enqueue(2, 2)
@@ -205,30 +203,30 @@ def test_an_error_without_an_exception_has_one_that_says_why(
     claim = pulling.Puller(USING, consumer).claim(1)
     assert claim.taken
     held = Held(ids.decode(result.id), claim.taken.lease_token)
-    pulling.finish([said(held)], lambda: {held.job_id: ("tasks-default-default", "tasks")})
+    pulling.finish([settle(held)], lambda: {held.job_id: ("tasks-default-default", "tasks")})
     [error] = tasks.add.get_result(result.id).errors
     assert error.exception_class is kind
 
 
-def test_a_task_is_told_its_attempt(tasks: ModuleType) -> None:
+def test_a_task_knows_its_attempt(tasks: ModuleType) -> None:
     result = tasks.attempts.enqueue(until=3)
     runs = drain(delayed=True)
     assert [run.job.state for run in runs] == [State.QUEUED, State.QUEUED, State.DELIVERED]
     assert tasks.attempts.get_result(result.id).return_value == [3, result.id]
 
 
-def test_attempts_begin_anew_with_a_redrive(tasks: ModuleType) -> None:
+def test_attempts_start_at_zero_after_a_redrive(tasks: ModuleType) -> None:
     result = tasks.fail.enqueue("no luck")
-    told = []
+    counts = []
     for _round in range(2):
-        told.append(len(drain(delayed=True)))
-        told.append(tasks.fail.get_result(result.id).attempts)
+        counts.append(len(drain(delayed=True)))
+        counts.append(tasks.fail.get_result(result.id).attempts)
         operating.redrive([ids.decode(result.id)])
-    told.append(tasks.fail.get_result(result.id).attempts)
-    assert told == [3, 3, 3, 3, 0]
+    counts.append(tasks.fail.get_result(result.id).attempts)
+    assert counts == [3, 3, 3, 3, 0]
 
 
-def test_what_was_given_back_unharmed_is_no_attempt(tasks: ModuleType) -> None:
+def test_a_released_run_is_no_attempt(tasks: ModuleType) -> None:
     [consumer, _receipts] = handlers.sync_consumers()
     result = tasks.attempts.enqueue(until=1)
     [held] = claimed(consumer)
@@ -240,30 +238,30 @@ def test_what_was_given_back_unharmed_is_no_attempt(tasks: ModuleType) -> None:
 
 def test_a_first_run_looks_through_no_history(tasks: ModuleType) -> None:
     result = tasks.attempts.enqueue(until=1)
-    with CaptureQueriesContext(connections[USING]) as asked:
+    with CaptureQueriesContext(connections[USING]) as queries:
         drain()
-    assert not any("pulljobs_attempt" in one["sql"] for one in asked)
+    assert not any("pulljobs_attempt" in query["sql"] for query in queries)
     assert tasks.attempts.get_result(result.id).return_value == [1, result.id]
 
 
 @pytest.mark.parametrize("tasks", [{"ack_policy": "ack_first"}], indirect=True)
 def test_a_run_that_is_settled_before_it_begins_is_an_attempt(tasks: ModuleType) -> None:
-    told: list[int] = []
+    attempts: list[int] = []
 
-    def hear(signal: Signal, task_result: Any, **kwargs: Any) -> None:
-        told.append(task_result.attempts)
+    def receive(signal: Signal, task_result: Any, **kwargs: Any) -> None:
+        attempts.append(task_result.attempts)
 
-    task_started.connect(hear)
+    task_started.connect(receive)
     try:
         tasks.add.enqueue(1, 1)
         drain()
     finally:
-        task_started.disconnect(hear)
-    assert told == [1]
+        task_started.disconnect(receive)
+    assert attempts == [1]
 
 
 def test_others_may_listen_to_the_channel(tasks: ModuleType) -> None:
-    """They get a copy; the result is that of the task."""
+    """They get a copy of the task; the result is that of its own consumer."""
     ConsumerFactory.create(channel__name="tasks-default-default", name="another")
     handlers.sync_consumers()
     result = tasks.add.enqueue(2, 2)
@@ -273,10 +271,10 @@ def test_others_may_listen_to_the_channel(tasks: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("others", [1, 2])
-def test_a_task_is_its_own_consumer_s_where_others_listen_alone(
+def test_a_task_is_published_to_its_own_consumer_even_if_others_came_first(
     tasks: ModuleType, others: int
 ) -> None:
-    """Who make the channel before its first task; each gets one copy of that."""
+    """They created the channel before its first task, and each gets one copy of it."""
     channel = ChannelFactory.create(name="tasks-default-default")
     ConsumerFactory.create_batch(others, channel=channel)
     result = tasks.add.enqueue(2, 2)
@@ -285,8 +283,8 @@ def test_a_task_is_its_own_consumer_s_where_others_listen_alone(
     assert (Message.objects.count(), Job.objects.count()) == (1, others)
 
 
-def test_the_handler_of_another_consumer_is_not_taken_for_that_of_tasks(tasks: ModuleType) -> None:
-    """In a process that knows it already, and has not asked yet whose the tasks are."""
+def test_the_handler_of_another_consumer_does_not_run_tasks(tasks: ModuleType) -> None:
+    """The process knows that handler already, and has not registered its own yet."""
     with registry_of_its_own():
         handlers.handler(channel="tasks-default-default", consumer="audit")(print)
         handlers.sync_consumers()
@@ -296,7 +294,7 @@ def test_the_handler_of_another_consumer_is_not_taken_for_that_of_tasks(tasks: M
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_task_is_refused_where_its_consumer_was_deleted(tasks: ModuleType, others: int) -> None:
+def test_a_task_is_refused_if_its_consumer_was_deleted(tasks: ModuleType, others: int) -> None:
     handlers.sync_consumers()
     Consumer.objects.update(deleted_at=timezone.now())
     channel = Channel.objects.get(name="tasks-default-default")
@@ -309,7 +307,7 @@ def test_a_task_is_refused_where_its_consumer_was_deleted(tasks: ModuleType, oth
 
 
 @pytest.mark.parametrize("unknown", ["", "nonsense", ids.encode(1 << 60)])
-def test_a_result_that_is_not_there(tasks: ModuleType, unknown: str) -> None:
+def test_an_unknown_result_does_not_exist(tasks: ModuleType, unknown: str) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         task_backends["default"].get_result(unknown)
 
@@ -325,7 +323,7 @@ TASK: Any = {
 
 @pytest.mark.parametrize("payload", [b"\xff", {"a": 1}, [], TASK])
 def test_a_job_that_is_no_task_has_no_result(tasks: ModuleType, payload: Any) -> None:
-    """Nor is anything imported that an ordinary message names."""
+    """A name in an ordinary message is not imported."""
     consumer = ConsumerFactory.create(name="tasks")
     [job] = publish(consumer.channel.name, payload).job_ids
     with pytest.raises(TaskResultDoesNotExist):
@@ -333,7 +331,7 @@ def test_a_job_that_is_no_task_has_no_result(tasks: ModuleType, payload: Any) ->
 
 
 @pytest.mark.parametrize("payload", [b"\xff", {"a": 1}, []])
-def test_what_others_publish_to_a_queue_is_no_task(tasks: ModuleType, payload: Any) -> None:
+def test_messages_of_other_programs_are_no_tasks(tasks: ModuleType, payload: Any) -> None:
     handlers.sync_consumers()
     [job] = publish("tasks-default-default", payload).job_ids
     with pytest.raises(TaskResultDoesNotExist):
@@ -355,8 +353,8 @@ def test_what_others_publish_to_a_queue_is_no_task(tasks: ModuleType, payload: A
         {"run_after": "tomorrow"},
     ],
 )
-def test_a_task_that_is_there_no_more_has_no_result(tasks: ModuleType, odd: dict[str, Any]) -> None:
-    """Renamed since, or never one: nothing else is raised, whatever the message says."""
+def test_a_task_that_no_longer_exists_has_no_result(tasks: ModuleType, odd: dict[str, Any]) -> None:
+    """No other error is raised, whatever the message says."""
     handlers.sync_consumers()
     task = TASK | {"task": "tests.tasks_backend.declared.add"}
     [job] = publish("tasks-default-default", task | odd).job_ids
@@ -364,17 +362,17 @@ def test_a_task_that_is_there_no_more_has_no_result(tasks: ModuleType, odd: dict
         task_backends["default"].get_result(ids.encode(job))
 
 
-def test_a_task_of_before_has_a_result(tasks: ModuleType) -> None:
-    """Its message says nothing of priority and time."""
+def test_a_task_of_an_earlier_release_has_a_result(tasks: ModuleType) -> None:
+    """Its message has no priority and no time."""
     handlers.sync_consumers()
     task = TASK | {"task": "tests.tasks_backend.declared.greet", "queue": "receipts"}
     [job] = publish("tasks-default-receipts", task | {"args": ["Ann"]}).job_ids
     drain()
-    found = task_backends["default"].get_result(ids.encode(job))
-    assert (found.return_value, found.task.priority) == ({"hello": "Ann"}, 10)
+    result = task_backends["default"].get_result(ids.encode(job))
+    assert (result.return_value, result.task.priority) == ({"hello": "Ann"}, 10)
 
 
-def test_the_copies_of_others_are_no_tasks(tasks: ModuleType) -> None:
+def test_copies_for_other_consumers_are_no_tasks(tasks: ModuleType) -> None:
     handlers.sync_consumers()
     channel = Channel.objects.get(name="tasks-default-default")
     other = ConsumerFactory.create(channel=channel)
@@ -384,7 +382,7 @@ def test_the_copies_of_others_are_no_tasks(tasks: ModuleType) -> None:
         task_backends["default"].get_result(ids.encode(copy.pk))
 
 
-def test_a_result_goes_with_its_message(tasks: ModuleType) -> None:
+def test_a_result_is_gone_when_its_message_is_dropped(tasks: ModuleType) -> None:
     result = tasks.add.enqueue(1, 1)
     query("DELETE FROM pulljobs_message")
     with pytest.raises(TaskResultDoesNotExist):
@@ -423,8 +421,10 @@ def test_queues_have_to_be_named() -> None:
         ({"QUEUES": ["default", "a/b"]}, "'tasks-default-a/b': The id must have"),
     ],
 )
-def test_what_no_worker_could_serve_is_told_by_a_check(given: dict[str, Any], reason: str) -> None:
-    """Once, however many queues there are, and without a handler that stays."""
+def test_a_check_reports_options_that_no_worker_could_serve(
+    given: dict[str, Any], reason: str
+) -> None:
+    """It is reported once, however many queues there are, and no handler stays registered."""
     backend = PullJobsBackend("default", {"QUEUES": ["default", "receipts"], **given})
     with registry_of_its_own():
         [error] = backend.check()
@@ -440,21 +440,21 @@ apps = ["django.contrib.contenttypes", "django.contrib.postgres", "pulljobs", *{
 ours = {{"BACKEND": "pulljobs.tasks_backend.PullJobsBackend", "OPTIONS": {{"max_retry": 3}}}}
 settings.configure(INSTALLED_APPS=apps, TASKS={{"default": ours}}, USE_TZ=True, SECRET_KEY="x")
 django.setup()
-print([one.id for one in run_checks()])
+print([problem.id for problem in run_checks()])
 """
 
 
-def test_nobody_has_to_import_tasks_for_the_check() -> None:
-    """The package of before Django 6 is an app, which does it."""
+def test_the_check_runs_without_an_import_of_tasks() -> None:
+    """Before Django 6, the app of the package imports them."""
     apps = [] if find_spec("django.tasks") else ["django_tasks"]
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", BROKEN.format(apps=apps)], capture_output=True, text=True, check=True
     )
-    assert "pulljobs.E031" in said.stdout
+    assert "pulljobs.E031" in process.stdout
 
 
-def test_backends_of_one_channel_are_told_by_a_check() -> None:
-    """Those of both would go by what the one says that is registered last."""
+def test_a_check_reports_backends_that_share_a_channel() -> None:
+    """The OPTIONS of the last registered backend would apply to the tasks of both."""
     ours = {"BACKEND": "pulljobs.tasks_backend.PullJobsBackend"}
     backends = {
         "default": ours,
@@ -462,10 +462,10 @@ def test_backends_of_one_channel_are_told_by_a_check() -> None:
         "a-b": {**ours, "QUEUES": ["c", "d"]},
     }
     with override_settings(TASKS=backends):
-        read_again()
-        told = [one for backend in task_backends.all() for one in backend.check()]
-    read_again()
-    [error] = told
+        reload_backends()
+        problems = [problem for backend in task_backends.all() for problem in backend.check()]
+    reload_backends()
+    [error] = problems
     assert error.id == "pulljobs.E032"
     assert "TASKS['a'] and TASKS['a-b'] share the channel 'tasks-a-b-c'" in error.msg
 

@@ -11,8 +11,8 @@ __all__ = ["endpoint"]
 
 @pytest.fixture
 def stage(transactional_db: None, tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path)
+    stage = Stage(tmp_path)
     try:
-        yield made
+        yield stage
     finally:
-        made.end()
+        stage.end()

@@ -1,4 +1,4 @@
-"""What handlers did, in a file that no database writes."""
+"""History of the handlers of worker processes, in a file outside the database."""
 
 import os
 import time
@@ -13,11 +13,11 @@ class Line(NamedTuple):
     job: int
     pid: int
     at: float
-    """On the clock that all processes of the machine share."""
+    """Time of the monotonic clock that all processes of the machine share."""
 
 
 def note(event: str, job: int) -> None:
-    """One write of one line, so that processes never mix theirs."""
+    """Append a line with a single write, so that lines of several processes never mix."""
     file = os.open(os.environ[FILE], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(file, f"{event} {job} {os.getpid()} {time.monotonic()}\n".encode())
@@ -25,7 +25,7 @@ def note(event: str, job: int) -> None:
         os.close(file)
 
 
-def read(file: Path) -> list[Line]:
+def read_lines(file: Path) -> list[Line]:
     if not file.exists():
         return []
     rows = (line.split() for line in file.read_text().splitlines())

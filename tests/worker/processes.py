@@ -1,4 +1,4 @@
-"""`runpullworker` in processes of its own."""
+"""`runpullworker` in processes that a test starts, signals and kills."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from pulljobs.models import Channel, Consumer, Job, Lease, Node
 from pulljobs.publishing import Receipt, publish_many
 from tests.factories import ConsumerFactory
 from tests.sessions import PATIENCE_SECONDS, query, wait_until
-from tests.worker.history import FILE, Line, read
+from tests.worker.history import FILE, Line, read_lines
 
 
 class Worker:
@@ -36,14 +36,14 @@ class Worker:
         stage.workers.append(self)
 
     def ready(self) -> "Worker":
-        """Once its child has registered; the pid of that is `child`."""
+        """Wait until a child has registered; `child` is its pid."""
         wait_until(lambda: bool(self._nodes()) or self.process.poll() is not None)
         assert self.process.poll() is None, self.log
         return self
 
     @property
     def child(self) -> int:
-        """The newest that lives; 0 between two of them."""
+        """Pid of the newest living child; 0 while there is none."""
         return next(reversed(self._nodes()), 0)
 
     def _nodes(self) -> list[int]:
@@ -58,19 +58,19 @@ class Worker:
             return False
 
     def signal(self, number: int = signal.SIGTERM) -> float:
-        """When it was sent."""
+        """Send a signal; return the time of the monotonic clock."""
         self.process.send_signal(number)
         return time.monotonic()
 
     def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
-        """Its exit code."""
+        """Wait for the end of the worker; return its exit code."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still there after {seconds} s: {self.log}") from None
 
     def pause(self, seconds: float) -> None:
-        """All of its processes, as Docker pauses a container."""
+        """Pause all processes of the worker, as Docker pauses a container."""
         os.killpg(self.process.pid, signal.SIGSTOP)
         until = time.monotonic() + seconds
         wait_until(lambda: time.monotonic() > until)
@@ -88,11 +88,11 @@ class Worker:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        sys.stdout.write(self.log)  # pytest shows it where a test fails.
+        sys.stdout.write(self.log)  # pytest shows it if the test fails.
 
 
 class Stage:
-    """A consumer, its workers, and what its handlers did."""
+    """Consumer, its workers, and the history of its handlers."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -106,7 +106,7 @@ class Stage:
         }
 
     def consumer(self, **fields: Any) -> Consumer:
-        channel, _made = Channel.objects.get_or_create(name="script")
+        channel, _created = Channel.objects.get_or_create(name="script")
         return ConsumerFactory.create(channel=channel, name="plain", **fields)
 
     def publish(self, count: int = 1, **script: Any) -> list[int]:
@@ -114,7 +114,7 @@ class Stage:
         return [job for receipt in receipts for job in receipt.job_ids]
 
     def until_gate(self, count: int = 1, **script: Any) -> list[int]:
-        """Jobs that run until the gate is opened."""
+        """Publish jobs that run until the gate is opened."""
         return self.publish(count, until=str(self.gate), **script)
 
     def open_gate(self) -> None:
@@ -124,7 +124,7 @@ class Stage:
         return Worker(self, *flags, **environment)
 
     def history(self, event: str) -> list[Line]:
-        return [line for line in read(self.history_file) if line.event == event]
+        return [line for line in read_lines(self.history_file) if line.event == event]
 
     def wait_for(self, event: str, count: int = 1) -> list[Line]:
         wait_until(lambda: len(self.history(event)) >= count)
@@ -140,7 +140,7 @@ class Stage:
 
 
 def is_alone() -> bool:
-    """Whether the server has noticed the end of all others: a database in use can't be dropped."""
+    """Return True once all other sessions have ended, so that the database can be dropped."""
     others = (
         "SELECT FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -153,6 +153,6 @@ def in_flight() -> int:
 
 
 def renewed(times: int) -> set[int]:
-    """Jobs whose leases were renewed so often."""
+    """Return the jobs whose leases were renewed at least that many times."""
     leases = Lease.objects.filter(renewals__gte=times).values_list("job_ids", flat=True)
     return {job for jobs in leases for job in jobs}

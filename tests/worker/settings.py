@@ -1,4 +1,4 @@
-"""Of the worker processes that tests start: the database of the test, and handlers to steer."""
+"""Settings of the worker processes that tests start: the database and the apps of the test."""
 
 import json
 import os

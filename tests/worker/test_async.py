@@ -1,4 +1,4 @@
-"""Async handlers in a worker: beside threads, in crashes and in stops."""
+"""Async handlers in a worker: next to threads, in crashes and in stops."""
 
 import os
 import signal
@@ -28,8 +28,8 @@ def publish(seconds: float, count: int = 1, **script: Any) -> list[int]:
     return [receipt.job_ids[0] for receipt in receipts]
 
 
-def test_many_run_at_once_and_neither_they_nor_threads_hold_the_others_up(stage: Stage) -> None:
-    """The only thread is busy for good, and so are all but some seats of the loop."""
+def test_many_async_handlers_run_at_once_and_do_not_wait_for_threads(stage: Stage) -> None:
+    """The only thread is busy for good, and so are most slots of the event loop."""
     awaiting()
     stage.consumer()
     stuck = stage.until_gate()
@@ -38,7 +38,7 @@ def test_many_run_at_once_and_neither_they_nor_threads_hold_the_others_up(stage:
     begun = time.monotonic()
     every = publish(1, 40)
     wait_until(lambda: ArchivedJob.objects.count() == 40)
-    assert time.monotonic() - begun < 40  # one after the other it is more
+    assert time.monotonic() - begun < 40  # One after the other they need more.
     assert len(set(every)) == 40
     publish(600, 50)
     wait_until(lambda: len(stage.history("started")) == 91)
@@ -46,7 +46,7 @@ def test_many_run_at_once_and_neither_they_nor_threads_hold_the_others_up(stage:
     wait_until(lambda: jobs.get(stuck[0]).state == "DELIVERED")
 
 
-def test_async_jobs_are_never_held_beyond_the_limit(stage: Stage) -> None:
+def test_async_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
     awaiting()
     publish(0.05, 100)
     worker = stage.worker("--burst", "--max-held", "8", "--async-concurrency", "30")
@@ -59,7 +59,7 @@ def test_async_jobs_are_never_held_beyond_the_limit(stage: Stage) -> None:
 
 
 @pytest.mark.own_session
-def test_database_connections_are_no_more_than_handlers_that_run(stage: Stage) -> None:
+def test_there_are_no_more_connections_than_running_handlers(stage: Stage) -> None:
     awaiting("stored")
     publish_many("stored", [b""] * 40)
     worker = stage.worker("--burst", "--async-concurrency", "5")
@@ -69,8 +69,8 @@ def test_database_connections_are_no_more_than_handlers_that_run(stage: Stage) -
     assert 1 < len(used) <= 5
 
 
-def test_stop_lets_async_handlers_end_and_gives_back_those_that_don_t(stage: Stage) -> None:
-    """Cancelled and released: nothing is charged, and nothing is left to a lease."""
+def test_a_stop_lets_async_handlers_end_and_releases_those_that_do_not(stage: Stage) -> None:
+    """They are cancelled and released: nothing is charged, and no lease is left."""
     awaiting()
     [short], [long] = publish(0, until=str(stage.gate)), publish(600)
     worker = stage.worker("--graceful-timeout", "5", "--async-concurrency", "2")
@@ -90,8 +90,8 @@ def test_stop_lets_async_handlers_end_and_gives_back_those_that_don_t(stage: Sta
 
 
 @pytest.mark.parametrize("what", ["cleanup", "block"])
-def test_stop_gives_back_what_takes_long_to_end_as_well(stage: Stage, what: str) -> None:
-    """Or does not even hear that it is cancelled: nothing is left to a lease."""
+def test_a_stop_releases_handlers_that_take_long_to_end_as_well(stage: Stage, what: str) -> None:
+    """A handler may even not react to its cancellation; no lease is left."""
     awaiting()
     [job] = publish(600, **{what: 600})
     worker = stage.worker("--graceful-timeout", "0.5")
@@ -104,7 +104,7 @@ def test_stop_gives_back_what_takes_long_to_end_as_well(stage: Stage, what: str)
 
 
 def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:
-    """As to those in threads: each of them may have been the one."""
+    """Any of the running handlers may have caused the crash, as with threads."""
     awaiting(retry_strategy="constant:60")
     [ran] = publish(600)
     worker = stage.worker("--async-concurrency", "1")
@@ -118,12 +118,12 @@ def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:
     assert jobs.get(waited).retry_count == 0
 
 
-def test_handler_that_blocks_the_loop_is_dead_in_the_end_and_those_beside_it_are_not(
+def test_a_job_that_blocks_the_loop_ends_dead_and_its_neighbours_are_delivered(
     stage: Stage,
 ) -> None:
-    """Others are given back when it is found, and it runs alone from then on."""
+    """The other jobs are released when the block is noticed; the suspect then runs alone."""
     awaiting(max_deliveries=2, retry_strategy="constant:0")
-    [beside] = publish(0, until=str(stage.gate))
+    [neighbour] = publish(0, until=str(stage.gate))
     worker = stage.worker("--liveness-timeout", "2", "--graceful-timeout", "0.5")
     stage.wait_for("started")
     [blocks] = publish(0, block=600)
@@ -132,13 +132,13 @@ def test_handler_that_blocks_the_loop_is_dead_in_the_end_and_those_beside_it_are
     wait_until(lambda: jobs.get(blocks).state == "DEAD")
     assert jobs.get(blocks).reason == "max_deliveries"
     assert stage.runs()[blocks] == 2
-    wait_until(lambda: jobs.get(beside).state == "DELIVERED")
-    assert (jobs.get(beside).retry_count, jobs.get(beside).deliveries) == (0, 1)
+    wait_until(lambda: jobs.get(neighbour).state == "DELIVERED")
+    assert (jobs.get(neighbour).retry_count, jobs.get(neighbour).deliveries) == (0, 1)
     assert f"Job {blocks} of awaited/plain blocks the event loop" in worker.log
 
 
-def test_pause_of_all_processes_is_nobody_s_fault(stage: Stage) -> None:
-    """Though none of their loops was heard of for longer than they may be silent."""
+def test_a_pause_of_all_processes_charges_no_job(stage: Stage) -> None:
+    """All loops were silent for longer than the liveness timeout."""
     awaiting()
     publish(0, 10, until=str(stage.gate))
     worker = stage.worker("--liveness-timeout", "2").ready()
@@ -155,8 +155,8 @@ def test_pause_of_all_processes_is_nobody_s_fault(stage: Stage) -> None:
     assert worker.stop() == 0
 
 
-def test_failures_are_tried_again_or_dead_with_their_error(stage: Stage) -> None:
-    """The payload has no number of seconds: a KeyError, each time."""
+def test_failures_are_retried_and_end_dead_with_their_error(stage: Stage) -> None:
+    """The payload has no seconds, so each run raises KeyError."""
     awaiting(retry_strategy="constant:0.1", max_retries=2)
     [receipt] = publish_many("awaited", [{"minutes": 1}])
     stage.worker()
@@ -168,7 +168,7 @@ def test_failures_are_tried_again_or_dead_with_their_error(stage: Stage) -> None
 
 
 def test_lease_is_renewed_while_an_async_handler_waits(stage: Stage) -> None:
-    """For longer than it lasts. Nobody reaps it, should the machine stall over that."""
+    """The handler waits for longer than its lease. Reaping is off, in case the machine is slow."""
     awaiting(lease_duration=timedelta(seconds=2))
     [job] = publish(0, until=str(stage.gate))
     worker = stage.worker("--reap-interval", "600")

@@ -1,4 +1,4 @@
-"""Async handlers on the event loop: how many, in what surroundings, and how they are ended."""
+"""Async handlers on the event loop: their number, their contexts, and how they are ended."""
 
 import asyncio
 import threading
@@ -31,8 +31,8 @@ Function = Callable[[ClaimedJob], Awaitable[Any]]
 MARK: ContextVar[str] = ContextVar("MARK", default="none")
 
 
-class Lane:
-    """A pool with its loop, and what it says."""
+class AsyncBench:
+    """Async pool with its event loop, and the outcomes that it reports."""
 
     def __init__(self, concurrency: int = 4) -> None:
         self.loop, self.buffer = EventLoop(), ResultBuffer()
@@ -43,45 +43,47 @@ class Lane:
         )
         self.loop.start()
 
-    def take(self, *functions: Function, **how: Any) -> list[ClaimedJob]:
+    def take(self, *functions: Function, **options: Any) -> list[ClaimedJob]:
         jobs = [unclaimed(number) for number in range(1, len(functions) + 1)]
         for job, function in zip(jobs, functions, strict=True):
-            job.handler = Handler(channel="c", consumer="c", function=function, **how)
+            job.handler = Handler(channel="c", consumer="c", function=function, **options)
         self.pool.take(jobs)
         return jobs
 
-    def said(self, count: int = 1) -> list[outcomes.Settlement | None]:
-        wait_until(lambda: self._has_said(count))
-        return [word for _job, word in self.buffer.results]
+    def decided(self, count: int = 1) -> list[outcomes.Settlement | None]:
+        wait_until(lambda: self._has_outcomes(count))
+        return [outcome for _job, outcome in self.buffer.results]
 
-    def said_blocked(self, block: "Block", count: int = 1) -> list[outcomes.Settlement | None]:
-        """Once it is found that the loop stands still: after more than a beat."""
-        assert block.blocked.wait(PATIENCE_SECONDS)
+    def decided_while_blocked(
+        self, blocker: "Blocker", count: int = 1
+    ) -> list[outcomes.Settlement | None]:
+        """Return the outcomes once the loop is found blocked, which takes more than a heartbeat."""
+        assert blocker.blocked.wait(PATIENCE_SECONDS)
         self.patience = 1.2
-        said = self.said(count)
+        decided = self.decided(count)
         self.patience = PATIENCE_SECONDS
-        return said
+        return decided
 
-    def _has_said(self, count: int) -> bool:
-        """As the watch has it, which looks again and again."""
+    def _has_outcomes(self, count: int) -> bool:
+        """Check the loop as the watchdog does, again and again."""
         self.loop.check(self.patience)
         return len(self.buffer.results) >= count
 
     def events(self, count: int = 1) -> list[Event | None]:
-        return [word.event if word else None for word in self.said(count)]
+        return [outcome.event if outcome else None for outcome in self.decided(count)]
 
 
 @pytest.fixture
-def lane() -> Iterator[Lane]:
-    made = Lane()
-    yield made
-    made.pool.cancel_all(CancelReason.STOPPED)
-    made.pool.join(time.monotonic() + 5)
-    made.loop.stop()
+def bench() -> Iterator[AsyncBench]:
+    bench = AsyncBench()
+    yield bench
+    bench.pool.cancel_all(CancelReason.STOPPED)
+    bench.pool.join(time.monotonic() + 5)
+    bench.loop.stop()
 
 
 class Gate:
-    """Handlers that run until it opens."""
+    """Handler that runs until the test opens the gate."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -101,17 +103,19 @@ class Gate:
         return job.id
 
 
-def test_so_many_run_at_once_and_the_rest_waits(lane: Lane) -> None:
+def test_as_many_handlers_run_as_there_are_slots_and_the_rest_waits(bench: AsyncBench) -> None:
     gate = Gate()
-    lane.take(*[gate] * 10)
+    bench.take(*[gate] * 10)
     wait_until(lambda: gate.running == 4)
-    assert lane.slots == [IDLE, IDLE, 1, 2, 3, 4]
+    assert bench.slots == [IDLE, IDLE, 1, 2, 3, 4]
     gate.opened.set()
-    words = lane.said(10)
+    decided = bench.decided(10)
     assert gate.most == 4
-    assert {word and word.result for word in words} == {str(number) for number in range(1, 11)}
-    wait_until(lambda: lane.pool.done == 10)
-    assert lane.slots == [IDLE] * 6
+    assert {outcome and outcome.result for outcome in decided} == {
+        str(number) for number in range(1, 11)
+    }
+    wait_until(lambda: bench.pool.done == 10)
+    assert bench.slots == [IDLE] * 6
 
 
 def test_a_callable_object_is_async_by_its_call() -> None:
@@ -119,24 +123,24 @@ def test_a_callable_object_is_async_by_its_call() -> None:
     assert not Handler(channel="c", consumer="c", function=lambda job: None).is_async
 
 
-def test_what_a_handler_sets_no_other_sees(lane: Lane) -> None:
+def test_context_variables_of_a_handler_are_its_own(bench: AsyncBench) -> None:
     seen: list[str] = []
 
-    async def set_and_tell(job: ClaimedJob) -> None:
+    async def set_and_check(job: ClaimedJob) -> None:
         seen.append(MARK.get())
         MARK.set(f"job {job.id}")
         await asyncio.sleep(0)
         assert MARK.get() == f"job {job.id}"
 
-    lane.take(*[set_and_tell] * 12)
-    lane.said(12)
+    bench.take(*[set_and_check] * 12)
+    bench.decided(12)
     assert seen == ["none"] * 12
 
 
-def test_synchronous_calls_of_a_handler_share_a_thread_and_those_of_others_don_t_wait(
-    lane: Lane,
+def test_synchronous_calls_share_a_thread_within_a_handler_only(
+    bench: AsyncBench,
 ) -> None:
-    """As for requests under ASGI: what a handler does to its connection is its own."""
+    """A handler has its connections for itself, as a request has under ASGI."""
     meeting = threading.Barrier(3, timeout=PATIENCE_SECONDS)
     threads: list[tuple[int, int]] = []
 
@@ -145,30 +149,30 @@ def test_synchronous_calls_of_a_handler_share_a_thread_and_those_of_others_don_t
         await sync_to_async(meeting.wait)()
         threads.append((first, await sync_to_async(threading.get_ident)()))
 
-    lane.take(*[call] * 3)
-    assert lane.events(3) == [Event.DELIVER] * 3
+    bench.take(*[call] * 3)
+    assert bench.events(3) == [Event.DELIVER] * 3
     assert len({first for first, _second in threads}) == 3
     assert all(first == second for first, second in threads)
 
 
-def test_handlers_one_after_the_other_share_a_thread(lane: Lane) -> None:
-    """So few jobs need few database connections, whatever the concurrency."""
+def test_handlers_one_after_the_other_share_a_thread(bench: AsyncBench) -> None:
+    """Few jobs need few database connections, whatever the concurrency."""
     threads: set[int] = set()
 
     async def call(job: ClaimedJob) -> None:
         threads.add(await sync_to_async(threading.get_ident)())
 
     for count in range(1, 8):
-        lane.take(call)
-        lane.said(count)
+        bench.take(call)
+        bench.decided(count)
     assert len(threads) == 1
 
 
 @pytest.mark.parametrize("limit", [None, 0.01])
-def test_thread_that_a_handler_left_blocked_is_not_the_next_handler_s(
-    lane: Lane, limit: float | None
+def test_the_next_handler_does_not_get_a_blocked_thread(
+    bench: AsyncBench, limit: float | None
 ) -> None:
-    """Neither by the worker's end to it nor by one of its own does a synchronous call end."""
+    """A synchronous call goes on after a cancellation by the worker, and after a timeout."""
     blocked, may_end = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 
@@ -183,14 +187,14 @@ def test_thread_that_a_handler_left_blocked_is_not_the_next_handler_s(
     async def call(job: ClaimedJob) -> None:
         threads.append(await sync_to_async(threading.current_thread)())
 
-    lane.take(leave_blocked)
+    bench.take(leave_blocked)
     assert blocked.wait(PATIENCE_SECONDS)
     if limit is None:
-        lane.pool.cancel_all(CancelReason.TIMED_OUT)
-    wait_until(lambda: lane.pool.done == 1)
+        bench.pool.cancel_all(CancelReason.TIMED_OUT)
+    wait_until(lambda: bench.pool.done == 1)
     for count in (2, 3):
-        lane.take(call)
-        assert lane.events(count)[1:] == [Event.DELIVER] * (count - 1)
+        bench.take(call)
+        assert bench.events(count)[1:] == [Event.DELIVER] * (count - 1)
     assert threads[0] is not threads[1] is threads[2]
     may_end.set()
     wait_until(lambda: not threads[0].is_alive())
@@ -198,8 +202,8 @@ def test_thread_that_a_handler_left_blocked_is_not_the_next_handler_s(
 
 @pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
-def test_connection_of_a_thread_that_was_left_blocked_is_closed_when_it_goes_on(
-    lane: Lane,
+def test_the_connection_of_a_blocked_thread_is_closed_when_the_thread_goes_on(
+    bench: AsyncBench,
 ) -> None:
     pids, may_end = list[int](), threading.Event()
 
@@ -210,10 +214,10 @@ def test_connection_of_a_thread_that_was_left_blocked_is_closed_when_it_goes_on(
     async def leave_blocked(job: ClaimedJob) -> None:
         await sync_to_async(block)()
 
-    lane.take(leave_blocked)
+    bench.take(leave_blocked)
     wait_until(lambda: bool(pids))
-    lane.pool.cancel_all(CancelReason.TIMED_OUT)
-    wait_until(lambda: lane.pool.done == 1)
+    bench.pool.cancel_all(CancelReason.TIMED_OUT)
+    wait_until(lambda: bench.pool.done == 1)
     may_end.set()
     wait_until(
         lambda: not set(pids) & {pid for (pid,) in rows_of("SELECT pid FROM pg_stat_activity")}
@@ -222,44 +226,44 @@ def test_connection_of_a_thread_that_was_left_blocked_is_closed_when_it_goes_on(
 
 @pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
-def test_broken_connection_is_not_the_next_handler_s(lane: Lane) -> None:
+def test_the_next_handler_does_not_get_a_broken_connection(bench: AsyncBench) -> None:
     numbers: list[int] = []
 
     async def query(job: ClaimedJob) -> None:
         numbers.append(await sync_to_async(_backend)(spoil=not numbers))
 
     for count in range(1, 3):
-        lane.take(query)
-        lane.said(count)
-    assert lane.events(2) == [Event.DELIVER] * 2
+        bench.take(query)
+        bench.decided(count)
+    assert bench.events(2) == [Event.DELIVER] * 2
     assert numbers[0] != numbers[1]
 
     async def close(job: ClaimedJob) -> None:
         await sync_to_async(connections.close_all)()
 
-    lane.take(close)
-    lane.said(3)
+    bench.take(close)
+    bench.decided(3)
 
 
 @pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
-def test_connection_of_a_seat_that_nobody_needs_is_closed_when_its_age_is_over(
+def test_the_connection_of_an_idle_context_is_closed_at_its_age(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As at the end of a request; a burst must not leave its connections behind."""
+    """Connections end as after a request, so a burst leaves none open."""
     monkeypatch.setattr(async_pool, "IDLE_CHECK", 0.05)
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)
-    lane, pids = Lane(), list[int]()
+    bench, pids = AsyncBench(), list[int]()
 
     async def query(job: ClaimedJob) -> None:
         pids.append(await sync_to_async(_backend)(spoil=False))
 
-    lane.take(*[query] * 3)
-    assert lane.events(3) == [Event.DELIVER] * 3
+    bench.take(*[query] * 3)
+    assert bench.events(3) == [Event.DELIVER] * 3
     wait_until(
         lambda: not set(pids) & {pid for (pid,) in rows_of("SELECT pid FROM pg_stat_activity")}
     )
-    lane.loop.stop()
+    bench.loop.stop()
 
 
 def _backend(*, spoil: bool) -> int:
@@ -267,50 +271,53 @@ def _backend(*, spoil: bool) -> int:
         cursor.execute("SELECT pg_backend_pid()")
         [pid] = cursor.fetchone()
     if spoil:
-        connection.set_autocommit(False)  # left behind in a transaction
+        connection.set_autocommit(False)  # Left in a transaction.
     return int(pid)
 
 
-def test_lost_job_is_cancelled_and_nothing_is_said_for_it(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+def test_a_lost_job_is_cancelled_without_an_outcome(
+    bench: AsyncBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_loop, "CANCEL_GRACE", 600)
     gate = Gate()
-    [job] = lane.take(gate)
+    [job] = bench.take(gate)
     wait_until(lambda: gate.running == 1)
-    assert lane.buffer.runs.cancel(job.held, CancelReason.LOST)
-    assert lane.said() == [None]
+    assert bench.buffer.runs.cancel(job.held, CancelReason.LOST)
+    assert bench.decided() == [None]
     assert gate.cancelled == 1
     assert job.lost
-    assert not lane.buffer.runs.current()
+    assert not bench.buffer.runs.current()
 
 
 @pytest.mark.parametrize(
-    ("why", "event"), [(CancelReason.STOPPED, Event.RELEASE), (CancelReason.TIMED_OUT, Event.RETRY)]
+    ("reason", "event"),
+    [(CancelReason.STOPPED, Event.RELEASE), (CancelReason.TIMED_OUT, Event.RETRY)],
 )
-def test_cancelled_job_goes_its_way(lane: Lane, why: CancelReason, event: Event) -> None:
+def test_a_cancelled_job_gets_the_outcome_of_the_reason(
+    bench: AsyncBench, reason: CancelReason, event: Event
+) -> None:
     gate = Gate()
-    lane.take(gate)
+    bench.take(gate)
     wait_until(lambda: gate.running == 1)
-    lane.pool.cancel_all(why)
-    lane.pool.cancel_all(CancelReason.LOST)  # the first word stands
-    assert lane.events() == [event]
+    bench.pool.cancel_all(reason)
+    bench.pool.cancel_all(CancelReason.LOST)  # The first reason counts.
+    assert bench.events() == [event]
     assert gate.cancelled == 1
 
 
-def test_what_a_handler_said_before_it_was_cancelled_stands(lane: Lane) -> None:
+def test_an_outcome_reported_before_the_cancellation_counts(bench: AsyncBench) -> None:
     async def ack(job: ClaimedJob) -> None:
         job.ack({"n": 1})
         await asyncio.sleep(60)
 
-    [job] = lane.take(ack)
+    [job] = bench.take(ack)
     wait_until(lambda: job.settlement is not None)
-    lane.pool.cancel_all(CancelReason.STOPPED)
-    [word] = lane.said()
-    assert word == outcomes.deliver(job.held, '{"n": 1}')
+    bench.pool.cancel_all(CancelReason.STOPPED)
+    [outcome] = bench.decided()
+    assert outcome == outcomes.deliver(job.held, '{"n": 1}')
 
 
-def test_result_that_comes_after_the_cancelling_is_discarded(lane: Lane) -> None:
+def test_a_result_after_the_cancellation_is_discarded(bench: AsyncBench) -> None:
     begun = threading.Event()
 
     async def insist(job: ClaimedJob) -> str:
@@ -318,17 +325,17 @@ def test_result_that_comes_after_the_cancelling_is_discarded(lane: Lane) -> None
             begun.set()
             await asyncio.sleep(600)
         except asyncio.CancelledError:
-            return "all the same"
+            return "too late"
         return "never"
 
-    lane.take(insist)
+    bench.take(insist)
     assert begun.wait(PATIENCE_SECONDS)
-    lane.pool.cancel_all(CancelReason.STOPPED)
-    assert lane.events() == [Event.RELEASE]
+    bench.pool.cancel_all(CancelReason.STOPPED)
+    assert bench.events() == [Event.RELEASE]
 
 
-def test_handler_that_ignores_it_holds_its_job_back_no_longer_than_that(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+def test_a_handler_that_ignores_its_cancellation_holds_its_job_only_for_the_grace_time(
+    bench: AsyncBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_loop, "CANCEL_GRACE", 0.2)
     begun, may_end = threading.Event(), threading.Event()
@@ -340,14 +347,14 @@ def test_handler_that_ignores_it_holds_its_job_back_no_longer_than_that(
                 await asyncio.sleep(0.05)
         return "late"
 
-    lane.take(ignore)
+    bench.take(ignore)
     assert begun.wait(PATIENCE_SECONDS)
-    lane.pool.cancel_all(CancelReason.TIMED_OUT)
-    assert lane.events() == [Event.RETRY]
-    assert lane.slots[2] != IDLE, "it goes on"
+    bench.pool.cancel_all(CancelReason.TIMED_OUT)
+    assert bench.events() == [Event.RETRY]
+    assert bench.slots[2] != IDLE, "the handler still runs"
     may_end.set()
-    wait_until(lambda: lane.slots[2] == IDLE)
-    assert lane.events() == [Event.RETRY]
+    wait_until(lambda: bench.slots[2] == IDLE)
+    assert bench.events() == [Event.RETRY]
 
 
 def raising(error: BaseException) -> Function:
@@ -368,64 +375,64 @@ def raising(error: BaseException) -> Function:
         (LeaseLost(1), None),
     ],
 )
-def test_whatever_a_handler_raises_the_loop_goes_on(
-    lane: Lane, error: BaseException, event: Event | None
+def test_the_loop_goes_on_whatever_a_handler_raises(
+    bench: AsyncBench, error: BaseException, event: Event | None
 ) -> None:
-    lane.take(raising(error))
-    assert lane.events() == [event]
-    lane.take(_nothing)
-    assert lane.events(2) == [event, Event.DELIVER]
+    bench.take(raising(error))
+    assert bench.events() == [event]
+    bench.take(_nothing)
+    assert bench.events(2) == [event, Event.DELIVER]
 
 
 async def _nothing(job: ClaimedJob) -> None:
     pass
 
 
-def test_what_waits_when_it_stops_is_given_back_and_what_runs_ends(lane: Lane) -> None:
+def test_a_stop_releases_waiting_jobs_and_lets_running_ones_end(bench: AsyncBench) -> None:
     gate = Gate()
-    lane.take(*[gate] * 6)
+    bench.take(*[gate] * 6)
     wait_until(lambda: gate.running == 4)
-    lane.pool.release_waiting()
-    assert lane.events(2) == [Event.RELEASE] * 2
-    assert not lane.pool.join(time.monotonic() + 0.1)
-    lane.take(gate)
-    assert lane.events(3) == [Event.RELEASE] * 3
+    bench.pool.release_waiting()
+    assert bench.events(2) == [Event.RELEASE] * 2
+    assert not bench.pool.join(time.monotonic() + 0.1)
+    bench.take(gate)
+    assert bench.events(3) == [Event.RELEASE] * 3
     gate.opened.set()
-    assert lane.pool.join(time.monotonic() + PATIENCE_SECONDS)
-    assert lane.events(7)[3:] == [Event.DELIVER] * 4
+    assert bench.pool.join(time.monotonic() + PATIENCE_SECONDS)
+    assert bench.events(7)[3:] == [Event.DELIVER] * 4
 
 
-def test_job_that_was_lost_while_it_waited_is_not_run(lane: Lane) -> None:
+def test_a_job_that_was_lost_while_it_waited_is_not_run(bench: AsyncBench) -> None:
     gate = Gate()
-    lane.take(*[gate] * 4)
+    bench.take(*[gate] * 4)
     wait_until(lambda: gate.running == 4)
     job = unclaimed(9)
     job.handler = Handler(channel="c", consumer="c", function=gate)
-    lane.pool.take([job])
+    bench.pool.take([job])
     job.taken_away = True
     gate.opened.set()
-    assert lane.events(5).count(None) == 1
+    assert bench.events(5).count(None) == 1
     assert gate.most == 4
 
 
-def test_handler_that_blocks_the_loop_shows(lane: Lane) -> None:
-    """For longer than a beat: in between a loop that turns is not heard of either."""
+def test_a_handler_that_blocks_the_loop_makes_it_unhealthy(bench: AsyncBench) -> None:
+    """The patience is longer than a heartbeat: in between, a running loop is silent, too."""
     blocked, may_end = threading.Event(), threading.Event()
 
     async def block(job: ClaimedJob) -> None:
         blocked.set()
         may_end.wait(PATIENCE_SECONDS)
 
-    assert not lane.loop.is_unhealthy(patience=PATIENCE_SECONDS)
-    lane.take(block)
+    assert not bench.loop.is_unhealthy(patience=PATIENCE_SECONDS)
+    bench.take(block)
     assert blocked.wait(PATIENCE_SECONDS)
-    wait_until(lambda: lane.loop.is_unhealthy(patience=1.2))
+    wait_until(lambda: bench.loop.is_unhealthy(patience=1.2))
     may_end.set()
-    wait_until(lambda: not lane.loop.is_unhealthy(patience=1.2))
+    wait_until(lambda: not bench.loop.is_unhealthy(patience=1.2))
 
 
-class Block:
-    """Handlers that keep the loop from turning until the end of the test."""
+class Blocker:
+    """Handler that blocks the event loop until the end of the test."""
 
     def __init__(self) -> None:
         self.blocked, self.may_end = threading.Event(), threading.Event()
@@ -434,73 +441,77 @@ class Block:
         self.blocked.set()
         self.may_end.wait(PATIENCE_SECONDS)
 
-    async def below(self, job: ClaimedJob) -> None:
+    async def block_in_subtask(self, job: ClaimedJob) -> None:
         await asyncio.gather(self(job))
 
 
 @pytest.fixture
-def block(lane: Lane) -> Iterator[Block]:
-    made = Block()
-    yield made
-    made.may_end.set()
+def blocker(bench: AsyncBench) -> Iterator[Blocker]:
+    blocker = Blocker()
+    yield blocker
+    blocker.may_end.set()
 
 
-def test_over_its_time_is_said_though_the_loop_stands_still(
-    lane: Lane, block: Block, monkeypatch: pytest.MonkeyPatch
+def test_a_time_limit_is_enforced_although_the_loop_is_blocked(
+    bench: AsyncBench, blocker: Blocker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_loop, "CANCEL_GRACE", 0.2)
-    [job] = lane.take(block)
-    assert block.blocked.wait(PATIENCE_SECONDS)
-    assert lane.buffer.runs.cancel(job.held, CancelReason.TIMED_OUT)
-    [word] = lane.said()
-    assert word
-    assert (word.event, word.reason, word.started) == (Event.RETRY, "timed_out", None)
+    [job] = bench.take(blocker)
+    assert blocker.blocked.wait(PATIENCE_SECONDS)
+    assert bench.buffer.runs.cancel(job.held, CancelReason.TIMED_OUT)
+    [outcome] = bench.decided()
+    assert outcome
+    assert (outcome.event, outcome.reason, outcome.started) == (Event.RETRY, "timed_out", None)
 
 
-def test_who_blocks_the_loop_is_charged_and_a_suspect_and_nobody_beside_it(
-    lane: Lane, block: Block
+def test_only_the_job_that_blocks_the_loop_is_charged_and_a_suspect(
+    bench: AsyncBench, blocker: Blocker
 ) -> None:
     gate = Gate()
-    _beside, job = lane.take(gate, block)
-    [word] = lane.said_blocked(block)
-    assert word
-    assert (word.held, word.event, word.started) == (job.held, Event.RETRY, True)
-    lane.loop.check(0)
-    assert len(lane.buffer.results) == 1, "once"
-    block.may_end.set()
+    _neighbour, job = bench.take(gate, blocker)
+    [outcome] = bench.decided_while_blocked(blocker)
+    assert outcome
+    assert (outcome.held, outcome.event, outcome.started) == (job.held, Event.RETRY, True)
+    bench.loop.check(0)
+    assert len(bench.buffer.results) == 1, "once"
+    blocker.may_end.set()
     gate.opened.set()
-    assert lane.events(2) == [Event.RETRY, Event.DELIVER]
+    assert bench.events(2) == [Event.RETRY, Event.DELIVER]
 
 
-def test_all_are_suspects_where_nobody_knows_whose_task_blocks_the_loop(
-    lane: Lane, block: Block
+def test_all_running_jobs_are_suspects_if_an_unknown_task_blocks_the_loop(
+    bench: AsyncBench, blocker: Blocker
 ) -> None:
-    lane.take(Gate(), block.below)
-    words = lane.said_blocked(block, 2)
-    assert [word and (word.event, word.started) for word in words] == [(Event.RETRY, True)] * 2
+    bench.take(Gate(), blocker.block_in_subtask)
+    decided = bench.decided_while_blocked(blocker, 2)
+    assert [outcome and (outcome.event, outcome.started) for outcome in decided] == [
+        (Event.RETRY, True)
+    ] * 2
 
 
-def test_nobody_is_blamed_for_a_loop_that_goes_on_at_the_next_look(
-    lane: Lane, block: Block
+def test_no_job_is_charged_for_a_loop_that_goes_on_at_the_next_look(
+    bench: AsyncBench, blocker: Blocker
 ) -> None:
-    """As after a pause of the whole process, from which the watch may be the first to wake."""
-    lane.take(block)
-    assert block.blocked.wait(PATIENCE_SECONDS)
-    wait_until(lambda: lane.loop.is_unhealthy(patience=1.2))
-    lane.loop.check(patience=1.2)
-    block.may_end.set()
-    assert lane.events() == [Event.DELIVER]
+    """After a pause of the whole process, the watchdog may be the first thread to wake."""
+    bench.take(blocker)
+    assert blocker.blocked.wait(PATIENCE_SECONDS)
+    wait_until(lambda: bench.loop.is_unhealthy(patience=1.2))
+    bench.loop.check(patience=1.2)
+    blocker.may_end.set()
+    assert bench.events() == [Event.DELIVER]
 
 
-def test_what_a_handler_said_before_it_blocked_the_loop_stands(lane: Lane, block: Block) -> None:
+def test_an_outcome_reported_before_the_loop_is_blocked_counts(
+    bench: AsyncBench, blocker: Blocker
+) -> None:
     async def ack(job: ClaimedJob) -> None:
         job.ack()
-        await block(job)
+        await blocker(job)
 
-    lane.take(ack)
-    [word] = lane.said_blocked(block)
-    assert word
-    assert word.event is Event.DELIVER
+    bench.take(ack)
+    [outcome] = bench.decided_while_blocked(blocker)
+    assert outcome
+    assert outcome.event is Event.DELIVER
 
 
 def test_transactional_and_async_is_refused_by_name() -> None:

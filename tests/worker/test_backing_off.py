@@ -1,4 +1,4 @@
-"""A consumer whose jobs fail in a row is left alone for a while, and its neighbours are not."""
+"""Circuits: a consumer whose jobs fail in a row waits for a while, and its neighbours do not."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ def circuits() -> dict[str, dict[str, object]]:
     return dict(node.report.get("circuits", {})) if node else {}
 
 
-def test_failures_in_a_row_hold_jobs_back_and_then_one_is_tried(stage: Stage) -> None:
+def test_failures_in_a_row_hold_jobs_back_until_a_probe(stage: Stage) -> None:
     """A worker claims nothing in a block, one probe after it, and then at full speed again."""
     stage.consumer(retry_strategy="constant:60")
     failing = stage.publish(60, fail="the other side is down")
@@ -55,15 +55,15 @@ def test_one_bad_job_and_its_neighbours_are_not_held_back(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("flags", [["--backoff-max", "0"], ["--burst"]])
-def test_disabled_back_off_lets_all_fail_at_once(stage: Stage, flags: list[str]) -> None:
+def test_without_back_off_all_jobs_may_fail_at_once(stage: Stage, flags: list[str]) -> None:
     stage.consumer(max_retries=0)
     stage.publish(60, fail="the other side is down")
     stage.worker(*flags)
     wait_until(lambda: set(Job.objects.values_list("state", flat=True)) == {"DEAD"})
 
 
-def test_job_whose_retries_are_used_up_is_given_up_once(stage: Stage) -> None:
-    """What `on_giving_up` raises loses nothing; other ends are no giving up."""
+def test_a_job_without_retries_left_is_given_up_once(stage: Stage) -> None:
+    """An error in `on_giving_up` loses nothing; it is not called for other outcomes."""
     stage.consumer(max_retries=1)
     [job] = stage.publish(fail="no luck", giving_up="no luck either")
     stage.publish(3)
@@ -77,8 +77,8 @@ def test_job_whose_retries_are_used_up_is_given_up_once(stage: Stage) -> None:
     assert worker.stop() == 0
 
 
-def test_job_over_its_limits_is_given_up_without_a_run(stage: Stage) -> None:
-    """Somebody lowered them while it waited."""
+def test_a_job_over_its_limits_is_given_up_without_a_run(stage: Stage) -> None:
+    """The limits were lowered while it waited."""
     consumer = stage.consumer()
     tired, fresh = stage.publish(2)
     Job.objects.filter(id=tired).update(retry_count=3, deliveries=3)
@@ -92,7 +92,7 @@ def test_job_over_its_limits_is_given_up_without_a_run(stage: Stage) -> None:
     assert worker.stop() == 0
 
 
-def test_retries_that_ask_for_no_back_off_are_none(stage: Stage) -> None:
+def test_retries_without_back_off_do_not_open_the_circuit(stage: Stage) -> None:
     stage.consumer(retry_strategy="constant:60")
     stage.publish(60, after=timedelta(hours=1).total_seconds(), backoff=False)
     worker = stage.worker()

@@ -1,4 +1,4 @@
-"""Who is blamed for the end of a process, and how suspects run from then on."""
+"""Jobs that are charged for the end of a process, and the isolation of crash suspects."""
 
 import os
 import signal
@@ -19,13 +19,13 @@ from tests.worker.processes import Stage, in_flight
 
 pytestmark = pytest.mark.processes
 HELD = int(os.environ.get("PULLJOBS_TEST_HELD", "160"))
-"""Jobs that a dead node holds; 5000, then of a second each, is the full size."""
+"""Jobs that a dead node holds; the full size is 5000, of a second each."""
 FULL = HELD >= 1000
 SECONDS, THREADS = (1.0, 100) if FULL else (0.1, 8)
 SECOND = timedelta(seconds=1)
 
 
-def test_what_ran_in_a_dead_child_runs_alone_the_next_time(stage: Stage) -> None:
+def test_jobs_that_ran_in_a_dead_child_run_alone_the_next_time(stage: Stage) -> None:
     stage.consumer()
     suspects = stage.until_gate(4, seconds=0.1)
     worker = stage.worker("--concurrency", "4")
@@ -40,16 +40,18 @@ def test_what_ran_in_a_dead_child_runs_alone_the_next_time(stage: Stage) -> None
     for line in stage.history("ended"):
         spans[line.job][1] = line.at
     alone = [spans[job] for job in suspects]
-    everybody = sorted(spans.values())
-    for one in alone:
-        assert [span for span in everybody if span[0] < one[1] and span[1] > one[0]] == [one]
-    assert any(second[0] < first[1] for first, second in pairwise(everybody)), "others ran together"
+    all_spans = sorted(spans.values())
+    for suspect in alone:
+        assert [span for span in all_spans if span[0] < suspect[1] and span[1] > suspect[0]] == [
+            suspect
+        ]
+    assert any(second[0] < first[1] for first, second in pairwise(all_spans)), "others ran together"
     retries = ArchivedJob.objects.filter(job_id__in=others).values_list("retry_count", "deliveries")
     assert set(retries) == {(0, 1)}
     assert worker.stop() == 0
 
 
-def test_suspect_that_comes_to_an_end_is_one_no_more(stage: Stage) -> None:
+def test_a_suspect_whose_handler_ends_is_no_suspect_any_more(stage: Stage) -> None:
     stage.consumer(retry_strategy="constant:0.1")
     [job] = stage.until_gate(fail="after all")
     worker = stage.worker()
@@ -62,8 +64,8 @@ def test_suspect_that_comes_to_an_end_is_one_no_more(stage: Stage) -> None:
     assert worker.stop() == 0
 
 
-def test_after_the_loss_of_a_host_only_what_was_known_to_run_is_charged(stage: Stage) -> None:
-    """Both processes are gone at once, so all that is known stands with the leases."""
+def test_after_the_loss_of_a_host_only_jobs_known_to_run_are_charged(stage: Stage) -> None:
+    """Both processes die together, so only the leases know which jobs were running."""
     stage.consumer(lease_duration=3 * SECOND, retry_strategy="constant:60")
     stage.until_gate(10)
     worker = stage.worker("--concurrency", "2", "--reap-interval", "600")
@@ -84,7 +86,7 @@ def known_to_run() -> set[int]:
     return {job for lease in Lease.objects.all() for job in lease.running_ids or ()}
 
 
-def test_jobs_that_were_taken_through_another_door_are_never_suspects(stage: Stage) -> None:
+def test_jobs_that_were_claimed_by_another_protocol_are_never_suspects(stage: Stage) -> None:
     consumer = stage.consumer()
     [job] = stage.publish()
     taken = jobs_taken(consumer.pk, job)
@@ -106,8 +108,8 @@ def jobs_taken(consumer_id: int, job_id: int) -> object:
     )
 
 
-def test_what_a_dead_node_held_drains_at_normal_speed(stage: Stage) -> None:
-    """Those that ran are alone for a while; the hundreds that only waited are not."""
+def test_jobs_of_a_dead_node_drain_at_normal_speed(stage: Stage) -> None:
+    """Jobs that ran are isolated; the hundreds that only waited are not."""
     consumer = stage.consumer(lease_duration=2 * SECOND, retry_strategy="constant:0")
     held = stage.publish(HELD, seconds=SECONDS)
     lost = Puller(USING, consumer, node_id=uuid4()).claim(HELD)
@@ -119,7 +121,7 @@ def test_what_a_dead_node_held_drains_at_normal_speed(stage: Stage) -> None:
     begun = {line.job: line.at for line in stage.history("started")}
     ended = {line.job: line.at for line in stage.history("ended")}
     spent = sum(ended[job] - begun[job] for job in held)
-    assert spent > THREADS / 4 * (max(ended.values()) - min(begun.values())), "side by side"
+    assert spent > THREADS / 4 * (max(ended.values()) - min(begun.values())), "they run in parallel"
     charged = ArchivedJob.objects.filter(retry_count__gt=0).values_list("job_id", flat=True)
     assert set(charged) == set(held[:8])
     assert worker.stop() == 0

@@ -1,4 +1,4 @@
-"""A handler has its time and its job: without either it is told, and what it says is discarded."""
+"""Time limits and kills: the handler is notified, and its outcome is discarded."""
 
 import time
 from datetime import timedelta
@@ -15,54 +15,54 @@ from tests.worker.processes import Stage
 pytestmark = pytest.mark.processes
 SECOND = timedelta(seconds=1)
 LONG = timedelta(minutes=10)
-"""A lease that is renewed after minutes."""
+"""Lease duration with the first renewal after minutes."""
 
 
-def told_at(stage: Stage, event: str) -> float:
+def time_of(stage: Stage, event: str) -> float:
     return stage.wait_for(event)[0].at
 
 
 def awaited(stage: Stage, **fields: object) -> int:
-    """A job of the async handler that takes minutes."""
+    """Publish a job for the async handler that takes minutes."""
     channel = Channel.objects.create(name="awaited")
     ConsumerFactory.create(channel=channel, name="plain", **fields)
     return publish("awaited", {"seconds": 600}).job_ids[0]
 
 
 @pytest.mark.own_session
-def test_kill_is_told_within_a_second_to_a_thread_that_heeds(stage: Stage) -> None:
-    """Not only when the lease is renewed."""
+def test_a_kill_reaches_a_thread_within_a_second(stage: Stage) -> None:
+    """It does not have to wait for the next renewal."""
     stage.consumer(lease_duration=LONG)
     [job] = stage.until_gate(heed=True)
     worker = stage.worker("--concurrency", "1")
     stage.wait_for("started")
     asked = time.monotonic()
     assert operating.kill([job], by="Ada").done == [job]
-    assert told_at(stage, "lost") - asked < 1 + SLACK
+    assert time_of(stage, "lost") - asked < 1 + SLACK
     view = jobs.get(job)
     assert (view.state, view.reason, view.error) == ("DEAD", "killed", "killed by Ada")
     [again] = stage.publish()
     wait_until(lambda: jobs.get(again).state == "DELIVERED")
-    assert Node.objects.count() == 1, "the thread came to its end"
+    assert Node.objects.count() == 1, "the handler has ended by itself"
     assert jobs.get(job) == view
     assert worker.stop() == 0
 
 
 @pytest.mark.own_session
-def test_kill_is_told_within_a_second_to_an_async_handler(stage: Stage) -> None:
+def test_a_kill_reaches_an_async_handler_within_a_second(stage: Stage) -> None:
     job = awaited(stage, lease_duration=LONG)
     worker = stage.worker()
     stage.wait_for("started")
     asked = time.monotonic()
     operating.kill([job], by="Ada")
-    assert told_at(stage, "cancelled") - asked < 1 + SLACK
+    assert time_of(stage, "cancelled") - asked < 1 + SLACK
     assert jobs.get(job).error == "killed by Ada"
     assert ArchivedJob.objects.filter(job_id=job).count() == 1
     assert worker.stop() == 0
 
 
 @pytest.mark.own_session
-def test_kill_ends_a_process_of_its_own_that_does_not_heed(stage: Stage) -> None:
+def test_a_kill_ends_a_process_whose_only_thread_does_not_react(stage: Stage) -> None:
     stage.consumer(lease_duration=LONG)
     [job] = stage.until_gate()
     worker = stage.worker("--concurrency", "1")
@@ -76,8 +76,10 @@ def test_kill_ends_a_process_of_its_own_that_does_not_heed(stage: Stage) -> None
     assert worker.stop() == 0
 
 
-def test_thread_over_its_time_sees_its_job_lost_and_its_result_is_discarded(stage: Stage) -> None:
-    """One heeds that, and another ends much later as if nothing was."""
+def test_a_thread_over_its_time_limit_sees_its_job_lost_and_its_result_is_discarded(
+    stage: Stage,
+) -> None:
+    """One handler reacts to that; another ends much later and returns."""
     stage.consumer(retry_strategy="constant:60")
     [heeds], [goes_on] = stage.until_gate(heed=True), stage.until_gate()
     worker = stage.worker("--handler-timeout", "0.5")
@@ -93,7 +95,7 @@ def test_thread_over_its_time_sees_its_job_lost_and_its_result_is_discarded(stag
     assert worker.stop() == 0
 
 
-def test_async_handler_over_its_time_is_cancelled(stage: Stage) -> None:
+def test_an_async_handler_over_its_time_limit_is_cancelled(stage: Stage) -> None:
     job = awaited(stage, max_retries=0)
     worker = stage.worker("--handler-timeout", "0.5")
     stage.wait_for("cancelled")
@@ -102,8 +104,8 @@ def test_async_handler_over_its_time_is_cancelled(stage: Stage) -> None:
     assert worker.stop() == 0
 
 
-def test_process_of_its_own_that_is_over_its_time_is_replaced(stage: Stage) -> None:
-    """Its only thread would do nothing any more. What waited in it is done by the next."""
+def test_a_process_whose_only_thread_is_over_its_time_limit_is_replaced(stage: Stage) -> None:
+    """Its only thread is stuck, so the next process does the waiting jobs."""
     stage.consumer(max_retries=0)
     [job] = stage.until_gate()
     others = stage.publish(5)
@@ -125,6 +127,8 @@ def test_lease_is_renewed_while_the_handler_has_time_and_never_past_its_hard_end
     worker = stage.worker("--handler-timeout", "5")
     [started] = stage.wait_for("started")
     wait_until(lambda: jobs.get(job).retry_count == 1)
-    assert 4 < told_at(stage, "lost") - started.at < 5.5 + SLACK
-    assert "over its timeout" in (jobs.get(job).error or ""), "it was settled, and did not expire"
+    assert 4 < time_of(stage, "lost") - started.at < 5.5 + SLACK
+    assert "over its timeout" in (jobs.get(job).error or ""), (
+        "it was settled before the lease expired"
+    )
     assert worker.stop() == 0

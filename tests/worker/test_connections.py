@@ -1,4 +1,4 @@
-"""What threads of the worker do to their database connections."""
+"""Database connections of the worker's threads."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +14,16 @@ from tests.sessions import Thread
 pytestmark = [pytest.mark.own_session, pytest.mark.django_db(transaction=True)]
 
 
-def test_connection_that_a_job_opened_and_spoilt_is_not_the_next_job_s() -> None:
-    """However soon the next one follows: what was opened since the last look is looked at."""
+def test_the_next_job_does_not_get_a_connection_that_a_job_has_opened_and_broken() -> None:
+    """A connection that a job has opened is checked before the next job, however soon that is."""
     with ThreadPoolExecutor(1) as thread:
         first, second, third = thread.submit(_three_jobs).result()
     assert first != second
     assert second == third
 
 
-def test_connection_of_a_loop_is_none_of_django_s_pool_and_those_of_handlers_are() -> None:
-    """Who gets it next would have the plans that a loop wants."""
+def test_loops_do_not_use_the_connection_pool_of_django_and_handlers_do() -> None:
+    """The next user of the connection would otherwise have the plan settings of a loop."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(connection.settings_dict["OPTIONS"], "pool", {"max_size": 1})
         assert Thread(_loop_has_its_own).result()
@@ -48,7 +48,7 @@ def _three_jobs() -> tuple[int, int, int]:
     try:
         kept.check(time.monotonic())
         first = _backend()
-        connection.set_autocommit(False)  # left behind in a transaction
+        connection.set_autocommit(False)  # Left in a transaction.
         kept.check(time.monotonic())
         second = _backend()
         kept.check(time.monotonic())

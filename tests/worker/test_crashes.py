@@ -1,4 +1,4 @@
-"""A crash costs a retry to what ran in it, and nothing to what only waited."""
+"""A crash charges a retry to the jobs that ran, and nothing to those that only waited."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ from tests.worker.processes import Stage, in_flight
 pytestmark = pytest.mark.processes
 
 
-def test_child_that_is_killed_costs_only_what_it_ran(stage: Stage) -> None:
+def test_a_killed_child_charges_only_the_jobs_that_it_ran(stage: Stage) -> None:
     stage.consumer(retry_strategy="constant:60")
     stage.until_gate(12)
     worker = stage.worker("--concurrency", "2")
@@ -54,8 +54,8 @@ def test_job_that_kills_its_worker_ends_dead_and_the_others_delivered(stage: Sta
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")
-def test_child_that_can_t_be_started_is_tried_again_until_it_can(stage: Stage) -> None:
-    """The supervisor may open no file more for a while, so it has no pipe for a child."""
+def test_a_child_that_can_not_be_started_is_tried_again_until_it_can(stage: Stage) -> None:
+    """For a while the supervisor may open no more files, so it has no pipe for a child."""
     stage.consumer()
     worker = stage.worker().ready()
     first, pid, kind = worker.child, worker.process.pid, resource.RLIMIT_NOFILE
@@ -67,7 +67,9 @@ def test_child_that_can_t_be_started_is_tried_again_until_it_can(stage: Stage) -
     assert worker.stop() == 0
 
 
-def test_supervisor_bears_a_thousand_failures_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_supervisor_survives_a_thousand_failures_in_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(*_args: object) -> NoReturn:
         raise BlockingIOError
 
@@ -79,8 +81,8 @@ def test_supervisor_bears_a_thousand_failures_in_a_row(monkeypatch: pytest.Monke
     assert empty.exit_code is None
 
 
-def test_handler_that_ends_its_process_is_blamed_whatever_code_it_ends_with(stage: Stage) -> None:
-    """Even with one that a worker's processes end with themselves."""
+def test_a_handler_that_ends_its_process_is_charged_whatever_the_exit_code(stage: Stage) -> None:
+    """The codes include those with which a child ends deliberately."""
     stage.consumer(max_retries=0)
     [innocent] = stage.publish()
     codes = (0, shared_state.RETIRED, shared_state.MISCONFIGURED)
@@ -113,7 +115,9 @@ def test_child_whose_supervisor_is_killed_stops_by_itself(stage: Stage) -> None:
     assert len(unharmed) == 10
 
 
-def test_both_killed_leases_end_and_all_is_done(stage: Stage) -> None:
+def test_after_both_processes_are_killed_the_leases_expire_and_all_jobs_are_done(
+    stage: Stage,
+) -> None:
     stage.consumer()
     every = stage.until_gate(12)
     worker = stage.worker("--concurrency", "2")
@@ -129,7 +133,7 @@ def test_both_killed_leases_end_and_all_is_done(stage: Stage) -> None:
     assert sum(stage.runs().values()) <= 12 + 2
 
 
-def test_child_told_to_stop_by_somebody_else_is_started_again(stage: Stage) -> None:
+def test_a_child_that_another_process_stops_is_started_again(stage: Stage) -> None:
     stage.consumer()
     worker = stage.worker().ready()
     first = worker.child

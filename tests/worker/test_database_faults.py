@@ -1,4 +1,4 @@
-"""The database goes away and comes back: the worker too, and no outcome is lost."""
+"""The database goes away and comes back; the worker goes on, and no outcome is lost."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def terminate_all_others() -> None:
 
 
 def test_terminated_connections_cost_nothing(stage: Stage) -> None:
-    """No outcome is lost, so nothing runs twice; nobody is charged for it."""
+    """No outcome is lost, so no job runs twice or is charged."""
     stage.consumer()
     every = stage.publish(COUNT, seconds=0.02)
     worker = stage.worker("--concurrency", "4")
@@ -60,16 +60,16 @@ def test_terminated_connections_cost_nothing(stage: Stage) -> None:
 
 
 def make_read_only(is_read_only: bool) -> None:
-    """For sessions to come; those there are, but ours, are ended."""
+    """Make new sessions read-only, or writable again, and terminate all others."""
     name = connection.settings_dict["NAME"]
-    said = "SET default_transaction_read_only = on" if is_read_only else "RESET ALL"
-    query(f'ALTER DATABASE "{name}" {said}')
+    setting = "SET default_transaction_read_only = on" if is_read_only else "RESET ALL"
+    query(f'ALTER DATABASE "{name}" {setting}')
     terminate_all_others()
 
 
 @pytest.mark.own_session
 def test_a_read_only_period_costs_nothing(stage: Stage) -> None:
-    """As before a planned switch to another server: outcomes wait until they can be written."""
+    """Before a planned switch to another server, outcomes wait until they can be written."""
     stage.consumer()
     every = stage.publish(COUNT // 2, seconds=0.02)
     worker = stage.worker("--concurrency", "4", "--burst")
@@ -86,11 +86,11 @@ def test_a_read_only_period_costs_nothing(stage: Stage) -> None:
 
 
 class ServerOfItsOwn:
-    """A project whose database is another server, reached by its socket alone."""
+    """Project with a database server of its own, reachable by its socket only."""
 
     def __init__(self, made: EmbeddedProject, directory: Path) -> None:
         self.history = directory / "history"
-        # Not left out: a worker has what is said here on top of the environment of the tests.
+        # Empty instead of absent: a worker gets these values on top of the tests' environment.
         elsewhere = {"DATABASE_URL": "", "DATABASE_POOLED": ""}
         self.environment = {**os.environ, **elsewhere, **second.NOT, **made.environment}
         self.environment |= {
@@ -109,7 +109,7 @@ class ServerOfItsOwn:
         self.socket = Path(prepared.stdout.strip())
 
     def counts(self) -> tuple[int, int, int]:
-        """Jobs left, jobs delivered, retries charged; all -1 while the server is down."""
+        """Return the live jobs, delivered jobs and retries; all -1 while the server is down."""
         with (
             suppress(psycopg.OperationalError),
             psycopg.connect(host=str(self.socket), user="pulljobs", dbname="pulljobs") as direct,

@@ -1,4 +1,4 @@
-"""What becomes of a job: every ack policy against everything a handler may do."""
+"""Outcomes of jobs: every ack policy against everything a handler may do."""
 
 import asyncio
 import time
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
 
 
-def outcome(function: Callable[[ClaimedJob], Any], **how: Any) -> JobView:
-    [job] = claim_of(function, **how)
+def outcome(function: Callable[[ClaimedJob], Any], **options: Any) -> JobView:
+    [job] = claim_of(function, **options)
     FlusherBench([job]).write(job, perform(job))
     return jobs.get(job.id)
 
@@ -51,8 +51,8 @@ def calling(*calls: Callable[[ClaimedJob], Any], then: str = "return") -> Callab
     return function
 
 
-WAYS: dict[str, tuple[Callable[[ClaimedJob], Any], str]] = {
-    # What it does; where its job goes by nack_on_error, reject_on_error, ack, ack_first, manual.
+BEHAVIOURS: dict[str, tuple[Callable[[ClaimedJob], Any], str]] = {
+    # Handler, and the state of its job by nack_on_error, reject_on_error, ack, ack_first, manual.
     "returns": (lambda job: None, "delivered delivered delivered delivered queued"),
     "returns a result": (lambda job: {"n": 1}, "delivered delivered delivered delivered queued"),
     "raises": (raising(ValueError("x")), "queued dead delivered delivered queued"),
@@ -90,8 +90,8 @@ WAYS: dict[str, tuple[Callable[[ClaimedJob], Any], str]] = {
     "result half a pair": (lambda job: "\ud800", "delivered delivered delivered delivered queued"),
 }
 CASES = [
-    pytest.param(function, policy, state.upper(), id=f"{way}-{policy}")
-    for way, (function, states) in WAYS.items()
+    pytest.param(function, policy, state.upper(), id=f"{name}-{policy}")
+    for name, (function, states) in BEHAVIOURS.items()
     for policy, state in zip(AckPolicy, states.split(), strict=True)
 ]
 
@@ -110,7 +110,7 @@ def test_outcome_by_policy(function: Callable[..., Any], policy: AckPolicy, stat
 def test_transactional_outcome_is_the_same(
     function: Callable[..., Any], policy: AckPolicy, state: str, request: pytest.FixtureRequest
 ) -> None:
-    """But a job that was acked before its handler raised is not delivered without its effects."""
+    """Exception: a job that was acked before its handler raised is not delivered."""
     acked = request.node.callspec.id.startswith("acks, raises")
     if acked and policy in (AckPolicy.NACK_ON_ERROR, AckPolicy.MANUAL):
         state = "QUEUED"
@@ -122,10 +122,10 @@ def test_transactional_outcome_is_the_same(
 @pytest.mark.parametrize("policy", AckPolicy)
 @pytest.mark.parametrize("error", [ValueError("x"), None])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_run_that_was_ended_fails_no_second_time(
+def test_a_cancelled_run_reports_no_second_failure(
     policy: AckPolicy, error: Exception | None, is_async: bool
 ) -> None:
-    """Who ended it has told of that; a handler that heeds `job.lost` may well raise."""
+    """Its cancellation was reported; a handler that reacts to `job.lost` may well raise."""
 
     def heed(job: ClaimedJob) -> None:
         [run] = runs.current()
@@ -138,14 +138,14 @@ def test_a_run_that_was_ended_fails_no_second_time(
         heed(job)
 
     [job] = claim_of(aheed if is_async else heed, ack_policy=policy)
-    runs, told = HandlerRuns(), list[object]()
+    runs, events = HandlerRuns(), list[object]()
     runs.begin(job, runs.slot(0, lambda run: None), time.monotonic())
-    end = record_with(told.append)
+    end = record_with(events.append)
     try:
         perform(job)
     finally:
         end()
-    assert not [one for one in told if isinstance(one, JobFailed | HandlerSilent)]
+    assert not [event for event in events if isinstance(event, JobFailed | HandlerSilent)]
 
 
 @pytest.mark.parametrize(("function", "policy", "state"), CASES)
@@ -164,7 +164,7 @@ def test_outcomes_of_async_handlers_are_those_of_sync_handlers(
 @pytest.mark.parametrize("policy", AckPolicy)
 @pytest.mark.parametrize("is_async", [False, True])
 def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> None:
-    """So the circuit opens only at the last."""
+    """The circuit opens only after the last two."""
 
     def function(job: ClaimedJob) -> None:
         if next(fails):
@@ -193,7 +193,7 @@ def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> No
 @pytest.mark.parametrize("policy", AckPolicy)
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("error", [Discard("x"), Retry(backoff=False)])
-def test_who_gives_a_job_up_or_asks_for_no_back_off_has_not_failed(
+def test_discards_and_retries_without_back_off_are_no_failures(
     error: Exception, policy: AckPolicy, is_async: bool
 ) -> None:
     def function(job: ClaimedJob) -> None:
@@ -229,7 +229,7 @@ def test_result_is_kept_and_cleaned() -> None:
     assert outcome(lambda job: job.ack([1]) and None, ack_policy="manual").result == [1]
 
 
-def test_delay_of_a_retry_is_the_one_asked_for() -> None:
+def test_a_retry_has_the_delay_that_the_handler_asked_for() -> None:
     for function in (raising(Retry(after=HOUR)), calling(lambda job: job.nack(HOUR))):
         view = outcome(function)
         assert view.available_at is not None
@@ -239,7 +239,7 @@ def test_delay_of_a_retry_is_the_one_asked_for() -> None:
         assert timedelta(minutes=59) < wait <= HOUR
 
 
-def test_retry_into_the_past_is_one_for_now() -> None:
+def test_a_retry_into_the_past_is_due_now() -> None:
     view = outcome(raising(Retry(after=-HOUR)))
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp() - %s", [view.available_at])
@@ -260,29 +260,29 @@ def test_error_is_first_line_and_traceback_cleaned_and_cut() -> None:
     assert len(error) < 1100
 
 
-def test_error_of_syntax_begins_with_what_it_says() -> None:
+def test_a_syntax_error_begins_with_its_message() -> None:
     error = outcome(lambda job: compile("no python", "file.py", "exec")).error or ""
     assert error.startswith("SyntaxError: ")
     assert 'File "file.py", line 1' in error
 
 
-def test_words_of_the_handler_are_cleaned_too() -> None:
+def test_error_texts_of_the_handler_are_cleaned() -> None:
     assert outcome(calling(lambda job: job.nack(error="a\x00\ud800"))).error == "a\ufffd\\ud800"
     assert outcome(calling(lambda job: job.reject("a\x00"))).error == "a\ufffd"
     assert outcome(raising(Discard("a\x00"))).error == "a\ufffd"
 
 
-def test_first_word_wins_and_a_second_says_so() -> None:
-    said: list[bool] = []
+def test_the_first_outcome_wins_and_later_calls_return_false() -> None:
+    accepted: list[bool] = []
 
     def function(job: ClaimedJob) -> None:
-        said.extend([job.reject("first"), job.ack(), job.nack()])
+        accepted.extend([job.reject("first"), job.ack(), job.nack()])
 
     assert outcome(function, ack_policy="manual").error == "first"
-    assert said == [True, False, False]
+    assert accepted == [True, False, False]
 
 
-def test_interrupt_of_the_developer_gets_out() -> None:
+def test_a_keyboard_interrupt_gets_out() -> None:
     [job] = claim_of(raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         perform(job)

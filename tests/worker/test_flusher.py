@@ -1,4 +1,4 @@
-"""The flusher: batches, bad rows, lost leases, and the leases of what is not written yet."""
+"""Flusher: batches, refused outcomes, lost leases, and the leases of unwritten outcomes."""
 
 import time
 from datetime import timedelta
@@ -22,16 +22,16 @@ from tests.worker.claiming import FlusherBench, claim_of, claimed_job
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_bad_outcome_does_not_hold_the_others() -> None:
-    """It is tried again with the reason; the batch is written without it in the same pass."""
+def test_a_refused_outcome_does_not_hold_up_the_others() -> None:
+    """It is retried with the reason; the rest of the batch is written in the same pass."""
     batch = claim_of(print, 20)
     bench = FlusherBench(batch)
     bad = batch[7]
     for job in batch:
-        word = outcomes.deliver(job.held)
+        outcome = outcomes.deliver(job.held)
         if job is bad:
-            word = outcomes.retry(job.held, "later", after=timedelta.max)
-        bench.results.append((job, word))
+            outcome = outcomes.retry(job.held, "later", after=timedelta.max)
+        bench.results.append((job, outcome))
     bench.flusher.tick()
     assert list(Job.objects.values_list("id", flat=True)) == [bad.id]
     assert len(bench.in_flight) == 1
@@ -43,7 +43,7 @@ def test_bad_outcome_does_not_hold_the_others() -> None:
     assert not len(bench.in_flight)
 
 
-def test_outcome_that_cannot_even_be_sent_does_not_hold_the_others() -> None:
+def test_an_outcome_that_can_not_be_encoded_does_not_hold_up_the_others() -> None:
     good, bad = claim_of(print, 2)
     bench = FlusherBench([good, bad])
     bench.results.append((bad, outcomes.reject(bad.held, "\ud800")))
@@ -61,7 +61,7 @@ def test_failed_batch_is_written_by_a_later_pass_in_order() -> None:
             cursor.execute("SET lock_timeout = '50ms'")
         with pytest.raises(OperationalError):
             bench.flusher.tick()
-    assert [job for job, _word in bench.results] == batch
+    assert [job for job, _outcome in bench.results] == batch
     assert len(bench.in_flight) == 5
     connections[USING].close()
     bench.flusher.tick()
@@ -80,7 +80,7 @@ def test_passes_write_no_more_than_the_flush_size_and_go_on_at_once() -> None:
     assert not Job.objects.exists()
 
 
-def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
+def test_an_outcome_under_a_lost_lease_is_dropped_and_the_new_lease_untouched() -> None:
     consumer = ConsumerFactory.create()
     [old] = claim_of(print, consumer=consumer)
     bench = FlusherBench([old])
@@ -90,14 +90,14 @@ def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
     claim = pulling.Puller(USING, consumer).claim(1)
     assert claim.taken
     before = list(Job.objects.values())
-    for word in (
+    for outcome in (
         outcomes.deliver(old.held),
         outcomes.retry(old.held, "late"),
         outcomes.reject(old.held, "late"),
         outcomes.release(old.held),
     ):
         bench.in_flight.add([old])
-        bench.write(old, word)
+        bench.write(old, outcome)
         assert not len(bench.in_flight)
     assert pulling.renew([old.held]) == {}
     assert not old.renew()
@@ -105,8 +105,8 @@ def test_lost_outcome_is_dropped_and_the_new_holder_untouched() -> None:
     assert Lease.objects.get().lease_token == claim.taken.lease_token
 
 
-def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None:
-    """Both words wait for one flush; the first, whatever it says, is lost and told so."""
+def test_a_job_that_was_lost_and_claimed_again_follows_its_new_lease_only() -> None:
+    """Both outcomes wait for one flush; the first one is lost, and an event reports that."""
     [first] = claim_of(print)
     pass_time()
     while pulling.reap() is not None:
@@ -116,16 +116,16 @@ def test_job_that_was_lost_and_done_here_again_goes_by_its_lease_alone() -> None
     assert claim.taken
     [(row, message)] = claim.jobs
     again = claimed_job(first.handler, row, message, Held(row.id, claim.taken.lease_token))
-    bench, told = FlusherBench([first, again]), list[object]()
-    end = record_with(told.append)
+    bench, events = FlusherBench([first, again]), list[object]()
+    end = record_with(events.append)
     bench.results.append((first, outcomes.deliver(first.held)))
     bench.write(again, outcomes.reject(again.held, "no"))
     end()
     assert jobs.get(first.id).state == State.DEAD
-    assert LeasesLost(1, *first.handler.path) in told
+    assert LeasesLost(1, *first.handler.path) in events
 
 
-def test_leases_that_are_due_are_renewed_in_one_pass_and_the_lost_are_told() -> None:
+def test_due_leases_are_renewed_in_one_pass_and_lost_jobs_are_marked() -> None:
     kept, lost = claim_of(print, 2)
     bench = FlusherBench([kept, lost])
     operating.kill([lost.id], by="test")
@@ -139,7 +139,7 @@ def test_leases_that_are_due_are_renewed_in_one_pass_and_the_lost_are_told() -> 
     assert bench.in_flight.due_for_renewal() == []
 
 
-def test_renewal_right_after_the_commit_of_a_handler_calls_nothing_lost(
+def test_a_renewal_right_after_the_commit_of_a_handler_reports_no_loss(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def function(job: ClaimedJob) -> None:
@@ -154,11 +154,11 @@ def test_renewal_right_after_the_commit_of_a_handler_calls_nothing_lost(
     assert not caplog.records
 
 
-def test_renewal_that_is_marked_after_the_settle_calls_nothing_lost_later(
+def test_a_renewal_that_is_noted_after_the_settlement_causes_no_loss_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def renew(*of: Any, **how: Any) -> Any:
-        kept = renewed(*of, **how)
+    def renew(*args: Any, **options: Any) -> Any:
+        kept = renewed(*args, **options)
         monkeypatch.undo()
         perform(job)
         return kept

@@ -1,4 +1,4 @@
-"""`on_giving_up` is called of every job, whatever it did of another."""
+"""Give-up hooks are called for every job, whatever an earlier call did."""
 
 import asyncio
 import logging
@@ -30,13 +30,13 @@ def given_up(number: int, on_giving_up: Callable[[ClaimedJob], Any]) -> ClaimedJ
 
 
 @pytest.mark.parametrize("ends", [exits, is_cancelled])
-def test_one_that_would_end_its_thread_is_logged_and_the_next_is_called(
+def test_a_hook_that_would_end_its_thread_is_logged_and_the_next_is_called(
     caplog: pytest.LogCaptureFixture, ends: Callable[[ClaimedJob], Any]
 ) -> None:
-    hooks, said = GiveUpHooks(), list[int]()
+    hooks, called = GiveUpHooks(), list[int]()
     with caplog.at_level(logging.WARNING):
         hooks.submit(given_up(1, ends))
-        hooks.submit(given_up(2, lambda job: said.append(job.id)))
+        hooks.submit(given_up(2, lambda job: called.append(job.id)))
         hooks.end(time.monotonic() + PATIENCE_SECONDS)
-    assert said == [2]
+    assert called == [2]
     assert "on_giving_up of c/c failed" in caplog.text

@@ -1,4 +1,4 @@
-"""What a living worker holds it keeps, no more than it may, and lets go of what it lost."""
+"""Leases of a living worker: renewed, no more jobs than allowed, and dropped when lost."""
 
 import os
 import signal
@@ -17,16 +17,16 @@ from tests.worker.processes import Stage, in_flight, renewed
 
 pytestmark = pytest.mark.processes
 SECOND = timedelta(seconds=1)
-SHUTS_OUT = """
+EXCLUSIVE_LOCKS = """
 SELECT pid FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock'
 AND relation = 'pulljobs_message'::regclass AND pid <> pg_backend_pid()
 """
 
 
-def test_leases_of_what_runs_and_of_what_waits_are_renewed(stage: Stage) -> None:
+def test_leases_of_running_and_of_waiting_jobs_are_renewed(stage: Stage) -> None:
     """The second job waits in memory for longer than its lease, and the first runs for longer.
 
-    Nobody reaps them, should the machine stall over that.
+    Reaping is off, in case the machine is slow.
     """
     stage.consumer(lease_duration=2 * SECOND)
     every = stage.until_gate(2)
@@ -41,8 +41,8 @@ def test_leases_of_what_runs_and_of_what_waits_are_renewed(stage: Stage) -> None
     assert "Lost" not in worker.log
 
 
-def test_held_jobs_are_never_more_than_allowed(stage: Stage) -> None:
-    """Those whose outcomes wait for the flusher count; sampled in the database."""
+def test_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
+    """Jobs whose outcomes wait for the flusher count; the database is sampled."""
     stage.consumer()
     stage.publish(300, seconds=0.01)
     worker = stage.worker(
@@ -56,7 +56,7 @@ def test_held_jobs_are_never_more_than_allowed(stage: Stage) -> None:
     assert ArchivedJob.objects.count() == 300
 
 
-def test_holder_that_lost_its_job_changes_nothing(stage: Stage) -> None:
+def test_a_worker_that_lost_its_lease_changes_nothing(stage: Stage) -> None:
     """A worker freezes, its lease ends, another takes the job; then it wakes and finishes."""
     consumer = stage.consumer(lease_duration=SECOND)
     [job] = stage.until_gate()
@@ -80,8 +80,10 @@ def test_holder_that_lost_its_job_changes_nothing(stage: Stage) -> None:
 
 @pytest.mark.owner
 @pytest.mark.slow
-def test_worker_that_freezes_while_it_makes_a_day_stops_nobody_for_long(stage: Stage) -> None:
-    """It has just shut everybody out of the tables; once it wakes it works on."""
+def test_a_worker_that_freezes_while_it_creates_a_partition_blocks_the_others_only_briefly(
+    stage: Stage,
+) -> None:
+    """It froze with an exclusive lock on the table; when it wakes, it works on."""
     stage.consumer()
     with no_days(), session() as other:
         other.execute("LOCK TABLE pulljobs_message_default IN ROW EXCLUSIVE MODE")
@@ -90,9 +92,9 @@ def test_worker_that_freezes_while_it_makes_a_day_stops_nobody_for_long(stage: S
         wait_until(lambda: blocked_by(other))
         os.kill(frozen, signal.SIGSTOP)
         other.rollback()
-        wait_until(lambda: bool(query(SHUTS_OUT)))
+        wait_until(lambda: bool(query(EXCLUSIVE_LOCKS)))
         stage.publish()
-        assert not query(SHUTS_OUT)
+        assert not query(EXCLUSIVE_LOCKS)
         os.kill(frozen, signal.SIGCONT)
         stage.wait_for("ended")
         wait_until(lambda: not Job.objects.exists())
@@ -100,7 +102,7 @@ def test_worker_that_freezes_while_it_makes_a_day_stops_nobody_for_long(stage: S
         assert worker.stop() == 0
 
 
-def test_killed_job_is_told_to_its_handler(stage: Stage) -> None:
+def test_the_handler_of_a_killed_job_is_notified(stage: Stage) -> None:
     stage.consumer(lease_duration=SECOND)
     [job] = stage.until_gate(heed=True)
     worker = stage.worker()

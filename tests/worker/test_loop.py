@@ -1,4 +1,4 @@
-"""The loop runner: threads, wake-up, error back-off and stopping, once for all loops."""
+"""Loop runner: threads, wake-up, pauses after errors, and stopping."""
 
 import threading
 import time
@@ -13,11 +13,11 @@ from tests.sessions import PATIENCE_SECONDS, wait_until
 
 FOREVER = 1000.0
 TRIES = 10
-"""Of what a busy machine may do late."""
+"""Attempts at what a busy machine may do too late."""
 
 
 class Ticks:
-    """A loop that notes when it is ticked; it fails as often as it is told to."""
+    """Loop that notes the times of its ticks; the first `failures` ticks fail."""
 
     def __init__(self, pause: float = FOREVER, failures: int = 0) -> None:
         self.pause, self.failures = pause, failures
@@ -50,18 +50,18 @@ def end(runner: Runner) -> None:
 
 @pytest.fixture
 def reports() -> Iterator[list[LoopFailed]]:
-    heard: list[LoopFailed] = []
+    failures: list[LoopFailed] = []
 
-    def note_work(event: object) -> None:
+    def record(event: object) -> None:
         if isinstance(event, LoopFailed):
-            heard.append(event)
+            failures.append(event)
 
-    end = telemetry.record_with(note_work)
-    yield heard
+    end = telemetry.record_with(record)
+    yield failures
     end()
 
 
-def test_stop_before_the_start_is_kept() -> None:
+def test_a_stop_before_the_start_counts() -> None:
     loop = Ticks()
     runner = Runner("test", loop)
     runner.stop()
@@ -106,7 +106,7 @@ def test_wake_during_a_pass_is_not_lost() -> None:
     end(runner)
 
 
-def test_pauses_have_jitter_below_what_the_loop_says() -> None:
+def test_pauses_have_jitter_below_the_requested_time() -> None:
     loop = Ticks(pause=0.02)
     runner = running(loop)
     wait_until(lambda: len(loop.at) > 20)
@@ -115,41 +115,43 @@ def test_pauses_have_jitter_below_what_the_loop_says() -> None:
     assert max(loop.gaps) - min(loop.gaps) > 0.001
 
 
-def test_errors_pause_longer_and_longer_until_a_pass_succeeds(reports: list[LoopFailed]) -> None:
+def test_errors_cause_longer_and_longer_pauses_until_a_pass_succeeds(
+    reports: list[LoopFailed],
+) -> None:
     loop = Ticks(pause=0, failures=4)
     runner = running(loop)
     wait_until(lambda: len(loop.at) > 5)
     for failure, gap in enumerate(loop.gaps[:4]):
         assert gap >= FIRST_PAUSE * 2**failure * 0.5
-    assert any(_fails_again(loop) < FIRST_PAUSE * 2 for _try in range(TRIES)), "it starts anew"
+    assert any(_fails_again(loop) < FIRST_PAUSE * 2 for _try in range(TRIES)), "it starts over"
     end(runner)
 
 
 def _fails_again(loop: Ticks) -> float:
-    """The longest gap over a failure."""
+    """Return the longest gap around one more failure."""
     ticks, loop.failures = len(loop.at), 1
     wait_until(lambda: loop.failures == 0 and len(loop.at) > ticks + 2)
     return max(loop.gaps[ticks - 1 :])
 
 
-def test_failures_are_told_once_a_second_at_most(reports: list[LoopFailed]) -> None:
-    """But for a second that went by, of which a busy machine needs more."""
+def test_failures_are_reported_once_a_second_at_most(reports: list[LoopFailed]) -> None:
+    """A busy machine may need several seconds, with one report each."""
     loop = Ticks(pause=0, failures=3)
     runner = running(loop)
     wait_until(lambda: loop.failures == 0)
     end(runner)
     assert 1 <= len(reports) <= 1 + (loop.at[-1] - loop.at[0]) / QUIET
-    assert {(one.loop, one.error) for one in reports} == {("test", "ValueError: no luck")}
+    assert {(report.loop, report.error) for report in reports} == {("test", "ValueError: no luck")}
 
 
-def test_loop_that_is_about_to_start_is_not_reported_dead() -> None:
-    """The loops that start first report of all."""
+def test_a_loop_that_is_about_to_start_is_not_reported_dead() -> None:
+    """Loops that start first report on all."""
     runner = Runner("test", Ticks())
     assert runner.report()["alive"]
     assert not runner.is_unhealthy(0)
 
 
-def test_report_tells_when_the_last_pass_ended() -> None:
+def test_the_report_shows_when_the_last_pass_ended() -> None:
     runner = running(Ticks(pause=60))
     wait_until(lambda: runner.report()["in_pass_seconds"] is None)
     report = runner.report()
@@ -157,11 +159,11 @@ def test_report_tells_when_the_last_pass_ended() -> None:
     assert report["last_pass_seconds"] < 20
     end(runner)
     assert not runner.report()["alive"]
-    assert not runner.is_unhealthy(0), "it was asked to end"
+    assert not runner.is_unhealthy(0), "it was stopped"
 
 
-def test_first_passes_of_many_are_spread() -> None:
-    """50 that are started together: over a third of the interval, never many in one instant."""
+def test_first_passes_of_many_loops_are_spread() -> None:
+    """The first passes of 50 loops spread over half the interval, never many at the same time."""
     assert any(_are_spread() for _try in range(TRIES))
 
 
@@ -175,5 +177,5 @@ def _are_spread() -> bool:
     after = sorted(loop.at[0] - started for loop in loops)
     for runner in runners:
         end(runner)
-    together = max(sum(at <= other < at + 0.05 for other in after) for at in after)
+    together = max(sum(at <= later < at + 0.05 for later in after) for at in after)
     return after[-1] - after[0] > 0.45 and together <= 10 + 5

@@ -1,4 +1,4 @@
-"""Hundreds of consumers: an idle worker asks seldom, and whoever has jobs gets its turn."""
+"""Hundreds of consumers: an idle worker polls rarely, and each consumer with jobs gets its turn."""
 
 import time
 
@@ -31,20 +31,20 @@ def transactions() -> int:
 
 
 @pytest.mark.own_session
-def test_idle_worker_does_not_ask_for_each_consumer_at_every_poll(stage: Stage) -> None:
+def test_an_idle_worker_does_not_poll_every_consumer_each_time(stage: Stage) -> None:
     stage.environment |= {"WORKER_APPS": "tests.worker.many"}
     worker = stage.worker().ready()
     wait_until(lambda: Consumer.objects.count() == MANY)
     publish("many-0", b"")
     stage.wait_for("ended")
-    # Polling each would be more than one a second and consumer.
+    # Polls of each consumer would be more than one a second.
     wait_until(lambda: transactions_a_second() < MANY / 2)
     assert worker.stop() == 0
 
 
 @pytest.mark.own_session
-def test_what_is_published_wakes_and_waits_for_nobody_else(stage: Stage) -> None:
-    """Nobody polls here."""
+def test_a_publish_wakes_the_worker_and_does_not_wait_for_other_consumers(stage: Stage) -> None:
+    """The poll interval is too long to matter."""
     stage.environment |= {"WORKER_APPS": "tests.worker.many"}
     worker = stage.worker("--max-fetch-interval", "600")
     wait_until(lambda: PullWaiter.objects.count() == MANY)

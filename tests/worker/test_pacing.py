@@ -1,4 +1,4 @@
-"""How many jobs a worker takes, and when."""
+"""Number of jobs that a worker claims, and when."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 
 
 def test_pause_under_load_stops_claims_and_its_end_resumes_them(stage: Stage) -> None:
-    """What runs comes to its end, and is settled."""
+    """Running jobs end and are settled."""
     consumer = stage.consumer()
     stage.publish(4000, seconds=0.02)
     worker = stage.worker("--concurrency", "4", "--max-held", "20")
@@ -30,8 +30,8 @@ def test_pause_under_load_stops_claims_and_its_end_resumes_them(stage: Stage) ->
     assert worker.stop() == 0
 
 
-def test_full_claims_follow_each_other_and_room_is_respected(stage: Stage) -> None:
-    """Seven jobs by four: two claims at once, although an empty one would wait for minutes."""
+def test_full_claims_follow_each_other_at_once(stage: Stage) -> None:
+    """The second claim of seven jobs follows at once, although polls are minutes apart."""
     stage.consumer()
     stage.publish(7)
     worker = stage.worker("--fetch-batch", "4", "--max-fetch-interval", "600")

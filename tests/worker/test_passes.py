@@ -20,7 +20,7 @@ from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.job_pool import LONGEST_WAIT
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.rotation import LONGEST_PASS, URGENT_SHARE
-from pulljobs.worker.subscriptions import Subscription
+from pulljobs.worker.subscriptions import ConsumerSubscription
 from tests.factories import USING, ConsumerFactory, published
 from tests.sessions import SLACK
 from tests.worker.claiming import limits
@@ -71,7 +71,7 @@ class FetcherBench:
 
     def __init__(self, *, burst: bool = False) -> None:
         settings = limits(MAX_HELD=100_000, MAX_FETCH_INTERVAL=timedelta(seconds=60), BURST=burst)
-        self.subscriptions: list[Subscription] = []
+        self.subscriptions: list[ConsumerSubscription] = []
         self.buffer, self.in_flight = ResultBuffer(), InFlightJobs(settings.MAX_HELD)
         self.circuits = Circuits(settings)
         self.drained = False
@@ -98,7 +98,7 @@ class FetcherBench:
             channel=consumer.channel.name, consumer=consumer.name, function=lambda job: None
         )
         puller = Puller(USING, consumer, via=Lease.Via.PUSH, node_id=UUID(int=1))
-        self.subscriptions = [*self.subscriptions, Subscription(puller, handler, pool)]
+        self.subscriptions = [*self.subscriptions, ConsumerSubscription(puller, handler, pool)]
         return consumer, pool
 
 

@@ -1,4 +1,4 @@
-"""The supervisor and its children: how many, for how long, and how they say that they are well."""
+"""Supervisor and children: their number, their replacement, and their health."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ from tests.worker.processes import Stage, Worker
 
 SIZE = int(os.environ.get("PULLJOBS_TEST_POISONED", "200"))
 HOWS = ["die", "hang"] if SIZE >= 1000 else ["die"]
-UNWELL = "is not well"
+UNHEALTHY = "is unhealthy"
 processes = pytest.mark.processes
 
 
@@ -34,7 +34,7 @@ def living() -> list[Node]:
 
 
 @processes
-def test_poison_dies_of_its_deliveries_and_costs_the_good_ones_nothing_that_had_not_started(
+def test_a_poison_job_dies_of_its_deliveries_and_charges_no_job_that_had_not_started(
     stage: Stage,
 ) -> None:
     stage.consumer(max_deliveries=3, max_retries=10)
@@ -49,8 +49,10 @@ def test_poison_dies_of_its_deliveries_and_costs_the_good_ones_nothing_that_had_
     delivered = ArchivedJob.objects.filter(state="DELIVERED")
     assert sorted(delivered.values_list("job_id", flat=True)) == sorted(good)
     charged = sum(delivered.values_list("retry_count", flat=True))
-    beside = sum(int(count) - 1 for count in re.findall(r"while running (\d+) jobs?", worker.log))
-    assert charged <= beside <= 7, "what ran beside it the first time, and nothing that waited"
+    neighbours = sum(
+        int(count) - 1 for count in re.findall(r"while running (\d+) jobs?", worker.log)
+    )
+    assert charged <= neighbours <= 7, "jobs that ran next to it, and none that waited"
     assert worker.stop() == 0
 
 
@@ -76,10 +78,10 @@ def test_each_process_is_a_child_of_its_own_and_one_that_dies_leaves_the_others(
 
 @processes
 @pytest.mark.parametrize(("how", "status"), [("exits", 3), ("raises", 1), ("returns", 0)])
-def test_what_a_handler_forks_ends_with_it_and_is_no_worker(
+def test_a_process_that_a_handler_forks_ends_and_is_no_worker(
     stage: Stage, how: str, status: int
 ) -> None:
-    """It runs nothing that waits, and leaves the transaction of its parent alone."""
+    """It runs no waiting jobs, and leaves the transaction of its parent alone."""
     channels = ["forked", "forked-transactional", "forked-first", "forked-async"]
     for name in channels:
         ConsumerFactory.create(channel=Channel.objects.create(name=name), name="plain")
@@ -88,8 +90,8 @@ def test_what_a_handler_forks_ends_with_it_and_is_no_worker(
     wait_until(lambda: ArchivedJob.objects.count() == 12)
     stage.wait_for(f"copy-{status}", 3)
     assert set(stage.runs().values()) == {1}
-    told = ArchivedJob.objects.exclude(consumer__channel__name="forked-first")
-    assert list(told.values_list("result", flat=True)) == [status] * 9
+    settled = ArchivedJob.objects.exclude(consumer__channel__name="forked-first")
+    assert list(settled.values_list("result", flat=True)) == [status] * 9
     assert set(ArchivedJob.objects.values_list("state", "retry_count")) == {("DELIVERED", 0)}
     assert worker.stop() == 0
 
@@ -104,12 +106,12 @@ def test_once_claims_once_and_ends(stage: Stage) -> None:
 
 
 @processes
-def test_children_that_are_worn_are_replaced_and_nothing_is_charged(stage: Stage) -> None:
+def test_worn_children_are_replaced_and_nothing_is_charged(stage: Stage) -> None:
     stage.consumer()
     stage.publish(200, seconds=0.01)
     worker = stage.worker("--concurrency", "4", "--max-held", "20", "--max-jobs", "40")
     wait_until(lambda: Node.objects.exclude(stopped_at=None).count() >= 2)
-    assert "for another to take its place" in worker.log
+    assert "will be replaced by a new one" in worker.log
     assert set(ArchivedJob.objects.values_list("retry_count", "deliveries")) == {(0, 1)}
     assert set(stage.runs().values()) == {1}
     assert worker.stop() == 0
@@ -117,8 +119,8 @@ def test_children_that_are_worn_are_replaced_and_nothing_is_charged(stage: Stage
 
 @pytest.mark.own_session
 @processes
-def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stage) -> None:
-    """A process that hangs is told by a heartbeat that is old."""
+def test_signal_and_heartbeats_report_the_state_of_each_loop_and_slot(stage: Stage) -> None:
+    """An old heartbeat shows that a process hangs."""
     stage.consumer(lease_duration=timedelta(seconds=60))
     [job] = stage.until_gate()
     worker = stage.worker(
@@ -137,12 +139,12 @@ def test_signal_and_heartbeats_tell_what_each_loop_and_slot_is_doing(stage: Stag
     assert all(loop["alive"] for loop in report["loops"].values())
     os.kill(worker.child, signal.SIGSTOP)
     wait_until(lambda: nodes.clock(USING) - Node.objects.get().heartbeat_at > timedelta(seconds=5))
-    assert Job.objects.get().state == "INFLIGHT", "it keeps what it holds until its lease ends"
+    assert Job.objects.get().state == "INFLIGHT", "it keeps its jobs until their leases expire"
 
 
 @processes
-def test_first_heartbeat_says_that_all_is_well_and_who_is_served(stage: Stage) -> None:
-    """The next one is 10 seconds away, and people look at a worker that they have just started."""
+def test_the_first_heartbeat_reports_living_loops_and_the_served_consumers(stage: Stage) -> None:
+    """The next one is 10 seconds away, and operators look at a new worker at once."""
     stage.consumer()
     worker = stage.worker()
     wait_until(lambda: any(node.report for node in living()))
@@ -152,10 +154,10 @@ def test_first_heartbeat_says_that_all_is_well_and_who_is_served(stage: Stage) -
     assert worker.stop() == 0
 
 
-def asked(worker: Worker, path: str) -> int:
-    """The status that the worker's probes answer."""
+def probe(worker: Worker, path: str) -> int:
+    """Return the status of a probe of the worker."""
     wait_until(lambda: "/livez and" in worker.log)
-    address = worker.log.partition("Answering ")[2].partition("/livez")[0]
+    address = worker.log.partition("answers ")[2].partition("/livez")[0]
     try:
         with urllib.request.urlopen(f"{address}{path}", timeout=10) as answer:
             return int(answer.status)
@@ -166,54 +168,54 @@ def asked(worker: Worker, path: str) -> int:
 
 @processes
 @pytest.mark.parametrize("how", HOWS)
-def test_child_whose_loop_dies_or_hangs_is_not_well_and_is_replaced(
+def test_a_child_whose_loop_dies_or_hangs_is_unhealthy_and_is_replaced(
     stage: Stage, tmp_path: Path, how: str
 ) -> None:
-    """Which it says for a moment only: a busy machine may miss that."""
-    stage.consumer(lease_duration=timedelta(minutes=5))  # what it held must not wait for that
+    """The probe fails for a moment only, so a busy machine may miss it."""
+    stage.consumer(lease_duration=timedelta(minutes=5))  # Its jobs must not wait for that.
     stage.environment |= {"WORKER_APPS": "tests.worker.sabotage"}
     worker = stage.worker(
         *("--health-port", "0", "--liveness-timeout", "3", "--graceful-timeout", "0.5"),
         SABOTAGE=f"{how}:{tmp_path / 'done'}",
     )
 
-    def is_told() -> bool:
+    def is_noticed() -> bool:
         (tmp_path / "done").unlink(missing_ok=True)
         stage.publish(3)
-        before, statuses = worker.log.count(UNWELL), set[int]()
+        before, statuses = worker.log.count(UNHEALTHY), set[int]()
 
-        def is_over() -> bool:
-            statuses.add(asked(worker, "/livez"))
-            return 503 in statuses or worker.log.count(UNWELL) > before
+        def is_decided() -> bool:
+            statuses.add(probe(worker, "/livez"))
+            return 503 in statuses or worker.log.count(UNHEALTHY) > before
 
-        wait_until(is_over)
+        wait_until(is_decided)
         return 503 in statuses
 
-    assert any(is_told() for _try in range(5))
+    assert any(is_noticed() for _try in range(5))
     wait_until(lambda: not Job.objects.exists())
-    wait_until(lambda: asked(worker, "/readyz") == 200)
-    assert asked(worker, "/livez") == 200
-    assert asked(worker, "/") == 404
+    wait_until(lambda: probe(worker, "/readyz") == 200)
+    assert probe(worker, "/livez") == 200
+    assert probe(worker, "/") == 404
     assert len(living()) == 1 < Node.objects.count()
     assert set(ArchivedJob.objects.values_list("retry_count", flat=True)) == {0}
     assert worker.stop() == 0
 
 
 @pytest.mark.parametrize(
-    ("port", "host", "told"),
+    ("port", "host", "message"),
     [
         (1, "203.0.113.1", "choose another --health-port"),
         (70000, "::", "HEALTH_PORT.*: 70000 is no port"),
         (70000, "", "HEALTH_PORT.*: 70000 is no port"),
     ],
 )
-def test_port_that_is_taken_or_is_none_is_a_clear_error(port: int, host: str, told: str) -> None:
-    with pytest.raises(CommandError, match=told):
+def test_an_invalid_or_taken_port_is_a_clear_error(port: int, host: str, message: str) -> None:
+    with pytest.raises(CommandError, match=message):
         call_command("runpullworker", health_port=port, health_host=host)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "", "::1", "::"])
-def test_probes_answer_at_addresses_of_either_kind(
+def test_probes_answer_at_addresses_of_both_families(
     caplog: pytest.LogCaptureFixture, host: str
 ) -> None:
     if ":" in host and not has_ipv6():

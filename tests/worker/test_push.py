@@ -1,4 +1,4 @@
-"""Push consumers, served by `runpullworker` beside the others."""
+"""Push consumers, served by `runpullworker` together with the others."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def test_job_is_posted_and_delivered(stage: Stage, endpoint: Opened) -> None:
     assert "hello" not in worker.log
 
 
-def test_failure_is_tried_again_by_the_strategy_until_dead(
+def test_a_failed_delivery_is_retried_by_the_strategy_until_dead(
     stage: Stage,
     endpoint: Opened,
 ) -> None:
@@ -75,7 +75,7 @@ def test_failure_is_tried_again_by_the_strategy_until_dead(
     assert len({got.header("X-Request-ID") for got in there.received}) == 3
 
 
-def test_retry_after_is_heeded(stage: Stage, endpoint: Opened) -> None:
+def test_retry_after_is_honoured(stage: Stage, endpoint: Opened) -> None:
     there = endpoint(
         answering(b"HTTP/1.1 429 X\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n", OK)
     )
@@ -100,8 +100,10 @@ def test_private_address_is_refused_unless_allowed(
     assert there.received == []
 
 
-def test_slow_consumer_is_claimed_no_more_than_runs(stage: Stage, endpoint: Opened) -> None:
-    """What a slow endpoint can't take yet stays in the queue, for other workers too."""
+def test_claims_for_a_slow_consumer_never_exceed_its_deliveries(
+    stage: Stage, endpoint: Opened
+) -> None:
+    """Jobs that a slow endpoint can't take yet stay in the queue, also for other workers."""
     running, most, ended = [0], [0], [0]
 
     async def count(received: Received, writer: Writer) -> None:
@@ -113,7 +115,9 @@ def test_slow_consumer_is_claimed_no_more_than_runs(stage: Stage, endpoint: Open
         writer.write(OK)
 
     def claimed() -> int:
-        written = ArchivedJob.objects.count()  # first: what moves meanwhile is not counted twice
+        written = (
+            ArchivedJob.objects.count()
+        )  # Read first, so that a job that moves is not counted twice.
         return written + Job.objects.filter(state="INFLIGHT").count()
 
     there = endpoint(count)
@@ -126,11 +130,11 @@ def test_slow_consumer_is_claimed_no_more_than_runs(stage: Stage, endpoint: Open
     assert most == [4]
 
 
-def test_push_consumers_are_left_to_others_if_asked(stage: Stage, endpoint: Opened) -> None:
-    """All of them by --no-push, others than the chosen ones by --only."""
+def test_flags_leave_push_consumers_to_other_workers(stage: Stage, endpoint: Opened) -> None:
+    """`--no-push` leaves all of them, `--only` all but the named ones."""
     there = endpoint()
     chosen, other = pushed(there.url), pushed(there.url)
-    every = [publish(one.channel.name, b"x").job_ids[0] for one in (chosen, other)]
+    every = [publish(consumer.channel.name, b"x").job_ids[0] for consumer in (chosen, other)]
     assert pusher(stage, "--no-push", "--burst").ended() == 0
     assert [jobs.get(job).state for job in every] == ["QUEUED", "QUEUED"]
     only = f"{chosen.channel.name}/{chosen.name}"
@@ -139,16 +143,16 @@ def test_push_consumers_are_left_to_others_if_asked(stage: Stage, endpoint: Open
 
 
 @pytest.mark.django_db
-def test_a_name_that_nobody_bears_is_an_error() -> None:
-    with pytest.raises(CommandError, match="No handler serves nobody"):
-        call_command("runpullworker", "--only", "nobody")
+def test_a_name_without_a_handler_is_an_error() -> None:
+    with pytest.raises(CommandError, match="No handler serves unknown"):
+        call_command("runpullworker", "--only", "unknown")
 
 
-def test_consumer_that_comes_or_changes_is_noticed(
+def test_a_new_or_changed_consumer_is_noticed(
     stage: Stage,
     endpoint: Opened,
 ) -> None:
-    """Its URL and its token, while the worker runs."""
+    """The URL and the token may change while the worker runs."""
     first, second = endpoint(), endpoint()
     worker = pusher(stage).ready()
     consumer = pushed(first.url)
@@ -164,7 +168,7 @@ def test_consumer_that_comes_or_changes_is_noticed(
     assert worker.stop() == 0
 
 
-def test_turned_to_pull_what_runs_finishes_and_what_waits_can_be_pulled(
+def test_after_a_change_to_pull_deliveries_finish_and_waiting_jobs_can_be_pulled(
     stage: Stage,
     endpoint: Opened,
 ) -> None:
@@ -190,8 +194,8 @@ def test_turned_to_pull_what_runs_finishes_and_what_waits_can_be_pulled(
     assert len(there.received) == 1
 
 
-def test_turned_to_push_what_waits_is_pushed(stage: Stage, endpoint: Opened) -> None:
-    """And what a pull holds stays with whoever holds it."""
+def test_after_a_change_to_push_waiting_jobs_are_pushed(stage: Stage, endpoint: Opened) -> None:
+    """A job that a puller holds stays with it."""
     there = endpoint()
     consumer = ConsumerFactory.create()
     publish_many(consumer.channel.name, [b"x"] * 3)
@@ -209,7 +213,7 @@ def test_turned_to_push_what_waits_is_pushed(stage: Stage, endpoint: Opened) -> 
 
 @pytest.mark.own_session
 def test_kill_ends_a_delivery_within_a_second(stage: Stage, endpoint: Opened) -> None:
-    """The connection is closed, and the answer, had it come, would change nothing."""
+    """The connection is closed; a late answer would change nothing."""
     ended: list[float] = []
 
     async def wait(received: Received, writer: Writer) -> None:
@@ -229,7 +233,7 @@ def test_kill_ends_a_delivery_within_a_second(stage: Stage, endpoint: Opened) ->
     assert (jobs.get(job).state, jobs.get(job).error) == ("DEAD", "killed by test")
 
 
-def test_stop_lets_deliveries_end_and_gives_back_those_that_don_t(
+def test_a_stop_lets_deliveries_end_and_releases_those_that_do_not(
     stage: Stage,
     endpoint: Opened,
 ) -> None:
@@ -246,7 +250,7 @@ def test_stop_lets_deliveries_end_and_gives_back_those_that_don_t(
 
 
 def test_crash_of_the_worker_charges_no_delivery(stage: Stage, endpoint: Opened) -> None:
-    """It ran no code that could have ended the process."""
+    """A delivery runs no code of the project that could have ended the process."""
     stage.consumer(max_retries=0)
     there = endpoint(slow(600))
     consumer = pushed(there.url)
@@ -272,8 +276,8 @@ def test_channel_delivers_to_pull_and_push_alike(stage: Stage, endpoint: Opened)
     assert ArchivedJob.objects.filter(state="DELIVERED").count() == 6
 
 
-def test_slow_endpoints_don_t_hold_up_quick_ones(stage: Stage, endpoint: Opened) -> None:
-    """A small one of `python -m benchmarks push`: the slow ones take all they can get, and more."""
+def test_slow_endpoints_do_not_hold_up_quick_ones(stage: Stage, endpoint: Opened) -> None:
+    """A small version of `python -m benchmarks push`: slow endpoints take all the room they can."""
     sluggish, quick = endpoint(slow(600), ports=30), endpoint(ports=5)
     for port in sluggish.ports:
         publish_many(pushed(f"http://127.0.0.1:{port}/").channel.name, [b"x"] * 30)

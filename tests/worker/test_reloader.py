@@ -1,4 +1,4 @@
-"""`runpullworker --reload`: a changed file starts the worker anew, and harms no job by it."""
+"""`runpullworker --reload`: a changed file restarts the worker and harms no job."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def plain(job: ClaimedJob) -> str:
 """
 
 
-class Shop:
+class ReloadedShop:
     """An app whose handler is edited while it runs."""
 
     def __init__(self, stage: Stage) -> None:
@@ -40,10 +40,10 @@ class Shop:
         self._code.parent.mkdir()
         (self._code.parent / "__init__.py").touch()
 
-    def write(self, word: str) -> None:
-        self._save(HANDLER.format(started=str(self.started), word=word))
+    def write(self, text: str) -> None:
+        self._save(HANDLER.format(started=str(self.started), word=text))
 
-    def spoil(self) -> None:
+    def break_code(self) -> None:
         self._save("no python")
 
     def worker(self, *flags: str) -> Worker:
@@ -56,14 +56,17 @@ class Shop:
         new.replace(self._code)
 
 
-def said() -> list[str]:
-    return [str(one) for one in ArchivedJob.objects.order_by("id").values_list("result", flat=True)]
+def results() -> list[str]:
+    return [
+        str(result)
+        for result in ArchivedJob.objects.order_by("id").values_list("result", flat=True)
+    ]
 
 
 def processes_of(worker: Worker) -> list[int]:
-    """Of its session, but for itself: the worker has a process group of its own."""
-    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
-    return [pid for pid in found if pid != worker.process.pid and _is_of(pid, worker)]
+    """Return the other processes of its session; the worker has a process group of its own."""
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    return [pid for pid in pids if pid != worker.process.pid and _is_of(pid, worker)]
 
 
 def _is_of(pid: int, worker: Worker) -> bool:
@@ -75,47 +78,47 @@ def _is_of(pid: int, worker: Worker) -> bool:
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
 def test_change_restarts_the_worker_and_charges_nothing(stage: Stage) -> None:
-    """What runs is let end by the old code, what waits is done by the new; then a broken file."""
+    """The old code ends its running job, the new code does the waiting jobs."""
     stage.consumer()
-    shop = Shop(stage)
+    shop = ReloadedShop(stage)
     shop.write("old")
     worker = shop.worker("--concurrency=1", "--graceful-timeout=60")
     stage.publish()
-    wait_until(lambda: said() == ["old"], PATIENCE)
+    wait_until(lambda: results() == ["old"], PATIENCE)
     shop.started.unlink()
     running = stage.until_gate()
     wait_until(shop.started.exists, PATIENCE)
     waiting = stage.publish(3)
     shop.write("new")
     wait_until(shop.started.with_name("started-stopping").exists, PATIENCE)
-    wait_until(lambda: in_flight() == 1, PATIENCE)  # what it had claimed else is given back
+    wait_until(lambda: in_flight() == 1, PATIENCE)  # The other claimed jobs are released.
     assert list(Job.objects.filter(id__in=waiting).values_list("deliveries", flat=True)) == [0] * 3
     stage.open_gate()
-    wait_until(lambda: len(said()) == 5, PATIENCE)
+    wait_until(lambda: len(results()) == 5, PATIENCE)
     assert ArchivedJob.objects.get(job_id=running[0]).result == "old"
-    assert said() == ["old", "old", "new", "new", "new"]
+    assert results() == ["old", "old", "new", "new", "new"]
     charged = ArchivedJob.objects.values_list("retry_count", "deliveries").distinct()
     assert list(charged) == [(0, 1)]
 
-    shop.spoil()
+    shop.break_code()
     wait_until(lambda: "starts again after a change" in worker.log, PATIENCE)
     assert worker.process.poll() is None
     shop.write("mended")
     stage.publish()
-    wait_until(lambda: said()[-1] == "mended", PATIENCE)
+    wait_until(lambda: results()[-1] == "mended", PATIENCE)
     worker.signal(signal.SIGINT)
     assert worker.ended(PATIENCE) == 0
     wait_until(lambda: not processes_of(worker), PATIENCE)
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
-def test_worker_ends_with_the_process_that_watches_it(stage: Stage) -> None:
+def test_the_worker_ends_with_the_process_that_watches_it(stage: Stage) -> None:
     stage.consumer()
-    shop = Shop(stage)
+    shop = ReloadedShop(stage)
     shop.write("old")
     worker = shop.worker()
     stage.publish()
-    wait_until(lambda: said() == ["old"], PATIENCE)
+    wait_until(lambda: results() == ["old"], PATIENCE)
     assert processes_of(worker)
     worker.process.kill()
     wait_until(lambda: not processes_of(worker), PATIENCE)

@@ -1,4 +1,4 @@
-"""Starting a worker: what it serves, when it ends by itself, and what it refuses."""
+"""Start of a worker: the consumers that it serves, when it ends by itself, and refusals."""
 
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,7 @@ processes = pytest.mark.processes
 
 
 @processes
-def test_burst_drains_and_ends(stage: Stage) -> None:
+def test_a_burst_drains_the_queue_and_ends(stage: Stage) -> None:
     stage.consumer(retry_strategy="constant:60")
     every = stage.publish(300)
     [failed] = stage.publish(fail="no such order")
@@ -41,20 +41,20 @@ def test_burst_drains_and_ends(stage: Stage) -> None:
 
 
 @processes
-def test_it_says_what_it_serves_and_what_failed(stage: Stage) -> None:
+def test_the_log_names_the_served_consumers_and_the_failed_job(stage: Stage) -> None:
     stage.consumer(retry_strategy="none")
     [failed] = stage.publish(fail="no such order")
     worker = stage.worker("--burst", "--only", "script/plain", "--concurrency", "2")
     assert worker.ended() == 0
-    told = worker.log.splitlines()
-    assert told[0] == "Serving script/plain: 1 process of 2 threads."
-    assert f"Job {failed} of script/plain failed: ValueError" in told
+    lines = worker.log.splitlines()
+    assert lines[0] == "Serving script/plain: 1 process of 2 threads."
+    assert f"Job {failed} of script/plain failed: ValueError" in lines
     assert stage.worker("--burst", "--verbosity", "0").ended() == 0
     assert "Serving" not in stage.workers[-1].log
 
 
 @processes
-def test_burst_waits_for_what_runs(stage: Stage) -> None:
+def test_a_burst_waits_for_running_jobs(stage: Stage) -> None:
     stage.consumer()
     [job] = stage.publish(seconds=1.5)
     assert stage.worker("--burst").ended() == 0
@@ -62,7 +62,7 @@ def test_burst_waits_for_what_runs(stage: Stage) -> None:
 
 
 @processes
-def test_only_serves_what_it_names(stage: Stage) -> None:
+def test_only_the_named_consumers_are_served(stage: Stage) -> None:
     consumer = stage.consumer()
     neighbour = ConsumerFactory.create(channel__name="other", name="plain")
     [mine] = stage.publish()
@@ -76,7 +76,7 @@ def test_only_serves_what_it_names(stage: Stage) -> None:
 
 
 @processes
-def test_consumers_are_made_once_and_left_alone(stage: Stage) -> None:
+def test_consumers_are_created_once_and_not_changed_later(stage: Stage) -> None:
     assert stage.worker("--burst").ended() == 0
     made = Consumer.objects.get(channel__name="script", name="plain")
     Consumer.objects.filter(pk=made.pk).update(max_retries=17)
@@ -126,7 +126,7 @@ def test_two_handlers_for_one_consumer_are_refused() -> None:
             handler(channel="orders", consumer="invoicing")(repr)
 
 
-def test_settling_first_and_together_is_refused() -> None:
+def test_ack_first_and_transactional_is_refused() -> None:
     with registry_of_its_own(), pytest.raises(ConfigurationError, match="transactional and ack"):
         handler(channel="c", consumer="c", transactional=True, ack_policy=AckPolicy.ACK_FIRST)(
             print
@@ -134,7 +134,7 @@ def test_settling_first_and_together_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"max_retires": 3}, "'max_retires'.* did you mean 'max_retries'"),
         ({"transactionl": True}, "did you mean 'transactional'"),
@@ -167,11 +167,11 @@ def test_settling_first_and_together_is_refused() -> None:
         ({"ack_policy": "ACK"}, "'ACK' is no ack_policy: use one of nack_on_error"),
     ],
 )
-def test_options_that_can_not_be_are_refused_at_once_by_the_handlers_name(
-    options: dict[str, Any], told: str
+def test_unsuitable_options_are_refused_at_once_with_the_name_of_the_handler(
+    options: dict[str, Any], message: str
 ) -> None:
     with registry_of_its_own():
-        with pytest.raises(ConfigurationError, match=rf"builtins\.print.*{told}"):
+        with pytest.raises(ConfigurationError, match=rf"builtins\.print.*{message}"):
             handler(**{"channel": "c", "consumer": "c"} | options)(print)
         handler(channel="c", consumer="c", retry_strategy="none", title="C")(repr)
 
@@ -187,17 +187,17 @@ def test_flags_out_of_bounds_are_refused(flag: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e12", "soon", ""])
-def test_a_flag_s_time_that_is_none_is_refused(text: str) -> None:
+def test_a_flag_that_is_no_number_of_seconds_is_refused(text: str) -> None:
     with pytest.raises(CommandError, match=f"{text!r} is no number of seconds"):
         call_command("runpullworker", f"--flush-interval={text}")
 
 
 @processes
 @pytest.mark.parametrize("flags", [["--burst"], ["--only", "script"]])
-def test_database_that_was_never_migrated_ends_the_worker_with_what_to_do(
+def test_a_database_without_migrations_ends_the_worker_with_instructions(
     stage: Stage, flags: list[str]
 ) -> None:
-    """Not one child after another, for ever."""
+    """The supervisor does not restart children for ever."""
     name = "JOBS_DATABASE" if second.IS_ON else "WORKER_DATABASE"
     worker = stage.worker(*flags, **{name: "postgres"})
     assert worker.ended() in (1, shared_state.MISCONFIGURED)

@@ -1,4 +1,4 @@
-"""Whose word on a run counts: its own, or that of who cancels it. The first one."""
+"""Outcomes of runs: the handler or a canceller decides, whichever is first."""
 
 import time
 from collections.abc import Callable
@@ -14,46 +14,46 @@ from tests.worker.claiming import unclaimed
 _numbers = count(1)
 
 
-def begun(runs: HandlerRuns, told: list[HandlerRun]) -> HandlerRun:
+def begun(runs: HandlerRuns, cancelled: list[HandlerRun]) -> HandlerRun:
     job = unclaimed(next(_numbers))
-    runs.begin(job, runs.slot(0, told.append), time.monotonic())
+    runs.begin(job, runs.slot(0, cancelled.append), time.monotonic())
     return next(run for run in runs.current() if run.job is job)
 
 
 def test_run_that_ended_can_not_be_cancelled() -> None:
-    runs, told = HandlerRuns(), list[HandlerRun]()
-    run = begun(runs, told)
+    runs, cancellations = HandlerRuns(), list[HandlerRun]()
+    run = begun(runs, cancellations)
     assert runs.end(run.job) is None
     assert not run.cancel(CancelReason.TIMED_OUT)
-    assert told == runs.current() == []
+    assert cancellations == runs.current() == []
     assert not run.job.taken_away
 
 
 def test_run_is_cancelled_once_and_listed_until_its_handler_ends() -> None:
-    runs, told = HandlerRuns(), list[HandlerRun]()
-    run, other = begun(runs, told), begun(runs, told)
+    runs, cancellations = HandlerRuns(), list[HandlerRun]()
+    run, other = begun(runs, cancellations), begun(runs, cancellations)
     assert run.cancel(CancelReason.LOST)
     assert not run.cancel(CancelReason.TIMED_OUT)
-    [cancelled] = told
+    [cancelled] = cancellations
     assert (cancelled.job, cancelled.cancel_reason) == (run.job, CancelReason.LOST)
     assert set(runs.current()) == {cancelled, other}
     assert runs.end(run.job) == cancelled
     assert not run.cancel(CancelReason.STOPPED)
-    assert told == [cancelled]
+    assert cancellations == [cancelled]
     assert runs.current() == [other]
     assert not other.job.taken_away
 
 
-def test_of_many_that_have_a_word_at_once_one_has_the_first() -> None:
+def test_only_one_of_several_threads_decides_about_a_run() -> None:
     with ThreadPoolExecutor(3) as threads:
         for _round in range(300):
-            runs, told = HandlerRuns(), list[HandlerRun]()
-            run = begun(runs, told)
+            runs, cancellations = HandlerRuns(), list[HandlerRun]()
+            run = begun(runs, cancellations)
             cancel = partial(run.cancel, CancelReason.TIMED_OUT)
             ways = (cancel, partial(_ends, runs, run.job), cancel)
-            words = list(threads.map(partial(_together, Barrier(3)), ways))
-            assert words.count(True) == 1
-            assert len(told) == (0 if words[1] else 1)
+            firsts = list(threads.map(partial(_together, Barrier(3)), ways))
+            assert firsts.count(True) == 1
+            assert len(cancellations) == (0 if firsts[1] else 1)
             assert runs.current() == []
 
 

@@ -1,4 +1,4 @@
-"""Settling before and with the handler: at most once, and exactly once."""
+"""Settlement before the handler, at most once, and together with it, exactly once."""
 
 import threading
 import time
@@ -52,10 +52,10 @@ def test_lost_lease_undoes_the_effects() -> None:
 
 
 @pytest.mark.parametrize("is_written_first", [True, False])
-def test_acked_job_over_its_time_is_not_delivered_without_its_effects(
+def test_an_acked_job_over_its_time_limit_is_not_delivered_without_its_effects(
     is_written_first: bool,
 ) -> None:
-    """Nobody knows yet whether its transaction will be committed; the fence lets one end count."""
+    """Its transaction may still be committed; the lease token lets only one outcome count."""
 
     def function(job: ClaimedJob) -> None:
         effect(job)
@@ -96,7 +96,7 @@ def test_silence_of_a_manual_handler_undoes_the_effects() -> None:
 
 
 def test_error_at_the_commit_is_the_handlers() -> None:
-    """A deferred constraint speaks after the settle was written: nothing of it stays."""
+    """A deferred constraint fails after the settlement was written, and undoes it."""
     query("CREATE TABLE twice (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
     try:
         [job] = claim_of(
@@ -111,8 +111,10 @@ def test_error_at_the_commit_is_the_handlers() -> None:
 
 
 @pytest.mark.parametrize("max_retries", [0, 1])
-def test_job_that_is_nacked_with_its_effects_is_told_of_as_any_other(max_retries: int) -> None:
-    """Who claims hears that it goes back, and `on_giving_up` is called where it is dead."""
+def test_a_job_that_is_nacked_in_its_transaction_is_reported_like_any_other(
+    max_retries: int,
+) -> None:
+    """The fetcher is notified of a job that goes back, and a DEAD job calls `on_giving_up`."""
     consumer = ConsumerFactory.create(max_retries=max_retries)
     [job] = claim_of(ClaimedJob.nack, consumer=consumer, transactional=True)
     bench = FlusherBench([job])
@@ -136,7 +138,7 @@ def test_swallowed_database_error_is_a_failure_not_a_lost_lease() -> None:
 
 
 def test_renewing_inside_a_transaction_locks_nothing() -> None:
-    """The other jobs of the claim share its lease: they must be renewed meanwhile."""
+    """The other jobs of the claim share its lease, which must stay renewable."""
     renewed: list[Any] = []
 
     def function(job: ClaimedJob) -> None:
@@ -149,8 +151,8 @@ def test_renewing_inside_a_transaction_locks_nothing() -> None:
     assert list(renewed[0]) == [other.held]
 
 
-def test_what_is_settled_can_not_be_lost() -> None:
-    """A handler that heeds that would drop work which is delivered."""
+def test_a_settled_job_can_not_be_lost() -> None:
+    """A handler that reacts to `lost` would drop work that is delivered."""
     seen: list[bool] = []
 
     def look(job: ClaimedJob) -> None:
@@ -164,7 +166,7 @@ def test_what_is_settled_can_not_be_lost() -> None:
     assert seen == [True] * 4
 
 
-def test_settled_first_is_at_most_once() -> None:
+def test_ack_first_is_at_most_once() -> None:
     seen: list[str] = []
 
     def function(job: ClaimedJob) -> None:
@@ -180,7 +182,7 @@ def test_settled_first_is_at_most_once() -> None:
     assert bench.in_flight.due_for_renewal() == [], "there is no lease to renew, so none to lose"
 
 
-def test_settled_first_does_not_run_what_it_has_no_lease_for() -> None:
+def test_ack_first_does_not_run_a_job_whose_lease_is_lost() -> None:
     ran: list[int] = []
     [job] = claim_of(lambda job: ran.append(job.id), ack_policy="ack_first")
     operating.kill([job.id], by="test")
@@ -189,20 +191,20 @@ def test_settled_first_does_not_run_what_it_has_no_lease_for() -> None:
     assert job.lost
 
 
-def test_settled_first_without_a_database_is_given_back_unharmed() -> None:
+def test_ack_first_without_a_database_releases_the_job_uncharged() -> None:
     ran: list[int] = []
     [job] = claim_of(lambda job: ran.append(job.id), ack_policy="ack_first")
-    word = []
+    outcomes = []
 
     def cut_off() -> None:
         connection.ensure_connection()
         connection.connection.close()
-        word.append(perform(job))
+        outcomes.append(perform(job))
 
     thread = threading.Thread(target=cut_off)
     thread.start()
     thread.join(PATIENCE_SECONDS)
-    FlusherBench([job]).write(job, word[0])
+    FlusherBench([job]).write(job, outcomes[0])
     view = jobs.get(job.id)
     assert (view.state, view.retry_count, view.deliveries, ran) == (State.QUEUED, 0, 0, [])
     connections.close_all()

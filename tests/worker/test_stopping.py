@@ -1,4 +1,4 @@
-"""A stop ends what runs, gives back the rest unharmed, and keeps its time."""
+"""A stop lets running jobs end, releases the rest unharmed, and keeps its time."""
 
 import os
 import signal
@@ -17,12 +17,12 @@ UNHARMED = {"state": "QUEUED", "deliveries": 0, "retry_count": 0, "error": None}
 
 
 def send_to_group(pid: int) -> None:
-    """As systemd does: the supervisor gets it, and the child too."""
+    """Send SIGTERM to the supervisor and the child, as systemd does."""
     os.killpg(pid, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "group"])
-def test_what_runs_ends_and_the_rest_is_given_back(stage: Stage, how: str) -> None:
+def test_running_jobs_end_and_the_rest_is_released(stage: Stage, how: str) -> None:
     stage.consumer()
     stage.until_gate(12)
     worker = stage.worker("--concurrency", "2", "--graceful-timeout", "600")
@@ -43,8 +43,8 @@ def test_what_runs_ends_and_the_rest_is_given_back(stage: Stage, how: str) -> No
     assert not Lease.objects.exists()
 
 
-def test_worker_that_drains_goes_on_saying_that_it_is_well(stage: Stage) -> None:
-    """For however long its handlers have; and that it serves nobody any more."""
+def test_a_stopping_worker_goes_on_sending_heartbeats(stage: Stage) -> None:
+    """Its heartbeats go on while handlers run, and report that it serves no consumer any more."""
     stage.consumer()
     [job] = stage.until_gate()
     worker = stage.worker("--graceful-timeout", "600", "--heartbeat-interval", "0.1")
@@ -63,7 +63,7 @@ def test_worker_that_drains_goes_on_saying_that_it_is_well(stage: Stage) -> None
     assert Node.objects.get().stopped_at is not None
 
 
-def test_handler_that_heeds_is_settled_at_once(stage: Stage) -> None:
+def test_a_handler_that_reacts_to_the_stop_is_settled_at_once(stage: Stage) -> None:
     stage.consumer()
     stage.until_gate(heed=True)
     worker = stage.worker("--graceful-timeout", "600")
@@ -74,7 +74,9 @@ def test_handler_that_heeds_is_settled_at_once(stage: Stage) -> None:
     assert ArchivedJob.objects.get().state == "DELIVERED"
 
 
-def test_handler_that_outlives_its_time_is_left_to_its_lease_uncharged(stage: Stage) -> None:
+def test_a_handler_that_outlives_the_graceful_timeout_is_left_to_its_lease_uncharged(
+    stage: Stage,
+) -> None:
     stage.consumer(lease_duration=timedelta(seconds=2))
     [job] = stage.until_gate()
     worker = stage.worker("--graceful-timeout", "1")

@@ -1,4 +1,4 @@
-"""Stops while there is more to do than can be done, as often as PULLJOBS_TEST_STOPS says."""
+"""Stops under saturation, PULLJOBS_TEST_STOPS times."""
 
 import os
 import time
@@ -17,8 +17,8 @@ FLAGS = ("--graceful-timeout", str(TIMEOUT), "--concurrency", "4", "--max-fetch-
 
 
 @pytest.mark.parametrize("number", range(STOPS))
-def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number: int) -> None:
-    """Some handlers end in time and one doesn't; another worker does what is left."""
+def test_a_stop_under_saturation_is_in_time_and_charges_nothing(stage: Stage, number: int) -> None:
+    """Some handlers end in time and one does not; another worker does the rest."""
     stage.consumer()
     every = {*stage.until_gate(), *stage.publish(50, seconds=0.2), *stage.publish(50)}
     stopped = stage.worker(*FLAGS, "--processes", "2")
@@ -27,7 +27,7 @@ def test_stop_under_saturation_is_in_time_and_costs_nothing(stage: Stage, number
     asked = stopped.signal()
     assert stopped.ended() == 0
     assert time.monotonic() - asked < TIMEOUT + 1 + SLACK
-    assert in_flight() <= 8, "all that had not started was given back"
+    assert in_flight() <= 8, "all jobs that had not started were released"
     stage.open_gate()
     pass_time()
     worker = stage.worker("--reap-interval", "0.2")
@@ -42,8 +42,8 @@ def node_of(worker: Worker) -> UUID:
 
 
 @pytest.mark.own_session
-def test_released_job_is_claimed_within_two_seconds_by_an_idle_worker(stage: Stage) -> None:
-    """It is neither polled for nor published anew: the release itself wakes."""
+def test_an_idle_worker_claims_a_released_job_within_two_seconds(stage: Stage) -> None:
+    """The release itself wakes the worker: it polls too rarely, and no message is published."""
     stage.consumer()
     running = set(stage.until_gate(2))
     first = stage.worker("--concurrency", "2", "--graceful-timeout", "600")

@@ -14,7 +14,7 @@ from pulljobs.worker import subscriptions
 from pulljobs.worker.event_loop import EventLoop
 from pulljobs.worker.push_delivery import PushDelivery, PushPool
 from pulljobs.worker.result_buffer import ResultBuffer
-from pulljobs.worker.subscriptions import Subscription, Subscriptions
+from pulljobs.worker.subscriptions import ConsumerSubscription, Subscriptions
 from tests.factories import USING, ChannelFactory, ConsumerFactory
 from tests.handling import registry_of_its_own
 from tests.sessions import Thread, query, wait_until
@@ -69,7 +69,7 @@ def pushed(**fields: Any) -> Consumer:
     return ConsumerFactory.create(type=Consumer.Type.PUSH, callback_url=URL, **fields)
 
 
-def via_of(subscriptions: Sequence[Subscription]) -> dict[str, str]:
+def via_of(subscriptions: Sequence[ConsumerSubscription]) -> dict[str, str]:
     return {
         subscription.puller.consumer.name: str(subscription.puller.via)
         for subscription in subscriptions
@@ -114,7 +114,7 @@ def test_consumers_come_and_go() -> None:
 
 
 def test_a_changed_callback_makes_a_new_subscription_with_the_same_pool() -> None:
-    """So the deliveries that are under way still count."""
+    """Deliveries that are under way still count."""
     consumer = pushed()
     with registry_of_its_own():
         served = subscriptions_of(push_delivery())

@@ -1,4 +1,4 @@
-"""An idle worker polls once in minutes here: whatever is sooner than that was told to it."""
+"""Wake-ups of an idle worker that polls only every ten minutes."""
 
 import time
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_publish_wakes_an_idle_worker(stage: Stage) -> None:
 
 @pytest.mark.own_session
 @pytest.mark.processes
-def test_worker_is_registered_for_longer_than_it_sleeps(stage: Stage) -> None:
+def test_a_worker_is_registered_for_longer_than_it_sleeps(stage: Stage) -> None:
     begun = timezone.now()
     idle(stage)
     waiting = PullWaiter.objects.earliest("waiting_until").waiting_until
@@ -75,7 +75,7 @@ def test_retry_starts_on_time(stage: Stage, script: dict[str, Any], strategy: st
 
 @pytest.mark.own_session
 @pytest.mark.processes
-def test_job_of_a_dead_holder_starts_when_its_retry_is_due(stage: Stage) -> None:
+def test_a_job_of_a_dead_worker_starts_when_its_retry_is_due(stage: Stage) -> None:
     consumer = stage.consumer(retry_strategy="constant:1")
     worker = idle(stage, "--reap-interval", "0.5")
     begun = time.monotonic()
@@ -96,23 +96,23 @@ def listener(transactional_db: None) -> Iterator[Session]:
 
 
 @pytest.mark.own_session
-def test_nobody_is_told_where_nobody_waits(listener: Session) -> None:
-    """What the one who waits hears comes first, though it was published last."""
-    alone, over, awaited = (ConsumerFactory.create() for _ in range(3))
-    for consumer, minutes in ((over, -1), (awaited, 1)):
+def test_only_waiters_are_notified(listener: Session) -> None:
+    """The first notification is for the waiter, although its message was published last."""
+    unwatched, expired, awaited = (ConsumerFactory.create() for _ in range(3))
+    for consumer, minutes in ((expired, -1), (awaited, 1)):
         PullWaiter.objects.create(
             consumer_id=consumer.pk,
             node_id="00000000-0000-0000-0000-000000000001",
             waiting_until=timezone.now() + timedelta(minutes=minutes),
         )
-    for consumer in (alone, over, awaited):
+    for consumer in (unwatched, expired, awaited):
         publish(consumer.channel.name, b"")
-    told = [note.payload for note in listener.notifies(timeout=PATIENCE_SECONDS, stop_after=1)]
-    assert told == [str(awaited.pk)]
+    payloads = [note.payload for note in listener.notifies(timeout=PATIENCE_SECONDS, stop_after=1)]
+    assert payloads == [str(awaited.pk)]
 
 
 @pytest.mark.own_session
-def test_told_after_the_commit_and_only_then(listener: Session) -> None:
+def test_waiters_are_notified_after_the_commit_and_only_then(listener: Session) -> None:
     consumer = ConsumerFactory.create()
     PullWaiter.objects.create(
         consumer_id=consumer.pk,

@@ -1,18 +1,18 @@
-"""Handlers that do what their payload says, and write what happens to a file outside the database.
+"""Handlers that do what their payload asks for, and note it in a file outside the database.
 
 {"until": path}     runs until that file exists
-{"seconds": n}      runs so long
-{"block": n}        keeps the event loop from turning for so long
-{"cleanup": n}      takes so long to end when it is cancelled
+{"seconds": n}      runs for n seconds
+{"block": n}        blocks the event loop for n seconds
+{"cleanup": n}      takes n seconds to end when it is cancelled
 {"heed": true}      ends when the worker is stopping, or the job is lost
 {"kill": true}      kills its process
-{"exit": n}         ends its process with that code, without a word
+{"exit": n}         ends its process with that code
 {"fail": text}      raises
 {"after": n}        asks for a retry in n seconds, the first time
-{"backoff": false}  ... which is no failure
+{"backoff": false}  makes that retry neutral for the circuit
 {"giving_up": text} raises in `on_giving_up`
 
-{"copy": how}       of the channels `forked...`: forks, and the copy exits, raises or returns
+{"copy": how}       forks; the copy exits, raises or returns (channels `forked...` only)
 """
 
 import asyncio
@@ -70,7 +70,7 @@ async def awaited(job: ClaimedJob) -> None:
 
 @handler(channel="stored", consumer="plain")
 async def stored(job: ClaimedJob) -> int:
-    """Holds its database connection for a while; says which it was."""
+    """Hold a database connection for a while; return the pid of its backend."""
     pid = await sync_to_async(_backend)()
     await asyncio.sleep(0.05)
     return pid

@@ -1,4 +1,4 @@
-"""Handlers of many consumers, as a large project has them."""
+"""Handlers of many consumers, as in a large project."""
 
 from typing import Final
 

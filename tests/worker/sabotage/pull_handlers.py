@@ -1,4 +1,4 @@
-"""The handlers of the other app, and a recorder that ends or hangs the fetcher of one process."""
+"""Handlers of `tests.worker.app`, and a recorder that ends or hangs the fetcher of one process."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from pulljobs.engine.telemetry import JobsClaimed, record_with
 from tests.worker.app import pull_handlers  # noqa: F401  registers them
 
 HOW = "SABOTAGE"
-"""In the environment: `die` or `hang`, and a file that is made by whoever does it first."""
+"""Environment variable: `die` or `hang`, and a file that the first process creates."""
 
 
 def sabotage(event: object) -> None:
