@@ -19,7 +19,7 @@ OPEN: Final = "open"
 RELEASED: Final = "released"
 ANY: Final = 2**31 - 1
 LAST: Final = 2**63 - 1
-LEFT_BEHIND: Final = "The Spark driver that held it ended without a word."
+LEFT_BEHIND: Final = "Lease lost: the Spark driver crashed or stopped renewing."
 
 
 class Batch(NamedTuple):

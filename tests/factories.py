@@ -11,6 +11,8 @@ from factory.django import DjangoModelFactory
 
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
+from pulljobs.engine.claiming import plain
+from pulljobs.engine.claiming.rows import Terms
 from pulljobs.engine.low_water_marks import LowWaterMarks
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Channel, Consumer, Lease
@@ -18,6 +20,7 @@ from pulljobs.publishing import publish, publish_many
 from pulljobs.states import State
 from pulljobs.storage import jobs
 from pulljobs.storage.rows import Claimed, Taken
+from pulljobs.storage.statements import AliasSession
 
 USING = settings().DATABASE
 NO_DELAY = "constant:0"
@@ -122,11 +125,7 @@ def claimed(consumer: Consumer, wanted: int = 1, **options: Any) -> list[Held]:
 
 
 def claim_from_head(consumer: Consumer, wanted: int = 1, **options: Any) -> Claimed:
-    options = {
-        "entry": LowWaterMarks().entry_above(),
-        "node_id": None,
-        "via": Lease.Via.WORKER,
-        "lease_duration": None,
-        "max_lease": MAX_LEASE,
-    } | options
-    return jobs.claim(USING, consumer.pk, wanted, **options)
+    """Claim as a process does that knows no low-water mark; `options` are terms, or the entry."""
+    entry = options.pop("entry", LowWaterMarks().entry_above())
+    terms = Terms(Lease.Via.WORKER, MAX_LEASE)._replace(**options)
+    return plain.claim(AliasSession(USING), consumer.pk, wanted, terms, entry)

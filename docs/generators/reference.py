@@ -14,7 +14,7 @@ from generators.markdown import render_table, to_cell
 from pulljobs import conf, metrics
 from pulljobs.metrics.families import Family
 from pulljobs.states import TRANSITIONS, State, Transition
-from pulljobs.storage.promises import PASSING, PROMISES
+from pulljobs.storage.invariants import INVARIANTS, PASSING
 
 ALERTS: Final = Path(metrics.__file__).with_name("alerts.yml")
 
@@ -69,7 +69,7 @@ def render_invariants() -> str:
     """Render what `verify` looks for."""
     rows = [
         (f"`{name}`", f"{meaning}{' Looked at twice.' if name in PASSING else ''}")
-        for name, meaning in PROMISES.items()
+        for name, meaning in INVARIANTS.items()
     ]
     return render_table(["invariant", "meaning"], rows)
 

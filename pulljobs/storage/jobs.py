@@ -17,17 +17,13 @@ from django.db import (
 )
 
 from pulljobs.engine.adapters import TOO_MUCH
-from pulljobs.engine.claiming import plain
-from pulljobs.engine.claiming.rows import Terms
 from pulljobs.engine.encodings import array, integer_array
-from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.outcomes import Held, Settlement, parameters, plain_deliveries
 from pulljobs.models import Job, Lease
 from pulljobs.states import TRANSITIONS, Event, Reason, State
 from pulljobs.storage import keys, listen
 from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.rows import (
-    Claimed,
     Finished,
     HeldJob,
     ReachedLease,
@@ -36,7 +32,6 @@ from pulljobs.storage.rows import (
     Taken,
 )
 from pulljobs.storage.statements import (
-    AliasSession,
     brief,
     retrying,
     run,
@@ -45,32 +40,14 @@ from pulljobs.storage.statements import (
 
 logger = logging.getLogger("pulljobs.storage")
 
-UNSETTLED = "Whoever held it died, or let its lease end, without a word."
-"""The error of a job that expires."""
+UNSETTLED: Final = "Lease expired: the worker crashed or stopped renewing."
+"""Error of a job that expires."""
 
 LEAST_OF_A_CLAIM: Final = 30
 """Jobs, on average: from there on a statement for each claim costs less than one for them all."""
 
 _STATES = {state.value: state for state in State}
 _USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
-
-
-def claim(
-    using: str,
-    consumer_id: int,
-    wanted: int,
-    *,
-    entry: Entry,
-    node_id: UUID | None,
-    via: str,
-    lease_duration: timedelta | None,
-    max_lease: timedelta,
-    request_id: str | None = None,
-    guarded: bool = False,
-) -> Claimed:
-    """Put up to `wanted` jobs under one new lease."""
-    terms = Terms(via, max_lease, node_id, lease_duration, request_id, guarded)
-    return plain.claim(AliasSession(using), consumer_id, wanted, terms, entry)
 
 
 def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:

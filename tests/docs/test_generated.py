@@ -22,7 +22,7 @@ from pulljobs.engine.sql import FRAGMENTS
 from pulljobs.lake import telemetry as lake_telemetry
 from pulljobs.metrics.families import COUNTED, families_read
 from pulljobs.states import TRANSITIONS
-from pulljobs.storage.promises import PROMISES
+from pulljobs.storage.invariants import INVARIANTS
 from tests.docs.commands import check, commands
 from tests.guides import DOCS, pages
 
@@ -75,7 +75,7 @@ def test_every_event_of_a_job_has_its_row(generators: ModuleType) -> None:
 
 @pytest.mark.parametrize("rows", ["invariants"], indirect=True)
 def test_every_invariant_has_its_row(rows: dict[str, list[str]]) -> None:
-    assert list(rows) == list(PROMISES)
+    assert list(rows) == list(INVARIANTS)
 
 
 @pytest.mark.parametrize("rows", ["metrics_counted metrics_read"], indirect=True)

@@ -14,9 +14,9 @@ from pulljobs.errors import ConfigurationError, InvalidMessage, PublishError, Un
 from pulljobs.lake.models import BulkPublish, RejectedRow
 from pulljobs.models import Channel, Consumer, Job, Message
 from pulljobs.publishing import Draft, checked, publish, publish_many
-from pulljobs.storage import listen, promises
+from pulljobs.storage import invariants, listen
+from pulljobs.storage.invariants import CheckLimits
 from pulljobs.storage.listen import Listener
-from pulljobs.storage.promises import Limits
 from pyspark_pulljobs import rows
 from pyspark_pulljobs.requests import Bounds
 from tests.factories import USING, ConsumerFactory
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 modes = pytest.mark.parametrize("mode", WAYS)
 ZONE = re.compile(r"tzinfo=.*\)")
 LONG_AGO = datetime(2021, 1, 1, tzinfo=UTC)
-LIMITS = Limits(
+LIMITS = CheckLimits(
     rows=None, page_timeout=timedelta(seconds=20), overdue=timedelta(minutes=1), retention=None
 )
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
@@ -184,9 +184,9 @@ def test_what_was_published_to_one_consumer_is_missed_by_no_other(mode: str) -> 
     before = publish(consumer.channel.name, b"x").message_id
     bulk.publish(consumer.channel, [batch({}, {})], mode=mode, consumer=consumer.name)
     after = publish(consumer.channel.name, b"x").message_id
-    assert promises.look(USING, LIMITS).broken == {}
+    assert invariants.check_once(USING, LIMITS).broken == {}
     Job.objects.filter(consumer=other).delete()
-    assert promises.look(USING, LIMITS).broken == {"consumer_has_its_job": {before, after}}
+    assert invariants.check_once(USING, LIMITS).broken == {"consumer_has_its_job": {before, after}}
 
 
 def test_what_a_sink_sent_to_one_consumer_is_missed_by_no_other() -> None:
@@ -198,9 +198,9 @@ def test_what_a_sink_sent_to_one_consumer_is_missed_by_no_other() -> None:
     bulk.publish(consumer.channel, [batch({})], consumer=consumer.name)
     first, _last = BulkPublish.objects.order_by("id")
     first.delete()
-    assert promises.look(USING, LIMITS).broken.keys() == {"consumer_has_its_job"}
+    assert invariants.check_once(USING, LIMITS).broken.keys() == {"consumer_has_its_job"}
     BulkPublish.objects.update(query_id=uuid4(), batch_id=200)
-    assert promises.look(USING, LIMITS).broken == {}
+    assert invariants.check_once(USING, LIMITS).broken == {}
 
 
 @modes

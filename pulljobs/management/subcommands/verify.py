@@ -16,8 +16,8 @@ from pulljobs.management.blocks import Block, Column, Table, Tone, Words
 from pulljobs.management.parsing import span, whole
 from pulljobs.management.subcommands import FINE, FOUND, Answer
 from pulljobs.progress import shown
-from pulljobs.storage import health, partitions, promises
-from pulljobs.storage.promises import PROMISES, Found, Limits
+from pulljobs.storage import health, invariants, partitions
+from pulljobs.storage.invariants import INVARIANTS, CheckLimits, CheckResult
 
 SHOWN: Final = 20
 """Ids named of each broken promise."""
@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(**options: Any) -> Answer:
     interval = settings().REAP_INTERVAL
-    limits = Limits(
+    limits = CheckLimits(
         rows=options["rows"] or None,
         page_timeout=options["timeout"],
         overdue=max(UNREAPED * interval, LEAST_OVERDUE),
@@ -55,7 +55,7 @@ def handle(**options: Any) -> Answer:
     try:
         with shown("verify", "rows", _expected(options["rows"])) as progress:
             using = settings().DATABASE
-            found = promises.confirmed(using, limits, patience, told=progress.advance)
+            found = invariants.check(using, limits, patience, progress.advance)
     except OperationalError as error:
         raise CommandError(
             f"Could not look at everything, try again later or with a longer --timeout: {error}"
@@ -72,19 +72,19 @@ def _expected(limit: int) -> int:
     return sum(min(count, limit or count) for count in rows)
 
 
-def _content(found: Found) -> dict[str, Any]:
+def _content(found: CheckResult) -> dict[str, Any]:
     return {
         "ok": not found.broken,
         "looked_at": found.looked_at,
         "more": found.unseen,
         "broken": {
-            name: {"promise": PROMISES[name], "count": len(ids), "ids": sorted(ids)[:SHOWN]}
+            name: {"promise": INVARIANTS[name], "count": len(ids), "ids": sorted(ids)[:SHOWN]}
             for name, ids in found.broken.items()
         },
     }
 
 
-def _lines(found: Found) -> Iterator[Block]:
+def _lines(found: CheckResult) -> Iterator[Block]:
     columns = [Column("table"), Column("rows looked at", is_number=True), Column("")]
     more = dict.fromkeys(found.unseen, "there may be more")
     yield Table(
@@ -93,7 +93,7 @@ def _lines(found: Found) -> Iterator[Block]:
     )
     for name, ids in found.broken.items():
         shown = ", ".join(map(str, sorted(ids)[:SHOWN]))
-        text = f"BROKEN {name}: {PROMISES[name]} {len(ids):,} do not keep it: {shown}"
+        text = f"BROKEN {name}: {INVARIANTS[name]} {len(ids):,} do not keep it: {shown}"
         yield Words(text, Tone.BAD)
     if found.broken:
         yield Words("Not every promise is kept.", Tone.BAD)

@@ -1,7 +1,7 @@
--- Look for settlements that break a promise, a page of them at a time, the newest first.
+-- Look for settlements that break an invariant, a page of them at a time, the newest first.
 -- Event: none.
 -- Parameters: after bigint (the last id of the page before), wanted int.
--- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: the jobs.
+-- Returns one row: reached bigint (NULL: the end), looked_at int8, invariants text[] and ids bigint[] of one length: the jobs.
 -- Locks: none. Index: primary key of each partition, archived job_id.
 WITH page AS MATERIALIZED (
     SELECT id, job_id, state, reason, lease_token
@@ -10,7 +10,7 @@ WITH page AS MATERIALIZED (
     ORDER BY id DESC
     LIMIT %(wanted)s::int
 ),
-broken (promise, id) AS (
+broken (invariant, id) AS (
     SELECT 'settlement_is_legal', job_id
     FROM page
     WHERE state NOT IN ('DELIVERED', 'DEAD') OR (state = 'DEAD') <> (reason IS NOT NULL)
@@ -35,5 +35,5 @@ broken (promise, id) AS (
 SELECT
     (SELECT min(id) FROM page) AS reached,
     (SELECT count(*) FROM page) AS looked_at,
-    ARRAY(SELECT promise FROM broken ORDER BY id, promise) AS promises,
-    ARRAY(SELECT id FROM broken ORDER BY id, promise) AS ids
+    ARRAY(SELECT invariant FROM broken ORDER BY id, invariant) AS invariants,
+    ARRAY(SELECT id FROM broken ORDER BY id, invariant) AS ids

@@ -1,8 +1,8 @@
--- Look for live jobs that break a promise, a page of them at a time.
+-- Look for live jobs that break an invariant, a page of them at a time.
 -- Event: none.
 -- Parameters: after bigint (the last id of the page before), wanted int, since bigint (what has lower ids may have outlived its
 --   history), overtaken interval (how long a job may wait while later ones of its priority were claimed).
--- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: jobs.
+-- Returns one row: reached bigint (NULL: the end), looked_at int8, invariants text[] and ids bigint[] of one length: jobs.
 -- Locks: none. Index: primary keys, lease lease_token, archived job_id, pulljobs_job_key, pulljobs_job_claim.
 WITH page AS MATERIALIZED (
     SELECT job.*, consumer.exclusive_keys, consumer.id IS NULL AS is_stray
@@ -22,7 +22,7 @@ lease AS MATERIALIZED (
     WHERE page.state = 'INFLIGHT'
     GROUP BY page.id
 ),
-broken (promise, id) AS (
+broken (invariant, id) AS (
     SELECT 'job_is_legal', id
     FROM page
     WHERE state NOT IN ('QUEUED', 'INFLIGHT', 'DEAD')
@@ -109,5 +109,5 @@ broken (promise, id) AS (
 SELECT
     (SELECT max(id) FROM page) AS reached,
     (SELECT count(*) FROM page) AS looked_at,
-    ARRAY(SELECT promise FROM broken ORDER BY id, promise) AS promises,
-    ARRAY(SELECT id FROM broken ORDER BY id, promise) AS ids
+    ARRAY(SELECT invariant FROM broken ORDER BY id, invariant) AS invariants,
+    ARRAY(SELECT id FROM broken ORDER BY id, invariant) AS ids

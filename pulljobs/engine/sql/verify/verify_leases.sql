@@ -1,8 +1,8 @@
--- Look for leases that break a promise, a page of them at a time.
+-- Look for leases that break an invariant, a page of them at a time.
 -- Event: none.
 -- Parameters: after bigint (the last id of the page before), wanted int, overdue interval (how long after its end a lease may
 --   wait for a reaper).
--- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: leases.
+-- Returns one row: reached bigint (NULL: the end), looked_at int8, invariants text[] and ids bigint[] of one length: leases.
 -- Locks: none. Index: primary keys, archived job_id.
 WITH page AS MATERIALIZED (
     SELECT *
@@ -11,7 +11,7 @@ WITH page AS MATERIALIZED (
     ORDER BY id
     LIMIT %(wanted)s::int
 ),
-broken (promise, id) AS (
+broken (invariant, id) AS (
     SELECT 'lease_ends', id
     FROM page
     WHERE leased_until > hard_end OR claimed_at > leased_until
@@ -29,5 +29,5 @@ broken (promise, id) AS (
 SELECT
     (SELECT max(id) FROM page) AS reached,
     (SELECT count(*) FROM page) AS looked_at,
-    ARRAY(SELECT promise FROM broken ORDER BY id, promise) AS promises,
-    ARRAY(SELECT id FROM broken ORDER BY id, promise) AS ids
+    ARRAY(SELECT invariant FROM broken ORDER BY id, invariant) AS invariants,
+    ARRAY(SELECT id FROM broken ORDER BY id, invariant) AS ids

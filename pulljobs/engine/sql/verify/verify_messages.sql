@@ -2,7 +2,7 @@
 -- Event: none.
 -- Parameters: after bigint (the last id of the page before), wanted int, since bigint (what has lower ids may have outlived the
 --   archive), settled interval (how long before a publish a consumer must have been left alone to count).
--- Returns one row: reached bigint (NULL: the end), looked_at int8, promises text[] and ids bigint[] of one length: messages.
+-- Returns one row: reached bigint (NULL: the end), looked_at int8, invariants text[] and ids bigint[] of one length: messages.
 -- Locks: none. Index: primary key of each partition, pulljobs_job_fan_out, archived message_id; where some seem to lack a job all
 --   bulk publishes are read.
 WITH page AS MATERIALIZED (
@@ -40,7 +40,7 @@ alone AS MATERIALIZED (
     FROM pulljobs_bulk_publish
     WHERE only_consumer_id IS NOT NULL AND channel_id IN (SELECT channel_id FROM missing)
 ),
-broken (promise, id) AS (
+broken (invariant, id) AS (
     SELECT DISTINCT 'consumer_has_its_job', id
     FROM missing
     WHERE NOT EXISTS (
@@ -54,5 +54,5 @@ broken (promise, id) AS (
 SELECT
     (SELECT min(id) FROM page) AS reached,
     (SELECT count(*) FROM page) AS looked_at,
-    ARRAY(SELECT promise FROM broken ORDER BY id, promise) AS promises,
-    ARRAY(SELECT id FROM broken ORDER BY id, promise) AS ids
+    ARRAY(SELECT invariant FROM broken ORDER BY id, invariant) AS invariants,
+    ARRAY(SELECT id FROM broken ORDER BY id, invariant) AS ids

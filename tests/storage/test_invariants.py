@@ -16,8 +16,8 @@ from pulljobs.engine import outcomes
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from pulljobs.publishing import publish
 from pulljobs.states import State
-from pulljobs.storage import jobs, promises
-from pulljobs.storage.promises import PROMISES, Limits
+from pulljobs.storage import invariants, jobs
+from pulljobs.storage.invariants import INVARIANTS, CheckLimits
 from tests.factories import USING, ConsumerFactory, JobFactory, MadeJob, claimed, published
 from tests.keyed import claim, exclusive, queued
 from tests.sessions import query
@@ -25,7 +25,7 @@ from tests.sessions import query
 pytestmark = pytest.mark.django_db
 NOW = timedelta(0)
 LONG_AGO = timedelta(hours=2)
-LIMITS = Limits(
+LIMITS = CheckLimits(
     rows=None, page_timeout=timedelta(seconds=20), overdue=timedelta(minutes=1), retention=None
 )
 
@@ -33,7 +33,7 @@ Breaks = Callable[[], set[int]]
 
 
 def broken(**changed: Any) -> dict[str, set[int]]:
-    return promises.confirmed(USING, LIMITS._replace(**changed), NOW).broken
+    return invariants.check(USING, LIMITS._replace(**changed), NOW).broken
 
 
 def one(state: State = State.QUEUED) -> MadeJob:
@@ -229,7 +229,7 @@ def test_what_is_broken_is_named_and_nothing_else(promise: str, breaks: Breaks) 
 
 def test_every_promise_is_broken_here() -> None:
     [breaks] = test_what_is_broken_is_named_and_nothing_else.pytestmark  # type: ignore[attr-defined]  # pytest's mark
-    assert {promise for promise, _break in breaks.args[1]} == set(PROMISES)
+    assert {promise for promise, _break in breaks.args[1]} == set(INVARIANTS)
 
 
 def test_sound_tables_keep_every_promise() -> None:
@@ -243,7 +243,7 @@ def test_sound_tables_keep_every_promise() -> None:
     jobs.finish(USING, [outcomes.retry(held, "again") for held in claim(waiting, 1)])
     delayed = ConsumerFactory.create()
     published(delayed, delay=timedelta(hours=3))
-    found = promises.look(USING, LIMITS)
+    found = invariants.check_once(USING, LIMITS)
     assert found.broken == {}
     assert found.looked_at == {"jobs": 10, "leases": 2, "archive": 2, "messages": 11}
 
@@ -255,7 +255,7 @@ def test_what_passes_by_itself_is_not_broken(monkeypatch: pytest.MonkeyPatch) ->
         "sleep",
         lambda seconds: query("UPDATE pulljobs_job SET available_at = clock_timestamp()"),
     )
-    assert promises.look(USING, LIMITS).broken.keys() == {"blocked_behind_a_job"}
+    assert invariants.check_once(USING, LIMITS).broken.keys() == {"blocked_behind_a_job"}
     assert broken() == {}
 
 
@@ -280,12 +280,12 @@ def test_consumer_that_need_not_have_a_job(changed: dict[str, Any]) -> None:
 
 def test_pages_join(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at does not depend on the size of a page, and ends at the rows asked for."""
-    monkeypatch.setattr(promises, "PAGE", 2)
+    monkeypatch.setattr(invariants, "PAGE", 2)
     consumer = ConsumerFactory.create()
     every = published(consumer, 5)
     query("DELETE FROM pulljobs_message")
     assert broken() == {"job_has_its_message": set(every)}
-    found = promises.look(USING, LIMITS._replace(rows=4))
+    found = invariants.check_once(USING, LIMITS._replace(rows=4))
     assert found.looked_at["jobs"] == 4
     assert found.unseen == ["jobs"]
     assert found.broken == {"job_has_its_message": set(every[:4])}
@@ -294,7 +294,7 @@ def test_pages_join(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_can_write_nothing() -> None:
     def write() -> None:
         with transaction.atomic(USING):
-            promises.read_only(USING, timedelta(seconds=5))
+            invariants.read_only(USING, timedelta(seconds=5))
             query("DELETE FROM pulljobs_job")
 
     with pytest.raises(DatabaseError, match="read-only"):

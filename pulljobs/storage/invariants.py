@@ -1,7 +1,7 @@
-"""What the tables must show, whoever did what: looked for page by page, in short transactions.
+"""Invariants of the tables, checked page by page in short transactions.
 
-It reads only, waits for no lock, holds no snapshot for longer than a page, and goes through indexes
-whatever the statistics say, so that it may run beside the work.
+The check only reads. It waits for no lock, holds no snapshot longer than a page takes, and uses
+indexes whatever the statistics say, so that it can run next to the workers.
 """
 
 import time
@@ -23,23 +23,23 @@ LAST: Final = 2**63 - 1
 MOST_MILLISECONDS: Final = 2**31 - 1
 OVERTAKEN: Final = timedelta(minutes=1)
 SETTLED: Final = timedelta(hours=1)
-"""How long a consumer's row must have stood when a message was published for it to count."""
+"""Age that a consumer's row must have at a publish, for the message to need a job for it."""
 CLOCKS: Final = timedelta(hours=1)
-"""How far an application's clock may be from the database's."""
+"""Largest difference between the clocks of an application and the database."""
 
-PROMISES: Final = {
+INVARIANTS: Final = {
     "job_is_legal": "A job is QUEUED, or INFLIGHT and leased, or DEAD for a reason.",
-    "in_flight_is_leased": "A job in flight is named by a lease of its consumer, under its token.",
+    "in_flight_is_leased": "A lease of its consumer with its token names a job in flight.",
     "leased_once": "No two leases hold one job.",
     "job_has_its_message": "The message of a live job is there.",
     "job_has_its_consumer": "The row of a live job's consumer is there.",
-    "delivered_is_gone": "A job that was delivered is no live job any more.",
+    "delivered_is_gone": "A delivered job is not live.",
     "dead_is_remembered": "The death of a DEAD job is in the archive.",
-    "one_in_flight_a_key": "Of a key of an exclusive consumer one job at most is in flight.",
-    "blocked_behind_a_job": "A job that waits for its key waits for another job.",
+    "one_in_flight_a_key": "At most one job of a key of an exclusive consumer is in flight.",
+    "blocked_behind_a_job": "A job that is blocked behind its key waits for another job.",
     "claimed_in_turn": "No job waits while later ones of its priority are claimed.",
-    "lease_ends": "A lease ends after its claim and by its hard end.",
-    "ended_lease_is_reaped": "What a lease held is given back soon after its end.",
+    "lease_ends": "A lease ends after its claim and not after its hard end.",
+    "ended_lease_is_reaped": "The reaper takes back the jobs of a lease soon after its end.",
     "leased_job_is_known": "Every job that a lease names is live or in the archive.",
     "settlement_is_legal": "A settlement is DELIVERED, or DEAD for a reason.",
     "claim_settles_once": "A claim of a job settles it at most once.",
@@ -54,74 +54,77 @@ PASSING: Final = frozenset(
         "ended_lease_is_reaped",
     }
 )
-"""What may be so for a moment: broken only if it still is a while later."""
+"""Invariants that may be violated for a moment: they are broken if they still are a while later."""
 KINDS: Final = {"jobs": False, "leases": False, "archive": True, "messages": True}
-"""Tables that are looked at, and whether the newest rows come first."""
+"""Tables that are checked, and whether the newest rows come first."""
 
 
-Told = Callable[[int], object]
+OnPage = Callable[[int], object]
+"""Function that is called with the number of rows of each page."""
 
 
-class Limits(NamedTuple):
-    """`rows` of each table at the most; None: all of them."""
+class CheckLimits(NamedTuple):
+    """Limits of a check."""
 
     rows: int | None
+    """Rows of each table to check at most, None for all."""
     page_timeout: timedelta
     overdue: timedelta
-    """How long after its end a lease may wait for a reaper."""
+    """Time that a lease may wait for the reaper after its end."""
     retention: timedelta | None
 
 
 @dataclass
-class Found:
-    """Rows looked at, by table; ids that break a promise, by its name."""
+class CheckResult:
+    """Rows that were checked, by table, and ids that break an invariant, by its name."""
 
     looked_at: dict[str, int] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
-    """Tables that had more rows than were looked at."""
+    """Tables that have more rows than were checked."""
     broken: dict[str, set[int]] = field(default_factory=dict)
 
     def only(self, names: Collection[str]) -> dict[str, set[int]]:
-        return {name: found for name, found in self.broken.items() if name in names}
+        """Return the broken invariants among these."""
+        return {name: ids for name, ids in self.broken.items() if name in names}
 
 
-def look(using: str, limits: Limits, told: Told = lambda rows: None) -> Found:
-    """One look at every table. Raise OperationalError where a page takes too long.
-
-    `told` is called with the rows of each page.
-    """
-    found = Found()
+def check_once(using: str, limits: CheckLimits, on_page: OnPage = lambda rows: None) -> CheckResult:
+    """Check every table once; raise OperationalError if a page takes too long."""
+    result = CheckResult()
     for table, newest_first in KINDS.items():
         after = LAST if newest_first else 0
         looked_at = 0
         for page in _pages(using, table, after, limits):
             looked_at += page.looked_at
-            told(page.looked_at)
-            for name, id in zip(page.promises, page.ids, strict=True):
-                found.broken.setdefault(name, set()).add(id)
+            on_page(page.looked_at)
+            for name, id in zip(page.invariants, page.ids, strict=True):
+                result.broken.setdefault(name, set()).add(id)
             if page.reached is not None and limits.rows is not None and looked_at >= limits.rows:
-                found.unseen.append(table)
+                result.unseen.append(table)
                 break
-        found.looked_at[table] = looked_at
-    return found
+        result.looked_at[table] = looked_at
+    return result
 
 
-def confirmed(
-    using: str, limits: Limits, patience: timedelta, told: Told = lambda rows: None
-) -> Found:
-    """A look, and where it finds what may be passing, a second one after that time."""
-    found = look(using, limits, told)
-    if suspected := found.only(PASSING):
+def check(
+    using: str,
+    limits: CheckLimits,
+    patience: timedelta,
+    on_page: OnPage = lambda rows: None,
+) -> CheckResult:
+    """Check every table, and check again after `patience` what may be violated for a moment."""
+    result = check_once(using, limits, on_page)
+    if suspected := result.only(PASSING):
         time.sleep(patience.total_seconds())
-        again = look(using, limits).broken
+        again = check_once(using, limits).broken
         for name, ids_before in suspected.items():
             still = ids_before & again.get(name, set())
-            found.broken = {**found.broken, name: still}
-    found.broken = {name: ids for name, ids in found.broken.items() if ids}
-    return found
+            result.broken = {**result.broken, name: still}
+    result.broken = {name: ids for name, ids in result.broken.items() if ids}
+    return result
 
 
-def _pages(using: str, table: str, after: int, limits: Limits) -> Iterator[Row]:
+def _pages(using: str, table: str, after: int, limits: CheckLimits) -> Iterator[Row]:
     params = {
         "wanted": PAGE,
         "since": _since(using, limits.retention),
@@ -137,7 +140,7 @@ def _pages(using: str, table: str, after: int, limits: Limits) -> Iterator[Row]:
 
 
 def _since(using: str, retention: timedelta | None) -> int:
-    """Whatever has lower ids may have been settled on a day that was dropped, or will be soon."""
+    """Return the lowest id with a whole history: earlier days are dropped, or soon will be."""
     days = partitions.existing(using, "pulljobs_archived_job")
     # Those without a gap up to the last one: earlier ones may have been restored.
     whole = [
@@ -151,7 +154,7 @@ def _since(using: str, retention: timedelta | None) -> int:
     return max(since, ids.first_of(timezone.now() - retention + CLOCKS))
 
 
-def _page(using: str, table: str, params: dict[str, Any], limits: Limits) -> Row:
+def _page(using: str, table: str, params: dict[str, Any], limits: CheckLimits) -> Row:
     with transaction.atomic(using=using):
         read_only(using, limits.page_timeout)
         [row] = run(using, f"verify_{table}", params)
@@ -159,7 +162,7 @@ def _page(using: str, table: str, params: dict[str, Any], limits: Limits) -> Row
 
 
 def read_only(using: str, timeout: timedelta) -> None:
-    """For the rest of the transaction: no writes, no long waits, and plans through indexes."""
+    """Make the rest of the transaction read only, without long waits, and planned with indexes."""
     # PostgreSQL takes 0 for no limit, and no higher number.
     milliseconds = min(max(timeout // timedelta(milliseconds=1), 1), MOST_MILLISECONDS)
     with connections[using].cursor() as cursor:
