@@ -1,1 +1,1 @@
-"""Push delivery: a job becomes a POST to its consumer's callback URL, the answer its outcome."""
+"""Push delivery: a job is sent as a POST to its consumer's callback URL; the answer settles it."""

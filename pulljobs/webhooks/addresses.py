@@ -1,4 +1,4 @@
-"""Which addresses are delivered to: public ones, and those that a setting allows."""
+"""Guard of addresses: push goes to public ones and to those that a setting allows."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 REFUSED: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
-        "192.0.0.0/24",  # of protocols; some of it is told to be public
+        "192.0.0.0/24",  # protocol assignments; Python calls some of them public
         "168.63.129.16/32",  # the host of an Azure machine
         "192.88.99.0/24",  # relays of 6to4
-        "2001::/32",  # Teredo and 6to4 hide an IPv4 address behind a relay of somebody's choice
+        "2001::/32",  # Teredo and 6to4 hide an IPv4 address behind any relay
         "2002::/16",
         "3fff::/20",  # documentation
     )
@@ -22,14 +22,14 @@ REFUSED: Final = tuple(
 
 
 class Guard:
-    """Whoever may edit a callback URL must not reach what only this machine can reach."""
+    """Guard against callback URLs that lead to addresses which only this machine can reach."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
-        """ValueError for what is no network."""
+        """Parse the allowed networks; raise ValueError for text that is no network."""
         self._allowed = tuple(ipaddress.ip_network(network) for network in allowed)
 
     def permits(self, text: str) -> bool:
-        """Whether that numeric address may be connected to."""
+        """Return True if push may connect to that numeric address."""
         try:
             address = _plain(ipaddress.ip_address(text))
         except ValueError:
@@ -46,7 +46,7 @@ def is_public(address: Address) -> bool:
 
 
 def _plain(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for."""
+    """Return the IPv4 address that an IPv6 address contains, else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:

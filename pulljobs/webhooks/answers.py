@@ -1,4 +1,4 @@
-"""What an answer means for the job."""
+"""Outcome of a job by the answer of its endpoint."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,37 +9,39 @@ from typing import Final, NamedTuple
 from pulljobs.errors import Retry
 
 BUSY: Final = frozenset({429, 503})
-"""Answers whose Retry-After is heeded."""
+"""Statuses whose Retry-After header counts."""
 SECONDS: Final = re.compile(r"[0-9]{1,9}")
 EXCERPT: Final = 200
 ECHO: Final = 12
-"""So many letters and digits in a row that were sent, too, are no coincidence."""
+"""Number of letters and digits in a row that count as an echo of the request."""
 BEYOND: Final = 4 * ECHO
-"""Characters behind the excerpt that are looked at as well: its end may cut an echo short."""
+"""Number of characters to check after the excerpt, whose end may cut an echo short."""
 COMPARED: Final = 64 * 1024
 
 
-class Answer(NamedTuple):
+class PushAnswer(NamedTuple):
+    """Answer of an endpoint."""
+
     status: int
     headers: dict[str, str]
-    """By names in lower case."""
+    """Headers by name in lower case."""
     body: bytes
-    """As much of it as was read."""
+    """Body, as far as it was read."""
 
 
-def judge(answer: Answer, *, sent: bytes, secrets: tuple[str, ...], longest: timedelta) -> None:
-    """Return for a 2xx, else raise Retry.
+def judge(answer: PushAnswer, *, sent: bytes, secrets: tuple[str, ...], longest: timedelta) -> None:
+    """Return for a 2xx status, else raise Retry with the reason.
 
-    `sent` and `secrets` are what no error text may repeat, were the other side to echo it.
+    The reason never repeats `sent` or `secrets`, even if the endpoint echoes them.
     """
     if 200 <= answer.status < 300:
         return
-    told = [_status(answer.status)]
+    reasons = [_status(answer.status)]
     if 300 <= answer.status < 400:
-        told.append("redirects are not followed")
+        reasons.append("redirects are not followed")
     if excerpt := safe(answer.body, sent, secrets):
-        told.append(excerpt)
-    raise Retry(after=_retry_after(answer, longest), reason=": ".join(told))
+        reasons.append(excerpt)
+    raise Retry(after=_retry_after(answer, longest), reason=": ".join(reasons))
 
 
 def _status(status: int) -> str:
@@ -49,8 +51,8 @@ def _status(status: int) -> str:
         return f"HTTP {status}"
 
 
-def _retry_after(answer: Answer, longest: timedelta) -> timedelta | None:
-    """None: the consumer's own delay."""
+def _retry_after(answer: PushAnswer, longest: timedelta) -> timedelta | None:
+    """Return the delay that the endpoint asks for; None: that of the consumer."""
     text = answer.headers.get("retry-after", "").strip()
     if answer.status not in BUSY or not text:
         return None
@@ -60,7 +62,7 @@ def _retry_after(answer: Answer, longest: timedelta) -> timedelta | None:
         date = _date(text)
         if date is None:
             return None
-        # By the other side's clock, if it tells it.
+        # by the endpoint's clock, if the answer has a date
         wait = date - (_date(answer.headers.get("date", "")) or datetime.now(UTC))
     return min(wait, longest) if wait > timedelta() else None
 
@@ -74,22 +76,22 @@ def _date(text: str) -> datetime | None:
 
 
 def safe(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
-    """What the other side says, in one line; nothing, where it repeats what was sent to it."""
+    """Return the body as one short line; an empty line if it echoes the request."""
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    said = line[: EXCERPT + BEYOND]
-    if len(sent) > COMPARED or _echoes(said, (sent.decode("utf-8", "replace"), *secrets)):
+    checked = line[: EXCERPT + BEYOND]
+    if len(sent) > COMPARED or _echoes(checked, (sent.decode("utf-8", "replace"), *secrets)):
         return ""
     return line[:EXCERPT]
 
 
 def _echoes(line: str, sent: tuple[str, ...]) -> bool:
-    """Compared by letters and digits, so that quoting and escaping make no difference."""
-    said, whole = _letters(line), list(map(_letters, sent))
-    pieces = {said[at : at + ECHO] for at in range(max(1, len(said) - ECHO + 1))}
+    """Return True if a line repeats text that was sent, compared by letters and digits only."""
+    letters, whole = _letters(line), list(map(_letters, sent))
+    pieces = {letters[at : at + ECHO] for at in range(max(1, len(letters) - ECHO + 1))}
     together = " ".join(whole)
     repeated = any(len(piece) == ECHO and piece in together for piece in pieces)
-    return repeated or any(len(one) > 3 and one in said for one in whole)
+    return repeated or any(len(text) > 3 and text in letters for text in whole)
 
 
 def _letters(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Sending: one POST, one answer, bounded in time and size."""
+"""Sender of push deliveries: one POST and one answer, limited in time and size."""
 
 import asyncio
 import ssl
@@ -13,25 +13,25 @@ from pulljobs.engine.telemetry import PushAnswered, emit
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob
 from pulljobs.webhooks.addresses import Guard
-from pulljobs.webhooks.answers import Answer, judge, safe
-from pulljobs.webhooks.network import GuardedNetwork, Refused
+from pulljobs.webhooks.answers import PushAnswer, judge, safe
+from pulljobs.webhooks.network import AddressRefused, GuardedNetwork
 from pulljobs.webhooks.requests import Endpoint, headers_of, secrets_of
 
 KEPT_ALIVE: Final = 15.0
 """Seconds that an idle connection is kept."""
 BODY_SECONDS: Final = 1.0
-"""For the body of an answer, once its status is known."""
+"""Limit for the body of an answer after its status."""
 
 FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 
 Origin = tuple[str, str, int]
 
 
-class Sender:
-    """Of one process; used on its event loop only.
+class PushSender:
+    """Sender of one process, for its event loop only.
 
-    One pool of keep-alive connections for each host and port, so that none waits for another's.
-    Proxies that the environment names are not used: they would connect to what nobody checked.
+    Each host and port has its own pool of keep-alive connections, so that none waits for another.
+    Proxies of the environment are not used, because they would connect to unchecked addresses.
     """
 
     def __init__(self, limits: Settings) -> None:
@@ -41,14 +41,14 @@ class Sender:
         self._tls = ssl.create_default_context()
 
     async def send(self, endpoint: Endpoint, job: ClaimedJob) -> None:
-        """Return when it is delivered; else raise Retry, which says why."""
+        """Deliver a job; raise Retry with the reason if the endpoint does not accept it."""
         secrets = secrets_of(job, endpoint)
         try:
             answer = await self._exchange(endpoint, job)
         except (TimeoutError, ssl.SSLError, *FAILURES) as error:
             emit(PushAnswered(*job.handler.path, _why(error)))
             timeout = self._limits.PUSH_TIMEOUT.total_seconds()
-            raise Retry(reason=_told(error, timeout, job.payload, secrets)) from None
+            raise Retry(reason=_reason(error, timeout, job.payload, secrets)) from None
         emit(PushAnswered(*job.handler.path, f"{answer.status // 100}xx"))
         longest = self._limits.PUSH_MAX_RETRY_AFTER
         judge(answer, sent=job.payload, secrets=secrets, longest=longest)
@@ -60,7 +60,7 @@ class Sender:
         self._network.close()
 
     async def close_idle(self) -> None:
-        """Pools that nothing was sent through lately."""
+        """Close pools without a delivery in the last KEPT_ALIVE seconds."""
         now = time.monotonic()
         idle = [at for at, (_pool, used) in self._pools.items() if now - used > KEPT_ALIVE]
         for origin in idle:
@@ -69,7 +69,7 @@ class Sender:
                 del self._pools[origin]
                 await pool.aclose()
 
-    async def _exchange(self, endpoint: Endpoint, job: ClaimedJob) -> Answer:
+    async def _exchange(self, endpoint: Endpoint, job: ClaimedJob) -> PushAnswer:
         request = self._request(endpoint, job)
         pool = self._pool(endpoint.origin)
         async with asyncio.timeout(self._limits.PUSH_TIMEOUT.total_seconds()):
@@ -78,9 +78,9 @@ class Sender:
             headers = {
                 name.lower().decode(): value.decode("latin-1") for name, value in response.headers
             }
-            return Answer(response.status, headers, await self._body(response))
+            return PushAnswer(response.status, headers, await self._body(response))
         finally:
-            # Without having read to its end this closes the connection.
+            # Before the end of the body this closes the connection.
             await response.aclose()
 
     def _request(self, endpoint: Endpoint, job: ClaimedJob) -> httpcore.Request:
@@ -95,7 +95,7 @@ class Sender:
         )
 
     async def _body(self, response: httpcore.Response) -> bytes:
-        """As much as there is, is wanted, and comes in time: the status has told the outcome."""
+        """Read the body within its limits of size and time: the status decides the outcome."""
         read = bytearray()
         with suppress(TimeoutError, ssl.SSLError, httpcore.NetworkError, httpcore.ProtocolError):
             async with asyncio.timeout(BODY_SECONDS):
@@ -114,7 +114,7 @@ class Sender:
     def _new_pool(self) -> httpcore.AsyncConnectionPool:
         return httpcore.AsyncConnectionPool(
             ssl_context=self._tls,
-            # More are never asked for: the worker claims no more jobs than that for one host.
+            # The worker claims no more jobs for one host than it may send at once.
             max_connections=None,
             max_keepalive_connections=self._limits.PUSH_PER_HOST,
             keepalive_expiry=KEPT_ALIVE,
@@ -123,15 +123,15 @@ class Sender:
         )
 
 
-def _told(error: Exception, timeout: float, sent: bytes, secrets: tuple[str, ...]) -> str:
+def _reason(error: Exception, timeout: float, sent: bytes, secrets: tuple[str, ...]) -> str:
     text = str(error) or type(error).__name__
     match error:
-        case Refused():
+        case AddressRefused():
             return f"not delivered: {text}"
         case TimeoutError():
             return f"no answer within {timeout:g} s"
         case httpcore.ProtocolError():
-            # What came in its place may be quoted.
+            # The error may quote the answer.
             quoted = safe(text.encode(), sent, secrets)
             return f"no HTTP answer: {quoted}" if quoted else "no HTTP answer"
     return f"no connection: {text}"

@@ -1,4 +1,4 @@
-"""Connections that go only to addresses which were checked, and to those very ones."""
+"""Connections to checked addresses only, without a second look-up."""
 
 import asyncio
 import ipaddress
@@ -12,19 +12,19 @@ import httpcore
 from pulljobs.webhooks.addresses import Guard
 
 RESOLVERS: Final = 32
-"""Threads that look names up, at most one for a name: a slow server must not hold up others."""
+"""Threads for look-ups, at most one for each name: a slow name server holds up no other name."""
 
 
-class Refused(httpcore.ConnectError):
-    """By the guard; the text tells nothing of what a name resolves to."""
+class AddressRefused(httpcore.ConnectError):
+    """Address that the guard refuses; the text does not contain addresses of a name."""
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """What a connection pool connects with.
+    """Network backend of a connection pool.
 
-    A name is looked up once for a connection, or for all that wait for it together, and what was
-    found and checked is connected to: no second look-up could give another answer. The name still
-    stands in the certificate and in Host.
+    A name is looked up once for all connections that wait for it, and they go to the checked
+    addresses: a second look-up could give another answer. The certificate and the Host header still
+    have the name.
     """
 
     def __init__(self, guard: Guard, ports: Sequence[int]) -> None:
@@ -44,9 +44,9 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """ConnectTimeout after `timeout` seconds for everything together."""
+        """Connect within `timeout` seconds, look-up included; raise ConnectTimeout after that."""
         if self._ports and port not in self._ports:
-            raise Refused(f"port {port} is not among PULLJOBS['PUSH_PORTS']")
+            raise AddressRefused(f"port {port} is not among PULLJOBS['PUSH_PORTS']")
         try:
             async with asyncio.timeout(timeout):
                 addresses = await self._permitted(host)
@@ -55,28 +55,30 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectTimeout(f"not connected within {timeout:g} s") from None
 
     async def _permitted(self, host: str) -> list[str]:
-        found = await self._resolved(host)
-        permitted = [address for address in found if self._guard.permits(address)]
+        addresses = await self._resolved(host)
+        permitted = [address for address in addresses if self._guard.permits(address)]
         if not permitted:
-            raise Refused("its address is not public, nor in PULLJOBS['PUSH_ALLOWED_NETWORKS']")
+            raise AddressRefused(
+                "its address is not public, nor in PULLJOBS['PUSH_ALLOWED_NETWORKS']"
+            )
         return permitted
 
     async def _resolved(self, host: str) -> list[str]:
         if _is_numeric(host):
             return [host]
         try:
-            # Whoever waits no longer must not end it for the others.
+            # A connection that stops waiting must not end the look-up for the others.
             return await asyncio.shield(self._answer_for(host))
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError(f"its name is not found: {error}") from error
 
     def _answer_for(self, host: str) -> asyncio.Future[list[str]]:
-        """Of the look-up that is under way, or of a new one."""
-        if (found := self._looking_up.get(host)) is None:
+        """Join the look-up that is under way, or start one."""
+        if (lookup := self._looking_up.get(host)) is None:
             loop = asyncio.get_running_loop()
-            found = self._looking_up[host] = loop.run_in_executor(self._resolvers, _look_up, host)
-            found.add_done_callback(lambda _found: self._looking_up.pop(host))
-        return found
+            lookup = self._looking_up[host] = loop.run_in_executor(self._resolvers, _look_up, host)
+            lookup.add_done_callback(lambda _lookup: self._looking_up.pop(host))
+        return lookup
 
     async def _connect(
         self,
@@ -85,7 +87,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         timeout: float | None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None,
     ) -> httpcore.AsyncNetworkStream:
-        """To the first that answers; each gets an even share of the time."""
+        """Connect to the first address that answers; each gets an even share of the time."""
         share = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
             try:

@@ -1,4 +1,4 @@
-"""What is sent: the headers of the broker protocol, those of the message, and the signature."""
+"""Push requests: headers of the broker protocol and of the message, and the signature."""
 
 import base64
 import re
@@ -17,7 +17,7 @@ from pulljobs.models import Consumer
 
 PORTS: Final = {"http": 80, "https": 443}
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What the name of a header is made of."""
+"""Characters of a header name."""
 CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 OURS: Final = re.compile(r"x-broker-.*|webhook-.*|x-request-id|content-type|user-agent|accept.*")
 OF_CONNECTIONS: Final = re.compile(
@@ -25,20 +25,20 @@ OF_CONNECTIONS: Final = re.compile(
     r"|upgrade|expect|proxy-.*|authorization|cookie|set-cookie|origin|via|forwarded|x-forwarded-.*"
     r"|(x-real|x-client|true-client)-ip|x-original-.*|x-rewrite-.*|x-http-method.*|x-method-override"
 )
-"""A message must not speak for the connection or a proxy, nor in the name of who sends it."""
+"""Headers of connections, proxies and callers, which a message must not set."""
 TRACE: Final = frozenset({"traceparent", "tracestate"})
-"""No secrets: endpoints tell them with their errors, to be found by."""
+"""Headers that are no secrets: endpoints may quote them in errors."""
 
 Headers = list[tuple[bytes, bytes]]
 
 
 class NoEndpoint(ValueError):
-    """Nothing can be delivered there; the text says what is wrong."""
+    """Endpoint that cannot receive jobs; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a consumer's jobs go, and what identifies us there."""
+    """Address of a consumer's jobs, and the credentials for it."""
 
     scheme: str
     host: str
@@ -69,13 +69,13 @@ class Endpoint:
 
 
 def endpoint_of(consumer: Consumer) -> Endpoint:
-    """Raise NoEndpoint where its callback URL can't be delivered to, or what is can't be signed."""
+    """Return the endpoint of a consumer; raise NoEndpoint if its URL or its secret is unusable."""
     try:
         url = urlsplit(consumer.callback_url)
         host, port = punycode((url.hostname or "").rstrip(".")), url.port
     except (ValueError, UnicodeError) as error:
-        # Not in the error's words, which may quote a login.
-        raise NoEndpoint("The callback URL is none: its host or port can't be read.") from error
+        # The error is not quoted, because it may contain a login.
+        raise NoEndpoint("The callback URL is invalid: its host or port cannot be read.") from error
     if url.scheme not in PORTS or not host:
         raise NoEndpoint("The callback URL must begin with http:// or https:// and name a host.")
     query = f"?{url.query}" if url.query else ""
@@ -107,7 +107,7 @@ def headers_of(job: ClaimedJob, endpoint: Endpoint, limits: Settings) -> Headers
         **_metadata(job, limits),
     }
     if context := tracing.carried():
-        # In place of the publisher's: whoever is called is part of this delivery.
+        # The context of this delivery replaces that of the publisher.
         sent = {name: value for name, value in sent.items() if name.lower() not in context}
         sent |= context
     if (authorization := endpoint.authorization) is not None:
@@ -115,13 +115,13 @@ def headers_of(job: ClaimedJob, endpoint: Endpoint, limits: Settings) -> Headers
     if endpoint.token is not None:
         sent[limits.PUSH_TOKEN_HEADER] = endpoint.token
     if endpoint.signing_secrets:
-        # The job's id: the same at every attempt, so that a receiver knows what it had before.
+        # The job's id is the same at every attempt, so that a receiver recognises repeats.
         sent |= signing.sign(endpoint.signing_secrets, ids.encode(job.id), job.payload)
     return [(name.encode(), _line(value)) for name, value in sent.items()]
 
 
 def secrets_of(job: ClaimedJob, endpoint: Endpoint) -> tuple[str, ...]:
-    """What is sent beside the payload that no text may repeat."""
+    """Return the parts of the request, in addition to the payload, that no text may repeat."""
     login = (endpoint.login or "").split(":", 1)
     encoded = (endpoint.authorization or "").removeprefix("Basic ")
     _path, _mark, query = endpoint.target.partition("?")
@@ -131,7 +131,7 @@ def secrets_of(job: ClaimedJob, endpoint: Endpoint) -> tuple[str, ...]:
 
 
 def _metadata(job: ClaimedJob, limits: Settings) -> dict[str, str]:
-    """The headers of the message, and a list of their names; none that would shadow ours."""
+    """Return the headers of the message that replace none of the protocol, and their names."""
     named = dict(_sendable(job.headers, limits.PUSH_TOKEN_HEADER))
     return named | {"X-Broker-Metadata-Headers": ",".join(sorted(named))} if named else {}
 
@@ -145,12 +145,12 @@ def _sendable(headers: dict[str, str], token_header: str) -> Iterator[tuple[str,
 
 
 def _plain(name: str) -> str:
-    """As CGI and WSGI tell names apart: a dash and an underscore are the same there."""
+    """Normalise a name as CGI and WSGI do: a dash and an underscore are equal there."""
     return name.lower().replace("_", "-")
 
 
 def _line(value: str) -> bytes:
-    """One line, whatever is in it: a header must not bring others along."""
+    """Encode a value as one line, so that it cannot add headers."""
     return CONTROLS.sub(" ", value).strip().encode("utf-8", "replace")
 
 
@@ -163,9 +163,9 @@ def _login(url: SplitResult) -> str | None:
 def _signing_secrets(consumer: Consumer) -> tuple[str, ...]:
     secrets = tuple(consumer.signing_secrets())
     if consumer.signing_secrets_sealed and not secrets:
-        # Not unsigned: a receiver that does not insist would take anybody's deliveries then.
+        # Nothing is sent unsigned: a receiver would learn to accept unsigned deliveries of others.
         raise NoEndpoint(
-            "The signing secret can't be opened: bring back the key that sealed it, in "
+            "The signing secret cannot be decrypted: bring back the key that encrypted it, in "
             "PULLJOBS['TOKEN_KEYS'] or SECRET_KEY_FALLBACKS, and the package cryptography, or "
             "set a new one."
         )

@@ -12,7 +12,7 @@ from pulljobs.engine import tracing
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer
-from pulljobs.webhooks.delivery import Origin, Sender
+from pulljobs.webhooks.delivery import Origin, PushSender
 from pulljobs.webhooks.requests import Endpoint, NoEndpoint, endpoint_of
 from pulljobs.worker.event_loop import EventLoop, LoopTasks
 from pulljobs.worker.executor import aperform
@@ -55,7 +55,7 @@ class PushDelivery:
         self._loop, self.on_room = loop, on_room
         self._tasks = LoopTasks(loop, buffer)
         self._buffer = buffer
-        self._sender = Sender(limits)
+        self._sender = PushSender(limits)
         loop.call(self._sweep)
 
     def pool(self, consumer: Consumer) -> "PushPool":

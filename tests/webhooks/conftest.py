@@ -18,5 +18,5 @@ def endpoint() -> Iterator[Opened]:
         return opened[-1]
 
     yield open
-    for one in opened:
-        one.close()
+    for endpoint in opened:
+        endpoint.close()

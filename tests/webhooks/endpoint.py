@@ -33,7 +33,7 @@ Answer = Callable[[Received, Writer], Awaitable[None]]
 
 
 def answering(*answers: bytes) -> Answer:
-    """These in turn, the last for ever."""
+    """Return a function that gives these answers in turn, and the last one forever."""
     left = list(answers)
 
     async def answer(received: Received, writer: Writer) -> None:

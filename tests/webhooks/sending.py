@@ -13,7 +13,7 @@ from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Grant, Handler
 from pulljobs.models import Channel, Consumer
 from pulljobs.storage.rows import HeldJob, StoredMessage
-from pulljobs.webhooks.delivery import Sender
+from pulljobs.webhooks.delivery import PushSender
 from pulljobs.webhooks.requests import Endpoint, endpoint_of
 
 LIMITS = Settings(PUSH_ALLOWED_NETWORKS=["127.0.0.1/32"], PUSH_TIMEOUT=timedelta(seconds=60))
@@ -51,19 +51,19 @@ def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
 
 
 def send(consumer: Consumer, *jobs: ClaimedJob, **limits: Any) -> list[Retry | None]:
-    """What became of each; None: delivered."""
+    """Deliver jobs; return the Retry of each, or None if it was delivered."""
 
     async def send_all() -> list[Retry | None]:
-        sender, endpoint = Sender(replace(LIMITS, **limits)), endpoint_of(consumer)
+        sender, endpoint = PushSender(replace(LIMITS, **limits)), endpoint_of(consumer)
         try:
-            return [await _told(sender, endpoint, job) for job in jobs or (job_of(),)]
+            return [await _delivered(sender, endpoint, job) for job in jobs or (job_of(),)]
         finally:
             await sender.close()
 
     return asyncio.run(send_all())
 
 
-async def _told(sender: Sender, endpoint: Endpoint, job: ClaimedJob) -> Retry | None:
+async def _delivered(sender: PushSender, endpoint: Endpoint, job: ClaimedJob) -> Retry | None:
     try:
         await sender.send(endpoint, job)
     except Retry as retry:

@@ -1,4 +1,4 @@
-"""What an answer says, and what of it is told."""
+"""Outcomes by answer, and the part of an answer that errors quote."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -6,13 +6,13 @@ from email.utils import format_datetime
 import pytest
 
 from pulljobs.errors import Retry
-from pulljobs.webhooks.answers import EXCERPT, Answer, judge
+from pulljobs.webhooks.answers import EXCERPT, PushAnswer, judge
 
 HOUR = timedelta(hours=1)
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 
-def told(
+def reason_of(
     status: int = 500,
     body: bytes = b"",
     *,
@@ -22,7 +22,7 @@ def told(
 ) -> Retry:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     with pytest.raises(Retry) as raised:
-        judge(Answer(status, named, body), sent=sent, secrets=secrets, longest=HOUR)
+        judge(PushAnswer(status, named, body), sent=sent, secrets=secrets, longest=HOUR)
     return raised.value
 
 
@@ -48,24 +48,24 @@ def told(
 )
 def test_retry_after_is_heeded_within_bounds(status: int, text: str, seconds: int | None) -> None:
     """A date counts by the other side's own clock; None: the consumer's own delay."""
-    retry = told(status, date=format_datetime(NOW, usegmt=True), retry_after=text)
+    retry = reason_of(status, date=format_datetime(NOW, usegmt=True), retry_after=text)
     assert retry.after == (None if seconds is None else timedelta(seconds=seconds))
 
 
 def test_date_without_a_clock_counts_by_ours() -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
-    after = told(503, retry_after=soon).after
+    after = reason_of(503, retry_after=soon).after
     assert after is not None
     assert timedelta(seconds=90) < after <= timedelta(seconds=100)
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 500, 502])
 def test_retry_after_of_other_answers_is_not(status: int) -> None:
-    assert told(status, retry_after="7").after is None
+    assert reason_of(status, retry_after="7").after is None
 
 
-def test_what_the_other_side_says_is_told_in_one_short_line() -> None:
-    reason = told(500, b"\x00  out of\r\n\x1b[31m stock \xff" + b"!" * 1000).reason
+def test_an_answer_is_quoted_in_one_short_line() -> None:
+    reason = reason_of(500, b"\x00  out of\r\n\x1b[31m stock \xff" + b"!" * 1000).reason
     assert reason.startswith("HTTP 500 Internal Server Error: out of [31m stock \ufffd!!!")
     assert len(reason) < 250
 
@@ -84,22 +84,24 @@ PAYLOAD = b'{"card": "4111 1111 1111 1111", "name": "Ada Lovelace"}'
         b"bad token THE_TOKEN_OF_THE_CONSUMER!",
     ],
 )
-def test_what_was_sent_is_not_told(body: bytes) -> None:
-    reason = told(400, body, sent=PAYLOAD, secrets=(TOKEN,)).reason
+def test_text_that_was_sent_is_not_quoted(body: bytes) -> None:
+    reason = reason_of(400, body, sent=PAYLOAD, secrets=(TOKEN,)).reason
     assert reason == "HTTP 400 Bad Request"
 
 
 @pytest.mark.parametrize("before", range(EXCERPT - len(TOKEN), EXCERPT))
-def test_token_that_the_excerpt_would_cut_is_not_told_in_part(before: int) -> None:
+def test_a_token_that_the_excerpt_cuts_is_not_quoted_in_part(before: int) -> None:
     body = b"." * before + TOKEN.encode() + b"." * EXCERPT
-    assert told(400, body, secrets=(TOKEN,)).reason == "HTTP 400 Bad Request"
+    assert reason_of(400, body, secrets=(TOKEN,)).reason == "HTTP 400 Bad Request"
 
 
-def test_token_that_the_answer_cuts_is_not_told_in_part() -> None:
+def test_a_token_that_the_answer_cuts_is_not_quoted_in_part() -> None:
     body = f"bad token {TOKEN[:20]}".encode()
-    assert told(400, body, secrets=(TOKEN,)).reason == "HTTP 400 Bad Request"
+    assert reason_of(400, body, secrets=(TOKEN,)).reason == "HTTP 400 Bad Request"
 
 
-def test_short_payloads_are_not_told_either() -> None:
-    assert told(400, b"what is hush?", sent=b"hush").reason == "HTTP 400 Bad Request"
-    assert told(400, b"what is this?", sent=b"1").reason == "HTTP 400 Bad Request: what is this?"
+def test_short_payloads_are_not_quoted_either() -> None:
+    assert reason_of(400, b"what is hush?", sent=b"hush").reason == "HTTP 400 Bad Request"
+    assert (
+        reason_of(400, b"what is this?", sent=b"1").reason == "HTTP 400 Bad Request: what is this?"
+    )

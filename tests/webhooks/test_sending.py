@@ -18,7 +18,7 @@ from pulljobs.models import Consumer
 from pulljobs.signing import verify
 from pulljobs.webhooks import delivery
 from pulljobs.webhooks.addresses import Guard
-from pulljobs.webhooks.delivery import Sender
+from pulljobs.webhooks.delivery import PushSender
 from pulljobs.webhooks.network import RESOLVERS, GuardedNetwork
 from pulljobs.webhooks.requests import NoEndpoint, endpoint_of, headers_of
 from tests.sessions import PATIENCE_SECONDS, wait_until
@@ -139,19 +139,19 @@ def test_a_message_speaks_neither_for_a_proxy_nor_for_another_request(name: str)
     assert sent[b"X-Broker-Metadata-Headers"] == b"X-Own"
 
 
-def test_what_can_t_be_signed_is_not_sent(endpoint: Opened) -> None:
-    """The key that sealed the secret is gone."""
+def test_nothing_is_sent_without_its_signature(endpoint: Opened) -> None:
+    """The key that encrypted the secret is gone."""
     there = endpoint()
     with override_settings(SECRET_KEY="older"):
         consumer = consumer_at(there.url)
         consumer.set_signing_secret()
-    with pytest.raises(NoEndpoint, match="signing secret can't be opened"):
+    with pytest.raises(NoEndpoint, match="signing secret cannot be decrypted"):
         send(consumer)
     assert there.received == []
 
 
 @pytest.mark.parametrize(
-    "said",
+    "secret",
     [
         f"bad token {TOKEN}",
         "bad login dXNAZXI6cGE6c3M=",
@@ -161,17 +161,17 @@ def test_what_can_t_be_signed_is_not_sent(endpoint: Opened) -> None:
         "no such session: 7f3d",
     ],
 )
-def test_what_identifies_somebody_is_not_told(endpoint: Opened, said: str) -> None:
-    """Of the consumer, of the URL, or of a header of the message."""
-    told = refusal(_guarded(endpoint(answering(_refusing(said))).url), JOB).reason
-    assert told == "HTTP 400 Bad Request"
+def test_credentials_are_not_quoted(endpoint: Opened, secret: str) -> None:
+    """Credentials of the consumer, the URL and headers of the message are not quoted."""
+    error = refusal(_guarded(endpoint(answering(_refusing(secret))).url), JOB).reason
+    assert error == "HTTP 400 Bad Request"
 
 
-def test_the_trace_is_told(endpoint: Opened) -> None:
-    """An endpoint names it, so that its error is found."""
+def test_the_trace_may_be_quoted(endpoint: Opened) -> None:
+    """An endpoint names it, so that its error can be traced."""
     trace = JOB.headers["Traceparent"]
-    told = refusal(_guarded(endpoint(answering(_refusing(trace))).url), JOB).reason
-    assert told == f"HTTP 400 Bad Request: {trace}"
+    error = refusal(_guarded(endpoint(answering(_refusing(trace))).url), JOB).reason
+    assert error == f"HTTP 400 Bad Request: {trace}"
 
 
 JOB = job_of(
@@ -218,7 +218,7 @@ def test_a_kept_connection_that_was_closed_is_not_used(endpoint: Opened) -> None
         return len(closed) > turn
 
     async def send_three() -> None:
-        sender = Sender(LIMITS)
+        sender = PushSender(LIMITS)
         try:
             for turn in range(3):
                 await sender.send(endpoint_of(consumer_at(there.url)), job_of())
@@ -261,12 +261,12 @@ def test_answer_that_never_comes_ends_the_delivery(endpoint: Opened) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"answer", b"x" * 100_000], ids=["short", "long"])
-def test_what_kept_it_from_being_sent_is_told_whatever_was_to_be_sent(
+def test_an_error_of_the_connection_is_reported_for_every_payload(
     endpoint: Opened, payload: bytes
 ) -> None:
     there = endpoint(slow(60))
-    told = refusal(consumer_at(there.url), job_of(payload), PUSH_TIMEOUT=SECOND / 10).reason
-    assert told == "no answer within 0.1 s"
+    error = refusal(consumer_at(there.url), job_of(payload), PUSH_TIMEOUT=SECOND / 10).reason
+    assert error == "no answer within 0.1 s"
 
 
 def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
@@ -285,7 +285,7 @@ def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
 
 
 def test_endless_body_is_read_to_a_limit(endpoint: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status has told the outcome; the connection is not used again."""
+    """The status decides the outcome, and the connection is not used again."""
     monkeypatch.setattr(delivery, "BODY_SECONDS", 60)
     sent = [0]
 
@@ -332,7 +332,7 @@ def test_what_is_no_http_retries(endpoint: Opened, answer: bytes) -> None:
     assert refusal(consumer_at(endpoint(answering(answer)).url)).reason.startswith("no ")
 
 
-def test_what_is_no_http_is_told_unless_it_repeats_what_was_sent(endpoint: Opened) -> None:
+def test_an_answer_that_is_no_http_is_quoted_unless_it_echoes_the_request(endpoint: Opened) -> None:
     there = endpoint(answering(b"4111 1111 1111 1111\r\n\r\n"))
     assert "4111" in refusal(consumer_at(there.url)).reason
     job = job_of(b'{"card": "4111111111111111"}')
@@ -346,12 +346,12 @@ def test_connection_that_closes_without_a_word_retries(endpoint: Opened) -> None
     assert "no HTTP answer" in refusal(consumer_at(endpoint(close).url)).reason
 
 
-def test_nobody_there_retries() -> None:
+def test_a_port_without_a_listener_is_a_retry() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]  # Ours, so that nobody else listens there.
-        told = refusal(consumer_at(f"http://127.0.0.1:{port}/"))
-    assert told.reason.startswith("no connection")
+        port = free.getsockname()[1]  # reserved here, so that no other process listens there
+        error = refusal(consumer_at(f"http://127.0.0.1:{port}/"))
+    assert error.reason.startswith("no connection")
 
 
 def test_who_does_not_accept_ends_the_delivery() -> None:
@@ -394,20 +394,20 @@ def test_proxies_of_the_environment_are_not_used(
         "http://[::1",
     ],
 )
-def test_url_that_leads_nowhere_is_told(url: str) -> None:
+def test_a_url_that_leads_nowhere_is_reported(url: str) -> None:
     with pytest.raises(ValueError, match="callback URL"):
         send(consumer_at(url))
 
 
 @pytest.mark.parametrize("url", ["http://us:pa/ss@host/", "http://us:pa@ho\u2100st/"])
-def test_login_of_a_url_that_leads_nowhere_is_not_told(url: str) -> None:
+def test_the_login_of_a_url_that_leads_nowhere_is_not_quoted(url: str) -> None:
     with pytest.raises(NoEndpoint) as raised:
         endpoint_of(consumer_at(url))
     assert "pa" not in str(raised.value)
 
 
 def hosts_of(answers: dict[str, list[str]], asked: list[str]) -> Any:
-    """Stands in for the name servers of the machine: each look-up takes the next answer."""
+    """Replace the name servers of the machine: each look-up takes the next answer."""
 
     def getaddrinfo(host: str, port: int | None, *args: Any, **kwargs: Any) -> list[Any]:
         asked.append(host)
@@ -421,7 +421,7 @@ def hosts_of(answers: dict[str, list[str]], asked: list[str]) -> Any:
 def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(
     endpoint: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rebinding: the second answer would lead to where the guard lets nobody go."""
+    """With DNS rebinding a second answer would lead to an address that the guard refuses."""
     there = endpoint()
     asked: list[str] = []
     answers = {"shop.example": ["127.0.0.1", "127.0.0.2"]}
@@ -436,12 +436,12 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(
 def test_name_server_that_hangs_holds_up_only_its_own_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However many wait for them; one look-up answers all that do, whoever gave up meanwhile."""
+    """One look-up answers all connections that wait for it, even if some of them give up."""
     may_answer, asked = threading.Event(), list[str]()
-    found = hosts_of({"slow.example": ["127.0.0.1"], "shop.example": ["127.0.0.1"]}, asked)
+    lookups = hosts_of({"slow.example": ["127.0.0.1"], "shop.example": ["127.0.0.1"]}, asked)
 
     def getaddrinfo(host: str, *args: Any, **kwargs: Any) -> Any:
-        answer = found(host, *args, **kwargs)
+        answer = lookups(host, *args, **kwargs)
         assert host != "slow.example" or may_answer.wait(PATIENCE_SECONDS)
         return answer
 
@@ -449,7 +449,7 @@ def test_name_server_that_hangs_holds_up_only_its_own_names(
         network = GuardedNetwork(Guard(["127.0.0.1/32"]), ())
         waiting = [
             asyncio.create_task(network.connect_tcp("slow.example", port, PATIENCE_SECONDS))
-            for _one in range(RESOLVERS + 1)
+            for _waiter in range(RESOLVERS + 1)
         ]
         await asyncio.sleep(0)
         with pytest.raises(httpcore.ConnectTimeout):

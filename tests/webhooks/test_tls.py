@@ -22,7 +22,7 @@ NAME = "shop.example"
 
 @pytest.fixture
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """Of a server with a certificate for that name, signed by itself and trusted here."""
+    """Context of a server with a self-signed certificate for that name, which is trusted here."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     now = datetime.now(UTC)
