@@ -57,7 +57,7 @@ class FakeBroker:
     published: set[str] = field(default_factory=set)
     claims: dict[str, list[FakeJob]] = field(default_factory=dict)
     held: list[int] = field(default_factory=list)
-    """How many were in flight after each pull."""
+    """Numbers of jobs in flight after each pull."""
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         asked = self._noted(request)
@@ -79,7 +79,7 @@ class FakeBroker:
             self._accept({"MessageID": f"m{number}", "Payload": str(number)})
 
     def asked(self, what: str) -> list[Request]:
-        return [one for one in self.requests if one.path.rpartition("/")[2] == what]
+        return [request for request in self.requests if request.path.rpartition("/")[2] == what]
 
     def states(self) -> list[str]:
         return [job.state for job in self.jobs]
@@ -101,26 +101,26 @@ class FakeBroker:
         return asked
 
     def _respond(self, asked: Request, until: float) -> httpx.Response | None:
-        """None: nothing yet."""
+        """Answer a request; return None if there is no answer yet."""
         if (failure := self.failing(asked)) is not None:
             return failure
         if refusal := self._refusal(asked):
             return refusal
         what = asked.path.rpartition("/")[2].replace("-", "_")
-        told = getattr(self, f"_{what}")(asked.body)
-        if what == "pull" and not told["Result"] and time.monotonic() < until:
+        content = getattr(self, f"_{what}")(asked.body)
+        if what == "pull" and not content["Result"] and time.monotonic() < until:
             return None
         if self.lost(asked):
             raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
-        return httpx.Response(200, json=told)
+        return httpx.Response(200, json=content)
 
     def _refusal(self, asked: Request) -> httpx.Response | None:
         if not asked.path.startswith(("/channel/orders", "/lookup")):
             return _problem(404, "There is no such channel: check its name in the URL.")
         if asked.headers.get("X-Broker-Channel-Token") != "orders-token":
             return _problem(403, "Send the channel's token as X-Broker-Channel-Token.")
-        said = asked.body.get("Results", []) if isinstance(asked.body, dict) else []
-        if any(not 0 <= one.get("DelaySeconds", 0) <= 3600 for one in said):
+        results = asked.body.get("Results", []) if isinstance(asked.body, dict) else []
+        if any(not 0 <= result.get("DelaySeconds", 0) <= 3600 for result in results):
             return _problem(400, "DelaySeconds must be a number of seconds from 0.")
         return self._above_limit(asked)
 
@@ -150,7 +150,7 @@ class FakeBroker:
         else:
             jobs = self._claim(request_id, body["Batch"]) if fits and not self.paused else []
         reason = "ok" if jobs else "paused" if self.paused else "no_messages"
-        return {"Result": [self._told(job) for job in jobs], "Status": {"Reason": reason}}
+        return {"Result": [self._content(job) for job in jobs], "Status": {"Reason": reason}}
 
     def _claim(self, request_id: str, batch: int) -> list[FakeJob]:
         now, token = time.monotonic(), str(uuid4())
@@ -166,47 +166,47 @@ class FakeBroker:
         return jobs
 
     def _ack(self, body: Any) -> Any:
-        return {"Results": [self._settled(one) for one in body["Results"]]}
+        return {"Results": [self._settled(result) for result in body["Results"]]}
 
-    def _settled(self, said: Any) -> Any:
+    def _settled(self, result: Any) -> Any:
         for job in self.jobs:
-            if job.id == said["ID"]:
-                status = "ok" if self._settle(job, said) else "lease_lost"
+            if job.id == result["ID"]:
+                status = "ok" if self._settle(job, result) else "lease_lost"
                 return {"ID": job.id, "Status": status}
-        return {"ID": said["ID"], "Status": "not_found"}
+        return {"ID": result["ID"], "Status": "not_found"}
 
-    def _settle(self, job: FakeJob, said: Any) -> bool:
-        outcome = said["Outcome"]
-        if job.lease_token != said["LeaseToken"] or job.state != "INFLIGHT":
-            return bool(job.lease_token == said["LeaseToken"] and job.state == outcome)
+    def _settle(self, job: FakeJob, result: Any) -> bool:
+        outcome = result["Outcome"]
+        if job.lease_token != result["LeaseToken"] or job.state != "INFLIGHT":
+            return bool(job.lease_token == result["LeaseToken"] and job.state == outcome)
         if outcome in ("DELIVERED", "DEAD"):
-            job.state, job.error = outcome, said.get("Reason", "")
+            job.state, job.error = outcome, result.get("Reason", "")
             return True
         job.state, job.lease_token = "QUEUED", ""
-        job.due = time.monotonic() + said.get("DelaySeconds", 0)
+        job.due = time.monotonic() + result.get("DelaySeconds", 0)
         if outcome == "RETRY":
-            job.retry_count, job.error = job.retry_count + 1, said.get("Reason", "")
+            job.retry_count, job.error = job.retry_count + 1, result.get("Reason", "")
         else:
             job.deliveries -= 1
         return True
 
     def _renew(self, body: Any) -> Any:
-        return {"Results": [self._renewed(one, body.get("Seconds")) for one in body["Leases"]]}
+        return {"Results": [self._renewed(lease, body.get("Seconds")) for lease in body["Leases"]]}
 
-    def _renewed(self, said: Any, seconds: float | None) -> Any:
+    def _renewed(self, result: Any, seconds: float | None) -> Any:
         for job in self.jobs:
             if (
-                job.id == said["ID"]
-                and job.lease_token == said["LeaseToken"]
+                job.id == result["ID"]
+                and job.lease_token == result["LeaseToken"]
                 and job.state == "INFLIGHT"
             ):
                 left = seconds or self._lease
                 job.leased_until = time.monotonic() + left
                 return {"ID": job.id, "Status": "ok", "RemainingSeconds": left}
-        return {"ID": said["ID"], "Status": "lease_lost"}
+        return {"ID": result["ID"], "Status": "lease_lost"}
 
     def _broadcast_batch(self, body: Any) -> Any:
-        return {"Results": [self._line(number, one) for number, one in enumerate(body, 1)]}
+        return {"Results": [self._line(number, line) for number, line in enumerate(body, 1)]}
 
     def _line(self, number: int, line: Any) -> Any:
         if not line.get("Payload") and not line.get("PayloadBase64"):
@@ -237,7 +237,7 @@ class FakeBroker:
                 job.state, job.lease_token = "QUEUED", ""
                 job.retry_count += 1
 
-    def _told(self, job: FakeJob) -> Any:
+    def _content(self, job: FakeJob) -> Any:
         return {
             "ID": job.id,
             "Priority": job.priority,

@@ -7,7 +7,7 @@ from django.db import connections
 from pulljobs.models import Producer
 from tests.api.caller import subscription
 from tests.api.leases.processes import Site, site
-from tests.client.worlds import Live, Mocked, Side, World
+from tests.client.worlds import BrokerWorld, Live, Mocked, Side
 
 SETTINGS = "tests.client.settings"
 LIVE = pytest.param("live", marks=pytest.mark.django_db(transaction=True))
@@ -35,13 +35,13 @@ def subscribe(**fields: Any) -> None:
 
 
 @pytest.fixture(params=["mocked", LIVE])
-def world(request: pytest.FixtureRequest) -> World:
-    made: World = Mocked() if request.param == "mocked" else request.getfixturevalue("live")
+def world(request: pytest.FixtureRequest) -> BrokerWorld:
+    made: BrokerWorld = Mocked() if request.param == "mocked" else request.getfixturevalue("live")
     return made
 
 
 @pytest.fixture(params=["sync", "async"])
-def side(request: pytest.FixtureRequest, world: World) -> Iterator[Side]:
+def side(request: pytest.FixtureRequest, world: BrokerWorld) -> Iterator[Side]:
     made = Side(world, is_async=request.param == "async")
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""Who pulls and who publishes in these tests."""
+"""Names and tokens of the consumer and the producer in these tests."""
 
 from typing import Any
 

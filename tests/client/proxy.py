@@ -1,4 +1,4 @@
-"""A proxy before a broker that loses what it is told to lose."""
+"""Proxy in front of a broker that loses requests or answers on demand."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ class Proxy:
         return f"http://127.0.0.1:{self.port}"
 
     def lose_answer_to(self, path: bytes) -> None:
-        """Of the next request whose head has this in it."""
+        """Lose the answer to the next request whose head contains this text."""
         self._lose = path
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -46,8 +46,8 @@ class Proxy:
                         way.cancel()
                     await asyncio.gather(*ways, return_exceptions=True)
 
-    def loses_answer(self, said: bytes) -> bool:
-        if self._lose is not None and self._lose in said:
+    def loses_answer(self, chunk: bytes) -> bool:
+        if self._lose is not None and self._lose in chunk:
             self._lose = None
             self.cut += 1
             return True
@@ -68,20 +68,20 @@ class _Pipe:
         self._doomed = False
 
     async def ask(self) -> None:
-        while said := await _read(self._client):
-            is_head = said.startswith((b"POST", b"GET"))
+        while chunk := await _read(self._client):
+            is_head = chunk.startswith((b"POST", b"GET"))
             if is_head and self._proxy.loses_request():
                 return
-            self._doomed = self._doomed or (is_head and self._proxy.loses_answer(said))
-            self._broker[1].write(said)
+            self._doomed = self._doomed or (is_head and self._proxy.loses_answer(chunk))
+            self._broker[1].write(chunk)
 
     async def answer(self) -> None:
-        """The broker speaks when it has committed: what is cut then is lost after the commit."""
-        while said := await _read(self._broker):
+        """Forward answers, which the broker sends after its commit."""
+        while chunk := await _read(self._broker):
             if self._doomed:
                 return
             await asyncio.sleep(self._proxy.delay)
-            self._client[1].write(said)
+            self._client[1].write(chunk)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ async def _read(ends: Ends) -> bytes:
 
 @contextmanager
 def proxy_before(target: str) -> Iterator[Proxy]:
-    """On a thread with an event loop of its own."""
+    """Run the proxy on a thread with its own event loop."""
     proxy = Proxy(target)
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(proxy.serve, "127.0.0.1", 0))

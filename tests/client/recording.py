@@ -1,4 +1,4 @@
-"""Writes down what a client asks and is told, for the checker of histories."""
+"""Recorder of requests and answers of a client, for the checker of histories."""
 
 import json
 import time
@@ -36,27 +36,29 @@ class Recorder(httpx.AsyncHTTPTransport):
         asked: Any = json.loads(request.content or b"{}")
         verb = request.url.path.rpartition("/")[2]
         if verb == "ack":
-            self.pen.write(SENT, [_entry(one, EVENTS[one["Outcome"]]) for one in asked["Results"]])
+            self.pen.write(
+                SENT, [_entry(result, EVENTS[result["Outcome"]]) for result in asked["Results"]]
+            )
         response = await super().handle_async_request(request)
         await response.aread()
         if response.status_code == 200:
             self._answered(verb, asked, response.json(), since)
         return response
 
-    def _answered(self, verb: str, asked: Any, told: Any, since: float) -> None:
+    def _answered(self, verb: str, asked: Any, answer: Any, since: float) -> None:
         if verb == "pull":
-            new = [one for one in told["Result"] if self._is_new(one)]
+            new = [job for job in answer["Result"] if self._is_new(job)]
             entries = [
-                _entry(one)._replace(retry_count=one["RetryCount"], deliveries=one["Deliveries"])
-                for one in new
+                _entry(job)._replace(retry_count=job["RetryCount"], deliveries=job["Deliveries"])
+                for job in new
             ]
             if new:
                 self.pen.write(CLAIMED, entries, since=since, seconds=new[0]["LeaseSeconds"])
         elif verb == "ack":
-            pairs = zip(asked["Results"], told["Results"], strict=True)
+            pairs = zip(asked["Results"], answer["Results"], strict=True)
             entries = [
-                _entry(one, STATES[one["Outcome"]] if status["Status"] == "ok" else LOST)
-                for one, status in pairs
+                _entry(job, STATES[job["Outcome"]] if status["Status"] == "ok" else LOST)
+                for job, status in pairs
             ]
             self.pen.write(ANSWERED, entries, since=since)
 
@@ -66,5 +68,5 @@ class Recorder(httpx.AsyncHTTPTransport):
         return not known
 
 
-def _entry(given: Any, said: str = "-") -> Entry:
-    return Entry(ids.decode(given["ID"]), given["LeaseToken"], said)
+def _entry(given: Any, event: str = "-") -> Entry:
+    return Entry(ids.decode(given["ID"]), given["LeaseToken"], event)

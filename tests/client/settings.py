@@ -1,4 +1,4 @@
-"""Of the servers that these tests start: they compress what they answer."""
+"""Settings of the servers of these tests, which compress their answers."""
 
 from tests.api.leases.settings import *  # noqa: F403
 from tests.api.leases.settings import MIDDLEWARE

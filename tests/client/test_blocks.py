@@ -44,7 +44,7 @@ class Pulls(httpx.AsyncHTTPTransport):
 
 
 class Shop(http.server.BaseHTTPRequestHandler):
-    """Of the site that handlers call: it fails so many times, then no more."""
+    """Shop that handlers call, which fails a number of times and then works."""
 
     failures = count()
 
@@ -54,7 +54,7 @@ class Shop(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *args: Any) -> None:
-        """Not to stderr."""
+        """Log nothing to stderr."""
 
 
 @contextmanager
@@ -107,4 +107,4 @@ def test_ladder_probe_and_recovery_while_a_server_fails_on_purpose(
 
 
 def rounded(seconds: list[float]) -> str:
-    return ", ".join(f"{one:.2f}" for one in seconds)
+    return ", ".join(f"{delay:.2f}" for delay in seconds)

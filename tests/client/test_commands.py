@@ -10,7 +10,7 @@ from tests.client.broker import FakeBroker
 from tests.client.names import ENVIRONMENT
 from tests.client.serving import served_at
 
-Told = pytest.CaptureFixture[str]
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def published(broker: FakeBroker) -> list[str]:
     return [job.message["MessageID"] for job in broker.jobs]
 
 
-def test_one_id_is_of_one_message(tmp_path: Path, capsys: Told) -> None:
+def test_one_id_is_of_one_message(tmp_path: Path, capsys: Capture) -> None:
     """More of them were all duplicates of the first."""
     broker, file = FakeBroker(), tmp_path / "orders"
     file.write_text("one\ntwo\n")
@@ -41,34 +41,34 @@ def test_one_id_is_of_one_message(tmp_path: Path, capsys: Told) -> None:
     assert published(broker) == ["m-1"]
 
 
-def test_what_is_refused_hides_no_id_of_others(tmp_path: Path, capsys: Told) -> None:
+def test_what_is_refused_hides_no_id_of_others(tmp_path: Path, capsys: Capture) -> None:
     broker, empty, full = FakeBroker(), tmp_path / "empty", tmp_path / "full"
     empty.touch()
     full.write_text("an order")
     files = [str(empty), *[str(full)] * 150]
     assert publish(broker, *files) == 1
-    told = capsys.readouterr()
-    assert told.out.split() == published(broker)
+    output = capsys.readouterr()
+    assert output.out.split() == published(broker)
     assert len(broker.jobs) == 150
-    assert "not empty" in told.err
+    assert "not empty" in output.err
 
 
-def test_an_error_hides_no_id_from_before_it(tmp_path: Path, capsys: Told) -> None:
+def test_an_error_hides_no_id_from_before_it(tmp_path: Path, capsys: Capture) -> None:
     broker, full = FakeBroker(), tmp_path / "full"
     full.write_text("an order")
     broker.limits = {"MaxBatch": 40}
     refusal = httpx.Response(403, json={"detail": "no more"})
     broker.failing = lambda request: refusal if len(broker.jobs) == 25 else None
     assert publish(broker, *[str(full)] * 50) == 1
-    told = capsys.readouterr()
-    assert told.out.split() == published(broker)
+    output = capsys.readouterr()
+    assert output.out.split() == published(broker)
     assert len(broker.jobs) == 25
-    assert told.err == "pulljobs: no more\n"
+    assert output.err == "pulljobs: no more\n"
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "some"])
-def test_a_count_is_from_1(count: str, capsys: Told) -> None:
-    """0 went round and round, and below it there was no end."""
+def test_a_count_is_from_1(count: str, capsys: Capture) -> None:
+    """A count below 1 would never end."""
     url = "http://broker/channel/orders/consumer/census"
     with pytest.raises(SystemExit) as ended:
         main(["consume", url, "--exec", "true", f"--count={count}"])

@@ -1,4 +1,4 @@
-"""What goes over the wire, and to whom."""
+"""Requests of the client, and the brokers that it trusts."""
 
 import http.server
 import ipaddress
@@ -38,7 +38,7 @@ from tests.sessions import Thread
 
 
 def certificate(directory: Path, name: str) -> tuple[str, str]:
-    """Files of a certificate for 127.0.0.1, signed by itself, and of its key."""
+    """Write a self-signed certificate for 127.0.0.1 and its key; return the files."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -75,12 +75,12 @@ class Info(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b'{"NumQueued":3}')
 
     def log_message(self, *args: Any) -> None:
-        """Not to stderr."""
+        """Log nothing to stderr."""
 
 
 @contextmanager
 def secured(server_files: tuple[str, str], trusted: str) -> Iterator[str]:
-    """The URL of a broker that wants a certificate of its clients."""
+    """URL of a broker that requires a certificate of its clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*server_files)
     context.load_verify_locations(trusted)
@@ -96,13 +96,13 @@ def secured(server_files: tuple[str, str], trusted: str) -> Iterator[str]:
         server.server_close()
 
 
-def told(url: str, connection: Connection) -> Any:
+def fetch_info(url: str, connection: Connection) -> Any:
     with PullConsumer(url, SUBSCRIPTION, connection=connection) as consumer:
         return consumer._sender.run(flows.info(SUBSCRIPTION.path, 0.0)).json()
 
 
-def test_TLS_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
-    """Of both sides: who trusts nobody talks to nobody."""
+def test_TLS_is_verified_unless_turned_off(tmp_path: Path) -> None:
+    """Both sides need certificates that the other side trusts."""
     ours, theirs = certificate(tmp_path, "client"), certificate(tmp_path, "server")
     with secured(theirs, trusted=ours[0]) as url:
         for unverified in (
@@ -111,10 +111,10 @@ def test_TLS_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
             Connection(ca_file=theirs[0]),
         ):
             with pytest.raises(Unreachable):
-                told(url, unverified)
+                fetch_info(url, unverified)
         both = Connection(ca_file=theirs[0], certificate=ours)
-        assert told(url, both) == {"NumQueued": 3}
-        assert told(url, Connection(verify=False, certificate=ours)) == {"NumQueued": 3}
+        assert fetch_info(url, both) == {"NumQueued": 3}
+        assert fetch_info(url, Connection(verify=False, certificate=ours)) == {"NumQueued": 3}
 
 
 def test_a_broker_has_a_url() -> None:
@@ -126,7 +126,7 @@ def test_a_broker_has_a_url() -> None:
 
 
 @pytest.mark.parametrize("token", ["secret\n", " secret", "secr\0et", "geheim-ß"])
-def test_a_token_that_HTTP_can_not_carry_is_refused_and_not_told(token: str) -> None:
+def test_a_token_that_HTTP_cannot_carry_is_refused_and_not_quoted(token: str) -> None:
     for make in (
         lambda: Subscription("orders", "census", token, "t"),
         lambda: Subscription("orders", "census", "t", token),
@@ -144,7 +144,7 @@ def test_a_token_that_HTTP_can_not_carry_is_refused_and_not_told(token: str) -> 
 def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Where nobody has looked at it before: what h11 says of a header quotes it."""
+    """An error of h11 about a header that was not checked before would quote it."""
     connection = Connection(worker_id="secret\n")
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -167,18 +167,18 @@ def test_what_is_exported() -> None:
     assert sorted(exported) == pulljobs.client.__all__
     drawn = pulljobs.client.errors.__doc__ or ""
     ours = [
-        one
-        for one in vars(pulljobs.client.errors).values()
-        if isinstance(one, type) and issubclass(one, PulljobsError)
+        cls
+        for cls in vars(pulljobs.client.errors).values()
+        if isinstance(cls, type) and issubclass(cls, PulljobsError)
     ]
-    assert all(issubclass(one, ClientError) for one in ours)
-    assert all(one.__name__ in drawn and exported[one.__name__] is one for one in ours)
+    assert all(issubclass(error, ClientError) for error in ours)
+    assert all(error.__name__ in drawn and exported[error.__name__] is error for error in ours)
     assert issubclass(pulljobs.client.LeaseLost, errors.LeaseLost)
     assert exported["Retry"] is errors.Retry
 
 
 def test_strategies() -> None:
-    """What is waited before the n-th repetition."""
+    """Delays before the n-th repetition follow their strategy."""
     assert [REQUEUE(n) for n in (1, 2, 10, 11, 2000)] == [90, 180, 900, 900, 900]
     assert [linear(2, 5)(n) for n in (1, 2, 3)] == [2, 4, 5]
     assert [exponential(1, 60)(n) for n in (1, 2, 7, 5000)] == [1, 2, 60, 60]

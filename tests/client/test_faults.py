@@ -46,8 +46,8 @@ def test_the_history_is_clean_under_resets_and_delay(served: Site, tmp_path: Pat
         took = time.monotonic() - start
         cut = proxy.cut
     jobs = job_ids()
-    said = [Entry(jobs.get(id, -1)) for id in published]
-    HistoryWriter(tmp_path, "publisher").write(PUBLISHED, said)
+    entries = [Entry(jobs.get(id, -1)) for id in published]
+    HistoryWriter(tmp_path, "publisher").write(PUBLISHED, entries)
     with session() as other:
         case = Case(history.read_history(tmp_path), tables.read_tables(other), CONCURRENCY)
     claims = sum(line.event == history.CLAIMED for line in case.lines)
@@ -58,7 +58,7 @@ def test_the_history_is_clean_under_resets_and_delay(served: Site, tmp_path: Pat
 
 
 def publish(proxy: Proxy) -> list[str]:
-    """Ids of messages whose publish was confirmed."""
+    """Publish messages; return the ids of confirmed ones."""
     with Producer(proxy.url, "orders", "shop", **SHOP) as producer:
         return [
             receipt.message_id
@@ -68,7 +68,7 @@ def publish(proxy: Proxy) -> list[str]:
 
 
 def consume(proxy: Proxy, directory: Path) -> None:
-    """Until all is done; some handlers fail, some take their time."""
+    """Consume until all jobs are done; some handlers fail, and some are slow."""
     transport = Recorder(directory)
 
     def handle(message: Any) -> None:
@@ -103,7 +103,7 @@ def delivered() -> int:
 
 
 def job_ids() -> dict[str, int]:
-    """By the ids that the producer gave the messages."""
+    """Match jobs with the ids that the producer gave their messages."""
     return dict(
         query(
             "SELECT client_message_id, job_id FROM pulljobs_archived_job AS archived"
@@ -114,7 +114,7 @@ def job_ids() -> dict[str, int]:
 
 @contextmanager
 def reaping() -> Iterator[None]:
-    """What a worker's reaper does beside the server."""
+    """Reap as a worker next to the server does."""
     ended = threading.Event()
 
     def reap() -> None:

@@ -1,4 +1,4 @@
-"""How much a `Consumer` pulls, from whom and when: on brokers in memory."""
+"""Pulls of a `Consumer` from brokers in memory: how many, from which broker, and when."""
 
 import asyncio
 import math
@@ -49,7 +49,7 @@ class Brokers(httpx.AsyncBaseTransport):
         await request.aread()
         broker = self.brokers[request.url.host]
         response = await broker.answer_async(request)
-        held = sum(one.in_flight for one in self.brokers.values())
+        held = sum(broker.in_flight for broker in self.brokers.values())
         self.most_held = max(self.most_held, held)
         return response
 
@@ -96,9 +96,13 @@ def batches(broker: FakeBroker) -> list[int]:
 
 
 def probes(broker: FakeBroker) -> list[Request]:
-    """Pulls for one message; not those that take back what an interrupted one was given."""
+    """Return pulls for one message, without those that release an interrupted pull."""
     asked = broker.asked("pull")
-    return [one for one in asked if one.body["Batch"] == 1 and "MaxBytes" not in one.body]
+    return [
+        request
+        for request in asked
+        if request.body["Batch"] == 1 and "MaxBytes" not in request.body
+    ]
 
 
 def is_done(*brokers: FakeBroker) -> bool:
@@ -106,7 +110,7 @@ def is_done(*brokers: FakeBroker) -> bool:
 
 
 def wait_for_lookups(broker: FakeBroker) -> None:
-    """Two more."""
+    """Wait for two more lookups."""
     known = len(broker.asked("lookup"))
     wait_until(lambda: len(broker.asked("lookup")) >= known + 2)
 
@@ -132,7 +136,7 @@ def test_limits_of_the_broker_are_respected(limits: dict[str, Any]) -> None:
     assert consumer.counts["delivered"] == 40
 
 
-def test_a_broker_is_not_told_more_at_once_than_it_takes() -> None:
+def test_a_broker_gets_no_more_outcomes_at_once_than_it_accepts() -> None:
     broker = filled(9)
     broker.limits = {"MaxBatch": 4, "LeaseSeconds": 3.0}
 
@@ -187,7 +191,7 @@ def test_a_pull_that_is_refused_inside_of_the_limits_ends_the_run() -> None:
 
 
 def test_held_messages_never_exceed_max_in_flight() -> None:
-    """Whatever is pulled and not confirmed counts, and so does what a pull may still bring."""
+    """Unconfirmed messages count, and so do those that a pull may still bring."""
     broker = filled(300)
     consumer, transport = consumer_of([broker], nothing, max_in_flight=5, concurrency=8)
     with running(consumer):
@@ -232,7 +236,7 @@ def test_more_brokers_than_room_take_turns() -> None:
     consumer, transport = consumer_of(brokers, nothing, max_in_flight=1)
     with running(consumer):
         wait_until(lambda: is_done(*brokers))
-        for number in (3, 4):  # By one broker, whoever else has the turn, but not for long.
+        for number in (3, 4):  # by one broker in another's turn, but not for long
             brokers[0].publish(1, start=number)
             wait_until(lambda: is_done(*brokers))
     assert transport.most_held == 1
@@ -262,7 +266,7 @@ def test_a_broker_that_goes_away_with_the_room_gives_it_back_when_its_leases_are
 
 
 def test_max_in_flight_can_be_changed_while_it_runs() -> None:
-    """0 pauses: no pulls, what is held ends; a pull that was waiting is taken back."""
+    """With 0 there are no pulls, held messages end, and a waiting pull is cancelled."""
     broker = FakeBroker()
     consumer, transport = consumer_of([broker], nothing, max_in_flight=5)
     with running(consumer):
@@ -280,7 +284,7 @@ def test_max_in_flight_can_be_changed_while_it_runs() -> None:
 
 
 def test_a_batch_ends_when_no_more_messages_can_come() -> None:
-    """Of two brokers one is idle, and the other has no multiple of a batch: none waits for ever."""
+    """No message waits forever if a broker is idle and the other has no multiple of a batch."""
     broker = filled(57)
     batch: list[Message] = []
     sizes: list[int] = []
@@ -290,8 +294,8 @@ def test_a_batch_ends_when_no_more_messages_can_come() -> None:
         batch.append(message)
         if consumer.is_starved:
             sizes.append(len(batch))
-            for one in batch:
-                one.ack()
+            for received in batch:
+                received.ack()
             batch.clear()
 
     consumer, transport = consumer_of([broker, FakeBroker()], handle, max_in_flight=21)
@@ -308,7 +312,7 @@ def test_a_batch_ends_when_no_more_messages_can_come() -> None:
 def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it(
     handles: str, stops: str, error: BaseException | None
 ) -> None:
-    """Whatever that is: what it raises comes out of the run when all is given back."""
+    """Its error is raised by the run after all messages were released."""
     broker = filled(2)
     kept: list[Any] = []
 
@@ -335,18 +339,18 @@ def away(request: Request) -> httpx.Response:
     return httpx.Response(503, json={"detail": "away"})
 
 
-@pytest.mark.parametrize("told", [IndexError, None, math.nan])
+@pytest.mark.parametrize("returned", [IndexError, None, math.nan])
 def test_a_reconnect_that_fails_loses_no_broker(
-    told: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    returned: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = filled(1)
     broker.failing = lambda request: away(request) if len(broker.requests) <= 3 else None
     monkeypatch.setattr(session, "RECONNECT", lambda failures: 0.0)
 
     def reconnect(failures: int) -> Any:
-        if told is IndexError:
-            raise told
-        return told
+        if returned is IndexError:
+            raise returned
+        return returned
 
     consumer, _ = consumer_of([broker], nothing, reconnect=reconnect)
     with running(consumer):
@@ -431,7 +435,7 @@ def test_an_async_handler_that_is_not_done_in_time_is_cancelled(resists: bool) -
 
 LADDER = Backoff(initial=0.1, longest=0.8, after=3)
 SLOW = 0.01
-"""Seconds of a handler that does not end before it is told how the one before did."""
+"""Seconds of a handler that ends only after the result of the previous one counted."""
 
 
 def test_failures_raise_the_back_off_step_by_step() -> None:
@@ -531,7 +535,7 @@ def test_a_pull_under_way_when_the_circuit_opens_is_of_before_the_block() -> Non
 
 @pytest.mark.parametrize("auto_renew", [False, True])
 def test_leases_are_renewed_only_on_request(auto_renew: bool) -> None:
-    """Else the message is handed out again when its lease is over."""
+    """Without a renewal the broker hands the message out again after its lease."""
     broker = filled(1)
     broker.limits = {"LeaseSeconds": 6.0 if auto_renew else 1.2}
     calls: list[int] = []
@@ -551,7 +555,7 @@ def test_leases_are_renewed_only_on_request(auto_renew: bool) -> None:
 
 
 def test_results_of_lost_leases_are_discarded() -> None:
-    """Told by a renewal: nothing is said to the broker any more."""
+    """A renewal shows it, and the client sends no outcome any more."""
     broker = filled(1)
     broker.limits = {"LeaseSeconds": 4.0}
 
@@ -571,7 +575,9 @@ def test_an_outcome_that_is_refused_holds_up_no_other() -> None:
     broker = filled(50)
 
     def refuse(request: Request) -> httpx.Response | None:
-        if request.path.endswith("/ack") and "j7" in [one["ID"] for one in request.body["Results"]]:
+        if request.path.endswith("/ack") and "j7" in [
+            result["ID"] for result in request.body["Results"]
+        ]:
             return httpx.Response(400, json={"detail": "j7 is malformed"})
         return None
 
@@ -625,7 +631,7 @@ def test_a_refusal_ends_the_run_with_its_reason() -> None:
 
 
 def test_a_consumer_that_is_deleted_meanwhile_ends_after_its_work() -> None:
-    """What a handler has begun is still ended."""
+    """Messages of handlers that have begun are still settled."""
     broker, begun, refused = filled(1), list[str](), list[float]()
 
     def gone(request: Request) -> httpx.Response | None:
@@ -666,8 +672,8 @@ def test_what_is_held_of_a_consumer_turned_to_push_is_ended_after_a_reconnect() 
     assert broker.states() == ["DELIVERED"]
 
 
-def test_a_pull_that_comes_too_often_waits_as_told() -> None:
-    """429 is no outage: acks go on."""
+def test_a_pull_that_comes_too_often_waits_for_retry_after() -> None:
+    """Status 429 is no outage: acks continue."""
     broker = filled(1)
     refused: list[float] = []
 
@@ -687,7 +693,7 @@ def test_a_pull_that_comes_too_often_waits_as_told() -> None:
 
 
 def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None:
-    """The union of what all lookups tell; those that fail don't matter."""
+    """The brokers are the union of all lookups, and failed lookups do not matter."""
     brokers = [filled(2), filled(2), FakeBroker()]
     consumer, transport = consumer_of(
         brokers, nothing, base_urls=(), lookup_urls=["http://b0", "http://b2"], lookup_interval=0.3
@@ -706,7 +712,7 @@ def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None
         brokers[1].failing = refuse
         brokers[1].publish(1, start=2)
         wait_until(lambda: bool(refused), 60)
-        wait_for_lookups(brokers[0])  # One that was on its way may have told of it still.
+        wait_for_lookups(brokers[0])  # a lookup that was under way may still have returned it
         known = len(brokers[1].requests)
         wait_for_lookups(brokers[0])
         assert len(brokers[1].requests) == known
@@ -717,7 +723,7 @@ def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None
 
 
 @pytest.mark.parametrize(
-    "told",
+    "returned",
     [
         ["http://b1:99999"],
         ["ftp://b1", "b1", "", "http://b1..b"],
@@ -726,10 +732,10 @@ def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None
         7,
     ],
 )
-def test_what_is_no_address_is_left_out(told: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever callers had a broker believe of itself: others are pulled from all the same."""
+def test_an_invalid_address_is_not_used(returned: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong address of one broker does not stop pulls from others."""
     brokers = [FakeBroker(), filled(2)]
-    brokers[0].addresses = told
+    brokers[0].addresses = returned
     consumer, _ = consumer_of(
         brokers, nothing, base_urls=(), lookup_urls=["http://b0"], lookup_interval=SOON
     )

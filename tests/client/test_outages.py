@@ -40,7 +40,7 @@ OUTAGE = float(os.environ.get("PULLJOBS_TEST_OUTAGE", "6"))
 
 
 def losing(broker: FakeBroker, what: str) -> None:
-    """The answer to the first such request."""
+    """Lose the answer to the first such request."""
     lost: list[Request] = []
 
     def loses(request: Request) -> bool:
@@ -100,7 +100,7 @@ def test_what_is_above_the_limit_of_a_broker_is_sent_in_parts(mocked: Mock) -> N
     side, broker = mocked
     broker.limits = {"MaxBatch": 3}
     receipts = side.producer().publish_many([str(number) for number in range(10)])
-    assert [job.message["MessageID"] for job in broker.jobs] == [one[0] for one in receipts]
+    assert [job.message["MessageID"] for job in broker.jobs] == [receipt[0] for receipt in receipts]
     consumer = side.consumer()
     assert consumer.ack_all(consumer.fetch(10)) == []
     assert broker.states() == ["DELIVERED"] * 10
@@ -120,7 +120,7 @@ def test_limits_that_become_lower_are_asked_for_again(mocked: Mock) -> None:
 
 
 def test_what_was_said_of_some_outlasts_an_error_of_others(mocked: Mock) -> None:
-    """Nothing is said of those again."""
+    """The client sends no outcome of lost jobs again."""
     side, broker = mocked
     broker.publish(4)
     broker.limits = {"MaxBatch": 2}
@@ -141,12 +141,12 @@ def test_what_was_said_of_some_outlasts_an_error_of_others(mocked: Mock) -> None
 
 
 def test_a_message_that_is_too_large_for_a_proxy_is_refused_alone(mocked: Mock) -> None:
-    """The others of its request are published, and told of."""
+    """The other messages of its request are published and have receipts."""
     side, broker = mocked
     too_large = httpx.Response(413, json={"detail": "too large"})
     broker.failing = lambda request: too_large if "a large one" in str(request.body) else None
     receipts = side.producer().publish_many(["first", "a large one", "last"])
-    assert [one.status for one in receipts] == ["accepted", "too_large", "accepted"]
+    assert [receipt.status for receipt in receipts] == ["accepted", "too_large", "accepted"]
     assert [job.message["MessageID"] for job in broker.jobs] == [receipts[0][0], receipts[2][0]]
 
 
@@ -158,8 +158,8 @@ def test_nothing_is_published_where_one_can_not_be_encoded(mocked: Mock) -> None
 
 
 @pytest.mark.parametrize("published", [50, 100])
-def test_what_was_published_before_an_error_is_told(mocked: Mock, published: int) -> None:
-    """Of a request in parts, and of one that went before."""
+def test_an_error_has_the_receipts_so_far(mocked: Mock, published: int) -> None:
+    """Receipts of earlier requests and of parts of a request are in the error."""
     side, broker = mocked
     broker.limits = {"MaxBatch": 50}
     refusal = httpx.Response(403, json={"detail": "no more"})
@@ -192,7 +192,7 @@ def test_each_request_of_a_long_publish_is_repeated(
 
 
 def too_often(broker: FakeBroker) -> None:
-    """The next request is refused, with nothing done."""
+    """Refuse the next request, which changes nothing."""
     known = len(broker.requests)
 
     def refuse(request: Request) -> httpx.Response | None:
@@ -210,28 +210,28 @@ def test_a_publish_that_came_too_often_may_be_a_duplicate(mocked: Mock) -> None:
     assert producer.publish("second", message_id="m-1").duplicate
 
 
-@pytest.mark.parametrize("word", ["nack", "release"])
-def test_a_word_that_came_too_often_may_be_too_late(mocked: Mock, word: str) -> None:
+@pytest.mark.parametrize("verb", ["nack", "release"])
+def test_an_outcome_that_was_refused_as_too_early_may_be_too_late(mocked: Mock, verb: str) -> None:
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
     side.world.expire()
     too_often(broker)
     with pytest.raises(LeaseLost):
-        getattr(message, word)()
+        getattr(message, verb)()
 
 
-@pytest.mark.parametrize("word", ["ack", "reject", "nack", "release"])
-def test_a_word_whose_answer_was_lost_is_said_again(mocked: Mock, word: str) -> None:
+@pytest.mark.parametrize("verb", ["ack", "reject", "nack", "release"])
+def test_an_outcome_whose_answer_was_lost_is_sent_again(mocked: Mock, verb: str) -> None:
     """A retry that was done already is answered as lost, and yet it was done."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
     losing(broker, "ack")
-    getattr(message, word)(*(["no good"] if word == "reject" else []))
-    expected = {"ack": "DELIVERED", "reject": "DEAD"}.get(word, "QUEUED")
+    getattr(message, verb)(*(["no good"] if verb == "reject" else []))
+    expected = {"ack": "DELIVERED", "reject": "DEAD"}.get(verb, "QUEUED")
     assert broker.states() == [expected]
-    assert broker.jobs[0].retry_count == (word == "nack")
+    assert broker.jobs[0].retry_count == (verb == "nack")
 
 
 def test_a_word_that_was_refused_can_be_said_again(mocked: Mock) -> None:
@@ -247,7 +247,7 @@ def test_a_word_that_was_refused_can_be_said_again(mocked: Mock) -> None:
     assert broker.states() == ["DELIVERED"]
 
 
-def test_what_stays_away_is_told_in_time(mocked: Mock) -> None:
+def test_a_broker_that_stays_away_is_reported_in_time(mocked: Mock) -> None:
     side, broker = mocked
 
     def refuse(request: Request) -> httpx.Response | None:
@@ -297,7 +297,7 @@ def test_refused_connections_give_few_attempts_and_then_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At most 15 in 60 seconds, with growing waits; after it, no longer than one of them."""
-    place = socket.socket()  # Nobody else gets the port, and who calls is refused.
+    place = socket.socket()  # no other process gets the port, and connections are refused
     place.bind(("127.0.0.1", 0))
     port = place.getsockname()[1]
     scale = OUTAGE / 60

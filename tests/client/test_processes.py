@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 CLIENT = [sys.executable, "-m", "pulljobs.client"]
 MANY = 3000
-"""Messages that a worker has not done before it is told to end, though this process stalls."""
+"""Number of messages that a worker cannot finish before its stop, even if this process stalls."""
 
 
 @contextmanager
@@ -41,12 +41,12 @@ def started(*command: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def run(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*CLIENT, *arguments],
         cwd=BASE_DIR,
         env={**os.environ, **ENVIRONMENT},
-        input=said,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=STARTING_SECONDS,
@@ -58,7 +58,7 @@ def delivered() -> int:
 
 
 def assert_nothing_leaked(published: int) -> None:
-    """What was not done waits as if never touched."""
+    """Check that unfinished messages are queued as if never pulled."""
     untouched = Counter({("QUEUED", 0): published - delivered()})
     wait_until(lambda: Counter(Job.objects.values_list("state", "deliveries")) == untouched)
 
@@ -68,7 +68,7 @@ def in_flight() -> int:
 
 
 def test_a_broker_is_found_by_lookup(live: Live) -> None:
-    """The example project tells where it is served; its answers come compressed."""
+    """The example project returns its own address, and its answers are compressed."""
     publish_many("orders", [b"x"])
     asked = {"X-Broker-Channel-Token": SUBSCRIPTION.channel_token}
     answer = httpx.get(f"{live.base_url}/openapi.json", headers=asked, timeout=STARTING_SECONDS)
@@ -82,7 +82,7 @@ def test_a_broker_is_found_by_lookup(live: Live) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_SIGTERM_in_the_middle(live: Live, kind: str) -> None:
-    """What runs finishes and is confirmed, what waits goes back; soon, with exit code 0."""
+    """Running handlers finish, waiting messages are released, and the exit code is soon 0."""
     publish_many("orders", [b"x"] * MANY)
     with started(sys.executable, "-m", "tests.client.worker", live.base_url, kind) as worker:
         wait_until(lambda: delivered() > 40, STARTING_SECONDS)
@@ -103,7 +103,7 @@ def test_a_stop_while_a_pull_lingers_leaves_nothing(live: Live) -> None:
 
 
 def test_consume_runs_a_command_for_each_message(live: Live, tmp_path: Path) -> None:
-    """The payload is its stdin; exit 0 acks, another is a retry; no token is passed on."""
+    """Its stdin is the payload, exit code 0 acks, any other retries, and it gets no token."""
     consumer = f"{live.base_url}/channel/orders/consumer/census"
     publish_many("orders", [f"order {number}".encode() for number in range(6)])
     script = (
@@ -158,7 +158,7 @@ def test_a_second_signal_ends_it_at_once(live: Live, tmp_path: Path) -> None:
     wait_until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
 
 
-def test_what_goes_wrong_is_told_in_one_line(
+def test_an_error_is_printed_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, token in ENVIRONMENT.items():

@@ -1,4 +1,4 @@
-"""What the client does, by both sides, on a broker in memory and on a live server alike."""
+"""Both sides of the client behave equally on a broker in memory and on a live server."""
 
 import math
 import threading
@@ -67,7 +67,7 @@ def test_fetch_gives_what_is_there_without_waiting(side: Side) -> None:
     assert time.monotonic() - start < PATIENCE_SECONDS
 
 
-def test_fetch_waits_for_the_first_and_no_longer_than_told(side: Side) -> None:
+def test_fetch_waits_for_the_first_message_and_no_longer_than_its_timeout(side: Side) -> None:
     consumer = side.consumer()
     start = time.monotonic()
     assert consumer.fetch(5, timeout=0.5) == []
@@ -142,8 +142,8 @@ def test_a_delay_that_is_no_number_is_refused_where_it_is_said(side: Side) -> No
     assert side.world.states() == {"DELIVERED": 1}
 
 
-def test_a_lost_lease_is_told_and_others_go_on(side: Side) -> None:
-    """What is said too late changes nothing."""
+def test_a_lost_lease_is_reported_and_other_messages_continue(side: Side) -> None:
+    """An outcome after the end of the lease changes nothing."""
     side.producer().publish("x")
     consumer = side.consumer()
     late = consumer.next()
@@ -179,7 +179,7 @@ def test_many_end_in_one_request(side: Side) -> None:
     assert side.world.states() == {"DELIVERED": 3, "QUEUED": 1}
 
 
-def test_publishing_an_id_again_is_told_and_does_nothing(side: Side) -> None:
+def test_publishing_an_id_again_is_reported_and_does_nothing(side: Side) -> None:
     producer = side.producer()
     assert not producer.publish("first", message_id="m-1").duplicate
     assert producer.publish("second", message_id="m-1").duplicate
@@ -225,8 +225,8 @@ def test_info_tells_how_the_consumer_stands(side: Side) -> None:
     side.producer().publish_many(["a", "b"])
     consumer = side.consumer()
     consumer.next()
-    told = consumer.info()
-    assert (told["NumQueued"], told["NumInFlight"], told["MaxBatch"]) == (1, 1, 100)
+    info = consumer.info()
+    assert (info["NumQueued"], info["NumInFlight"], info["MaxBatch"]) == (1, 1, 100)
 
 
 def test_a_consumer_handles_each_message_once(side: Side) -> None:
@@ -245,14 +245,14 @@ def test_a_consumer_handles_each_message_once(side: Side) -> None:
 
 
 def test_how_handlers_end_their_messages(side: Side) -> None:
-    """A return acks; Retry, Discard and exceptions do what they say; so does the message itself."""
-    said = ("return", "Retry", "Discard", "error", "reject", "ack")
-    side.producer().publish_many(said)
+    """A return acks, Retry and Discard settle, errors retry, and methods of the message count."""
+    endings = ("return", "Retry", "Discard", "error", "reject", "ack")
+    side.producer().publish_many(endings)
     seen: set[bytes] = set()
 
     def handle(message: Any) -> Any:
         seen.add(message.payload)
-        if len(seen) == len(said):
+        if len(seen) == len(endings):
             side.running.stop()
         if message.payload == b"Retry":
             raise Retry(after=timedelta(hours=1))
@@ -269,14 +269,14 @@ def test_how_handlers_end_their_messages(side: Side) -> None:
 
 
 def test_what_a_handler_says_wrongly_harms_no_other(side: Side) -> None:
-    """It can't be waited as told, or the text is none: the job ends as it can."""
-    said = ("Retry", "nack", "error", "Discard", *map(str, range(20)))
-    side.producer().publish_many(said)
+    """A delay or a text that cannot be used does not keep the job from its end."""
+    endings = ("Retry", "nack", "error", "Discard", *map(str, range(20)))
+    side.producer().publish_many(endings)
     seen: list[bytes] = []
 
     def handle(message: Any) -> Any:
         seen.append(message.payload)
-        if len(seen) == len(said):
+        if len(seen) == len(endings):
             side.running.stop()
         if message.attempts > 1:
             return message.ack()
@@ -298,7 +298,7 @@ def test_what_a_handler_says_wrongly_harms_no_other(side: Side) -> None:
 
 
 def test_a_job_is_given_up_once_after_its_last_call(side: Side) -> None:
-    """What the callback raises loses nothing."""
+    """An error of the callback loses nothing."""
     side.producer().publish("bad")
     calls: list[int] = []
     given_up: list[bytes] = []
@@ -326,12 +326,12 @@ def test_a_handler_may_keep_its_lease(side: Side) -> None:
 
     def handle(message: Any) -> Any:
         side.running.stop()
-        told = message.in_progress(60)
+        renewed = message.in_progress(60)
         if not side.is_async:
-            return left.append(told)
+            return left.append(renewed)
 
         async def wait() -> None:
-            left.append(await told)
+            left.append(await renewed)
 
         return wait()
 

@@ -83,22 +83,22 @@ def test_the_room_moves_to_the_busy_broker(served: Site, other: Site) -> None:
 
 
 def moved(limit: int, jobs: int, sites: tuple[Site, Site], looks: list[Look]) -> tuple[Held, Held]:
-    """What was held while the one was busy, and then the other: as long as it takes to move."""
+    """Measure held messages while the first broker is busy, and then the second."""
     consumer = Consumer(
         lambda message: time.sleep(0.005),
-        [one.base for one in sites],
+        [site.base for site in sites],
         subscription=SUBSCRIPTION,
         max_in_flight=limit,
         concurrency=limit,
     )
     with running(consumer):
         held = []
-        for busy, one in enumerate(sites):
+        for busy, site in enumerate(sites):
             most = Held(0, 0, 0)
             deadline = time.monotonic() + 12 * PATIENCE_SECONDS + JOBS / 5
             while most[busy] < limit - 1 or not most[busy]:
                 assert time.monotonic() < deadline, most
-                publish(one, jobs)
+                publish(site, jobs)
                 most = Held(*map(max, most, sampled(looks, busy)))
             held.append(most)
     return held[0], held[1]
@@ -117,7 +117,7 @@ def looking(name: str) -> Look:
 
 
 def sampled(looks: list[Look], busy: int) -> Held:
-    """The most at any look, until the busy one has nothing left."""
+    """Return the highest number of held messages until the busy broker is empty."""
     most = Held(0, 0, 0)
     deadline = time.monotonic() + 12 * PATIENCE_SECONDS + JOBS / 5
     while _count(looks[busy]):

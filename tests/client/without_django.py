@@ -1,4 +1,4 @@
-"""What a machine without Django does with the client: `python without_django.py URL`."""
+"""Script that uses the client without Django: `python without_django.py URL`."""
 
 import asyncio
 import importlib.util

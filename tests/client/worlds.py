@@ -1,4 +1,4 @@
-"""Where the suite runs: on a broker in memory, and on the example project in a process."""
+"""Worlds of the suite: a broker in memory, and the example project in a process."""
 
 import asyncio
 import inspect
@@ -27,21 +27,21 @@ from tests.client.names import SHOP, SUBSCRIPTION
 from tests.sessions import pass_time
 
 
-class World(Protocol):
+class BrokerWorld(Protocol):
     base_url: str
 
     def connection(self, *, is_async: bool = True) -> Connection: ...
 
     def states(self) -> Counter[str]:
-        """Jobs by state."""
+        """Count jobs by state."""
         ...
 
     def error(self) -> str:
-        """Of the one job."""
+        """Return the error of the only job."""
         ...
 
     def expire(self) -> None:
-        """What is held is over, and back."""
+        """Let the leases of held jobs end, and reap them."""
         ...
 
     def pause(self) -> None: ...
@@ -98,7 +98,7 @@ class Live:
 
 
 class Blocking:
-    """The asynchronous side, called as the synchronous one."""
+    """The asynchronous side, called as the synchronous client."""
 
     def __init__(self, inner: Any, run: Callable[[Any], Any]) -> None:
         self._inner, self._run = inner, run
@@ -113,20 +113,20 @@ class Blocking:
         if inspect.isawaitable(value):
             value = self._run(value)
         if isinstance(value, list):
-            return [self._wrapped(one) for one in value]
+            return [self._wrapped(element) for element in value]
         return Blocking(value, self._run) if hasattr(value, "in_progress") else value
 
 
 def _bare(value: Any) -> Any:
     if isinstance(value, list):
-        return [_bare(one) for one in value]
+        return [_bare(element) for element in value]
     return value._inner if isinstance(value, Blocking) else value
 
 
 class Side:
     """`sync` or `async`: what the suite calls is the same."""
 
-    def __init__(self, world: World, *, is_async: bool) -> None:
+    def __init__(self, world: BrokerWorld, *, is_async: bool) -> None:
         self.world, self.is_async = world, is_async
         self._runner = asyncio.Runner()
         self._open: list[Any] = []
@@ -142,12 +142,12 @@ class Side:
         return self._opened(made, "orders", "shop", connection=connection, **{**SHOP, **options})
 
     def run(self, handle: Callable[[Any], Any], **options: Any) -> Consumer:
-        """A `Consumer` to its end, `handle` as a plain handler or as an async one."""
+        """Run a `Consumer` to its end with `handle` as a synchronous or an asynchronous handler."""
 
         async def handle_async(message: Any) -> None:
-            told = handle(message)
-            if inspect.isawaitable(told):
-                await told
+            pending = handle(message)
+            if inspect.isawaitable(pending):
+                await pending
 
         consumer = Consumer(
             handle_async if self.is_async else handle,
@@ -161,12 +161,12 @@ class Side:
         return consumer
 
     def close(self) -> None:
-        for one in self._open:
-            one.close()
+        for client in self._open:
+            client.close()
         self._runner.close()
 
     def _opened(self, make: Any, *args: Any, **options: Any) -> Any:
-        one = make(self.world.base_url, *args, **options)
-        one = Blocking(one, self._runner.run) if self.is_async else one
-        self._open.append(one)
-        return one
+        client = make(self.world.base_url, *args, **options)
+        client = Blocking(client, self._runner.run) if self.is_async else client
+        self._open.append(client)
+        return client
