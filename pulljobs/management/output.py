@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from pulljobs.management import plain
+from pulljobs.management import plain_output
 from pulljobs.management.subcommands import Answer
 from pulljobs.progress import is_smart
 
@@ -20,7 +20,7 @@ class Output:
     """`coloured` True or False overrules what the stream is."""
 
     def __init__(self, stream: TextIO, *, as_json: bool, coloured: bool | None = None) -> None:
-        self.stream, self.as_json, self._coloured = stream, as_json, coloured
+        self.stream, self.as_json, self._coloured = stream, as_json, rich_output
 
     @property
     def is_rich(self) -> bool:
@@ -32,11 +32,11 @@ class Output:
         if self.as_json:
             self.stream.write(json.dumps(answer.content, cls=_Encoder) + "\n")
         elif self.is_rich:
-            from pulljobs.management import coloured
+            from pulljobs.management import rich_output
 
-            coloured.show(self.console, answer.lines)
+            rich_output.show(self.console, answer.lines)
         else:
-            self.stream.writelines(f"{line}\n" for line in plain.lines(answer.lines))
+            self.stream.writelines(f"{line}\n" for line in plain_output.lines(answer.lines))
         self.stream.flush()
 
     @cached_property

@@ -16,7 +16,7 @@ import pyte
 from django.db import connections
 
 from example_project.state import BASE_DIR
-from tests.commands import on_terminal
+from tests.commands import take_terminal
 from tests.sessions import wait_until
 
 ESCAPE = "\x1b"
@@ -52,7 +52,7 @@ class Terminal:
         self.resize(columns, rows)
         self.before = termios.tcgetattr(self._master)
         self._raw = b""
-        command = [on_terminal.__file__, "-m", "django", "pulljobs", *arguments]
+        command = [take_terminal.__file__, "-m", "django", "pulljobs", *arguments]
         self.process = subprocess.Popen(
             [sys.executable, *command],
             cwd=BASE_DIR, env=environment(**environ), start_new_session=True,

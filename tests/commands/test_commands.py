@@ -14,7 +14,7 @@ from django.test import override_settings
 
 from pulljobs.models import Consumer, Lease, Node
 from pulljobs.storage import nodes
-from tests.commands.names import CASES, EVERY, MISTAKES, RUNS
+from tests.commands.verbs import CASES, EVERY, MISTAKES, RUNS
 from tests.commands.terminal import ESCAPE
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
@@ -172,7 +172,7 @@ def test_a_grant_that_lacks_costs_only_what_is_made_of_that_table(no_archive: No
 def test_channels_that_are_not_listed_are_told(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulljobs.management.inspecting.wording.LISTED", 2)
+    monkeypatch.setattr("pulljobs.management.inspection.wording.LISTED", 2)
     ChannelFactory.create_batch(3)
     told, _code = answer("inspect", "channel")
     assert (len(told["channels"]), told["in_all"]) == (2, 4)

@@ -6,8 +6,8 @@ from io import StringIO
 import pytest
 
 from pulljobs import progress
-from pulljobs.management import plain
-from pulljobs.management.blocks import Block, Column, Facts, Table, Tone, Words, title
+from pulljobs.management import plain_output
+from pulljobs.management.output_blocks import Block, Column, Facts, Table, Tone, Words, title
 from pulljobs.management.output import Output
 from pulljobs.management.subcommands import Answer
 from pulljobs.progress import Progress, text_of
@@ -65,7 +65,7 @@ BLOCKS: list[Block] = [
 
 
 def test_plain_tables_are_aligned() -> None:
-    assert list(plain.lines(BLOCKS)) == [
+    assert list(plain_output.lines(BLOCKS)) == [
         "Consumers",
         "CONSUMER  READY",
         "a            12",
@@ -91,4 +91,4 @@ def test_without_rich_all_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
     screen = Screen()
     Output(screen, as_json=False, coloured=True).show(Answer({}, BLOCKS))
-    assert screen.getvalue().splitlines() == list(plain.lines(BLOCKS))
+    assert screen.getvalue().splitlines() == list(plain_output.lines(BLOCKS))

@@ -9,9 +9,10 @@ from pulljobs import auditing, ids
 from pulljobs.auditing import Preview
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.management import finding, operator
-from pulljobs.management.blocks import Facts, Words
-from pulljobs.management.inspecting.consumer import place_of
+from pulljobs.management import operator
+from pulljobs.management import lookups
+from pulljobs.management.output_blocks import Facts, Words
+from pulljobs.management.inspection.consumer import place_of
 from pulljobs.management.parsing import span
 from pulljobs.management.pruning import add_common
 from pulljobs.management.subcommands import FINE, FOUND, Answer
@@ -70,7 +71,7 @@ def _carry_out(entry: AuditEntry, progress: Progress) -> None:
 
 def _meant(options: dict[str, Any]) -> tuple[Selection, str]:
     """Which, and that in words."""
-    chosen = finding.consumers(options["only"])
+    chosen = lookups.consumers(options["only"])
     if options["only"] and not chosen:
         raise ConfigurationError("These channels have no consumers.")
     selection = Selection(states=(State.DEAD.value,), reason=options["reason"])

@@ -10,7 +10,7 @@ from pulljobs.admin.dashboard import figures
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import operator
-from pulljobs.management.blocks import Cell, Column, Table, Tone, Words
+from pulljobs.management.output_blocks import Cell, Column, Table, Tone, Words
 from pulljobs.management.parsing import span
 from pulljobs.management.pruning import add_common
 from pulljobs.management.subcommands import Answer

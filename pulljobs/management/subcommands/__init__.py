@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from typing import Any, Final
 
 from pulljobs import hooks
-from pulljobs.management.blocks import Block, Facts
+from pulljobs.management.output_blocks import Block, Facts
 
 FINE: Final = 0
 FOUND: Final = 1

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from pulljobs.diagnosis.doctor import Finding, examine
-from pulljobs.management.blocks import Table, Tone, Words, names
+from pulljobs.management.output_blocks import Table, Tone, Words, names
 from pulljobs.management.parsing import span
 from pulljobs.management.subcommands import FINE, FOUND, Answer
 

@@ -7,7 +7,7 @@ from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain
 from pulljobs.diagnosis.explain import WaitReason
-from pulljobs.management.blocks import Words, title
+from pulljobs.management.output_blocks import Words, title
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import Job
 from pulljobs.states import SETTLED

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pulljobs.diagnosis import explain
 from pulljobs.errors import ConfigurationError
-from pulljobs.management import inspecting
+from pulljobs.management import inspection
 from pulljobs.management.subcommands import Answer
 
 KINDS: Final = ("channel", "consumer", "job", "node")
@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(kind: str, name: str | None, **options: Any) -> Answer:
-    module: Any = import_module(f"{inspecting.__name__}.{kind}")
+    module: Any = import_module(f"{inspection.__name__}.{kind}")
     if name is None:
         if kind == "job":
             raise ConfigurationError("Which job? Give its id.")

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pulljobs import registering
 from pulljobs.errors import InvalidRegistration
-from pulljobs.management import brokerfile
-from pulljobs.management.blocks import Cell, Table, Tone, Words, names
-from pulljobs.management.brokerfile import BrokerFile, Entry
+from pulljobs.management import broker_file
+from pulljobs.management.output_blocks import Cell, Table, Tone, Words, names
+from pulljobs.management.broker_file import BrokerFile, Entry
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.registering import Change
@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(file: Path, **options: Any) -> Answer:
-    load = Load(brokerfile.read(file))
+    load = Load(broker_file.read(file))
     shown = {**{str(change): load.done[change] for change in Change}, "skipped": load.skipped}
     shown["elsewhere"] = load.file.elsewhere
     rows: list[list[Cell]] = [

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pulljobs import auditing
 from pulljobs.conf import settings
-from pulljobs.management.blocks import Block, Column, Table
+from pulljobs.management.output_blocks import Block, Column, Table
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import AuditEntry
 from pulljobs.progress import Progress, shown

@@ -5,7 +5,7 @@ from typing import Any
 
 from pulljobs.admin.dashboard import figures
 from pulljobs.conf import settings
-from pulljobs.management.blocks import Block, Column, Table, Tone, Words, title
+from pulljobs.management.output_blocks import Block, Column, Table, Tone, Words, title
 from pulljobs.management.subcommands import Answer
 from pulljobs.storage import blockers, health, partitions
 from pulljobs.storage.health import PartitionSize

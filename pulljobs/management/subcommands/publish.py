@@ -21,8 +21,8 @@ from pulljobs import ids
 from pulljobs.conf import settings
 from pulljobs.engine.validation import BYTES, JSON, TEXT
 from pulljobs.errors import ConfigurationError
-from pulljobs.management import finding
-from pulljobs.management.blocks import Block, Cell, Facts, Tone, Words
+from pulljobs.management import lookups
+from pulljobs.management.output_blocks import Block, Cell, Facts, Tone, Words
 from pulljobs.management.parsing import moment, pair, span
 from pulljobs.management.subcommands import FINE, FOUND, Answer
 from pulljobs.progress import counted, shown
@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(**options: Any) -> Answer:
     _check(options)
-    of = finding.producer(options["producer"]) if options["producer"] else None
+    of = lookups.producer(options["producer"]) if options["producer"] else None
     if not options["lines"]:
         fields = _fields(_whole(options), options)
         return _of_one(publish(options["channel"], **fields, producer=of))

@@ -12,8 +12,8 @@ from django.db import transaction
 from pulljobs import handlers, operating
 from pulljobs.conf import settings
 from pulljobs.handlers import Handler
-from pulljobs.management.blocks import Cell, Facts, Table, names
-from pulljobs.management.inspecting.consumer import place_of
+from pulljobs.management.output_blocks import Cell, Facts, Table, names
+from pulljobs.management.inspection.consumer import place_of
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import Consumer
 

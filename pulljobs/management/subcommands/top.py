@@ -12,14 +12,16 @@ from functools import partial
 from typing import Any, Final
 
 from pulljobs.diagnosis import times
-from pulljobs.management import finding
-from pulljobs.management.blocks import Block, title
+from pulljobs.management import lookups
+from pulljobs.management.output_blocks import Block, title
 from pulljobs.management.output import Output
 from pulljobs.management.parsing import amount, whole
 from pulljobs.management.subcommands import FINE, FOUND, Answer
-from pulljobs.management.top import content, frame, shown
+from pulljobs.management.top import frame
+from pulljobs.management.top import json_content
+from pulljobs.management.top import tables
 from pulljobs.management.top.frame import Frame
-from pulljobs.management.top.shown import SORTS, Room
+from pulljobs.management.top.tables import SORTS, Room
 
 EVERY: Final = 2.0
 LEAST, LONGEST = 0.1, 3600.0
@@ -48,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def handle(output: Output, **options: Any) -> Iterator[Answer]:
-    among = partial(finding.consumers, options["only"]) if options["only"] else None
+    among = partial(lookups.consumers, options["only"]) if options["only"] else None
     read = partial(frame.read, among)
     count = 1 if options["once"] else options["frames"]
     if output.is_rich and count is None and output.stream.isatty():
@@ -66,7 +68,7 @@ def _frames(
     for number in itertools.count(1):
         now = read()
         blocks = list(_blocks(now, sort, is_first=number == 1))
-        yield Answer(content.of(now), blocks, FOUND if now.error else FINE)
+        yield Answer(json_content.of(now), blocks, FOUND if now.error else FINE)
         if number == count:
             return
         due = max(due + interval, time.monotonic())
@@ -78,6 +80,6 @@ def _blocks(now: Frame, sort: str, *, is_first: bool) -> Iterator[Block]:
         yield ""
     yield title(f"pulljobs top, {times.format_time(now.at)}")
     if not now.failure:
-        yield f"{shown.headline(now)}; {shown.throughput(now)}"
+        yield f"{tables.headline(now)}; {tables.throughput(now)}"
         yield ""
-    yield from shown.of(now, sort, Room())
+    yield from tables.of(now, sort, Room())

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from pulljobs.conf import settings
-from pulljobs.management.blocks import Block, Column, Table, Tone, Words
+from pulljobs.management.output_blocks import Block, Column, Table, Tone, Words
 from pulljobs.management.parsing import span, whole
 from pulljobs.management.subcommands import FINE, FOUND, Answer
 from pulljobs.progress import shown

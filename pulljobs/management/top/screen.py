@@ -12,10 +12,11 @@ from rich.live import Live
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pulljobs.management import coloured
-from pulljobs.management.top import keys, shown
+from pulljobs.management import rich_output
+from pulljobs.management.top import keyboard
+from pulljobs.management.top import tables
 from pulljobs.management.top.frame import Frame
-from pulljobs.management.top.shown import SORTS, WIDE, Room
+from pulljobs.management.top.tables import SORTS, WIDE, Room
 
 FASTEST, SLOWEST, STEP = 0.5, 60.0, 2.0
 HELP: Final = {
@@ -59,18 +60,18 @@ class Screen:
     def run(self) -> None:
         """Until somebody quits; a stop by Ctrl-Z leaves the terminal to others meanwhile."""
         while not self._is_over:
-            if self._drawn() == keys.SUSPEND:
+            if self._drawn() == keyboard.SUSPEND:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
     def _drawn(self) -> str:
         with (
-            keys.opened() as pressed,
+            keyboard.opened() as pressed,
             Live(console=self._console, screen=True, auto_refresh=False) as live,
         ):
             while not self._is_over:
                 live.update(self._page(), refresh=True)
-                if keys.SUSPEND in (key := pressed.wait(self._patience)):
-                    return keys.SUSPEND
+                if keyboard.SUSPEND in (key := pressed.wait(self._patience)):
+                    return keyboard.SUSPEND
                 self._obey(key)
                 if not (self._is_over or self._patience):
                     self._frame, self._read_at = self._read(), time.monotonic()
@@ -114,13 +115,13 @@ class Screen:
         if self._helps:
             return Group(self._head(), Text(), *self._keys())
         room = self._room()
-        body = shown.of(self._frame, self._sort, room)
-        return Group(self._head(), Text(), *coloured.drawn(body, folds=False))
+        body = tables.of(self._frame, self._sort, room)
+        return Group(self._head(), Text(), *rich_output.drawn(body, folds=False))
 
     def _room(self) -> Room:
         """Problems and nodes get a few rows, consumers all the others."""
         width, height = self._console.size
-        rows = max(4, height - AROUND - len(list(shown.missed(self._frame))))
+        rows = max(4, height - AROUND - len(list(tables.missed(self._frame))))
         problems = _fitting(len(self._frame.findings), max(1, rows // 4))
         nodes = _fitting(len(self._frame.workers), max(1, rows // 4))
         left = rows - sum(lines for _rows, lines in (problems, nodes))
@@ -138,7 +139,7 @@ class Screen:
         left = Text.assemble(("pulljobs top", "bold cyan"), f"  {at}  ", held, f"  by {self._sort}")
         head.add_row(left, Text("q quit  s order  ? help", "bright_black"))
         if not self._frame.failure:
-            head.add_row(shown.headline(self._frame), Text(shown.throughput(self._frame), "green"))
+            head.add_row(tables.headline(self._frame), Text(tables.throughput(self._frame), "green"))
         return head
 
     def _keys(self) -> Iterator[Text]:

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.errors import PulljobsError
-from pulljobs.management.blocks import Block
+from pulljobs.management.output_blocks import Block
 from pulljobs.management.subcommands import FINE, FOUND, Answer
-from pulljobs.management.top import frame, shown
+from pulljobs.management.top import frame
+from pulljobs.management.top import tables
 from pulljobs.management.top.frame import Among, Frame
 
 OF_CONSUMERS: Final = (Part.CONSUMERS, Part.WORKERS, Part.THROUGHPUT)
@@ -29,4 +30,4 @@ def read(parts: Collection[Part], among: Among | None = None) -> Frame:
 def answer(now: Frame, content: dict[str, Any], lines: Sequence[Block]) -> Answer:
     """Who knows only a part of it must be able to tell."""
     told = {**content, "missed": [part.value for part in now.missed]}
-    return Answer(told, [*lines, *shown.missed(now)], FOUND if now.missed else FINE)
+    return Answer(told, [*lines, *tables.missed(now)], FOUND if now.missed else FINE)

@@ -7,7 +7,7 @@ from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pulljobs.management.blocks import Block, Cell, Facts, Table, Tone, Words, words
+from pulljobs.management.output_blocks import Block, Cell, Facts, Table, Tone, Words, words
 
 STYLES: Final[Mapping[Tone, str]] = {
     Tone.PLAIN: "",

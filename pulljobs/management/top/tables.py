@@ -9,7 +9,7 @@ from pulljobs.admin.dashboard import figures
 from pulljobs.admin.dashboard.consumers import ConsumerStatus, total
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.admin.dashboard.workers import Worker
-from pulljobs.management.blocks import Block, Cell, Column, Table, Tone, Words
+from pulljobs.management.output_blocks import Block, Cell, Column, Table, Tone, Words
 from pulljobs.management.top.frame import Frame
 from pulljobs.storage.backlog import Backlog
 

@@ -5,34 +5,35 @@ from typing import Final
 from django.db.models import Count, Q
 
 from pulljobs.conf import settings
-from pulljobs.management import finding
-from pulljobs.management.blocks import Column, Facts, Table, Tone, Words, title
-from pulljobs.management.inspecting import consumer, standing, wording
+from pulljobs.management import lookups
+from pulljobs.management.output_blocks import Column, Facts, Table, Tone, Words, title
+from pulljobs.management.inspection import consumer, standing, wording
 from pulljobs.management.subcommands import Answer
-from pulljobs.management.top import content, shown
-from pulljobs.management.top.shown import Room
+from pulljobs.management.top import json_content
+from pulljobs.management.top import tables
+from pulljobs.management.top.tables import Room
 from pulljobs.models import Channel
 
 STANDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_until")
 
 
 def inspect(name: str) -> Answer:
-    one = finding.channel(name)
-    consumers = finding.consumers([name])
+    one = lookups.channel(name)
+    consumers = lookups.consumers([name])
     now = standing.read(standing.OF_CONSUMERS, lambda: consumers)
     found = consumer.failures(consumers)
     told = {
         "kind": "channel",
         "name": one.name,
         **wording.fields(one, *STANDS),
-        "consumers": [content.consumer(now, one) for one in now.standings],
+        "consumers": [json_content.consumer(now, one) for one in now.standings],
         "failures": wording.failures_content(found),
     }
     lines = [
         title(f"Channel {one.name}"),
         Facts(wording.facts(wording.fields(one, *STANDS))),
         title("Consumers"),
-        *shown.consumers(now, "name", Room()),
+        *tables.consumers(now, "name", Room()),
         *wording.failures(found),
     ]
     return standing.answer(now, told, lines)

@@ -6,24 +6,25 @@ from django.db.models import Count, Min
 
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
-from pulljobs.management import finding
-from pulljobs.management.blocks import Block, Column, Facts, Table, Words, names, title
-from pulljobs.management.inspecting import standing, wording
+from pulljobs.management import lookups
+from pulljobs.management.output_blocks import Block, Column, Facts, Table, Words, names, title
+from pulljobs.management.inspection import standing, wording
 from pulljobs.management.subcommands import Answer
-from pulljobs.management.top import content, shown
-from pulljobs.management.top.shown import Room
+from pulljobs.management.top import json_content
+from pulljobs.management.top import tables
+from pulljobs.management.top.tables import Room
 from pulljobs.models import Lease
 from pulljobs.storage import nodes
 
 
 def inspect(text: str) -> Answer:
     using = settings().DATABASE
-    one = Worker(finding.node(text), nodes.clock(using))
+    one = Worker(lookups.node(text), nodes.clock(using))
     held = Lease.objects.using(using).filter(node_id=one.node.pk)
     leases = held.aggregate(count=Count("id"), first_end=Min("leased_until"))
     told = {
         "kind": "node",
-        **content.node(one),
+        **json_content.node(one),
         "stopped_at": one.node.stopped_at,
         "address": one.node.address,
         "leases": leases["count"],
@@ -35,8 +36,8 @@ def inspect(text: str) -> Answer:
 
 def listed() -> Answer:
     now = standing.read(standing.OF_NODES)
-    lines = list(shown.nodes(now, Room()))
-    told = {"nodes": [content.node(one) for one in now.workers]}
+    lines = list(tables.nodes(now, Room()))
+    told = {"nodes": [json_content.node(one) for one in now.workers]}
     return standing.answer(now, told, lines[1:])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pulljobs.management.blocks import Block, Column, Facts, Table, Tone, Words, words
+from pulljobs.management.output_blocks import Block, Column, Facts, Table, Tone, Words, words
 
 GAP: Final = "  "
 

@@ -8,9 +8,9 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import explain, timeline, times
 from pulljobs.diagnosis.timeline import TimelineEntry
 from pulljobs.errors import PulljobsError
-from pulljobs.management.blocks import Block, Cell, Facts, Table, Tone, Words, names, title
-from pulljobs.management.inspecting import wording
-from pulljobs.management.inspecting.consumer import place_of
+from pulljobs.management.output_blocks import Block, Cell, Facts, Table, Tone, Words, names, title
+from pulljobs.management.inspection import wording
+from pulljobs.management.inspection.consumer import place_of
 from pulljobs.management.subcommands import Answer
 from pulljobs.models import ArchivedJob, Job, Message
 from pulljobs.states import State

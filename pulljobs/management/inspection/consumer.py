@@ -3,13 +3,14 @@
 from typing import Final
 
 from pulljobs.conf import settings
-from pulljobs.management import finding
-from pulljobs.management.blocks import Block, Facts, Words, title
-from pulljobs.management.inspecting import standing, wording
+from pulljobs.management import lookups
+from pulljobs.management.output_blocks import Block, Facts, Words, title
+from pulljobs.management.inspection import standing, wording
 from pulljobs.management.subcommands import Answer
-from pulljobs.management.top import content, shown
+from pulljobs.management.top import json_content
+from pulljobs.management.top import tables
 from pulljobs.management.top.frame import Frame
-from pulljobs.management.top.shown import Room
+from pulljobs.management.top.tables import Room
 from pulljobs.models import Consumer
 from pulljobs.storage import dead
 
@@ -23,7 +24,7 @@ STANDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_a
 
 
 def inspect(place: str) -> Answer:
-    one = finding.consumer(place)
+    one = lookups.consumer(place)
     now = standing.read(standing.OF_CONSUMERS, lambda: [one])
     died = failures([one])
     told = {
@@ -31,7 +32,7 @@ def inspect(place: str) -> Answer:
         "name": place_of(one),
         **wording.fields(one, *STANDS),
         "settings": wording.fields(one, *SETTINGS),
-        "now": next((content.consumer(now, found) for found in now.standings), None),
+        "now": next((json_content.consumer(now, found) for found in now.standings), None),
         "failures": wording.failures_content(died),
     }
     return standing.answer(now, told, _lines(one, now, died))
@@ -40,10 +41,10 @@ def inspect(place: str) -> Answer:
 def listed() -> Answer:
     now = standing.read(standing.OF_CONSUMERS)
     told = {
-        "consumers": [content.consumer(now, one) for one in now.standings],
+        "consumers": [json_content.consumer(now, one) for one in now.standings],
         "in_all": len(now.standings),
     }
-    return standing.answer(now, told, list(shown.consumers(now, "name", Room())))
+    return standing.answer(now, told, list(tables.consumers(now, "name", Room())))
 
 
 def place_of(one: Consumer) -> str:
@@ -63,7 +64,7 @@ def _lines(one: Consumer, now: Frame, found: list[tuple[str, dead.Dead]]) -> lis
         title(f"Consumer {place_of(one)}"),
         Facts([*wording.facts(wording.fields(one, *STANDS)), *_serving(now)]),
         title("Now"),
-        *shown.consumers(now, "name", Room()),
+        *tables.consumers(now, "name", Room()),
         title("Settings"),
         Facts(wording.facts(wording.fields(one, *SETTINGS))),
         *wording.failures(found),

@@ -8,7 +8,7 @@ from django.db.models import Model
 from pulljobs import ids
 from pulljobs.admin.dashboard import figures
 from pulljobs.diagnosis import times
-from pulljobs.management.blocks import Block, Table, Tone, Words, names, title
+from pulljobs.management.output_blocks import Block, Table, Tone, Words, names, title
 from pulljobs.storage.dead import Dead
 
 LISTED: Final = 200
