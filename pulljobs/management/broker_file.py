@@ -37,7 +37,7 @@ OURS: Final = {
 }
 
 
-class Entry(NamedTuple):
+class BrokerEntry(NamedTuple):
     """A row to be; `channel` of consumers only."""
 
     id: str
@@ -47,15 +47,15 @@ class Entry(NamedTuple):
 
 @dataclass
 class BrokerFile:
-    channels: list[Entry] = field(default_factory=list)
-    producers: list[Entry] = field(default_factory=list)
-    consumers: list[Entry] = field(default_factory=list)
+    channels: list[BrokerEntry] = field(default_factory=list)
+    producers: list[BrokerEntry] = field(default_factory=list)
+    consumers: list[BrokerEntry] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     """A sentence for each entry that can't be used."""
     elsewhere: list[str] = field(default_factory=list)
 
 
-def read(path: Path) -> BrokerFile:
+def read_broker_file(path: Path) -> BrokerFile:
     """Raise ConfigurationError for what is no such file."""
     parser = ConfigParser(
         interpolation=None,
@@ -73,10 +73,10 @@ def read(path: Path) -> BrokerFile:
         name: {key: _unquoted(value or "") for key, value in parser.items(name)}
         for name in parser.sections()
     }
-    return _Reading(sections).file
+    return _BrokerFileReader(sections).file
 
 
-class _Reading:
+class _BrokerFileReader:
     def __init__(self, sections: dict[str, dict[str, str]]) -> None:
         self.file, self._sections = BrokerFile(), sections
         self.file.channels = list(self._parties("channel"))
@@ -92,16 +92,16 @@ class _Reading:
     def _section(self, name: str) -> dict[str, str]:
         return self._sections.get(name, {})
 
-    def _parties(self, kind: str) -> Iterator[Entry]:
+    def _parties(self, kind: str) -> Iterator[BrokerEntry]:
         tokens = self._section(f"initial-{kind}-tokens")
         for id, name in self._section(f"initial-{kind}s").items():
             if tokens.get(id):
                 title = "" if name == id else name
-                yield Entry(id, {"title": title, "token": tokens[id]})
+                yield BrokerEntry(id, {"title": title, "token": tokens[id]})
             else:
                 self._skip(f"{kind} {id}", f"it has no token in [initial-{kind}-tokens]")
 
-    def _consumers(self) -> Iterator[Entry]:
+    def _consumers(self) -> Iterator[BrokerEntry]:
         for id, url in self._section("initial-consumers").items():
             own = self._sections.get(id)
             if own is None:
@@ -111,7 +111,7 @@ class _Reading:
             else:
                 fields = {"token": own["token"], "type": own.get("type") or "push"}
                 fields |= {"title": "", "callback_url": url, **self._retries}
-                yield Entry(id, fields, own.get("channel", ""))
+                yield BrokerEntry(id, fields, own.get("channel", ""))
 
     def _common(self) -> Iterator[tuple[str, Any]]:
         """What holds for all consumers, as far as the file tells it."""

@@ -15,19 +15,19 @@ COMPARED: Final = 1_000
 """Names that a wrong one is compared with."""
 
 
-def channel(name: str) -> Channel:
+def find_channel(name: str) -> Channel:
     rows = Channel.objects.using(settings().DATABASE)
     found = rows.filter(name=name).first() if _is_text(name) else None
     return found or _unknown("channel", name, rows.values_list("name", flat=True)[:COMPARED])
 
 
-def producer(name: str) -> Producer:
+def find_producer(name: str) -> Producer:
     rows = Producer.objects.using(settings().DATABASE)
     found = rows.filter(name=name).first() if _is_text(name) else None
     return found or _unknown("producer", name, rows.values_list("name", flat=True)[:COMPARED])
 
 
-def consumer(place: str) -> Consumer:
+def find_consumer(place: str) -> Consumer:
     """By CHANNEL/CONSUMER; one that was deleted, too."""
     of, _slash, name = place.partition("/")
     rows = _consumers()
@@ -36,7 +36,7 @@ def consumer(place: str) -> Consumer:
     return found or _unknown("consumer", place, [f"{one.channel.name}/{one.name}" for one in known])
 
 
-def node(text: str) -> Node:
+def find_node(text: str) -> Node:
     """By its id, or by its host:pid the one that started last."""
     rows = Node.objects.using(settings().DATABASE).order_by("-started_at")
     try:
@@ -46,15 +46,15 @@ def node(text: str) -> Node:
     return found or _unknown("node", text, rows.values_list("name", flat=True)[:COMPARED])
 
 
-def consumers(places: Iterable[str]) -> list[Consumer]:
+def find_consumers(places: Iterable[str]) -> list[Consumer]:
     """All of a channel, or one of CHANNEL/CONSUMER; those that are not deleted."""
     found: dict[int, Consumer] = {}
     for place in places:
         if "/" in place:
-            one = consumer(place)
-            found[one.pk] = one
+            consumer = find_consumer(place)
+            found[consumer.pk] = consumer
         else:
-            of = _consumers().filter(channel=channel(place), deleted_at=None).order_by("name")
+            of = _consumers().filter(channel=find_channel(place), deleted_at=None).order_by("name")
             found |= {one.pk: one for one in of}
     return list(found.values())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from django.core.serializers.json import DjangoJSONEncoder
 
 from pulljobs.management import plain_output
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.progress import is_smart
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Output:
     """`coloured` True or False overrules what the stream is."""
 
     def __init__(self, stream: TextIO, *, as_json: bool, coloured: bool | None = None) -> None:
-        self.stream, self.as_json, self._coloured = stream, as_json, rich_output
+        self.stream, self.as_json, self._coloured = stream, as_json, coloured
 
     @property
     def is_rich(self) -> bool:
@@ -28,7 +28,7 @@ class Output:
             return False
         return bool(self._coloured) or is_smart(self.stream)
 
-    def show(self, answer: Answer) -> None:
+    def show(self, answer: CommandResult) -> None:
         if self.as_json:
             self.stream.write(json.dumps(answer.content, cls=_Encoder) + "\n")
         elif self.is_rich:

@@ -20,12 +20,12 @@ class Tone(StrEnum):
     TITLE = "title"
 
 
-class Words(NamedTuple):
+class StyledText(NamedTuple):
     text: str
     tone: Tone = Tone.PLAIN
 
 
-Cell = str | Words
+Cell = str | StyledText
 
 
 class Column(NamedTuple):
@@ -37,7 +37,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableBlock:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     empty: str = "None."
@@ -45,25 +45,25 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactsBlock:
     """Names and what they are."""
 
     rows: Sequence[tuple[str, Cell]]
 
 
-Block = Cell | Table | Facts
+Block = Cell | TableBlock | FactsBlock
 
 
-def words(cell: Cell) -> Words:
+def escape_cell(cell: Cell) -> StyledText:
     """As a terminal may have them: what steers it is spelled out, for it may come from anybody."""
-    said = cell if isinstance(cell, Words) else Words(cell)
+    said = cell if isinstance(cell, StyledText) else StyledText(cell)
     return said._replace(text=STEERS.sub(lambda found: f"\\x{ord(found[0]):02x}", said.text))
 
 
-def title(text: str) -> Words:
-    return Words(text, Tone.TITLE)
+def title(text: str) -> StyledText:
+    return StyledText(text, Tone.TITLE)
 
 
-def names(*titles: str) -> list[Column]:
+def text_columns(*titles: str) -> list[Column]:
     """Columns of text, the last of which may shrink."""
     return [*map(Column, titles[:-1]), Column(titles[-1], may_shrink=True)]

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 from django.core.management.base import CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
-from pulljobs.management.subcommands import USAGE
+from pulljobs.management.subcommands import EXIT_USAGE
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST: Final = timedelta(days=36_500)
@@ -34,8 +34,8 @@ class Parser(CommandParser):
 
     def error(self, message: str) -> NoReturn:
         if self.called_from_command_line:
-            self.exit(USAGE, f"{self.prog}: {message} (see --help)\n")
-        raise CommandError(message, returncode=USAGE)
+            self.exit(EXIT_USAGE, f"{self.prog}: {message} (see --help)\n")
+        raise CommandError(message, returncode=EXIT_USAGE)
 
 
 def add_action(actions: Any, name: str, module: ModuleType) -> CommandParser:

@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pulljobs.management.output_blocks import Block, Column, Facts, Table, Tone, Words, words
+from pulljobs.management.output_blocks import (
+    Block,
+    Column,
+    FactsBlock,
+    StyledText,
+    TableBlock,
+    Tone,
+    escape_cell,
+)
 
 GAP: Final = "  "
 
@@ -11,25 +19,25 @@ GAP: Final = "  "
 def lines(blocks: Iterable[Block]) -> Iterator[str]:
     """Nothing is cut off: who reads them may be a program."""
     for number, block in enumerate(blocks):
-        if isinstance(block, Table):
+        if isinstance(block, TableBlock):
             yield from _table(block)
-        elif isinstance(block, Facts):
+        elif isinstance(block, FactsBlock):
             yield from _facts(block)
         else:
-            yield from _words(words(block), is_first=not number)
+            yield from _words(escape_cell(block), is_first=not number)
 
 
-def _words(said: Words, *, is_first: bool) -> Iterator[str]:
+def _words(said: StyledText, *, is_first: bool) -> Iterator[str]:
     if said.tone is Tone.TITLE and not is_first:
         yield ""
     yield said.text
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: TableBlock) -> Iterator[str]:
     if not table.rows:
         yield table.empty
         return
-    rows = [[words(cell).text for cell in row] for row in table.rows]
+    rows = [[escape_cell(cell).text for cell in row] for row in table.rows]
     head = [column.title.upper() for column in table.columns]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
@@ -44,10 +52,10 @@ def _aligned(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int
     return GAP.join(cells).rstrip()
 
 
-def _facts(facts: Facts) -> Iterator[str]:
+def _facts(facts: FactsBlock) -> Iterator[str]:
     width = max((len(name) for name, _value in facts.rows), default=0)
     for name, value in facts.rows:
-        first, *more = words(value).text.splitlines() or [""]
+        first, *more = escape_cell(value).text.splitlines() or [""]
         yield f"{name.ljust(width)}{GAP}{first}".rstrip()
         for line in more:
             yield f"{' ' * width}{GAP}{line}"

@@ -7,7 +7,15 @@ from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pulljobs.management.output_blocks import Block, Cell, Facts, Table, Tone, Words, words
+from pulljobs.management.output_blocks import (
+    Block,
+    Cell,
+    FactsBlock,
+    StyledText,
+    TableBlock,
+    Tone,
+    escape_cell,
+)
 
 STYLES: Final[Mapping[Tone, str]] = {
     Tone.PLAIN: "",
@@ -27,23 +35,23 @@ def show(console: Console, blocks: Iterable[Block]) -> None:
 def drawn(blocks: Iterable[Block], *, folds: bool = True) -> Iterator[RenderableType]:
     """`folds`: what is too long for a line goes on in the next, else it is cut off."""
     for number, block in enumerate(blocks):
-        if isinstance(block, Table):
-            yield _table(block, folds) if block.rows else text(Words(block.empty, Tone.FAINT))
-        elif isinstance(block, Facts):
+        if isinstance(block, TableBlock):
+            yield _table(block, folds) if block.rows else text(StyledText(block.empty, Tone.FAINT))
+        elif isinstance(block, FactsBlock):
             yield _facts(block)
         else:
-            if number and words(block).tone is Tone.TITLE:
+            if number and escape_cell(block).tone is Tone.TITLE:
                 yield Text()
             yield text(block, folds)
 
 
 def text(cell: Cell, folds: bool = True) -> Text:
-    said = words(cell)
+    said = escape_cell(cell)
     overflow: OverflowMethod = "fold" if folds else "ellipsis"
     return Text(said.text, style=STYLES[said.tone], overflow=overflow, no_wrap=not folds)
 
 
-def _table(table: Table, folds: bool) -> RichTable:
+def _table(table: TableBlock, folds: bool) -> RichTable:
     made = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=HEAD)
     for column in table.columns:
         made.add_column(
@@ -57,7 +65,7 @@ def _table(table: Table, folds: bool) -> RichTable:
     return made
 
 
-def _facts(facts: Facts) -> RichTable:
+def _facts(facts: FactsBlock) -> RichTable:
     made = RichTable.grid(padding=(0, 2, 0, 0))
     made.add_column(style="cyan", no_wrap=True)
     made.add_column(overflow="fold")

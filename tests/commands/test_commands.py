@@ -14,8 +14,8 @@ from django.test import override_settings
 
 from pulljobs.models import Consumer, Lease, Node
 from pulljobs.storage import nodes
-from tests.commands.verbs import CASES, EVERY, MISTAKES, RUNS
 from tests.commands.terminal import ESCAPE
+from tests.commands.verbs import CASES, EVERY, MISTAKES, RUNS
 from tests.days import no_days
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ChannelFactory, JobFactory, published

@@ -7,9 +7,17 @@ import pytest
 
 from pulljobs import progress
 from pulljobs.management import plain_output
-from pulljobs.management.output_blocks import Block, Column, Facts, Table, Tone, Words, title
 from pulljobs.management.output import Output
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.output_blocks import (
+    Block,
+    Column,
+    FactsBlock,
+    StyledText,
+    TableBlock,
+    Tone,
+    title,
+)
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.progress import Progress, text_of
 
 
@@ -59,8 +67,8 @@ def test_progress_is_a_line_now_and_then_elsewhere(
 
 BLOCKS: list[Block] = [
     title("Consumers"),
-    Table([Column("consumer"), Column("ready", is_number=True)], [["a", "12"], ["bcd", "7"]]),
-    Facts([("lease", Words("30 s", Tone.GOOD)), ("error", Words("one\ntwo"))]),
+    TableBlock([Column("consumer"), Column("ready", is_number=True)], [["a", "12"], ["bcd", "7"]]),
+    FactsBlock([("lease", StyledText("30 s", Tone.GOOD)), ("error", StyledText("one\ntwo"))]),
 ]
 
 
@@ -90,5 +98,5 @@ def test_without_rich_all_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setitem(sys.modules, "rich", None)
     screen = Screen()
-    Output(screen, as_json=False, coloured=True).show(Answer({}, BLOCKS))
+    Output(screen, as_json=False, coloured=True).show(CommandResult({}, BLOCKS))
     assert screen.getvalue().splitlines() == list(plain_output.lines(BLOCKS))

@@ -21,7 +21,7 @@ from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake import verbs
 from pulljobs.lake.spark import daemon, failures, java, session
 from pulljobs.lake.spark.progress import text_of
-from pulljobs.management.subcommands import USAGE
+from pulljobs.management.subcommands import EXIT_USAGE
 from pyspark_pulljobs import connecting
 from tests.lake.lakes import environment
 
@@ -92,7 +92,7 @@ def test_what_is_not_installed_is_one_clear_line(verb: str, tmp_path: Path) -> N
         text=True,
         check=False,
     )
-    assert said.returncode == USAGE, said.stderr
+    assert said.returncode == EXIT_USAGE, said.stderr
     missing = "pyspark, pyarrow, pandas, adbc-driver-postgresql"
     assert said.stderr.startswith(f"CommandError: Not installed: {missing}. python -m pip"), said
     assert said.stderr.count("\n") == 1

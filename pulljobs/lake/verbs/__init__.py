@@ -1,9 +1,9 @@
 """The data pipeline on Spark: history and messages to the lake, and back."""
 
 # Each module of this package is a verb of its name. A module's docstring is its help.
-# `add_arguments(parser)` is optional; `handle(**options)` returns an `Answer`. All verbs have
-# --json, --master and repeated --conf NAME=VALUE; the last two are for `session.opened`. The parser
-# imports every verb, so a verb imports Spark inside its functions only.
+# `add_arguments(parser)` is optional; `handle(**options)` returns a `CommandResult`. All verbs
+# have --json, --master and repeated --conf NAME=VALUE; the last two are for `session.opened`. The
+# parser imports every verb, so a verb imports Spark inside its functions only.
 
 from argparse import ArgumentParser
 from importlib import import_module
@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from pulljobs.management.parsing import add_action, pair
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,11 +21,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         _add_common(add_action(verbs, entry.name, module))
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import session
 
     session.require()  # before the verb imports libraries that may be missing
-    answer: Answer = import_module(f"{__name__}.{options['verb']}").handle(**options)
+    answer: CommandResult = import_module(f"{__name__}.{options['verb']}").handle(**options)
     return answer
 
 

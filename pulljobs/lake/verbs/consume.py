@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from pulljobs.management.parsing import LONGEST, amount
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import consuming, progress, session
 
     stream = options["stream"] or f"{options['channel']}/{options['consumer']}"
@@ -61,7 +61,7 @@ def handle(**options: Any) -> Answer:
         progress.shown(spark, f"consume {stream}"),
     ):
         counts = consuming.run(spark, wanted)
-    return Answer.of({"stream": stream, **counts})
+    return CommandResult.from_facts({"stream": stream, **counts})
 
 
 def _of_source(options: dict[str, Any]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pulljobs.lake import ledger
 from pulljobs.lake.telemetry import ExportHeldBack
 from pulljobs.management.commands.runpullworker import bytes_of
 from pulljobs.management.parsing import amount
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import session
 
     with ExitStack() as stack:
@@ -130,11 +130,11 @@ def _alert(limit: timedelta, exported: "Exported") -> None:
         emit(ExportHeldBack(blocker.who, blocker.age.total_seconds()))
 
 
-def _answer(exported: "Exported") -> Answer:
+def _answer(exported: "Exported") -> CommandResult:
     rows = ", ".join(f"{count:,} of {table}" for table, count in exported.rows.items())
     lines = [f"exported: {rows}; {exported.bytes:,} bytes in {exported.seconds:.1f} s"]
     if exported.resumed:
         lines.append("A run that was cut off before was ended first.")
     if exported.held_back_by:
         lines.append(f"Held back by {exported.held_back_by}: see `pulljobs doctor`.")
-    return Answer(asdict(exported), lines)
+    return CommandResult(asdict(exported), lines)

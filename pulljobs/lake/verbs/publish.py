@@ -8,7 +8,7 @@ same files are published once, unless another --publish-id says that they are me
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
     from pulljobs.lake.models import BulkPublish
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import progress, publishing, reading, session
 
     target = publishing.Target(
@@ -51,7 +51,7 @@ def handle(**options: Any) -> Answer:
     return answer(done, before)
 
 
-def answer(done: "BulkPublish", before: bool) -> Answer:
+def answer(done: "BulkPublish", before: bool) -> CommandResult:
     """What came of a publish, in words."""
     counts = {
         name: getattr(done, name)
@@ -59,7 +59,7 @@ def answer(done: "BulkPublish", before: bool) -> Answer:
     }
     content = {"publish_id": done.publish_id, "done_before": before, **counts}
     if before:
-        return Answer(
+        return CommandResult(
             content,
             [
                 f"Published before, as {done.publish_id}, at {done.settled_at:%Y-%m-%d %H:%M %Z}: "
@@ -75,4 +75,4 @@ def answer(done: "BulkPublish", before: bool) -> Answer:
         lines.append(
             f"{done.rejected:,} rows were no messages: the table of rejected rows has them."
         )
-    return Answer(content, [*lines, f"publish id: {done.publish_id}"])
+    return CommandResult(content, [*lines, f"publish id: {done.publish_id}"])

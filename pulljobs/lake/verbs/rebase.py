@@ -3,14 +3,14 @@
 from typing import Any
 
 from pulljobs.conf import settings
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import rebasing, tables
 
     fresh = rebasing.rebase(settings().DATABASE, tables.location())
     lines = [
         f"{table}: {rows:,} rows go to the lake with the next run" for table, rows in fresh.items()
     ]
-    return Answer({"fresh": fresh}, lines)
+    return CommandResult({"fresh": fresh}, lines)

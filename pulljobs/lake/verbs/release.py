@@ -6,7 +6,7 @@ With its checkpoint, what the query was done with is delivered first, and not gi
 from argparse import ArgumentParser
 from typing import Any
 
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -14,8 +14,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="DIRECTORY", help="of the query")
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import consuming
 
     released = consuming.release(options["stream"], options["checkpoint"])
-    return Answer.of({"stream": options["stream"], **released})
+    return CommandResult.from_facts({"stream": options["stream"], **released})

@@ -8,7 +8,7 @@ message (key, priority, published_at ...).
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
     from pulljobs.lake.models import BulkPublish
@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--publish-id", help="by which it happens once")
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import progress, replaying, session
 
     choice = replaying.Choice(
@@ -47,7 +47,7 @@ def handle(**options: Any) -> Answer:
         return _done(replaying.replay(spark, choice, options["publish_id"]))
 
 
-def _counted(found: "list[Found]") -> Answer:
+def _counted(found: "list[Found]") -> CommandResult:
     from pulljobs.lake.spark.replaying import names, shown
 
     known = names()
@@ -55,10 +55,10 @@ def _counted(found: "list[Found]") -> Answer:
     lines = [shown(one, known) for one in found]
     lines.append(f"{fresh:,} of {jobs:,} jobs would be replayed.")
     content = {"jobs": jobs, "fresh": fresh, "groups": [one._asdict() for one in found]}
-    return Answer(content, lines)
+    return CommandResult(content, lines)
 
 
-def _done(publishes: "list[Replayed]") -> Answer:
+def _done(publishes: "list[Replayed]") -> CommandResult:
     total = sum(one.messages for one, before in publishes if not before)
     lines = [_line(*one) for one in publishes]
     content = {
@@ -75,7 +75,7 @@ def _done(publishes: "list[Replayed]") -> Answer:
             for one, before in publishes
         ],
     }
-    return Answer(content, [*lines, f"{total:,} jobs were replayed."])
+    return CommandResult(content, [*lines, f"{total:,} jobs were replayed."])
 
 
 def _line(one: "BulkPublish", before: bool) -> str:

@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from pulljobs.conf import settings
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -14,7 +14,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import restoring, tables
 
     found = restoring.restore(settings().DATABASE, tables.location(), options["day"])
@@ -22,4 +22,4 @@ def handle(**options: Any) -> Answer:
         *(f"{table}: {rows:,} rows restored" for table, rows in found.rows.items()),
         *(f"{table}: left out. {why}" for table, why in found.left_out.items()),
     ]
-    return Answer(found._asdict(), lines)
+    return CommandResult(found._asdict(), lines)

@@ -8,7 +8,7 @@ from typing import Any
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.management.parsing import LONGEST, amount
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import retaining, session, tables
 
     where, age = tables.location(), _age(options["older_than"])
@@ -41,7 +41,7 @@ def handle(**options: Any) -> Answer:
         ),
         *(f"{name}: STAYS, the lake differs: see `lake verify`" for name in content["differing"]),
     ]
-    return Answer(content, lines or ["No day is old enough."], int(bool(found.differing)))
+    return CommandResult(content, lines or ["No day is old enough."], int(bool(found.differing)))
 
 
 def _age(days: float | None) -> timedelta:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
     from pulljobs.lake.rollups.running import RolledUp
@@ -21,13 +21,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.rollups import running
     from pulljobs.lake.spark import session
 
     opened = partial(session.opened, "rollup", master=options["master"], conf=options["conf"])
     rolled_up = running.roll_up(opened, anew=options["anew"])
-    return Answer(asdict(rolled_up), list(_lines(rolled_up)))
+    return CommandResult(asdict(rolled_up), list(_lines(rolled_up)))
 
 
 def _lines(done: "RolledUp") -> list[str]:

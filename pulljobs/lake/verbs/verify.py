@@ -8,7 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from pulljobs.conf import settings
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
     from pulljobs.lake.spark.verifying import Compared, Difference
@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import session, tables, verifying
     from pyspark_pulljobs.schemas import TABLES
 
@@ -35,7 +35,7 @@ def handle(**options: Any) -> Answer:
             (one, verifying.difference(spark, using, of, one)) for one in found if not one.is_equal
         ]
     verifying.recorded(using, of, found)
-    return Answer(content(found, differing), lines(found, differing), int(bool(differing)))
+    return CommandResult(content(found, differing), lines(found, differing), int(bool(differing)))
 
 
 Differing = list[tuple["Compared", "Difference"]]

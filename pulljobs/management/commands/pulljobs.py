@@ -1,4 +1,4 @@
-"""`manage.py pulljobs ...`: what operators run by hand or from cron."""
+"""`manage.py pulljobs VERB`, which operators run by hand or from cron."""
 
 import os
 import sys
@@ -26,11 +26,11 @@ from pulljobs.errors import (
 from pulljobs.management import subcommands
 from pulljobs.management.output import Output
 from pulljobs.management.parsing import Parser, add_action
-from pulljobs.management.subcommands import FOUND, USAGE, Answer
+from pulljobs.management.subcommands import EXIT_PROBLEM, EXIT_USAGE, CommandResult
 from pulljobs.storage import schema
 
 INTERRUPTED: Final = 130
-MISTAKES: Final = (
+USAGE_ERRORS: Final = (
     ConfigurationError,
     InvalidMessage,
     InvalidRegistration,
@@ -38,24 +38,24 @@ MISTAKES: Final = (
     UnknownChannel,
     UnknownJob,
 )
-"""Of whoever typed it. What else is raised tells how things are."""
-FAILURES: Final = (
+"""Errors in the arguments of a command; other errors report the state of the system."""
+DATABASE_ERRORS: Final = (
     OperationalError,
     InterfaceError,
-    psycopg.OperationalError,  # where Django has no part in it
+    psycopg.OperationalError,  # from connections that Django does not own
     psycopg.InterfaceError,
 )
-"""Of the database."""
+"""Errors of the connection to the database."""
 
 
 class Command(BaseCommand):
-    help = "Upkeep of pulljobs, and looks inside."
+    help = "Inspect and maintain pulljobs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.__class__ = Parser  # Django makes one of its own
+        parser.__class__ = Parser  # Django creates its own parser
         parser.epilog = (
-            f"Exit codes: {subcommands.FINE} all is well, {FOUND} something is wrong or could not "
-            f"be done, {USAGE} what was asked makes no sense and nothing was changed."
+            f"Exit codes: {subcommands.EXIT_OK} success, {EXIT_PROBLEM} something is wrong or "
+            f"failed, {EXIT_USAGE} the arguments are invalid and nothing was changed."
         )
         parser.add_argument("--json", action="store_true", help="one line of JSON")
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -68,48 +68,50 @@ class Command(BaseCommand):
         stream: Any = self.stdout._out
         output = Output(stream, as_json=options["json"], coloured=coloured)
         try:
-            with timezone.override(UTC):  # of logs and nodes, not that of people's pages
-                code = _done(output, options)
+            with timezone.override(UTC):  # the zone of logs and nodes, not that of web pages
+                code = _run_verb(output, options)
         except KeyboardInterrupt:
             self.stderr.write("Interrupted.")
             code = INTERRUPTED
         except BrokenPipeError:
-            # Whoever read it has seen enough; what is left to flush goes nowhere.
+            # The reader, such as `head`, closed the pipe: the rest of the buffer goes to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = subcommands.FINE
+            code = subcommands.EXIT_OK
         if code:
             sys.exit(code)
 
 
-def _done(output: Output, options: dict[str, Any]) -> int:
+def _run_verb(output: Output, options: dict[str, Any]) -> int:
     module = import_module(subcommands.find_modules()[options["action"]])
     try:
-        answer = module.handle(**options, output=output)
-        if not isinstance(answer, Answer):
-            return _all_shown(output, answer)
-        output.show(answer)
-        return answer.exit_code
-    except MISTAKES as error:
-        raise CommandError(_line(error), returncode=USAGE) from error
+        result = module.handle(**options, output=output)
+        if not isinstance(result, CommandResult):
+            return _show_all(output, result)
+        output.show(result)
+        return result.exit_code
+    except USAGE_ERRORS as error:
+        raise CommandError(_join_lines(error), returncode=EXIT_USAGE) from error
     except PulljobsError as error:
-        raise CommandError(_line(error), returncode=FOUND) from error
+        raise CommandError(_join_lines(error), returncode=EXIT_PROBLEM) from error
     except ProgrammingError as error:
         if text := schema.advice(error):
-            raise CommandError(text, returncode=FOUND) from error
+            raise CommandError(text, returncode=EXIT_PROBLEM) from error
         raise
-    except FAILURES as error:
-        raise CommandError(f"The database fails: {_line(error)}", returncode=FOUND) from error
+    except DATABASE_ERRORS as error:
+        raise CommandError(
+            f"The database fails: {_join_lines(error)}", returncode=EXIT_PROBLEM
+        ) from error
 
 
-def _all_shown(output: Output, answers: Iterable[Answer]) -> int:
-    """Until there are no more, or somebody has seen enough."""
-    code = subcommands.FINE
+def _show_all(output: Output, results: Iterable[CommandResult]) -> int:
+    """Print results as they arrive, until the last or until Ctrl-C; return the highest exit code."""
+    code = subcommands.EXIT_OK
     with suppress(KeyboardInterrupt):
-        for answer in answers:
-            output.show(answer)
-            code = max(code, answer.exit_code)
+        for result in results:
+            output.show(result)
+            code = max(code, result.exit_code)
     return code
 
 
-def _line(error: Exception) -> str:
+def _join_lines(error: Exception) -> str:
     return " ".join(str(error).split())

@@ -6,20 +6,26 @@ from django.db.models import Count, Q
 
 from pulljobs.conf import settings
 from pulljobs.management import lookups
-from pulljobs.management.output_blocks import Column, Facts, Table, Tone, Words, title
 from pulljobs.management.inspection import consumer, standing, wording
-from pulljobs.management.subcommands import Answer
-from pulljobs.management.top import json_content
-from pulljobs.management.top import tables
-from pulljobs.management.top.tables import Room
+from pulljobs.management.output_blocks import (
+    Column,
+    FactsBlock,
+    StyledText,
+    TableBlock,
+    Tone,
+    title,
+)
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.management.top import json_content, tables
+from pulljobs.management.top.tables import ViewSize
 from pulljobs.models import Channel
 
 STANDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_until")
 
 
-def inspect(name: str) -> Answer:
-    one = lookups.channel(name)
-    consumers = lookups.consumers([name])
+def inspect(name: str) -> CommandResult:
+    one = lookups.find_channel(name)
+    consumers = lookups.find_consumers([name])
     now = standing.read(standing.OF_CONSUMERS, lambda: consumers)
     found = consumer.failures(consumers)
     told = {
@@ -31,15 +37,15 @@ def inspect(name: str) -> Answer:
     }
     lines = [
         title(f"Channel {one.name}"),
-        Facts(wording.facts(wording.fields(one, *STANDS))),
+        FactsBlock(wording.facts(wording.fields(one, *STANDS))),
         title("Consumers"),
-        *tables.consumers(now, "name", Room()),
+        *tables.consumers(now, "name", ViewSize()),
         *wording.failures(found),
     ]
     return standing.answer(now, told, lines)
 
 
-def listed() -> Answer:
+def listed() -> CommandResult:
     rows = Channel.objects.using(settings().DATABASE).annotate(
         subscribed=Count("consumers", Q(consumers__deleted_at=None))
     )
@@ -49,10 +55,12 @@ def listed() -> Answer:
         {"channel": one.name, "consumers": one.subscribed, "paused_until": one.paused_until}
         for one in found
     ]
-    table = Table(
+    table = TableBlock(
         columns,
         [[one.name, f"{one.subscribed:,}", wording.moment(one.paused_until)] for one in found],
         "There is no channel.",
     )
-    more = [Words(f"and {in_all - len(found):,} more", Tone.FAINT)] if in_all > len(found) else []
-    return Answer({"channels": told, "in_all": in_all}, [table, *more])
+    more = (
+        [StyledText(f"and {in_all - len(found):,} more", Tone.FAINT)] if in_all > len(found) else []
+    )
+    return CommandResult({"channels": told, "in_all": in_all}, [table, *more])

@@ -4,13 +4,12 @@ from typing import Final
 
 from pulljobs.conf import settings
 from pulljobs.management import lookups
-from pulljobs.management.output_blocks import Block, Facts, Words, title
 from pulljobs.management.inspection import standing, wording
-from pulljobs.management.subcommands import Answer
-from pulljobs.management.top import json_content
-from pulljobs.management.top import tables
-from pulljobs.management.top.frame import Frame
-from pulljobs.management.top.tables import Room
+from pulljobs.management.output_blocks import Block, FactsBlock, StyledText, title
+from pulljobs.management.subcommands import CommandResult
+from pulljobs.management.top import json_content, tables
+from pulljobs.management.top.frame import TopFrame
+from pulljobs.management.top.tables import ViewSize
 from pulljobs.models import Consumer
 from pulljobs.storage import dead
 
@@ -23,8 +22,8 @@ SETTINGS: Final = (
 STANDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_at")
 
 
-def inspect(place: str) -> Answer:
-    one = lookups.consumer(place)
+def inspect(place: str) -> CommandResult:
+    one = lookups.find_consumer(place)
     now = standing.read(standing.OF_CONSUMERS, lambda: [one])
     died = failures([one])
     told = {
@@ -38,13 +37,13 @@ def inspect(place: str) -> Answer:
     return standing.answer(now, told, _lines(one, now, died))
 
 
-def listed() -> Answer:
+def listed() -> CommandResult:
     now = standing.read(standing.OF_CONSUMERS)
     told = {
         "consumers": [json_content.consumer(now, one) for one in now.standings],
         "in_all": len(now.standings),
     }
-    return standing.answer(now, told, list(tables.consumers(now, "name", Room())))
+    return standing.answer(now, told, list(tables.consumers(now, "name", ViewSize())))
 
 
 def place_of(one: Consumer) -> str:
@@ -59,22 +58,22 @@ def failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
     return [(places[job.consumer_id], job) for job in newest]
 
 
-def _lines(one: Consumer, now: Frame, found: list[tuple[str, dead.Dead]]) -> list[Block]:
+def _lines(one: Consumer, now: TopFrame, found: list[tuple[str, dead.Dead]]) -> list[Block]:
     return [
         title(f"Consumer {place_of(one)}"),
-        Facts([*wording.facts(wording.fields(one, *STANDS)), *_serving(now)]),
+        FactsBlock([*wording.facts(wording.fields(one, *STANDS)), *_serving(now)]),
         title("Now"),
-        *tables.consumers(now, "name", Room()),
+        *tables.consumers(now, "name", ViewSize()),
         title("Settings"),
-        Facts(wording.facts(wording.fields(one, *SETTINGS))),
+        FactsBlock(wording.facts(wording.fields(one, *SETTINGS))),
         *wording.failures(found),
     ]
 
 
-def _serving(now: Frame) -> list[tuple[str, Words]]:
+def _serving(now: TopFrame) -> list[tuple[str, StyledText]]:
     by = waiting = standing.NOT_KNOWN
     for one in now.standings:
         waiting = str(one.waiting)
         if one.workers is not None:
             by = ", ".join(worker.node.name for worker in one.workers) or "nobody"
-    return [("served by", Words(by)), ("pulls that wait", Words(waiting))]
+    return [("served by", StyledText(by)), ("pulls that wait", StyledText(waiting))]

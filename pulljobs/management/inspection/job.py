@@ -8,10 +8,19 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import explain, timeline, times
 from pulljobs.diagnosis.timeline import TimelineEntry
 from pulljobs.errors import PulljobsError
-from pulljobs.management.output_blocks import Block, Cell, Facts, Table, Tone, Words, names, title
 from pulljobs.management.inspection import wording
 from pulljobs.management.inspection.consumer import place_of
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.output_blocks import (
+    Block,
+    Cell,
+    FactsBlock,
+    StyledText,
+    TableBlock,
+    Tone,
+    text_columns,
+    title,
+)
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import ArchivedJob, Job, Message
 from pulljobs.states import State
 from pulljobs.storage.rows import JobView
@@ -19,7 +28,7 @@ from pulljobs.storage.rows import JobView
 TONES = {State.DELIVERED: Tone.GOOD, State.DEAD: Tone.BAD, State.INFLIGHT: Tone.WARN}
 
 
-def inspect(number: int) -> Answer:
+def inspect(number: int) -> CommandResult:
     view = jobs.get(number)
     row = _row(view)
     live = row if isinstance(row, Job) else None
@@ -37,7 +46,7 @@ def inspect(number: int) -> Answer:
             for one in moments
         ],
     }
-    return Answer(told, [*_lines(told, view, row), _history(moments)])
+    return CommandResult(told, [*_lines(told, view, row), _history(moments)])
 
 
 def _row(view: JobView) -> Job | ArchivedJob:
@@ -84,13 +93,13 @@ def _message(row: Job | ArchivedJob) -> dict[str, Any] | None:
 def _lines(told: dict[str, Any], view: JobView, row: Job | ArchivedJob) -> list[Block]:
     known = {**_facts(view, row), "retries": f"{view.retry_count} of {row.consumer.retries}"}
     del known["retry_count"], known["state"]
-    state = Words(view.state.value, TONES.get(view.state, Tone.PLAIN))
+    state = StyledText(view.state.value, TONES.get(view.state, Tone.PLAIN))
     lines: list[Block] = [
         title(f"Job {known.pop('id')}"),
-        Facts([("state", state), *wording.facts(known)]),
+        FactsBlock([("state", state), *wording.facts(known)]),
     ]
     if view.error:
-        lines += [title("Error"), Words(view.error.rstrip(), Tone.BAD)]
+        lines += [title("Error"), StyledText(view.error.rstrip(), Tone.BAD)]
     if told["reasons"]:
         lines += [title("Why it is there"), *(reason["text"] for reason in told["reasons"])]
     lines.append(title("Message"))
@@ -99,14 +108,18 @@ def _lines(told: dict[str, Any], view: JobView, row: Job | ArchivedJob) -> list[
     about = {**told["message"]}
     headers = about.pop("headers")
     about["headers"] = ", ".join(f"{name}: {text}" for name, text in headers.items())
-    return [*lines, Facts(wording.facts(about)), title("What happened")]
+    return [*lines, FactsBlock(wording.facts(about)), title("What happened")]
 
 
-def _history(moments: list[TimelineEntry]) -> Table:
-    return Table(names("at", "what", "detail"), [_moment(one) for one in moments])
+def _history(moments: list[TimelineEntry]) -> TableBlock:
+    return TableBlock(text_columns("at", "what", "detail"), [_moment(one) for one in moments])
 
 
 def _moment(one: TimelineEntry) -> list[Cell]:
     told = one.detail if not one.error else f"{one.detail} {wording.first_line(one.error)}".strip()
     tone = Tone.BAD if one.error else Tone.PLAIN
-    return [times.format_milliseconds(one.at), Words(str(one.what), tone), told or figures.NOTHING]
+    return [
+        times.format_milliseconds(one.at),
+        StyledText(str(one.what), tone),
+        told or figures.NOTHING,
+    ]

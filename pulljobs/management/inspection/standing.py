@@ -7,17 +7,16 @@ from typing import Any, Final
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.errors import PulljobsError
 from pulljobs.management.output_blocks import Block
-from pulljobs.management.subcommands import FINE, FOUND, Answer
-from pulljobs.management.top import frame
-from pulljobs.management.top import tables
-from pulljobs.management.top.frame import Among, Frame
+from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
+from pulljobs.management.top import frame, tables
+from pulljobs.management.top.frame import Among, TopFrame
 
 OF_CONSUMERS: Final = (Part.CONSUMERS, Part.WORKERS, Part.THROUGHPUT)
 OF_NODES: Final = (Part.WORKERS,)
 NOT_KNOWN: Final = "not known"
 
 
-def read(parts: Collection[Part], among: Among | None = None) -> Frame:
+def read(parts: Collection[Part], among: Among | None = None) -> TopFrame:
     """Tells of these parts alone; PulljobsError where the database can't be asked for them."""
     now = frame.read(among)
     refused = {part: reason for part, reason in now.refused.items() if part in parts}
@@ -27,7 +26,9 @@ def read(parts: Collection[Part], among: Among | None = None) -> Frame:
     return now
 
 
-def answer(now: Frame, content: dict[str, Any], lines: Sequence[Block]) -> Answer:
+def answer(now: TopFrame, content: dict[str, Any], lines: Sequence[Block]) -> CommandResult:
     """Who knows only a part of it must be able to tell."""
     told = {**content, "missed": [part.value for part in now.missed]}
-    return Answer(told, [*lines, *tables.missed(now)], FOUND if now.missed else FINE)
+    return CommandResult(
+        told, [*lines, *tables.missed(now)], EXIT_PROBLEM if now.missed else EXIT_OK
+    )

@@ -8,7 +8,14 @@ from django.db.models import Model
 from pulljobs import ids
 from pulljobs.admin.dashboard import figures
 from pulljobs.diagnosis import times
-from pulljobs.management.output_blocks import Block, Table, Tone, Words, names, title
+from pulljobs.management.output_blocks import (
+    Block,
+    StyledText,
+    TableBlock,
+    Tone,
+    text_columns,
+    title,
+)
 from pulljobs.storage.dead import Dead
 
 LISTED: Final = 200
@@ -38,8 +45,8 @@ def fields(row: Model, *wanted: str) -> dict[str, Any]:
     return {name: getattr(row, name) for name in wanted}
 
 
-def facts(told: dict[str, Any]) -> list[tuple[str, Words]]:
-    return [(name.replace("_", " "), Words(value(said))) for name, said in told.items()]
+def facts(told: dict[str, Any]) -> list[tuple[str, StyledText]]:
+    return [(name.replace("_", " "), StyledText(value(said))) for name, said in told.items()]
 
 
 def first_line(error: str | None) -> str:
@@ -52,7 +59,7 @@ def failures(found: list[tuple[str, Dead]]) -> list[Block]:
         [ids.encode(job.id), place, job.reason.replace("_", " "), first_line(job.error)]
         for place, job in found
     ]
-    shown = Table(names("job", "consumer", "died of", "error"), rows, "No job is dead.")
+    shown = TableBlock(text_columns("job", "consumer", "died of", "error"), rows, "No job is dead.")
     return [title("Newest dead jobs"), shown]
 
 

@@ -9,13 +9,12 @@ from pulljobs import auditing, ids
 from pulljobs.auditing import Preview
 from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.management import operator
-from pulljobs.management import lookups
-from pulljobs.management.output_blocks import Facts, Words
+from pulljobs.management import lookups, operator
 from pulljobs.management.inspection.consumer import place_of
+from pulljobs.management.output_blocks import FactsBlock, StyledText
 from pulljobs.management.parsing import span
 from pulljobs.management.pruning import add_common
-from pulljobs.management.subcommands import FINE, FOUND, Answer
+from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.models import AuditEntry
 from pulljobs.progress import Progress, shown
 from pulljobs.states import Event, Reason, State
@@ -42,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_common(parser)
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     selection, subject = _meant(options)
     found = auditing.preview(Event.DELETE, selection)
     question = f"Delete {_count(found)} {subject}?"
@@ -71,7 +70,7 @@ def _carry_out(entry: AuditEntry, progress: Progress) -> None:
 
 def _meant(options: dict[str, Any]) -> tuple[Selection, str]:
     """Which, and that in words."""
-    chosen = lookups.consumers(options["only"])
+    chosen = lookups.find_consumers(options["only"])
     if options["only"] and not chosen:
         raise ConfigurationError("These channels have no consumers.")
     selection = Selection(states=(State.DEAD.value,), reason=options["reason"])
@@ -98,21 +97,21 @@ def _jobs(count: int) -> str:
     return f"{count:,} dead {'job' if count == 1 else 'jobs'}"
 
 
-def _preview(found: Preview, subject: str) -> Answer:
+def _preview(found: Preview, subject: str) -> CommandResult:
     oldest = [ids.encode(one) for one in found.first]
     content = {"jobs": found.jobs, "is_more": found.is_more, "oldest": oldest, "deleted": 0}
     if not found.jobs:
-        return Answer(content, [f"There are no dead jobs {subject}."])
-    return Answer(
+        return CommandResult(content, [f"There are no dead jobs {subject}."])
+    return CommandResult(
         content,
         [
             f"{_count(found)} {subject}: would be deleted.",
-            Facts([("the oldest", Words("\n".join(oldest)))]),
+            FactsBlock([("the oldest", StyledText("\n".join(oldest)))]),
         ],
     )
 
 
-def _done(entry: AuditEntry) -> Answer:
+def _done(entry: AuditEntry) -> CommandResult:
     content = {
         "entry": str(entry),
         "deleted": entry.done,
@@ -125,4 +124,4 @@ def _done(entry: AuditEntry) -> Answer:
     if entry.stopped_by:
         lines.append(f"Stopped by {entry.stopped_by}: what it had not come to stays.")
     lines.append(f"In the audit trail: {entry}.")
-    return Answer(content, lines, FOUND if entry.stopped_by else FINE)
+    return CommandResult(content, lines, EXIT_PROBLEM if entry.stopped_by else EXIT_OK)

@@ -10,10 +10,10 @@ from pulljobs.admin.dashboard import figures
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import operator
-from pulljobs.management.output_blocks import Cell, Column, Table, Tone, Words
+from pulljobs.management.output_blocks import Cell, Column, StyledText, TableBlock, Tone
 from pulljobs.management.parsing import span
 from pulljobs.management.pruning import add_common
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.operating import Old
 from pulljobs.progress import shown
 from pulljobs.storage import health
@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_common(parser)
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     age = _age(options["older_than"])
     found = operating.prunable(age)
     sizes = health.sizes(settings().DATABASE, [one.partition for one in found])
@@ -62,7 +62,9 @@ def _bytes(sizes: Sequence[PartitionSize]) -> int:
     return sum(one.bytes for one in sizes)
 
 
-def _answer(found: list[Old], sizes: list[PartitionSize], dropped: list[str] | None) -> Answer:
+def _answer(
+    found: list[Old], sizes: list[PartitionSize], dropped: list[str] | None
+) -> CommandResult:
     """None: nothing was tried."""
     columns = [
         Column("partition"),
@@ -85,7 +87,7 @@ def _answer(found: list[Old], sizes: list[PartitionSize], dropped: list[str] | N
         if (not one.stays if dropped is None else one.partition.name in dropped)
     ]
     word = "would be dropped" if dropped is None else "dropped"
-    sums = Words(f"{len(going)} partitions {word}, {figures.size(_bytes(going))}.")
+    sums = StyledText(f"{len(going)} partitions {word}, {figures.size(_bytes(going))}.")
     content = {
         "dropped": dropped or [],
         "partitions": [
@@ -98,16 +100,16 @@ def _answer(found: list[Old], sizes: list[PartitionSize], dropped: list[str] | N
             for one, size in zip(found, sizes, strict=True)
         ],
     }
-    return Answer(
-        content, [Table(columns, rows, "Nothing is old enough."), *([sums] if rows else [])]
+    return CommandResult(
+        content, [TableBlock(columns, rows, "Nothing is old enough."), *([sums] if rows else [])]
     )
 
 
-def _fate(one: Old, dropped: list[str] | None) -> Words:
+def _fate(one: Old, dropped: list[str] | None) -> StyledText:
     if one.partition.name in (dropped or ()):
-        return Words("dropped", Tone.GOOD)
+        return StyledText("dropped", Tone.GOOD)
     if one.stays:
-        return Words(f"stays: {one.stays}", Tone.WARN)
+        return StyledText(f"stays: {one.stays}", Tone.WARN)
     if dropped is None:
-        return Words("would be dropped")
-    return Words("not dropped: it is needed since, or gone already", Tone.WARN)
+        return StyledText("would be dropped")
+    return StyledText("not dropped: it is needed since, or gone already", Tone.WARN)

@@ -1,8 +1,9 @@
-"""What `manage.py pulljobs` can do: every module here is a subcommand of its name.
+"""Verbs of `manage.py pulljobs`: each module is the verb of its name.
 
-A module's docstring is its help. `add_arguments(parser)` is optional, `handle(**options)` does it
-and returns an `Answer`, or an iterator of them that are shown as they come. For a wrong argument it
-raises `ConfigurationError` or `CommandError`. `options["output"]` is where the answer will go.
+A module's docstring is its help. `add_arguments(parser)` is optional. `handle(**options)` does the
+work and returns a `CommandResult`, or an iterator of results that are printed as they arrive. For a
+wrong argument it raises `ConfigurationError` or `CommandError`. `options["output"]` is the `Output`
+that will print the result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,37 +12,40 @@ from pkgutil import iter_modules
 from typing import Any, Final
 
 from pulljobs import hooks
-from pulljobs.management.output_blocks import Block, Facts
+from pulljobs.management.output_blocks import Block, FactsBlock
 
-FINE: Final = 0
-FOUND: Final = 1
-"""Exit code where something is wrong, or could not be done."""
-USAGE: Final = 2
-"""Exit code where what was asked makes no sense; nothing was changed."""
+EXIT_OK: Final = 0
+EXIT_PROBLEM: Final = 1
+"""Exit code if something is wrong, or could not be done."""
+EXIT_USAGE: Final = 2
+"""Exit code for invalid arguments; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`content` is what `--json` prints, times and UUIDs as text; `lines` are for people."""
+class CommandResult:
+    """Result of a verb, for programs and for people.
+
+    `content` is printed by `--json`; times and UUIDs become text. `lines` are printed otherwise.
+    """
 
     content: Any
     lines: Sequence[Block] = ()
-    exit_code: int = FINE
+    exit_code: int = EXIT_OK
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> "Answer":
-        """A fact for each name."""
-        facts = [(name.replace("_", " "), _shown(value)) for name, value in found.items()]
-        return cls(found, [Facts(facts)])
+    def from_facts(cls, facts: Mapping[str, Any]) -> "CommandResult":
+        """Create a result of named values, printed with one line each."""
+        rows = [(name.replace("_", " "), _format_value(value)) for name, value in facts.items()]
+        return cls(facts, [FactsBlock(rows)])
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def find_modules() -> dict[str, str]:
-    """Return the module of each subcommand by its name, those of `hooks` among them."""
+    """Return the dotted module of each verb by name, sorted; those of `hooks` are included."""
     own = {entry.name: f"{__name__}.{entry.name}" for entry in iter_modules(__path__)}
     return dict(sorted({**own, **hooks.subcommands}.items()))

@@ -3,8 +3,8 @@
 from typing import Any
 
 from pulljobs import scheduling
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
-def handle(**options: Any) -> Answer:
-    return Answer.of({"published": scheduling.dispatch()})
+def handle(**options: Any) -> CommandResult:
+    return CommandResult.from_facts({"published": scheduling.dispatch()})

@@ -7,9 +7,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from pulljobs.diagnosis.doctor import Finding, examine
-from pulljobs.management.output_blocks import Table, Tone, Words, names
+from pulljobs.management.output_blocks import StyledText, TableBlock, Tone, text_columns
 from pulljobs.management.parsing import span
-from pulljobs.management.subcommands import FINE, FOUND, Answer
+from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,18 +19,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     found = examine(options["snapshot_age"])
     blocks = any(one.is_error for one in found)
     rows = [_row(one) for one in sorted(found, key=lambda one: not one.is_error)]
-    table = Table(names("", "finding", "what it is"), rows)
-    return Answer(
+    table = TableBlock(text_columns("", "finding", "what it is"), rows)
+    return CommandResult(
         {"findings": [one._asdict() for one in found]},
-        [table] if rows else [Words("Nothing blocks.", Tone.GOOD)],
-        FOUND if blocks else FINE,
+        [table] if rows else [StyledText("Nothing blocks.", Tone.GOOD)],
+        EXIT_PROBLEM if blocks else EXIT_OK,
     )
 
 
-def _row(one: Finding) -> list[Words | str]:
+def _row(one: Finding) -> list[StyledText | str]:
     tone = Tone.BAD if one.is_error else Tone.WARN
-    return [Words("BLOCKED" if one.is_error else "note", tone), one.code, one.text]
+    return [StyledText("BLOCKED" if one.is_error else "note", tone), one.code, one.text]

@@ -7,8 +7,8 @@ from pulljobs import ids, jobs
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain
 from pulljobs.diagnosis.explain import WaitReason
-from pulljobs.management.output_blocks import Words, title
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.output_blocks import StyledText, title
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import Job
 from pulljobs.states import SETTLED
 
@@ -17,14 +17,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help="its id, as a number or as the API shows it")
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     number = explain.job_id(options["job"])
     rows = Job.objects.using(settings().DATABASE).select_related("consumer__channel")
     job = rows.filter(pk=number).first()
     return _not_there(number) if job is None else _live(job)
 
 
-def _live(job: Job) -> Answer:
+def _live(job: Job) -> CommandResult:
     reasons, position = explain.reasons(job), explain.position(job)
     content = {
         "job": job.pk,
@@ -37,11 +37,11 @@ def _live(job: Job) -> Answer:
     }
     lines = [title(f"Job {content['id']} of {content['consumer']} is {job.state}.")]
     if position is not None:
-        lines.append(Words(position.text))
-    return Answer(content, [*lines, *(reason.text for reason in reasons)])
+        lines.append(StyledText(position.text))
+    return CommandResult(content, [*lines, *(reason.text for reason in reasons)])
 
 
-def _not_there(number: int) -> Answer:
+def _not_there(number: int) -> CommandResult:
     view = jobs.get(number)
     if view.state in SETTLED and view.settled_at:
         text = f"It was {view.state} at {view.settled_at:%Y-%m-%d %H:%M:%S %Z}."
@@ -56,4 +56,4 @@ def _not_there(number: int) -> Answer:
         "position_is_least": None,
         "reasons": [reason._asdict()],
     }
-    return Answer(content, [reason.text])
+    return CommandResult(content, [reason.text])

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from pulljobs.conf import settings
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.storage import grants
 from pulljobs.storage.grants import Profile
 
@@ -23,10 +23,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     profile: str = options["profile"]
     made = grants.statements(settings().DATABASE, options["role"], profile)
     content = {"role": options["role"], "for": profile, "statements": made}
-    return Answer(
+    return CommandResult(
         content, [f"-- {profile}: {grants.profiles()[profile]}", *(f"{one};" for one in made)]
     )

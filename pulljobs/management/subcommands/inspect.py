@@ -15,7 +15,7 @@ from typing import Any, Final
 from pulljobs.diagnosis import explain
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import inspection
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 KINDS: Final = ("channel", "consumer", "job", "node")
 
@@ -29,12 +29,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def handle(kind: str, name: str | None, **options: Any) -> Answer:
+def handle(kind: str, name: str | None, **options: Any) -> CommandResult:
     module: Any = import_module(f"{inspection.__name__}.{kind}")
     if name is None:
         if kind == "job":
             raise ConfigurationError("Which job? Give its id.")
-        listed: Answer = module.listed()
+        listed: CommandResult = module.listed()
         return listed
-    told: Answer = module.inspect(explain.job_id(name) if kind == "job" else name)
+    told: CommandResult = module.inspect(explain.job_id(name) if kind == "job" else name)
     return told

@@ -8,9 +8,9 @@ from typing import Any, Final
 from pulljobs import registering
 from pulljobs.errors import InvalidRegistration
 from pulljobs.management import broker_file
-from pulljobs.management.output_blocks import Cell, Table, Tone, Words, names
-from pulljobs.management.broker_file import BrokerFile, Entry
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.broker_file import BrokerEntry, BrokerFile
+from pulljobs.management.output_blocks import Cell, StyledText, TableBlock, Tone, text_columns
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.registering import Change
 
@@ -26,19 +26,22 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="such as webhook-broker.cfg")
 
 
-def handle(file: Path, **options: Any) -> Answer:
-    load = Load(broker_file.read(file))
+def handle(file: Path, **options: Any) -> CommandResult:
+    load = BrokerLoad(broker_file.read_broker_file(file))
     shown = {**{str(change): load.done[change] for change in Change}, "skipped": load.skipped}
     shown["elsewhere"] = load.file.elsewhere
     rows: list[list[Cell]] = [
-        [Words(word, TONES.get(word, Tone.PLAIN)), one] for word in shown for one in shown[word]
+        [StyledText(word, TONES.get(word, Tone.PLAIN)), one]
+        for word in shown
+        for one in shown[word]
     ]
-    return Answer(
-        shown, [Table(names("what came of it", "entry"), rows, "The file names nothing.")]
+    return CommandResult(
+        shown,
+        [TableBlock(text_columns("what came of it", "entry"), rows, "The file names nothing.")],
     )
 
 
-class Load:
+class BrokerLoad:
     """Each entry in a transaction of its own; the same file again changes nothing."""
 
     def __init__(self, file: BrokerFile) -> None:
@@ -53,7 +56,7 @@ class Load:
             self._put(Producer, f"producer {entry.id}", entry, {})
         self._consumers(channels, file.consumers)
 
-    def _consumers(self, channels: Mapping[str, Channel], entries: Iterable[Entry]) -> None:
+    def _consumers(self, channels: Mapping[str, Channel], entries: Iterable[BrokerEntry]) -> None:
         for entry in entries:
             channel, told = channels.get(entry.channel), f"consumer {entry.id}"
             if channel is None:
@@ -61,7 +64,7 @@ class Load:
             else:
                 self._put(Consumer, told, entry, {"channel": channel})
 
-    def _put(self, model: Any, told: str, entry: Entry, key: Mapping[str, Any]) -> Any:
+    def _put(self, model: Any, told: str, entry: BrokerEntry, key: Mapping[str, Any]) -> Any:
         try:
             put = registering.put(model, {**key, "name": entry.id}, lambda _row: entry.fields)
         except InvalidRegistration as error:

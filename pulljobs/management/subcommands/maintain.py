@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from pulljobs import operating
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     upkeep = operating.maintain()
-    answer = Answer.of(
+    answer = CommandResult.from_facts(
         {
             "made": [partition.name for partition in upkeep.made],
             "dropped": [partition.name for partition in upkeep.dropped],

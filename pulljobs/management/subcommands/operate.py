@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from pulljobs import auditing
 from pulljobs.conf import settings
-from pulljobs.management.output_blocks import Block, Column, Table
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.output_blocks import Block, Column, TableBlock
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import AuditEntry
 from pulljobs.progress import Progress, shown
 
@@ -13,7 +13,7 @@ SECONDS: Final = 1.0
 """Of work between two looks at how far it is."""
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     unfinished = AuditEntry.objects.using(settings().DATABASE).filter(finished_at=None)
     before = {entry.pk: entry for entry in unfinished}
     expected = [None if one.is_more else one.expected for one in before.values()]
@@ -31,7 +31,7 @@ def _look(progress: Progress, entry_ids: list[int]) -> None:
     progress.advance(sum(one.done for one in entries) - progress.done)
 
 
-def _answer(finished: list[AuditEntry], others: list[AuditEntry]) -> Answer:
+def _answer(finished: list[AuditEntry], others: list[AuditEntry]) -> CommandResult:
     """The others are those that another process is at."""
     numbers = [Column(name, is_number=True) for name in ("done", "left alone")]
     columns = [Column("entry"), Column("act"), *numbers, Column("subject", may_shrink=True)]
@@ -47,7 +47,7 @@ def _answer(finished: list[AuditEntry], others: list[AuditEntry]) -> Answer:
     }
     blocks: list[Block] = []
     if finished or not others:
-        blocks.append(Table(columns, rows, "Nothing was left to be done."))
+        blocks.append(TableBlock(columns, rows, "Nothing was left to be done."))
     if others:
         blocks.append(f"Another process is at {', '.join(elsewhere)}.")
-    return Answer(content, blocks)
+    return CommandResult(content, blocks)

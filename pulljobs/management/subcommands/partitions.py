@@ -5,13 +5,13 @@ from typing import Any
 
 from pulljobs.admin.dashboard import figures
 from pulljobs.conf import settings
-from pulljobs.management.output_blocks import Block, Column, Table, Tone, Words, title
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.output_blocks import Block, Column, StyledText, TableBlock, Tone, title
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.storage import blockers, health, partitions
 from pulljobs.storage.health import PartitionSize
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     using = settings().DATABASE
     found = {
         table: health.sizes(using, partitions.existing(using, table))
@@ -24,7 +24,7 @@ def handle(**options: Any) -> Answer:
         "in_default_cap": blockers.COUNT_CAP,
         "not_owned": not_owned,
     }
-    return Answer(content, [*_lines(found, crowded), *_told(not_owned)])
+    return CommandResult(content, [*_lines(found, crowded), *_told(not_owned)])
 
 
 def _content(one: PartitionSize) -> dict[str, Any]:
@@ -49,13 +49,15 @@ def _lines(found: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> It
             [str(one.partition.day), f"{one.rows:,}", figures.size(one.bytes), one.partition.name]
             for one in sizes
         ]
-        yield Table(columns, rows, "It has none: run `pulljobs maintain`.")
+        yield TableBlock(columns, rows, "It has none: run `pulljobs maintain`.")
         if count := crowded.get(table):
             rows_there = blockers.counted(count)
-            yield Words(f"{table}_default holds {rows_there}: run `pulljobs maintain`.", Tone.BAD)
+            yield StyledText(
+                f"{table}_default holds {rows_there}: run `pulljobs maintain`.", Tone.BAD
+            )
 
 
 def _told(not_owned: list[str]) -> Iterator[Block]:
     if not_owned:
         tables = " and ".join(not_owned)
-        yield Words(f"This role does not own {tables}: the owner makes and drops partitions.")
+        yield StyledText(f"This role does not own {tables}: the owner makes and drops partitions.")

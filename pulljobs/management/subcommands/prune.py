@@ -16,7 +16,7 @@ from typing import Any
 
 from pulljobs.management import pruning
 from pulljobs.management.parsing import add_action
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         add_action(kinds, found.name, import_module(f"{pruning.__name__}.{found.name}"))
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     module: Any = import_module(f"{pruning.__name__}.{options['kind']}")
-    answer: Answer = module.handle(**options)
+    answer: CommandResult = module.handle(**options)
     return answer

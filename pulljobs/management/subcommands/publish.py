@@ -22,9 +22,9 @@ from pulljobs.conf import settings
 from pulljobs.engine.validation import BYTES, JSON, TEXT
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import lookups
-from pulljobs.management.output_blocks import Block, Cell, Facts, Tone, Words
+from pulljobs.management.output_blocks import Block, Cell, FactsBlock, StyledText, Tone
 from pulljobs.management.parsing import moment, pair, span
-from pulljobs.management.subcommands import FINE, FOUND, Answer
+from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.progress import counted, shown
 from pulljobs.publishing import Draft, Receipt, encoded, publish, publish_many
 
@@ -55,9 +55,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--producer", metavar="NAME", help="whose message it is")
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     _check(options)
-    of = lookups.producer(options["producer"]) if options["producer"] else None
+    of = lookups.find_producer(options["producer"]) if options["producer"] else None
     if not options["lines"]:
         fields = _fields(_whole(options), options)
         return _of_one(publish(options["channel"], **fields, producer=of))
@@ -138,18 +138,18 @@ def type_of(payload: bytes) -> str:
     return JSON if is_json else TEXT
 
 
-def _of_one(made: Receipt) -> Answer:
+def _of_one(made: Receipt) -> CommandResult:
     job_ids = [ids.encode(one) for one in made.job_ids]
     replaced = [ids.encode(one) for one in made.replaced]
     content = {"message": ids.encode(made.message_id), "jobs": job_ids, "replaced": replaced}
     facts: list[tuple[str, Cell]] = [("message", ids.encode(made.message_id))]
-    lines: list[Block] = [Facts(facts + [("job", one) for one in job_ids])]
+    lines: list[Block] = [FactsBlock(facts + [("job", one) for one in job_ids])]
     if not job_ids:
-        lines.append(Words("The channel has no consumer: nobody gets it.", Tone.WARN))
-    return Answer(content, lines)
+        lines.append(StyledText("The channel has no consumer: nobody gets it.", Tone.WARN))
+    return CommandResult(content, lines)
 
 
-def _of_many(receipts: Sequence[Receipt]) -> Answer:
+def _of_many(receipts: Sequence[Receipt]) -> CommandResult:
     """1 where the key of some was full: they were not published."""
     told = {
         "messages": sum(not (one.duplicate or one.key_full) for one in receipts),
@@ -157,4 +157,6 @@ def _of_many(receipts: Sequence[Receipt]) -> Answer:
         "duplicates": sum(one.duplicate for one in receipts),
         "key_full": sum(one.key_full for one in receipts),
     }
-    return Answer(told, Answer.of(told).lines, FOUND if told["key_full"] else FINE)
+    return CommandResult(
+        told, CommandResult.from_facts(told).lines, EXIT_PROBLEM if told["key_full"] else EXIT_OK
+    )

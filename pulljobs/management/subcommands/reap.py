@@ -3,12 +3,12 @@
 from typing import Any
 
 from pulljobs import pulling
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.progress import shown
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     with shown("reap", "jobs") as progress:
         while (jobs := pulling.reap()) is not None:
             progress.advance(jobs)
-    return Answer.of({"given_back": progress.done})
+    return CommandResult.from_facts({"given_back": progress.done})

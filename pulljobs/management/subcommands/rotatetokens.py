@@ -4,10 +4,10 @@ from typing import Any
 
 from pulljobs import encryption, tokens
 from pulljobs.errors import ConfigurationError
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.subcommands import CommandResult
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     if not encryption.is_available():
         raise ConfigurationError("Nothing is sealed here: pip install cryptography first.")
-    return Answer.of(tokens.rotate()._asdict())
+    return CommandResult.from_facts(tokens.rotate()._asdict())

@@ -12,9 +12,9 @@ from django.db import transaction
 from pulljobs import handlers, operating
 from pulljobs.conf import settings
 from pulljobs.handlers import Handler
-from pulljobs.management.output_blocks import Cell, Facts, Table, names
 from pulljobs.management.inspection.consumer import place_of
-from pulljobs.management.subcommands import Answer
+from pulljobs.management.output_blocks import Cell, FactsBlock, TableBlock, text_columns
+from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import Consumer
 
 
@@ -35,10 +35,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def handle(*, update: bool, dry_run: bool, **options: Any) -> Answer:
+def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
     handlers.autodiscover()
     if not (update or dry_run):
-        return Answer.of({"consumers": list(map(place_of, handlers.sync_consumers()))})
+        return CommandResult.from_facts(
+            {"consumers": list(map(place_of, handlers.sync_consumers()))}
+        )
     return _answer(update_consumers(dry_run=dry_run), dry_run=dry_run)
 
 
@@ -70,7 +72,7 @@ def _update(handler: Handler, dry_run: bool) -> Updated:
     return Updated(consumer, changes)
 
 
-def _answer(updates: list[Updated], *, dry_run: bool) -> Answer:
+def _answer(updates: list[Updated], *, dry_run: bool) -> CommandResult:
     consumers = [place_of(update.consumer) for update in updates]
     changes = [
         {"consumer": place_of(update.consumer), "option": option, "was": was, "is": new}
@@ -78,11 +80,11 @@ def _answer(updates: list[Updated], *, dry_run: bool) -> Answer:
         for option, (was, new) in update.changes.items()
     ]
     rows: list[list[Cell]] = [[str(value) for value in change.values()] for change in changes]
-    columns = names("consumer", "option", "was", "would be" if dry_run else "is")
-    return Answer(
+    columns = text_columns("consumer", "option", "was", "would be" if dry_run else "is")
+    return CommandResult(
         {"consumers": consumers, "dry_run": dry_run, "changes": changes},
         [
-            Facts([("consumers", ", ".join(consumers) or "none")]),
-            Table(columns, rows, "Every row is as code has it."),
+            FactsBlock([("consumers", ", ".join(consumers) or "none")]),
+            TableBlock(columns, rows, "Every row is as code has it."),
         ],
     )

@@ -13,15 +13,13 @@ from typing import Any, Final
 
 from pulljobs.diagnosis import times
 from pulljobs.management import lookups
-from pulljobs.management.output_blocks import Block, title
 from pulljobs.management.output import Output
+from pulljobs.management.output_blocks import Block, title
 from pulljobs.management.parsing import amount, whole
-from pulljobs.management.subcommands import FINE, FOUND, Answer
-from pulljobs.management.top import frame
-from pulljobs.management.top import json_content
-from pulljobs.management.top import tables
-from pulljobs.management.top.frame import Frame
-from pulljobs.management.top.tables import SORTS, Room
+from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
+from pulljobs.management.top import frame, json_content, tables
+from pulljobs.management.top.frame import TopFrame
+from pulljobs.management.top.tables import SORTS, ViewSize
 
 EVERY: Final = 2.0
 LEAST, LONGEST = 0.1, 3600.0
@@ -49,8 +47,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def handle(output: Output, **options: Any) -> Iterator[Answer]:
-    among = partial(lookups.consumers, options["only"]) if options["only"] else None
+def handle(output: Output, **options: Any) -> Iterator[CommandResult]:
+    among = partial(lookups.find_consumers, options["only"]) if options["only"] else None
     read = partial(frame.read, among)
     count = 1 if options["once"] else options["frames"]
     if output.is_rich and count is None and output.stream.isatty():
@@ -62,24 +60,24 @@ def handle(output: Output, **options: Any) -> Iterator[Answer]:
 
 
 def _frames(
-    read: Callable[[], Frame], count: int | None, interval: float, sort: str
-) -> Iterator[Answer]:
+    read: Callable[[], TopFrame], count: int | None, interval: float, sort: str
+) -> Iterator[CommandResult]:
     due = time.monotonic()
     for number in itertools.count(1):
         now = read()
         blocks = list(_blocks(now, sort, is_first=number == 1))
-        yield Answer(json_content.of(now), blocks, FOUND if now.error else FINE)
+        yield CommandResult(json_content.of(now), blocks, EXIT_PROBLEM if now.error else EXIT_OK)
         if number == count:
             return
         due = max(due + interval, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _blocks(now: Frame, sort: str, *, is_first: bool) -> Iterator[Block]:
+def _blocks(now: TopFrame, sort: str, *, is_first: bool) -> Iterator[Block]:
     if not is_first:
         yield ""
     yield title(f"pulljobs top, {times.format_time(now.at)}")
     if not now.failure:
         yield f"{tables.headline(now)}; {tables.throughput(now)}"
         yield ""
-    yield from tables.of(now, sort, Room())
+    yield from tables.of(now, sort, ViewSize())

@@ -12,9 +12,9 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from pulljobs.conf import settings
-from pulljobs.management.output_blocks import Block, Column, Table, Tone, Words
+from pulljobs.management.output_blocks import Block, Column, StyledText, TableBlock, Tone
 from pulljobs.management.parsing import span, whole
-from pulljobs.management.subcommands import FINE, FOUND, Answer
+from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.progress import shown
 from pulljobs.storage import health, invariants, partitions
 from pulljobs.storage.invariants import INVARIANTS, CheckLimits, CheckResult
@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def handle(**options: Any) -> Answer:
+def handle(**options: Any) -> CommandResult:
     interval = settings().REAP_INTERVAL
     limits = CheckLimits(
         rows=options["rows"] or None,
@@ -60,7 +60,9 @@ def handle(**options: Any) -> Answer:
         raise CommandError(
             f"Could not look at everything, try again later or with a longer --timeout: {error}"
         ) from error
-    return Answer(_content(found), list(_lines(found)), FOUND if found.broken else FINE)
+    return CommandResult(
+        _content(found), list(_lines(found)), EXIT_PROBLEM if found.broken else EXIT_OK
+    )
 
 
 def _expected(limit: int) -> int:
@@ -87,15 +89,15 @@ def _content(found: CheckResult) -> dict[str, Any]:
 def _lines(found: CheckResult) -> Iterator[Block]:
     columns = [Column("table"), Column("rows looked at", is_number=True), Column("")]
     more = dict.fromkeys(found.unseen, "there may be more")
-    yield Table(
+    yield TableBlock(
         columns,
         [[table, f"{count:,}", more.get(table, "")] for table, count in found.looked_at.items()],
     )
     for name, ids in found.broken.items():
         shown = ", ".join(map(str, sorted(ids)[:SHOWN]))
         text = f"BROKEN {name}: {INVARIANTS[name]} {len(ids):,} do not keep it: {shown}"
-        yield Words(text, Tone.BAD)
+        yield StyledText(text, Tone.BAD)
     if found.broken:
-        yield Words("Not every promise is kept.", Tone.BAD)
+        yield StyledText("Not every promise is kept.", Tone.BAD)
     else:
-        yield Words("Every promise is kept.", Tone.GOOD)
+        yield StyledText("Every promise is kept.", Tone.GOOD)

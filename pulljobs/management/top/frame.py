@@ -30,7 +30,7 @@ Among = Callable[[], Sequence[Consumer]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
+class TopFrame:
     at: datetime
     lately: History
     workers: Sequence[Worker] = ()
@@ -60,7 +60,7 @@ class Frame:
         return self.lately.trends.get(consumer.pk, [0.0] * STEPS)
 
 
-def read(among: Among | None = None) -> Frame:
+def read(among: Among | None = None) -> TopFrame:
     """Of all consumers, or of those that this finds; what the database does not tell is missing."""
     using = settings().DATABASE
     try:
@@ -69,10 +69,10 @@ def read(among: Among | None = None) -> Frame:
     except (DatabaseError, InterfaceError) as error:
         connections[using].close()
         now = datetime.now(UTC)
-        return Frame(at=now, lately=_empty(now), failure=told(error))
+        return TopFrame(at=now, lately=_empty(now), failure=told(error))
 
 
-def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
+def _read(reading: Reading, at: datetime, among: Among | None) -> TopFrame:
     known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.read_workers(at), None)
     none: list[ConsumerStatus] = []
     standings = reading.part(
@@ -80,7 +80,7 @@ def _read(reading: Reading, at: datetime, among: Among | None) -> Frame:
         lambda: consumers.read_standings(at, known, among() if among else None, ESTIMATED),
         none,
     )
-    return Frame(
+    return TopFrame(
         at=at,
         workers=known or [],
         standings=standings,

@@ -4,10 +4,10 @@ from typing import Any
 
 from pulljobs.admin.dashboard.consumers import ConsumerStatus
 from pulljobs.admin.dashboard.workers import Worker
-from pulljobs.management.top.frame import STEP, Frame
+from pulljobs.management.top.frame import STEP, TopFrame
 
 
-def of(frame: Frame) -> dict[str, Any]:
+def of(frame: TopFrame) -> dict[str, Any]:
     return {
         "at": frame.at,
         "error": frame.error or None,
@@ -21,7 +21,7 @@ def of(frame: Frame) -> dict[str, Any]:
     }
 
 
-def consumer(frame: Frame, one: ConsumerStatus) -> dict[str, Any]:
+def consumer(frame: TopFrame, one: ConsumerStatus) -> dict[str, Any]:
     """Counts go no farther than `cap`; of what is blocked there may be more before."""
     backlog = one.backlog
     return {

@@ -13,10 +13,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from pulljobs.management import rich_output
-from pulljobs.management.top import keyboard
-from pulljobs.management.top import tables
-from pulljobs.management.top.frame import Frame
-from pulljobs.management.top.tables import SORTS, WIDE, Room
+from pulljobs.management.top import keyboard, tables
+from pulljobs.management.top.frame import TopFrame
+from pulljobs.management.top.tables import SORTS, WIDE, ViewSize
 
 FASTEST, SLOWEST, STEP = 0.5, 60.0, 2.0
 HELP: Final = {
@@ -38,7 +37,7 @@ def _fitting(count: int, lines: int) -> tuple[int, int]:
 
 class Screen:
     def __init__(
-        self, console: Console, read: Callable[[], Frame], every: float, sort: str
+        self, console: Console, read: Callable[[], TopFrame], every: float, sort: str
     ) -> None:
         self._console, self._read = console, read
         self._every, self._sort = every, sort
@@ -118,7 +117,7 @@ class Screen:
         body = tables.of(self._frame, self._sort, room)
         return Group(self._head(), Text(), *rich_output.drawn(body, folds=False))
 
-    def _room(self) -> Room:
+    def _room(self) -> ViewSize:
         """Problems and nodes get a few rows, consumers all the others."""
         width, height = self._console.size
         rows = max(4, height - AROUND - len(list(tables.missed(self._frame))))
@@ -126,7 +125,7 @@ class Screen:
         nodes = _fitting(len(self._frame.workers), max(1, rows // 4))
         left = rows - sum(lines for _rows, lines in (problems, nodes))
         consumers = _fitting(len(self._frame.standings), max(1, left))
-        return Room(consumers[0], nodes[0], problems[0], width >= WIDE)
+        return ViewSize(consumers[0], nodes[0], problems[0], width >= WIDE)
 
     def _head(self) -> RenderableType:
         head = RichTable.grid(expand=True)
@@ -139,7 +138,9 @@ class Screen:
         left = Text.assemble(("pulljobs top", "bold cyan"), f"  {at}  ", held, f"  by {self._sort}")
         head.add_row(left, Text("q quit  s order  ? help", "bright_black"))
         if not self._frame.failure:
-            head.add_row(tables.headline(self._frame), Text(tables.throughput(self._frame), "green"))
+            head.add_row(
+                tables.headline(self._frame), Text(tables.throughput(self._frame), "green")
+            )
         return head
 
     def _keys(self) -> Iterator[Text]:

@@ -9,8 +9,8 @@ from pulljobs.admin.dashboard import figures
 from pulljobs.admin.dashboard.consumers import ConsumerStatus, total
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.admin.dashboard.workers import Worker
-from pulljobs.management.output_blocks import Block, Cell, Column, Table, Tone, Words
-from pulljobs.management.top.frame import Frame
+from pulljobs.management.output_blocks import Block, Cell, Column, StyledText, TableBlock, Tone
+from pulljobs.management.top.frame import TopFrame
 from pulljobs.storage.backlog import Backlog
 
 BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -19,7 +19,7 @@ WIDE: Final = 110
 ALL: Final = 10_000
 MINUTE: Final = 60.0
 
-SORTS: Final[Mapping[str, Callable[[Frame, ConsumerStatus], Any]]] = {
+SORTS: Final[Mapping[str, Callable[[TopFrame, ConsumerStatus], Any]]] = {
     "need": lambda frame, one: (not one.is_unserved, -one.queued, one.path),
     "queue": lambda frame, one: (-one.queued, one.path),
     "rate": lambda frame, one: (-frame.rate(one.consumer), one.path),
@@ -30,7 +30,7 @@ SORTS: Final[Mapping[str, Callable[[Frame, ConsumerStatus], Any]]] = {
 
 
 @dataclass(frozen=True)
-class Room:
+class ViewSize:
     """Rows of each table, and whether lines are long."""
 
     consumers: int = ALL
@@ -39,16 +39,16 @@ class Room:
     is_wide: bool = True
 
 
-def of(frame: Frame, sort: str, room: Room) -> Iterator[Block]:
+def of(frame: TopFrame, sort: str, room: ViewSize) -> Iterator[Block]:
     if frame.failure:
-        yield Words(f"The database fails: {frame.failure}", Tone.BAD)
+        yield StyledText(f"The database fails: {frame.failure}", Tone.BAD)
         return
     yield from consumers(frame, sort, room)
     yield from nodes(frame, room)
     yield from problems(frame, room)
 
 
-def headline(frame: Frame) -> str:
+def headline(frame: TopFrame) -> str:
     """The sums; of what is seldom only where there is some."""
     if Part.CONSUMERS in frame.missed:
         return "jobs: not known"
@@ -58,11 +58,11 @@ def headline(frame: Frame) -> str:
     return ", ".join(part for number, part in enumerate(parts) if number < 2 or part[:2] != "0 ")
 
 
-def _sum(frame: Frame, name: str, word: str) -> str:
+def _sum(frame: TopFrame, name: str, word: str) -> str:
     return f"{total(frame.standings, name)} {word}"
 
 
-def throughput(frame: Frame) -> str:
+def throughput(frame: TopFrame) -> str:
     if Part.THROUGHPUT in frame.missed:
         return f"{figures.NOTHING} settled/s"
     about = "≈ " if frame.lately.is_estimate else ""
@@ -70,35 +70,35 @@ def throughput(frame: Frame) -> str:
     return f"{about}{rate(frame.rate())} settled/s {trend}".rstrip()
 
 
-def consumers(frame: Frame, sort: str, room: Room) -> Iterator[Block]:
+def consumers(frame: TopFrame, sort: str, room: ViewSize) -> Iterator[Block]:
     columns = [Column("consumer"), *(Column(one, is_number=True) for one in _counts(room))]
     if room.is_wide:
         columns.append(Column("last minute"))
     columns.append(Column("state", may_shrink=True))
     ordered = sorted(frame.standings, key=lambda one: SORTS[sort](frame, one))
     shown = ordered[: room.consumers]
-    yield Table(
+    yield TableBlock(
         columns,
         [_consumer(frame, one, room) for one in shown],
         _nothing(frame, Part.CONSUMERS, "There is no consumer."),
     )
     if more := len(ordered) - len(shown):
-        yield Words(f"and {more:,} more", Tone.FAINT)
+        yield StyledText(f"and {more:,} more", Tone.FAINT)
 
 
-def _counts(room: Room) -> list[str]:
+def _counts(room: ViewSize) -> list[str]:
     flow = ["rate/s", "wait p95", "run p95", "oldest"] if room.is_wide else ["rate/s", "oldest"]
     return ["ready", "later", "keys", "flight", "dead", *flow]
 
 
-def _consumer(frame: Frame, one: ConsumerStatus, room: Room) -> list[Cell]:
+def _consumer(frame: TopFrame, one: ConsumerStatus, room: ViewSize) -> list[Cell]:
     had, tally = one.backlog, frame.lately.consumers.get(one.consumer.pk)
     dead = _count(had, "dead", Tone.BAD)
     times: list[Cell] = []
     if room.is_wide:
         times = [_p95(tally.waits if tally else None), _p95(tally.runs if tally else None)]
     cells: list[Cell] = [
-        Words(one.path, Tone.TITLE),
+        StyledText(one.path, Tone.TITLE),
         _ready(one),
         *(_count(had, name) for name in ("delayed", "blocked", "in_flight")),
         dead,
@@ -107,20 +107,20 @@ def _consumer(frame: Frame, one: ConsumerStatus, room: Room) -> list[Cell]:
         _brief(one.oldest_seconds),
     ]
     if room.is_wide:
-        cells.append(Words(spark(frame.trend(one.consumer)), Tone.GOOD))
+        cells.append(StyledText(spark(frame.trend(one.consumer)), Tone.GOOD))
     return [*cells, state(one)]
 
 
-def _ready(one: ConsumerStatus) -> Words:
+def _ready(one: ConsumerStatus) -> StyledText:
     """Where it is too much to be counted, about how much is queued."""
     if not one.backlog.is_least("ready") or one.estimate is None:
         return _count(one.backlog, "ready")
-    return Words(f"≈ {figures.compact(one.estimate)}")
+    return StyledText(f"≈ {figures.compact(one.estimate)}")
 
 
-def _count(had: Backlog, name: str, tone: Tone = Tone.PLAIN) -> Words:
+def _count(had: Backlog, name: str, tone: Tone = Tone.PLAIN) -> StyledText:
     count, is_least = getattr(had, name), had.is_least(name)
-    return Words(figures.counted(count, is_least=is_least), tone if count else Tone.FAINT)
+    return StyledText(figures.counted(count, is_least=is_least), tone if count else Tone.FAINT)
 
 
 def _p95(times: tuple[float, float, float] | None) -> str:
@@ -132,22 +132,22 @@ def _brief(seconds: float | None) -> str:
     return figures.coarse(seconds or 0.0) if is_long else figures.duration(seconds)
 
 
-def state(one: ConsumerStatus) -> Words:
+def state(one: ConsumerStatus) -> StyledText:
     """The worst of it."""
     if one.is_unserved:
-        return Words("not served", Tone.BAD)
+        return StyledText("not served", Tone.BAD)
     if one.paused_until:
         left = figures.coarse((one.paused_until - one.now).total_seconds())
-        return Words(f"paused, {left}", Tone.WARN)
+        return StyledText(f"paused, {left}", Tone.WARN)
     held_back = [one.path in worker.circuits for worker in one.workers or ()]
     if any(held_back):
-        return Words(f"held back, {sum(held_back)}/{len(held_back)}", Tone.WARN)
+        return StyledText(f"held back, {sum(held_back)}/{len(held_back)}", Tone.WARN)
     if one.backlog.ready or one.backlog.in_flight:
-        return Words("busy", Tone.GOOD)
-    return Words("idle", Tone.FAINT)
+        return StyledText("busy", Tone.GOOD)
+    return StyledText("idle", Tone.FAINT)
 
 
-def nodes(frame: Frame, room: Room) -> Iterator[Block]:
+def nodes(frame: TopFrame, room: ViewSize) -> Iterator[Block]:
     columns = [
         Column("node"),
         Column("kind"),
@@ -155,17 +155,17 @@ def nodes(frame: Frame, room: Room) -> Iterator[Block]:
         Column("does now", may_shrink=True),
     ]
     shown = frame.workers[: room.nodes]
-    yield Words("")
-    yield Table(
+    yield StyledText("")
+    yield TableBlock(
         columns, [_node(one) for one in shown], _nothing(frame, Part.WORKERS, "No node is at work.")
     )
     if more := len(frame.workers) - len(shown):
-        yield Words(f"and {more:,} more", Tone.FAINT)
+        yield StyledText(f"and {more:,} more", Tone.FAINT)
 
 
 def _node(one: Worker) -> list[Cell]:
     return [
-        Words(one.node.name, Tone.TITLE),
+        StyledText(one.node.name, Tone.TITLE),
         one.node.kind,
         one.uptime,
         one.silence_text,
@@ -175,43 +175,43 @@ def _node(one: Worker) -> list[Cell]:
     ]
 
 
-def does(one: Worker) -> Words:
+def does(one: Worker) -> StyledText:
     """Of which consumers it runs how many jobs, the longest first, unless it is not well."""
     if not one.is_healthy:
-        return Words(str(one.status), Tone.BAD)
+        return StyledText(str(one.status), Tone.BAD)
     if not one.running:
-        return Words("nothing", Tone.FAINT)
+        return StyledText("nothing", Tone.FAINT)
     counts = Counter(run.consumer for run in one.running)
     longest = {run.consumer: run.time for run in reversed(one.running)}
     told = [f"{place} × {counts[place]}, {longest[place]}" for place in counts]
-    return Words("; ".join(told), Tone.GOOD)
+    return StyledText("; ".join(told), Tone.GOOD)
 
 
-def _nothing(frame: Frame, part: Part, otherwise: str) -> str:
+def _nothing(frame: TopFrame, part: Part, otherwise: str) -> str:
     """What an empty table says."""
     return "It is not known." if part in frame.missed else otherwise
 
 
-def missed(frame: Frame) -> Iterator[Block]:
+def missed(frame: TopFrame) -> Iterator[Block]:
     if frame.missed:
         names = ", ".join(str(part.label) for part in frame.missed)
         late = "" if frame.error else " in time"
-        yield Words(f"The database did not tell{late}: {names}.", Tone.WARN)
+        yield StyledText(f"The database did not tell{late}: {names}.", Tone.WARN)
     if frame.error:
-        yield Words(frame.error, Tone.BAD)
+        yield StyledText(frame.error, Tone.BAD)
 
 
-def problems(frame: Frame, room: Room) -> Iterator[Block]:
+def problems(frame: TopFrame, room: ViewSize) -> Iterator[Block]:
     yield from missed(frame)
-    yield Words("")
+    yield StyledText("")
     if not (frame.findings or frame.missed):
-        yield Words("Nothing needs attention.", Tone.GOOD)
+        yield StyledText("Nothing needs attention.", Tone.GOOD)
     shown = frame.findings[: room.problems]
     for one in shown:
         mark, tone = ("!!", Tone.BAD) if one.is_bad else (" !", Tone.WARN)
-        yield Words(f"{mark} {one.text}", tone)
+        yield StyledText(f"{mark} {one.text}", tone)
     if more := len(frame.findings) - len(shown):
-        yield Words(f"   and {more:,} more problems", Tone.FAINT)
+        yield StyledText(f"   and {more:,} more problems", Tone.FAINT)
 
 
 def rate(by_second: float) -> str:
