@@ -104,7 +104,7 @@ def _run_verb(output: Output, options: dict[str, Any]) -> int:
 
 
 def _show_all(output: Output, results: Iterable[CommandResult]) -> int:
-    """Print results as they arrive, until the last or until Ctrl-C; return the highest exit code."""
+    """Print results as they arrive, until Ctrl-C at the latest; return the highest exit code."""
     code = subcommands.EXIT_OK
     with suppress(KeyboardInterrupt):
         for result in results:
