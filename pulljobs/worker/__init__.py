@@ -1,1 +1,1 @@
-"""The worker: a supervisor and its child, in which loops claim, run, flush and reap."""
+"""Worker processes: a supervisor, and children whose loops claim, run, renew, flush and reap."""
