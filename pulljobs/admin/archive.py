@@ -1,4 +1,4 @@
-"""The history of jobs: one row a settlement."""
+"""Archive of jobs: a row per settlement."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ from pulljobs.storage.windows import Span, Window
 class ArchivedJobAdmin(JobRowsAdmin):
     id_field = "job_id"
     actions = None
-    list_display = ("xid", "stands", "subscription", "retries", "settled")
+    list_display = ("xid", "status", "subscription", "retries", "settled")
     list_filter = (
         SettledStateFilter,
         ReasonFilter,
@@ -42,8 +42,8 @@ class ArchivedJobAdmin(JobRowsAdmin):
     search_fields = ("job_id",)
     fieldsets = (
         (None, {"fields": ("xid", "live", "state", "reason", "last_error", "result_json")}),
-        ("Duty", {"fields": ("subscription_link", "node", "retry_count", "deliveries")}),
-        ("When", {"fields": ("created_at", "claimed_at", "settled_at")}),
+        ("Delivery", {"fields": ("subscription_link", "node", "retry_count", "deliveries")}),
+        ("Times", {"fields": ("created_at", "claimed_at", "settled_at")}),
     )
     readonly_fields = ("xid", "live", "last_error", "result_json", "subscription_link", "node")
 
@@ -52,7 +52,7 @@ class ArchivedJobAdmin(JobRowsAdmin):
 
     @admin.display(description="settled at")
     def settled(self, archived: ArchivedJob) -> str:
-        return looks.moment(archived.settled_at)
+        return looks.format_time(archived.settled_at)
 
     @admin.display(description="result")
     def result_json(self, archived: ArchivedJob) -> SafeString | str:
@@ -64,7 +64,7 @@ class ArchivedJobAdmin(JobRowsAdmin):
     def live(self, archived: ArchivedJob) -> SafeString | str:
         job = Job.objects.using(settings().DATABASE).filter(id=archived.job_id).first()
         if job is None:
-            return "none any more"
+            return "no longer live"
         url = reverse("admin:pulljobs_job_change", args=[job.id])
         return format_html('<a href="{}">{}</a>', url, job.state)
 

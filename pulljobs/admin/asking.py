@@ -1,4 +1,4 @@
-"""What the filters of a list ask for: as a selection of rows, and in words."""
+"""Selection of rows by the filters of a list, and its description for people."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -22,6 +22,8 @@ Asked = Mapping[str, str]
 
 
 class Age(NamedTuple):
+    """Choice of the filter by time."""
+
     title: Any
     span: timedelta
     is_older: bool
@@ -38,7 +40,7 @@ AGES: Final = {
 
 
 def jobs(asked: Asked) -> Selection:
-    """Live jobs; what is none of the choices means none."""
+    """Return the selection of live jobs; an unknown choice selects none."""
     if CHOSEN in asked:
         return Selection(among=tuple(sorted(set(search.numbers(asked[CHOSEN].split(","))))))
     meant = _meant(asked, tuple(sorted(map(str, LIVE))))
@@ -46,38 +48,40 @@ def jobs(asked: Asked) -> Selection:
 
 
 def settled(asked: Asked) -> Selection:
-    """Rows of the archive."""
+    """Return the selection of archive rows."""
     meant = _meant(asked, tuple(sorted(map(str, SETTLED))))
     if not asked.get("q"):
         return meant
     return _found(asked, meant._replace(key=None), ArchivedJob, "job_id", settlements.COLUMNS)
 
 
-def words(asked: Asked) -> str:
-    """What is meant, for people."""
-    return ", ".join(_words(asked)).replace(NUL, "") or _("all live jobs")
+def describe(asked: Asked) -> str:
+    """Describe the selection for people."""
+    return ", ".join(_descriptions(asked)).replace(NUL, "") or _("all live jobs")
 
 
-def _words(asked: Asked) -> Iterator[str]:
+def _descriptions(asked: Asked) -> Iterator[str]:
     for name in ("state", "reason", "key"):
         if asked.get(name):
             yield f"{name} {asked[name]}"
     using = settings().DATABASE
     if asked.get("channel"):
-        found = Channel.objects.using(using).filter(pk=number(asked["channel"])).first()
-        yield f"channel {found}"
+        channel = Channel.objects.using(using).filter(pk=number(asked["channel"])).first()
+        yield f"channel {channel}"
     if asked.get("consumer"):
         rows = Consumer.objects.using(using).select_related("channel")
-        one = rows.filter(pk=number(asked["consumer"])).first()
-        yield f"consumer {one.channel}/{one}" if one else "consumer None"
+        consumer = rows.filter(pk=number(asked["consumer"])).first()
+        yield f"consumer {consumer.channel}/{consumer}" if consumer else "consumer None"
     if asked.get("age") in AGES:
-        yield _("made: %s") % AGES[asked["age"]].title
+        yield _("created: %s") % AGES[asked["age"]].title
     if asked.get("q"):
         yield _("found by “%s”") % asked["q"]
 
 
 def _meant(asked: Asked, states: tuple[str, ...]) -> Selection:
-    state, reason, age, key = (asked.get(one) or None for one in ("state", "reason", "age", "key"))
+    state, reason, age, key = (
+        asked.get(name) or None for name in ("state", "reason", "age", "key")
+    )
     consumer_ids = _consumers(asked)
     known = state in (None, *states) and reason in (None, *Reason) and (age is None or age in AGES)
     if not known or consumer_ids == () or NUL in (key or ""):
@@ -94,7 +98,7 @@ def _meant(asked: Asked, states: tuple[str, ...]) -> Selection:
 
 
 def _bounds(age: str | None) -> tuple[int, int]:
-    """Of ids."""
+    """Return the range of ids of an age."""
     everything = Selection()
     if age is None:
         return everything.first, everything.last
@@ -115,14 +119,14 @@ def _consumers(asked: Asked) -> tuple[int, ...] | None:
 
 
 def number(text: str) -> int:
-    """Of an id in the address; of what is no number, one that no row has."""
+    """Return the id in a URL; -1, which no row has, for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
 
 
 def _found(
     asked: Asked, meant: Selection, model: type[Any], field: str, columns: tuple[str, ...]
 ) -> Selection:
-    """Few rows, by what somebody had at hand."""
+    """Return the selection of the few rows that a search term matches."""
     rows = model.objects.using(settings().DATABASE).filter(search.matching(asked["q"], field))
     fitting = (row["id"] for row in rows.values(*columns)[: search.MOST] if meant.fits(row))
     return Selection(among=tuple(sorted(fitting)))

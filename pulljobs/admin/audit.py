@@ -1,4 +1,4 @@
-"""What operators did, to be read: nobody changes it, and only what has not ended can be stopped."""
+"""Audit trail: entries are read-only, and only unfinished actions can be stopped."""
 
 import csv
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ from pulljobs.models import AuditedBatch, AuditEntry
 from pulljobs.states import Event
 
 SHOWN: Final = 20
-"""Outcomes of each sort."""
+"""Results of each kind that the page shows."""
 GO_ON_SECONDS: Final = 2.0
 
 
-class Fate(NamedTuple):
-    """What became of a job."""
+class JobResult(NamedTuple):
+    """Result of an action for a job."""
 
     job_id: int
     xid: str
@@ -40,21 +40,23 @@ class Fate(NamedTuple):
 
 
 class Echo:
+    """File that returns what is written to it, for the CSV writer."""
+
     def write(self, line: str) -> str:
         return line
 
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
-    list_display = ("when", "by", "act", "subject", "jobs", "stands")
+    list_display = ("when", "by", "act", "subject", "jobs", "status")
     list_display_links = ("when",)
     list_filter = ("act",)
     actions = None
     fieldsets = (
         (None, {"fields": ("when", "by", "act", "subject", "at")}),
-        (_("Jobs"), {"fields": ("stands", "told", "done", "refused", "ended")}),
+        (_("Jobs"), {"fields": ("status", "previewed", "done", "refused", "ended")}),
     )
-    readonly_fields = ("when", "stands", "told", "ended")
+    readonly_fields = ("when", "status", "previewed", "ended")
 
     class Media:
         js = ["pulljobs/admin.js"]
@@ -64,28 +66,28 @@ class AuditEntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("asked at"))
     def when(self, entry: AuditEntry) -> str:
-        return looks.moment(entry.asked_at)
+        return looks.format_time(entry.asked_at)
 
     @admin.display(description=_("ended at"))
     def ended(self, entry: AuditEntry) -> str:
-        return looks.moment(entry.finished_at)
+        return looks.format_time(entry.finished_at)
 
     @admin.display(description=_("jobs"))
     def jobs(self, entry: AuditEntry) -> str:
         if entry.act not in set(Event):
             return looks.NOTHING
-        return f"{entry.done:,}" + (f", {entry.refused:,} left alone" if entry.refused else "")
+        return f"{entry.done:,}" + (f", {entry.refused:,} not changed" if entry.refused else "")
 
-    @admin.display(description=_("told before"))
-    def told(self, entry: AuditEntry) -> str:
+    @admin.display(description=_("previewed"))
+    def previewed(self, entry: AuditEntry) -> str:
         if entry.expected is None:
             return looks.NOTHING
         return f"{entry.expected:,}" + (" or more" if entry.is_more else "")
 
-    @admin.display(description=_("stands"))
-    def stands(self, entry: AuditEntry) -> str:
+    @admin.display(description=_("status"))
+    def status(self, entry: AuditEntry) -> str:
         if entry.finished_at is None:
-            return f"under way, {entry.done:,} jobs done"
+            return f"running, {entry.done:,} jobs done"
         return f"stopped by {entry.stopped_by}" if entry.stopped_by else "finished"
 
     def get_urls(self) -> list[URLPattern]:
@@ -126,11 +128,11 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         if word == "go-on":
             auditing.proceed(GO_ON_SECONDS, entry.pk)
         elif auditing.stop(entry, by=request.user.get_username()):
-            messages.warning(request, _("Stopped: what it had not come to stays as it is."))
+            messages.warning(request, _("Stopped: the remaining jobs stay as they are."))
         return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[id]))
 
     def outcome(self, request: HttpRequest, id: int) -> StreamingHttpResponse:
-        """A line a job, as it comes from the database."""
+        """Stream a line per job."""
         entry = AuditEntry.objects.using(settings().DATABASE).filter(pk=id).first()
         if entry is None:
             raise Http404
@@ -142,7 +144,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         return response
 
     def _may(self, request: HttpRequest, entry: AuditEntry) -> bool:
-        """Whoever may do it may also end it, or have it go on."""
+        """Return True if the user may do this action, and thus continue or stop it."""
         return entry.act in set(Event) and request.user.has_perm(
             OPERATIONS[Event(entry.act)].permission
         )
@@ -152,17 +154,17 @@ def _batches(entry: AuditEntry) -> QuerySet[AuditedBatch]:
     return AuditedBatch.objects.using(settings().DATABASE).filter(entry=entry).order_by("pk")
 
 
-def _done(entry: AuditEntry) -> Iterator[Fate]:
-    """Of the first batch."""
-    return (Fate(id, ids.encode(id)) for batch in _batches(entry)[:1] for id in batch.done)
+def _done(entry: AuditEntry) -> Iterator[JobResult]:
+    """Yield the changed jobs of the first batch."""
+    return (JobResult(id, ids.encode(id)) for batch in _batches(entry)[:1] for id in batch.done)
 
 
-def _refused(entry: AuditEntry) -> Iterator[Fate]:
+def _refused(entry: AuditEntry) -> Iterator[JobResult]:
     if not entry.refused:
         return
     for batch in _batches(entry).exclude(refused={}).defer("done")[:SHOWN]:
         for id, why in batch.refused.items():
-            yield Fate(int(id), ids.encode(int(id)), why)
+            yield JobResult(int(id), ids.encode(int(id)), why)
 
 
 def _table(entry: AuditEntry) -> Iterator[tuple[str, ...]]:
@@ -171,4 +173,4 @@ def _table(entry: AuditEntry) -> Iterator[tuple[str, ...]]:
         for id in batch.done:
             yield ids.encode(id), str(id), entry.act, ""
         for text, why in batch.refused.items():
-            yield ids.encode(int(text)), text, "left alone", why
+            yield ids.encode(int(text)), text, "not changed", why

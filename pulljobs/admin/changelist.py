@@ -1,4 +1,4 @@
-"""Lists over tables too long to count: newest first, each page below the ids of the last."""
+"""Lists of tables too large to count: newest first, each page below the ids of the last."""
 
 from typing import Any, ClassVar, Final
 
@@ -16,14 +16,16 @@ BELOW: Final = "id__lt"
 
 
 class KeysetChangeList(ChangeList):
+    """List whose pages continue below an id."""
+
     below: int | None
     older: str | None
     newest: str | None
     looked_through: int | None
-    """Of a page that is not full: rows that were read, and there may be more."""
+    """Number of rows read for a page that is not full although there may be more rows."""
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
-        """The place in a list is that of no other: no link or form but `older` has it."""
+        """Take the position in the list out of the parameters, so that only `older` has it."""
         self.filter_params.pop(BELOW, None)
         below = self.params.pop(BELOW, None)
         self.below = None if below is None else _number(below)
@@ -31,12 +33,12 @@ class KeysetChangeList(ChangeList):
         return rows if self.below is None else rows.filter(**{BELOW: self.below})
 
     def get_results(self, request: HttpRequest) -> None:
-        found = self._window(request)
-        rows = self.apply_select_related(self.root_queryset).filter(pk__in=found.ids)
+        window = self._window(request)
+        rows = self.apply_select_related(self.root_queryset).filter(pk__in=window.ids)
         self.result_list = list(rows.order_by("-pk"))
-        is_full = len(found.ids) == self.list_per_page
-        self.looked_through = None if found.beyond is None or is_full else SCANNED
-        beyond = found.beyond
+        is_full = len(window.ids) == self.list_per_page
+        self.looked_through = None if window.beyond is None or is_full else SCANNED
+        beyond = window.beyond
         self.older = None if beyond is None else self.get_query_string({BELOW: beyond})
         self.newest = None if self.below is None else self.get_query_string()
         self.result_count = self.full_result_count = len(self.result_list)
@@ -48,12 +50,12 @@ class KeysetChangeList(ChangeList):
     def _window(self, request: HttpRequest) -> Window:
         listed: Any = self.model_admin
         span = downwards(self.below, self.list_per_page)
-        found: Window = listed.window(request, span, self.queryset)
-        return found
+        window: Window = listed.window(request, span, self.queryset)
+        return window
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
-    """Rows that only the verbs of storage write."""
+    """Base of pages for rows that only `pulljobs.storage` writes."""
 
     ordering = ("-id",)
     sortable_by = ()
@@ -64,9 +66,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
         css: ClassVar = {"all": ["pulljobs/admin.css"]}
 
     def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
-        """One row more than a page tells whether there is an older one."""
-        found = list(rows.values_list("pk", flat=True)[: span.wanted + 1])
-        return merged([Run(found, None)], span)
+        """Return the rows of a page, and one more to know if there are older ones."""
+        keys = list(rows.values_list("pk", flat=True)[: span.wanted + 1])
+        return merged([Run(keys, None)], span)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(settings().DATABASE)
@@ -75,7 +77,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
         return KeysetChangeList
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Only what an index serves."""
+        """Allow only lookups that an index serves."""
         return lookup in {getattr(choice, "parameter_name", None) for choice in self.list_filter}
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -1,4 +1,4 @@
-"""Columns and search that live jobs and their history share."""
+"""Columns and search of both live jobs and the archive."""
 
 from typing import Any, ClassVar
 
@@ -15,8 +15,10 @@ from pulljobs.models import ArchivedJob, Job
 
 
 class JobRowsAdmin(ReadOnlyAdmin):
+    """Base of the pages of live jobs and of the archive."""
+
     id_field: ClassVar[str]
-    """Where a row has the id of its job."""
+    """Field with the id of the job."""
 
     list_select_related = ("consumer__channel",)
     search_help_text = search.HELP
@@ -26,8 +28,8 @@ class JobRowsAdmin(ReadOnlyAdmin):
         return ids.encode(getattr(row, self.id_field))
 
     @admin.display(description="state")
-    def stands(self, row: Job | ArchivedJob) -> SafeString:
-        return looks.standing_of(row)
+    def status(self, row: Job | ArchivedJob) -> SafeString:
+        return looks.status_of(row)
 
     @admin.display(description="retries")
     def retries(self, row: Job | ArchivedJob) -> int:
@@ -48,19 +50,19 @@ class JobRowsAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Rows are found by `window`."""
+        """Leave the search to `window`."""
         return queryset, False
 
     def about(self, request: HttpRequest, row: Job | ArchivedJob) -> dict[str, Any]:
-        """What the page of a row shows beside its fields."""
+        """Return what the page of a row shows in addition to its fields."""
         job_id = getattr(row, self.id_field)
         return {
             "subtitle": self.xid(row),
             "message": payloads.message_of(row, readable=payloads.may_read(request)),
             "to_read_it": payloads.PERMISSION,
             "timeline": [
-                (one, looks.record_page(one.record))
-                for one in timeline.read_timeline(job_id, row.message_id)
+                (entry, looks.record_page(entry.record))
+                for entry in timeline.read_timeline(job_id, row.message_id)
             ],
         }
 
@@ -71,7 +73,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """What others sent is on it: the browser refuses all that is no part of the site."""
+        """Allow only the site's own scripts, because the page shows payloads."""
         response = super().change_view(request, object_id, form_url, extra_context)
         response.headers.setdefault("Content-Security-Policy", payloads.page_policy())
         return response

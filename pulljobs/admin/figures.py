@@ -1,4 +1,4 @@
-"""How channels, producers and consumers fare right now: bounded reads for all rows of a page."""
+"""Current figures of channels, producers and consumers, by bounded reads for a whole page."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,28 +20,30 @@ from pulljobs.storage.backlog import Backlog
 
 WITHIN: Final = timedelta(minutes=1)
 COUNTED: Final = 10_000
-"""Of the newest rows; where they are more, the time that these took tells the rate."""
+"""Newest rows that are read; if there are more, the rate follows from the time they span."""
 
 
 class Rates(NamedTuple):
-    """By a second, of the last minute or of what is newest in it."""
+    """Rows per second in the last minute, or in its newest part."""
 
     counts: Mapping[int, int]
     seconds: float
 
-    def of(self, ids: Iterable[int]) -> float:
+    def rate_of(self, ids: Iterable[int]) -> float:
+        """Return the sum of the rates."""
         return sum(self.counts.get(id, 0) for id in ids) / self.seconds
 
-    def shown(self, *ids: int) -> str:
-        rate = self.of(ids)
+    def text_of(self, *ids: int) -> str:
+        """Return the sum of the rates as text."""
+        rate = self.rate_of(ids)
         return looks.NOTHING if not rate else f"{rate:,.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
 
 
 class Figures(NamedTuple):
-    """Of a consumer, or of all consumers of a channel."""
+    """Figures of a consumer, or of all consumers of a channel."""
 
     at: datetime
-    """By the database's clock."""
+    """Time by the database's clock."""
     queued: str
     delayed: str
     in_flight: str
@@ -49,66 +51,67 @@ class Figures(NamedTuple):
     oldest: str
     rate: str
     circuits: list[str]
-    """Nodes that hold its jobs back, for they fail."""
+    """Nodes that hold its jobs back because they fail."""
 
 
 class WithFigures(ChangeList):
-    """Each row of the page with what is known of it now, as `figures`."""
+    """List whose rows have their current `figures`."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         listed: Any = self.model_admin
-        found = listed.figures_of(list(self.result_list))
+        figures = listed.figures_of(list(self.result_list))
         for party in self.result_list:
-            party.figures = found[party.pk]
+            party.figures = figures[party.pk]
 
 
-def of_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
+def read_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
+    """Return the figures of consumers by id."""
     using = settings().DATABASE
-    backlogs = {one.consumer_id: one for one in backlog.backlogs(using, _ids(consumers))}
+    backlogs = {row.consumer_id: row for row in backlog.backlogs(using, _ids(consumers))}
     now, rates, living = nodes.clock(using), settled(), serving.living()
     return {
-        one.pk: _figures(
-            [backlogs[one.pk]],
+        consumer.pk: _figures(
+            [backlogs[consumer.pk]],
             now,
-            rates.shown(one.pk),
-            list(serving.circuits(living, f"{one.channel.name}/{one.name}")),
+            rates.text_of(consumer.pk),
+            list(serving.circuits(living, f"{consumer.channel.name}/{consumer.name}")),
         )
-        for one in consumers
+        for consumer in consumers
     }
 
 
-def of_channels(channels: Sequence[Channel]) -> dict[int, Figures]:
-    """Sums over their consumers; the rate is that of messages."""
+def read_channels(channels: Sequence[Channel]) -> dict[int, Figures]:
+    """Return the sums over the consumers of each channel, and the rate of messages."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(channel_id__in=_ids(channels), deleted_at=None)
     channel_of = dict(rows.values_list("pk", "channel_id"))
     backlogs = backlog.backlogs(using, list(channel_of))
     now, rates = nodes.clock(using), published("channel_id")
     return {
-        one.pk: _figures(
-            [had for had in backlogs if channel_of[had.consumer_id] == one.pk],
+        channel.pk: _figures(
+            [row for row in backlogs if channel_of[row.consumer_id] == channel.pk],
             now,
-            rates.shown(one.pk),
+            rates.text_of(channel.pk),
             [],
         )
-        for one in channels
+        for channel in channels
     }
 
 
-def of_producers(producers: Sequence[Producer]) -> dict[int, str]:
-    """The rate of messages."""
+def read_producers(producers: Sequence[Producer]) -> dict[int, str]:
+    """Return the rate of messages of each producer."""
     rates = published("producer_id")
-    return {one.pk: rates.shown(one.pk) for one in producers}
+    return {producer.pk: rates.text_of(producer.pk) for producer in producers}
 
 
 def settled() -> Rates:
-    """Jobs, by consumer."""
+    """Return the rates of settlements by consumer."""
     return _rates(ArchivedJob.objects, "consumer_id")
 
 
 def published(by: str) -> Rates:
-    """Messages, by `channel_id` or `producer_id`."""
+    """Return the rates of messages by `channel_id` or `producer_id`."""
     return _rates(Message.objects, by)
 
 
@@ -123,7 +126,7 @@ def _rates(manager: Any, by: str) -> Rates:
 
 
 def _figures(backlogs: Sequence[Backlog], now: datetime, rate: str, circuits: list[str]) -> Figures:
-    oldest = min((one.oldest_ready_at for one in backlogs if one.oldest_ready_at), default=None)
+    oldest = min((row.oldest_ready_at for row in backlogs if row.oldest_ready_at), default=None)
     return Figures(
         now,
         _sum(backlogs, "ready", "blocked"),
@@ -137,9 +140,9 @@ def _figures(backlogs: Sequence[Backlog], now: datetime, rate: str, circuits: li
 
 
 def _sum(backlogs: Sequence[Backlog], *names: str) -> str:
-    """Marked where there may be more."""
-    count = sum(getattr(one, name) for one in backlogs for name in names)
-    is_more = any(one.is_least(name) for one in backlogs for name in names)
+    """Return the sum of counts, marked if there may be more."""
+    count = sum(getattr(row, name) for row in backlogs for name in names)
+    is_more = any(row.is_least(name) for row in backlogs for name in names)
     return counted(count, is_least=is_more)
 
 

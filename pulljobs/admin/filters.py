@@ -1,6 +1,6 @@
-"""Choices of the lists. None asks the job table or the archive what there is to choose from.
+"""Filters of the lists. No filter queries the job table or the archive for its choices.
 
-They only offer: what was chosen is read by `asking`, and found by `pulljobs.storage`.
+Filters only offer choices. `asking` reads the chosen ones, and `pulljobs.storage` finds the rows.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,8 @@ Rows = QuerySet[Any]
 
 
 class Choice(SimpleListFilter):
+    """Filter that leaves the rows to `asking`."""
+
     def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
         return queryset
 
@@ -64,19 +66,19 @@ class ConsumerFilter(Choice):
         ]
 
 
-class MadeFilter(Choice):
-    title, parameter_name = _("time made"), "age"
+class CreatedFilter(Choice):
+    title, parameter_name = _("time created"), "age"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [(value, age.title) for value, age in AGES.items()]
 
 
-class SettledFilter(MadeFilter):
+class SettledFilter(CreatedFilter):
     title = _("time settled")
 
 
 class KeyFilter(Choice):
-    """Typed, for there is no end of keys."""
+    """Filter with a text field, because there are too many keys to list."""
 
     title, parameter_name = _("key"), "key"
     template = "admin/pulljobs/key_filter.html"

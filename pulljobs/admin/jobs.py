@@ -1,4 +1,4 @@
-"""Live jobs: to find, to look at and to act on, one by one or all that a filter shows."""
+"""Pages of live jobs, with actions on single jobs and on all jobs that a filter shows."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -19,8 +19,8 @@ from pulljobs.admin.columns import JobRowsAdmin
 from pulljobs.admin.filters import (
     ChannelFilter,
     ConsumerFilter,
+    CreatedFilter,
     KeyFilter,
-    MadeFilter,
     ReasonFilter,
     StateFilter,
 )
@@ -39,11 +39,11 @@ COUNTS = ("retry_count", "deliveries")
 @admin.register(Job)
 class JobAdmin(JobRowsAdmin):
     id_field = "id"
-    list_display = ("xid", "stands", "subscription", "retries", "due")
+    list_display = ("xid", "status", "subscription", "retries", "due")
     list_filter = (
         StateFilter,
         ReasonFilter,
-        MadeFilter,
+        CreatedFilter,
         ChannelFilter,
         ConsumerFilter,
         KeyFilter,
@@ -51,8 +51,8 @@ class JobAdmin(JobRowsAdmin):
     search_fields = ("id",)
     fieldsets = (
         (None, {"fields": ("xid", "id", "state_badge", "why", "last_error", "holder")}),
-        ("Duty", {"fields": ("subscription_link", "key", "priority", "incremental_timeout")}),
-        ("So far", {"fields": ("created", "due", "claimed", *COUNTS)}),
+        ("Delivery", {"fields": ("subscription_link", "key", "priority", "incremental_timeout")}),
+        ("Progress", {"fields": ("created", "due", "claimed", *COUNTS)}),
     )
     readonly_fields = (
         "xid",
@@ -70,7 +70,7 @@ class JobAdmin(JobRowsAdmin):
         return selecting.window(settings().DATABASE, asking.jobs(request.GET), span)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Of a state only what it has."""
+        """Show only the fields that the state of the job has."""
         absent = {
             State.QUEUED: {"holder"},
             State.INFLIGHT: {"why"},
@@ -87,11 +87,11 @@ class JobAdmin(JobRowsAdmin):
 
     @admin.display(description="available at")
     def due(self, job: Job) -> str:
-        return looks.moment(job.available_at)
+        return looks.format_time(job.available_at)
 
     @admin.display(description="first claimed at")
     def claimed(self, job: Job) -> str:
-        return looks.moment(job.first_claimed_at)
+        return looks.format_time(job.first_claimed_at)
 
     @admin.display(description="held by")
     def holder(self, job: Job) -> str:
@@ -99,21 +99,21 @@ class JobAdmin(JobRowsAdmin):
 
     @admin.display(description="created at")
     def created(self, job: Job) -> str:
-        return looks.moment(ids.time_of(job.id))
+        return looks.format_time(ids.time_of(job.id))
 
     @admin.display(description="why it waits")
     def why(self, job: Job) -> str:
-        """As `pulljobs explain` says it."""
-        said = " ".join(reason.text for reason in explain.reasons(job))
+        """Return the reasons of `pulljobs explain`."""
+        text = " ".join(reason.text for reason in explain.reasons(job))
         position = explain.position(job)
-        return said if position is None else f"{said} {position.text}"
+        return text if position is None else f"{text} {position.text}"
 
     def get_actions(  # type: ignore[override]  # stubs want unbound functions
         self, request: HttpRequest, action_location: Enum | None = None
     ) -> dict[str, Action]:
-        """Where the list shows one state, only what that state allows.
+        """Offer only actions that the state in the filter allows.
 
-        Django 6.1 asks for actions of the page of one job too: that has its buttons.
+        Django 6.1 also asks for actions on the page of a job, which has buttons instead.
         """
         if action_location is not None and action_location.name == "CHANGE_FORM":
             return {}
@@ -122,7 +122,8 @@ class JobAdmin(JobRowsAdmin):
             for event in operations.offered(request, request.GET.get("state"))
         ]
         return {
-            one.word: (partial(_act, event), one.word, str(one.label)) for event, one in offered
+            operation.word: (partial(_act, event), operation.word, str(operation.label))
+            for event, operation in offered
         }
 
     def get_urls(self) -> list[URLPattern]:
@@ -134,7 +135,7 @@ class JobAdmin(JobRowsAdmin):
         return [*own, *super().get_urls()]
 
     def payload(self, request: HttpRequest, id: int) -> HttpResponse:
-        """For history as well: who may read messages needs no permission on live jobs."""
+        """Return a payload, also of archived jobs: no permission on live jobs is needed."""
         if not payloads.may_read(request):
             raise PermissionDenied
         return payloads.sent(request, id)
@@ -153,8 +154,8 @@ class JobAdmin(JobRowsAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        if BUTTON in request.POST and (found := search.numbers([object_id])):
-            return self._press(request, found[0])
+        if BUTTON in request.POST and (numbers := search.numbers([object_id])):
+            return self._press(request, numbers[0])
         job = self.get_object(request, object_id)
         if job is None:
             return super().change_view(request, object_id, form_url, extra_context)
@@ -166,7 +167,7 @@ class JobAdmin(JobRowsAdmin):
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
     def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
-        """The state may have changed since the page was made: then that is told."""
+        """Act on the job; a message reports if its state no longer allows the action."""
         event = operations.BY_WORD.get(request.POST[BUTTON])
         if event not in operations.offered(request, None) or event is None:
             raise PermissionDenied
@@ -183,7 +184,7 @@ class JobAdmin(JobRowsAdmin):
 def _act(
     event: Event, admin: JobAdmin, request: HttpRequest, queryset: QuerySet[Job]
 ) -> HttpResponse | None:
-    """On the rows that were selected, also on those that have left the list's filter since."""
+    """Act on the selected rows, even if they no longer match the filter."""
     selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
     jobs = search.numbers(selected)
     if event is Event.RESCHEDULE:

@@ -1,4 +1,4 @@
-"""How values are shown that several pages show."""
+"""Formatting of values that several pages of the admin show."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -19,42 +19,46 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
+    """Return the holder of a job in flight and the end of its lease."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token__in=[job.lease_token])
     lease = leases.filter(job_ids__contains=[job.pk]).first()
     if lease is None:
         return NOTHING
-    who, until = node_of(lease) or "somebody", moment(lease.leased_until)
-    return f"{who}, by {lease.get_via_display()}, until {until}"
+    holder, until = node_of(lease) or "a client", format_time(lease.leased_until)
+    return f"{holder}, via {lease.get_via_display()}, until {until}"
 
 
 def node_of(row: Lease | ArchivedJob) -> Node | None:
+    """Return the node of a lease or settlement, if it is known."""
     return Node.objects.using(settings().DATABASE).filter(pk__in=[row.node_id]).first()
 
 
 def preformatted(text: Any) -> SafeString | str:
-    """Those who use a keyboard can scroll it."""
+    """Return the text as a block that keyboards can scroll."""
     if not text:
         return NOTHING
     return format_html('<pre class="pulljobs" tabindex="0">{}</pre>', text)
 
 
-def moment(at: datetime | None) -> str:
-    """Jobs are about seconds, so seconds are shown."""
+def format_time(at: datetime | None) -> str:
+    """Return the local time to the second."""
     return date_format(localtime(at), "Y-m-d H:i:s") if at else NOTHING
 
 
 def state_of(job: Job | ArchivedJob) -> str:
+    """Return the state, and the reason of a death."""
     return f"{job.state}, {job.get_reason_display()}" if job.reason else job.state
 
 
 def badge(job: Job | ArchivedJob) -> SafeString:
+    """Return the state as a coloured badge."""
     return format_html(
         '<span class="pulljobs-badge pulljobs-{}">{}</span>', job.state.lower(), state_of(job)
     )
 
 
-def standing_of(job: Job | ArchivedJob) -> SafeString:
-    """With the beginning of its error below it."""
+def status_of(job: Job | ArchivedJob) -> SafeString:
+    """Return the badge with the beginning of the error below it."""
     if not job.error:
         return badge(job)
     brief = Truncator(job.error.partition("\n")[0]).chars(BRIEF)
@@ -62,17 +66,18 @@ def standing_of(job: Job | ArchivedJob) -> SafeString:
 
 
 def consumer_link(consumer: Consumer) -> SafeString:
+    """Return a link to the page of a consumer."""
     url = reverse("admin:pulljobs_consumer_change", args=[consumer.pk])
     return format_html('<a href="{}">{} / {}</a>', url, consumer.channel, consumer)
 
 
 def record_page(record: tuple[str, int] | None) -> str | None:
-    """Of a row, by its model's name and its key."""
+    """Return the URL of a row by its model's name and its primary key."""
     return reverse(f"admin:pulljobs_{record[0]}_change", args=record[1:]) if record else None
 
 
 def duration(seconds: float | None) -> str:
-    """In the largest unit of which there are two, such as 90 s or 3 h."""
+    """Format seconds in the largest unit of which there are at least two, such as 90 s or 3 h."""
     if seconds is None:
         return NOTHING
     for size, unit in UNITS:
@@ -81,10 +86,10 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
-def standing(party: Any) -> SafeString:
-    """Of a channel or a consumer: deleted, paused, held back by who claims, or none of it."""
+def status_badge(party: Any) -> SafeString:
+    """Return whether a channel or consumer is deleted, paused, held back or active."""
     now = party.figures.at
-    paused = max((one for one in _pauses(party) if one and one > now), default=None)
+    paused = max((end for end in _pauses(party) if end and end > now), default=None)
     kind, text = "well", "active"
     if getattr(party, "deleted_at", None):
         kind, text = "deleted", "deleted"

@@ -1,6 +1,6 @@
-"""Acting on all jobs that a filter shows: first how many they are; if it is confirmed, on all.
+"""Actions on all jobs that a filter shows: a preview first, and the action after confirmation.
 
-What takes long is left to whatever process gets to it; the audit trail tells how far it came.
+Workers continue an action that takes long. The audit trail shows its progress.
 """
 
 from datetime import datetime, timedelta
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
     from pulljobs.admin.jobs import JobAdmin
 
 AT_ONCE_SECONDS: Final = 1.0
-TOLD_LASTS: Final = timedelta(days=1)
-NOT_TOLD: Final = _(
-    "Nothing was done: this page was opened more than a day ago, by another user, or for other "
-    "jobs. Look at it again, and confirm."
+PREVIEW_LASTS: Final = timedelta(days=1)
+NOT_CONFIRMED: Final = _(
+    "Nothing was changed: this page was opened more than a day ago, by another user, or for "
+    "other jobs. Check it again and confirm."
 )
 NOT_ASKED: Final = ("id__lt", "p", "e")
-"""Parameters of a list that say nothing about which jobs are meant."""
+"""Parameters of a list that do not select jobs."""
 
 
-class Link(NamedTuple):
+class ActionLink(NamedTuple):
+    """Link to the page of an action."""
+
     label: Any
     url: str
 
@@ -59,17 +61,17 @@ class WhenForm(forms.Form):
         return at
 
 
-def links(request: HttpRequest) -> list[Link]:
-    """To the pages of what this user may do to all that the list is of."""
+def links(request: HttpRequest) -> list[ActionLink]:
+    """Return links to the actions that the user may do to all jobs of the list."""
     query = _asked(request.GET).urlencode()
     return [
-        Link(OPERATIONS[event].label, f"{_url(event)}?{query}")
+        ActionLink(OPERATIONS[event].label, f"{_url(event)}?{query}")
         for event in operations.offered(request, request.GET.get("state") or None)
     ]
 
 
 def asking_when(jobs: list[int]) -> HttpResponse:
-    """The page that asks for the time to reschedule them to."""
+    """Redirect to the page that asks for the new time."""
     query = urlencode({asking.CHOSEN: ",".join(map(str, jobs))})
     return HttpResponseRedirect(f"{_url(Event.RESCHEDULE)}?{query}")
 
@@ -93,29 +95,29 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
     by = request.user.get_username()
     if asking.CHOSEN in request.GET:
         entry = auditing.act(event, meant.among or (), by=by, at=at)
-        operations.tell(request, entry)
+        operations.report(request, entry)
         return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
-    told = _told(request, event)
-    if told is None:
-        messages.error(request, NOT_TOLD)
+    confirmed = _confirmed(request, event)
+    if confirmed is None:
+        messages.error(request, NOT_CONFIRMED)
         return HttpResponseRedirect(request.get_full_path())
-    subject = asking.words(_asked(request.GET))
-    entry = auditing.begin(event, meant, by=by, subject=subject, at=at, expected=told)
+    subject = asking.describe(_asked(request.GET))
+    entry = auditing.begin(event, meant, by=by, subject=subject, at=at, expected=confirmed)
     if auditing.proceed(AT_ONCE_SECONDS, entry.pk):
-        messages.info(request, _("It goes on: by any worker, or `manage.py pulljobs operate`."))
+        messages.info(request, _("Workers continue it, and so does `manage.py pulljobs operate`."))
     return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[entry.pk]))
 
 
-def _telling(request: HttpRequest, event: Event, preview: Preview) -> str:
-    """Signed, for the trail is to say what whoever confirmed it was told."""
+def _sign_preview(request: HttpRequest, event: Event, preview: Preview) -> str:
+    """Return the signed preview, so that the audit trail records what the user confirmed."""
     return signing.dumps([preview.jobs, preview.is_more], salt=_salt(request, event))
 
 
-def _told(request: HttpRequest, event: Event) -> Preview | None:
-    """What is confirmed; None: this user was told no such thing of these jobs and this act."""
-    given, salt = request.POST.get("told", ""), _salt(request, event)
+def _confirmed(request: HttpRequest, event: Event) -> Preview | None:
+    """Return the confirmed preview; None if it is not this user's, for these jobs and action."""
+    given, salt = request.POST.get("preview_token", ""), _salt(request, event)
     try:
-        jobs, is_more = signing.loads(given, salt=salt, max_age=TOLD_LASTS)
+        jobs, is_more = signing.loads(given, salt=salt, max_age=PREVIEW_LASTS)
     except signing.BadSignature:
         return None
     return Preview(jobs, is_more, [])
@@ -137,12 +139,12 @@ def _shown(
         "admin/pulljobs/job/all.html",
         {
             **listed.admin_site.each_context(request),
-            "title": f"{operation.label}: {asking.words(_asked(request.GET))}",
+            "title": f"{operation.label}: {asking.describe(_asked(request.GET))}",
             "opts": listed.model._meta,
             "media": listed.media,
             "operation": operation,
             "preview": preview,
-            "told": _telling(request, event, preview),
+            "preview_token": _sign_preview(request, event, preview),
             "is_chosen": asking.CHOSEN in request.GET,
             "first": rows.select_related("consumer__channel").order_by("pk"),
             "form": when if event is Event.RESCHEDULE else None,

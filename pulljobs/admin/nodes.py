@@ -1,4 +1,4 @@
-"""Processes that claim or serve, and what they said of themselves with their last heartbeat."""
+"""Processes that claim or serve jobs, with the report of their last heartbeat."""
 
 import json
 from typing import Any
@@ -16,20 +16,20 @@ from pulljobs.conf import settings
 from pulljobs.models import Node
 
 MISSED_BEATS = 2
-"""Who looks here is told early; alarms, and what acts upon it, go by `serving`: a beat later."""
+"""Missed heartbeats after which this page shows silence; alarms use `serving`, a beat later."""
 
 
 @admin.register(Node)
 class NodeAdmin(ReadOnlyAdmin):
     ordering = ("-heartbeat_at",)
-    list_display = ("name", "kind", "stands", "started", "heard", "held_back")
+    list_display = ("name", "kind", "status", "started", "heard", "held_back")
     list_filter = ("kind",)
     list_per_page = 50
     fieldsets = (
-        (None, {"fields": ("name", "kind", "address", "stands", "started", "heard")}),
-        ("Its report", {"fields": ("said",)}),
+        (None, {"fields": ("name", "kind", "address", "status", "started", "heard")}),
+        ("Report", {"fields": ("report_json",)}),
     )
-    readonly_fields = ("stands", "started", "heard", "said")
+    readonly_fields = ("status", "started", "heard", "report_json")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request).annotate(now=Now())
@@ -41,32 +41,32 @@ class NodeAdmin(ReadOnlyAdmin):
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         return lookup == "kind__exact"
 
-    @admin.display(description="stands")
-    def stands(self, node: Any) -> str:
-        """By its heartbeats; what a silent one holds stays held until its leases end."""
+    @admin.display(description="status")
+    def status(self, node: Any) -> str:
+        """Return the status by heartbeats; a silent node holds jobs until its leases expire."""
         if node.stopped_at is not None:
             return "stopped"
         silence = node.now - node.heartbeat_at
         if silence > MISSED_BEATS * settings().HEARTBEAT_INTERVAL:
             return f"silent for {silence.total_seconds():.0f} s"
         dead = [name for name, loop in node.report.get("loops", {}).items() if not loop["alive"]]
-        return f"not well: {', '.join(dead)}" if dead else "alive"
+        return f"dead loops: {', '.join(dead)}" if dead else "alive"
 
     @admin.display(description="holds back")
     def held_back(self, node: Node) -> str:
-        """Consumers whose jobs fail in a row."""
+        """Return the consumers that the node holds back because their jobs fail."""
         circuits = node.report.get("circuits", {})
-        shown = [f"{place} (level {circuit['level']})" for place, circuit in circuits.items()]
+        shown = [f"{path} (level {circuit['level']})" for path, circuit in circuits.items()]
         return ", ".join(shown) or looks.NOTHING
 
     @admin.display(description="started at")
     def started(self, node: Node) -> str:
-        return looks.moment(node.started_at)
+        return looks.format_time(node.started_at)
 
     @admin.display(description="last heartbeat")
     def heard(self, node: Node) -> str:
-        return looks.moment(node.heartbeat_at)
+        return looks.format_time(node.heartbeat_at)
 
     @admin.display(description="report")
-    def said(self, node: Node) -> SafeString | str:
+    def report_json(self, node: Node) -> SafeString | str:
         return looks.preformatted(json.dumps(node.report, indent=2)) if node.report else "none"

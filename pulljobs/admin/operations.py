@@ -1,4 +1,4 @@
-"""What an operator may do to jobs: the events of the table that are an operator's."""
+"""Actions of operators on jobs, with their labels and permissions."""
 
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +12,8 @@ from pulljobs.states import TRANSITIONS, Event
 
 
 class Operation(NamedTuple):
+    """Action with its URL word, label, explanation and permission."""
+
     word: str
     label: Any
     explained: Any
@@ -22,31 +24,31 @@ OPERATIONS: Final = {
     Event.REDRIVE: Operation(
         "redrive",
         _("Redrive"),
-        _("Queues what is dead again, as new: no retries counted, no error."),
+        _("Queues dead jobs again with their retry counts and errors reset."),
         "pulljobs.redrive_job",
     ),
     Event.RELEASE: Operation(
         "requeue",
         _("Requeue"),
-        _("Takes what is in flight from who holds it; it waits again, and nothing is charged."),
+        _("Takes running jobs from their workers and queues them; nothing is charged."),
         "pulljobs.requeue_job",
     ),
     Event.RESCHEDULE: Operation(
         "reschedule",
         _("Reschedule"),
-        _("Changes when what waits is due."),
+        _("Changes when queued jobs are due."),
         "pulljobs.reschedule_job",
     ),
     Event.KILL: Operation(
         "kill",
         _("Kill"),
-        _("Ends what waits or runs; a handler that runs it finds its lease lost."),
+        _("Kills queued and running jobs; a handler that runs a job finds its lease lost."),
         "pulljobs.kill_job",
     ),
     Event.DELETE: Operation(
         "delete",
         _("Delete"),
-        _("Forgets what is dead; its history stays."),
+        _("Deletes dead jobs; their history stays in the archive."),
         "pulljobs.delete_job",
     ),
 }
@@ -54,7 +56,7 @@ BY_WORD: Final = {operation.word: event for event, operation in OPERATIONS.items
 
 
 def offered(request: HttpRequest, state: str | None) -> list[Event]:
-    """What this user may do to a job in that state; None: in any."""
+    """Return what the user may do to a job in that state; None means any state."""
     return [
         event
         for event, operation in OPERATIONS.items()
@@ -64,19 +66,19 @@ def offered(request: HttpRequest, state: str | None) -> list[Event]:
 
 
 def perform(request: HttpRequest, event: Event, jobs: list[int]) -> None:
-    """Do it to each job that is in a state for it, and tell of each what became of it."""
+    """Act on each job whose state allows it, and report the result of each."""
     entry = auditing.act(event, jobs, by=request.user.get_username())
-    tell(request, entry)
+    report(request, entry)
 
 
-def tell(request: HttpRequest, entry: AuditEntry) -> None:
-    """What became of each of few jobs."""
+def report(request: HttpRequest, entry: AuditEntry) -> None:
+    """Show the result for each of a few jobs."""
     word = OPERATIONS[Event(entry.act)].word
     for batch in entry.batches.all():
         if batch.done:
             messages.success(request, f"{word}: {_listed(batch.done)}.")
         for reason, refused in _by_reason(batch.refused).items():
-            messages.warning(request, f"{word} left alone {_listed(refused)}: {reason}.")
+            messages.warning(request, f"{word} did not change {_listed(refused)}: {reason}.")
 
 
 def _by_reason(refused: dict[str, str]) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""What is done to a channel, a producer or a consumer from a page of its own, and written down."""
+"""Actions on a channel, a producer or a consumer with pages of their own, and audit entries."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -28,13 +28,15 @@ SPANS: Final = {
 }
 TOKEN: Final = gettext_lazy("Token")
 SIGNING_SECRET: Final = gettext_lazy("Signing secret")
-Told = list[tuple[Any, str]]
-"""What a secret is, and the secret."""
+Secrets = list[tuple[Any, str]]
+"""New secrets with their names."""
 LONG: Final = timedelta(days=3_650)
-"""A pause beyond it was meant to have no end."""
+"""Shortest pause that is shown as one without an end."""
 
 
 class PauseForm(forms.Form):
+    """Form for the length of a pause."""
+
     span = forms.ChoiceField(
         label=gettext_lazy("Pause it"),
         choices=[(value, title) for value, (title, _span) in SPANS.items()],
@@ -56,26 +58,26 @@ class PauseForm(forms.Form):
         return until
 
     def end(self) -> datetime:
-        """By the database's clock, unless a time was given."""
+        """Return the end of the pause; a length counts from the database's clock."""
         given: datetime | None = self.cleaned_data["until"]
         span = SPANS[self.cleaned_data["span"]][1]
         return given or nodes.clock(settings().DATABASE) + span
 
 
 def may(request: HttpRequest, word: str, party: TokenHolder | type[TokenHolder]) -> bool:
-    """By the permission for it, or by that to change all of it."""
+    """Return True if the user has the permission for the action, or to change the row."""
     model = party._meta.model_name
     return any(request.user.has_perm(f"pulljobs.{verb}_{model}") for verb in (word, "change"))
 
 
 def pause_until(party: Channel | Consumer) -> datetime | None:
-    """None: it is not paused."""
+    """Return the end of its pause; None if it is not paused."""
     now = nodes.clock(settings().DATABASE)
     return party.paused_until if party.paused_until and party.paused_until > now else None
 
 
-def shown_pause(until: datetime, now: datetime) -> str:
-    return _("paused") if until - now > LONG else _("paused until %s") % looks.moment(until)
+def describe_pause(until: datetime, now: datetime) -> str:
+    return _("paused") if until - now > LONG else _("paused until %s") % looks.format_time(until)
 
 
 def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
@@ -83,10 +85,10 @@ def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     form = PauseForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         _set_pause(request, party, form.end())
-        said = _("%s is paused: what is in flight goes on.")
+        text = _("%s is paused; jobs in flight go on.")
         if pause_until(party) is None:
-            said = _("%s goes on: that time is past.")
-        messages.success(request, said % party)
+            text = _("%s is not paused: that time is in the past.")
+        messages.success(request, text % party)
         return _back(party)
     return _page(listed, request, party, "pause", form=form, title=_("Pause %s") % party)
 
@@ -96,7 +98,7 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     if request.method != "POST":
         raise Http404
     _set_pause(request, party, None)
-    messages.success(request, _("%s goes on.") % party)
+    messages.success(request, _("%s is resumed.") % party)
     return _back(party)
 
 
@@ -104,26 +106,26 @@ def rotate(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     party = _party(listed, request, id, "rotate")
     if request.method != "POST":
         return _page(listed, request, party, "rotate", title=_("Token of %s") % party)
-    told = [(TOKEN, party.set_token())]
+    secrets = [(TOKEN, party.set_token())]
     party.save(
         using=settings().DATABASE,
         update_fields=["token_digest", "token_sealed", "changed_at"],
     )
-    note_told(request, party, told)
-    return tell(listed, request, party, told, _back(party).url)
+    note_secrets(request, party, secrets)
+    return show_secrets(listed, request, party, secrets, _back(party).url)
 
 
-def tell(
-    listed: Any, request: HttpRequest, party: TokenHolder, told: Told, then: str
+def show_secrets(
+    listed: Any, request: HttpRequest, party: TokenHolder, secrets: Secrets, then: str
 ) -> TemplateResponse:
-    """Secrets are in the answer to a form and nowhere else: a message would be kept for a while."""
+    """Show secrets in the answer to a form only, because Django stores messages for a while."""
     title = _("Secrets of %s") % party
-    return _page(listed, request, party, "told", told=told, then=then, title=title)
+    return _page(listed, request, party, "secrets", secrets=secrets, then=then, title=title)
 
 
-def note_told(request: HttpRequest, party: TokenHolder, told: Told) -> None:
+def note_secrets(request: HttpRequest, party: TokenHolder, secrets: Secrets) -> None:
     by, name = request.user.get_username(), auditing.name_of(party)
-    for what, _secret in told:
+    for what, _secret in secrets:
         subject = name if what is TOKEN else f"{name}: its signing secret"
         auditing.note(AuditEntry.Act.ROTATE, by=by, subject=subject)
 

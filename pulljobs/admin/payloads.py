@@ -1,4 +1,4 @@
-"""A message as it is shown: by its content type, and so that nothing in it is ever run."""
+"""Display of messages by content type, so that a browser never runs anything in them."""
 
 import codecs
 import json
@@ -17,11 +17,11 @@ from pulljobs.models import ArchivedJob, Job, Message
 SHOWN_BYTES: Final = 64 * 1024
 SHOWN_BINARY_BYTES: Final = 512
 INDENTED_BYTES: Final = 8 * SHOWN_BYTES
-"""Of what is nested deep, indentation makes hundreds of times as many as were sent."""
+"""Largest indented size: deep nesting can multiply the size by hundreds."""
 INDENTING: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 A_LINE: Final = 16
 PERMISSION: Final = "pulljobs.view_message"
-"""For what was sent: the API asks for it too."""
+"""Permission to see payloads and headers, as in the API."""
 FACTS: Final = ("client_message_id", "key", "published_at", "content_type")
 IMAGES: Final = {
     "image/png": b"\x89PNG",
@@ -29,7 +29,7 @@ IMAGES: Final = {
     "image/gif": b"GIF8",
     "image/webp": b"RIFF",
 }
-"""What browsers draw and can't be made to run, with how it begins."""
+"""Image types that browsers draw without running anything, with their first bytes."""
 PAGE_POLICY: Final = (
     "default-src 'self'{static}; img-src 'self'{static} data:; object-src 'none'; base-uri 'none';"
     " form-action 'self'; frame-ancestors 'none'"
@@ -37,16 +37,20 @@ PAGE_POLICY: Final = (
 PAYLOAD_POLICY: Final = "default-src 'none'; sandbox"
 
 
-class Content(NamedTuple):
+class ShownContent(NamedTuple):
+    """Headers and payload as the page shows them."""
+
     headers: dict[str, str]
     kind: str
-    """`JSON`, `text`, `image` or `binary`."""
+    """Kind of the payload: `JSON`, `text`, `image` or `binary`."""
     text: str
-    """The payload, or its beginning: indented, as it is, or in hex."""
+    """Payload or its beginning: indented, unchanged or in hex."""
     cut: bool
 
 
 class ShownMessage(NamedTuple):
+    """Message as the page shows it."""
+
     id: int
     xid: str
     client_message_id: str | None
@@ -54,25 +58,29 @@ class ShownMessage(NamedTuple):
     published_at: datetime
     content_type: str
     size: int
-    content: Content | None
-    """None: for others than who looks."""
+    content: ShownContent | None
+    """Content; None if the user may not see it."""
 
 
 def may_read(request: HttpRequest) -> bool:
+    """Return True if the user may see payloads."""
     return request.user.has_perm(PERMISSION)
 
 
 def page_policy() -> str:
-    """Of the site, and of where it has its static files."""
+    """Return the policy of pages: only the site and the origin of its static files."""
     where = urlsplit(static("pulljobs/admin.css"))
     origin = f"{where.scheme}://{where.netloc}" if where.scheme else where.netloc
     return PAGE_POLICY.format(static=f" {origin}" if origin else "")
 
 
 def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None:
-    """None: its partition was dropped. What may not be read is not fetched."""
-    found = _readable() if readable else _facts()
-    message = found.filter(pk=row.message_id).first()
+    """Return the message of a job; None if its partition was dropped.
+
+    Without `readable` the payload is not fetched.
+    """
+    rows = _readable() if readable else _facts()
+    message = rows.filter(pk=row.message_id).first()
     if message is None:
         return None
     return ShownMessage(
@@ -88,7 +96,7 @@ def message_of(row: Job | ArchivedJob, *, readable: bool) -> ShownMessage | None
 
 
 def sent(request: HttpRequest, message_id: int) -> HttpResponse:
-    """The payload itself: an image to be drawn, anything else only to be saved."""
+    """Return the payload itself: an image to display, anything else as a download."""
     message = Message.objects.using(settings().DATABASE).filter(pk=message_id).first()
     if message is None:
         raise Http404
@@ -103,11 +111,11 @@ def sent(request: HttpRequest, message_id: int) -> HttpResponse:
     return response
 
 
-def _content(message: Any) -> Content:
+def _content(message: Any) -> ShownContent:
     head = bytes(message.head)
     kind, text = _shown(message.content_type, head, whole=message.size <= SHOWN_BYTES)
     shown = SHOWN_BYTES if kind in {"JSON", "text"} else SHOWN_BINARY_BYTES
-    return Content(message.headers, kind, text, message.size > shown)
+    return ShownContent(message.headers, kind, text, message.size > shown)
 
 
 def _shown(content_type: str, head: bytes, *, whole: bool) -> tuple[str, str]:
@@ -127,12 +135,12 @@ def _type(content_type: str) -> str:
 
 
 def _is_image(kind: str, payload: bytes) -> bool:
-    """Both by what it is called and by how it begins."""
+    """Return True for an image by its content type and by its first bytes."""
     return kind in IMAGES and payload.startswith(IMAGES[kind])
 
 
 def _indented(text: str) -> tuple[str, str]:
-    """As it is where it is no JSON, gets too long, or has half a character, as escapes may say."""
+    """Indent JSON; return the text unchanged if it is no JSON, or would get too long."""
     pieces: list[str] = []
     room = INDENTED_BYTES
     try:
@@ -147,7 +155,7 @@ def _indented(text: str) -> tuple[str, str]:
 
 
 def _dump(data: bytes) -> str:
-    """Offset, hex and letters, as `hexdump -C` has it."""
+    """Return offset, hex and letters like `hexdump -C`."""
     lines = []
     for start in range(0, len(data), A_LINE):
         row = data[start : start + A_LINE]
@@ -169,7 +177,7 @@ def _readable() -> QuerySet[Any]:
 
 
 def _text(head: bytes, *, whole: bool) -> str | None:
-    """None where it is no text; a character that the cut went through is left out."""
+    """Decode text without a last partial character; None if it is no text."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
     except UnicodeDecodeError:

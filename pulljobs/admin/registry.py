@@ -1,4 +1,4 @@
-"""Channels, producers and consumers. A token is told once, when it is set."""
+"""Pages of channels, producers and consumers. A token is shown once, when it is set."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -30,13 +30,13 @@ Names = tuple[str, ...]
 Titled = tuple[tuple[Any, Names], ...]
 
 
-class PartyForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
+class TokenHolderForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
     token = forms.CharField(
         required=False,
         max_length=255,
         validators=[TOKEN],
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text=_("Only to set one of your own."),
+        help_text=_("Leave empty unless you want to choose the token yourself."),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -46,8 +46,8 @@ class PartyForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy 
         return cleaned
 
 
-class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
-    form = PartyForm
+class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
+    form = TokenHolderForm
     search_fields = ("name", "title")
     ordering: ClassVar[Names] = ("name",)
     list_per_page = 25
@@ -65,12 +65,12 @@ class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for myp
         return figures.WithFigures
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """No column that isn't shown: whoever may filter by a digest reads it, sign by sign."""
+        """Allow only columns that are shown: a filter by a digest would reveal it step by step."""
         is_shown = lookup.partition(LOOKUP_SEP)[0] in ("id", *self.list_filter)
         return is_shown and super().lookup_allowed(lookup, value, request)
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
-        return figures.of_producers(rows)
+        return figures.read_producers(rows)
 
     def get_urls(self) -> list[URLPattern]:
         view, model = self.admin_site.admin_view, self.model._meta.model_name
@@ -87,31 +87,35 @@ class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for myp
         return [(title, {"fields": fields}) for title, fields in titled]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        obj.told = self.renewed(obj, form, change)
+        obj.new_secrets = self.renewed(obj, form, change)
         obj.save(using=settings().DATABASE)
         if isinstance(obj, Channel | Consumer):
             operating.wake(obj)
         if change:
-            parties.note_told(request, obj, obj.told)
+            parties.note_secrets(request, obj, obj.new_secrets)
 
-    def renewed(self, party: Any, form: Any, change: bool) -> parties.Told:
-        """Secrets that it is given, to be told once."""
+    def renewed(self, party: Any, form: Any, change: bool) -> parties.Secrets:
+        """Set new secrets and return them, to be shown once."""
         chosen = form.cleaned_data.get("token", "")
         return [(parties.TOKEN, party.set_token(chosen))] if chosen or not change else []
 
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
-        return self._tell(request, obj, super().response_add(request, obj, post_url_continue))
+        return self._show_new_secrets(
+            request, obj, super().response_add(request, obj, post_url_continue)
+        )
 
     def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
-        return self._tell(request, obj, super().response_change(request, obj))
+        return self._show_new_secrets(request, obj, super().response_change(request, obj))
 
-    def _tell(self, request: HttpRequest, party: Any, answer: HttpResponse) -> HttpResponse:
-        """Secrets first, where a page shows them; a popup ends with the form."""
-        if party.told and isinstance(answer, HttpResponseRedirect):
-            return parties.tell(self, request, party, party.told, answer.url)
-        if party.told:
+    def _show_new_secrets(
+        self, request: HttpRequest, party: Any, answer: HttpResponse
+    ) -> HttpResponse:
+        """Show new secrets before the next page; a popup ends with the form."""
+        if party.new_secrets and isinstance(answer, HttpResponseRedirect):
+            return parties.show_secrets(self, request, party, party.new_secrets, answer.url)
+        if party.new_secrets:
             messages.warning(request, _("Make a new token on the page of %s to see it.") % party)
         return answer
 
@@ -127,7 +131,7 @@ class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for myp
         return super().change_view(request, object_id, form_url, about | (extra_context or {}))
 
     def about(self, request: HttpRequest, party: Any) -> dict[str, Any]:
-        """What its page shows beside its fields."""
+        """Return what its page shows in addition to its fields."""
         return {
             "figures": self.figures_of([party])[party.pk],
             "may_rotate": parties.may(request, "rotate", party),
@@ -139,7 +143,7 @@ class PartyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for myp
         return str(party.figures)
 
 
-class PausableAdmin(PartyAdmin):
+class PausableAdmin(TokenHolderAdmin):
     own_views: Mapping[str, Any] = {
         "rotate": parties.rotate,
         "pause": parties.pause,
@@ -148,12 +152,12 @@ class PausableAdmin(PartyAdmin):
 
     def about(self, request: HttpRequest, party: Any) -> dict[str, Any]:
         until, now = parties.pause_until(party), nodes.clock(settings().DATABASE)
-        paused = parties.shown_pause(until, now) if until else ""
+        paused = parties.describe_pause(until, now) if until else ""
         return super().about(request, party) | {"paused": paused}
 
-    @admin.display(description=_("stands"))
-    def stands(self, party: Any) -> SafeString:
-        return looks.standing(party)
+    @admin.display(description=_("status"))
+    def status(self, party: Any) -> SafeString:
+        return looks.status_badge(party)
 
     @admin.display(description=_("queued"))
     def queued(self, party: Any) -> str:
@@ -185,24 +189,25 @@ NUMBERS: Names = ("queued", "delayed", "in_flight", "dead", "oldest", "rate")
 
 @admin.register(Channel)
 class ChannelAdmin(PausableAdmin):
-    list_display = ("name", "title", "stands", *NUMBERS)
+    list_display = ("name", "title", "status", *NUMBERS)
     own_fields = ((_("Behaviour"), ("dedupe_window",)),)
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
-        return figures.of_channels(rows)
+        return figures.read_channels(rows)
 
 
 @admin.register(Producer)
-class ProducerAdmin(PartyAdmin):
+class ProducerAdmin(TokenHolderAdmin):
     pass
 
 
-class ConsumerForm(PartyForm):
+class ConsumerForm(TokenHolderForm):
     sign = forms.BooleanField(
         required=False,
         label=_("New signing secret"),
         help_text=_(
-            "What is pushed is signed by it, and by the one before until the next; shown once."
+            "Deliveries are signed with it, and with the previous secret until the next is set. "
+            "It is shown once."
         ),
     )
 
@@ -216,7 +221,7 @@ class ConsumerForm(PartyForm):
 @admin.register(Consumer)
 class ConsumerAdmin(PausableAdmin):
     form = ConsumerForm
-    list_display = ("subscription", "stands", *NUMBERS)
+    list_display = ("subscription", "status", *NUMBERS)
     list_filter = ("channel", "type")
     list_select_related = ("channel",)
     ordering: ClassVar[Names] = ("channel__name", "name")
@@ -243,7 +248,7 @@ class ConsumerAdmin(PausableAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Its jobs are those of its channel's messages, so it stays there."""
+        """Keep a consumer on its channel, because its jobs are of the messages there."""
         return ("channel",) if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -260,14 +265,14 @@ class ConsumerAdmin(PausableAdmin):
     def masked_url(self, consumer: Consumer) -> str:
         return registering.masked(consumer.callback_url)
 
-    def renewed(self, party: Any, form: Any, change: bool) -> parties.Told:
-        told = super().renewed(party, form, change)
+    def renewed(self, party: Any, form: Any, change: bool) -> parties.Secrets:
+        secrets = super().renewed(party, form, change)
         if form.cleaned_data.get("sign"):
-            told.append((parties.SIGNING_SECRET, party.set_signing_secret()))
-        return told
+            secrets.append((parties.SIGNING_SECRET, party.set_signing_secret()))
+        return secrets
 
     def figures_of(self, rows: list[Any]) -> Mapping[int, Any]:
-        return figures.of_consumers(rows)
+        return figures.read_consumers(rows)
 
     @admin.display(description=_("channel / consumer"), ordering="name")
     def subscription(self, consumer: Consumer) -> str:
@@ -277,14 +282,14 @@ class ConsumerAdmin(PausableAdmin):
         self.delete_queryset(request, Consumer.objects.using(settings().DATABASE).filter(pk=obj.pk))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> None:
-        """It gets no jobs and can take none any more; those it has, and its history, stay."""
+        """Mark consumers as deleted: they get no jobs and claim none; jobs and history stay."""
         queryset.filter(deleted_at=None).update(deleted_at=Now())
 
     @admin.action(description=_("Restore deleted consumers"), permissions=["change"])
     def restore(self, request: HttpRequest, queryset: QuerySet[Consumer]) -> None:
         deleted = list(queryset.exclude(deleted_at=None).select_related("channel"))
-        rows = queryset.filter(pk__in=[one.pk for one in deleted])
-        # What was published before that gave it no jobs.
+        rows = queryset.filter(pk__in=[consumer.pk for consumer in deleted])
+        # Messages that were published while it was deleted gave it no jobs.
         restored = rows.update(deleted_at=None, changed_at=Now())
         if restored:
             subject = "deleted " + ", ".join(map(auditing.name_of, deleted))

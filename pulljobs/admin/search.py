@@ -1,4 +1,4 @@
-"""Finding jobs by what people have at hand: an id in either form, or the client's message id."""
+"""Search for jobs by an id in either form, or by the client's message id."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,28 +11,28 @@ from pulljobs.models import Channel, Publication
 from pulljobs.storage.published import NUL
 
 MOST = 1_000
-"""Rows that one search brings."""
+"""Largest number of rows of a search."""
 HELP = "Job id or message id (number or xid), or the client's message id."
 
 
 def matching(term: str, job_field: str) -> Q:
-    """Jobs whose id it is, and jobs of the message whose id it is."""
+    """Return the condition for jobs with that id, and for jobs of the message with that id."""
     term = term.replace(NUL, "").strip()
-    found = numbers([term])
-    return Q((f"{job_field}__in", found)) | Q(message_id__in=[*found, *_messages(term)])
+    known = numbers([term])
+    return Q((f"{job_field}__in", known)) | Q(message_id__in=[*known, *_messages(term)])
 
 
 def numbers(terms: Iterable[str]) -> list[int]:
-    """Of those that are ids, in either form."""
-    found = []
+    """Return the numbers of the terms that are ids, in either form."""
+    known = []
     for term in terms:
         with suppress(ValueError):
-            found.append(ids.number_of(term.lower()))
-    return found
+            known.append(ids.number_of(term.lower()))
+    return known
 
 
 def _messages(client_message_id: str) -> list[int]:
-    """The newest of that id on each channel; naming the channels lets the key serve it."""
+    """Return the newest message with that id on each channel, by the primary key."""
     using = settings().DATABASE
     publications = Publication.objects.using(using).filter(
         channel_id__in=list(Channel.objects.using(using).values_list("pk", flat=True)),

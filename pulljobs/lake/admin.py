@@ -171,11 +171,11 @@ class RollupRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description="known until")
     def until(self, run: RollupRun) -> str:
-        return looks.moment(run.known_until)
+        return looks.format_time(run.known_until)
 
     @admin.display(description="finished at")
     def finished(self, run: RollupRun) -> str:
-        return looks.moment(run.finished_at)
+        return looks.format_time(run.finished_at)
 
 
 def _name(model: type[Channel | Consumer | Node], field: str) -> Subquery:

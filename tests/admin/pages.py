@@ -49,9 +49,9 @@ def act(client: Client, action: str, rows: list[int], query: str = "") -> list[s
     return told(client, listing("job") + query, data)
 
 
-def telling(client: Client, url: str) -> str:
-    """What the page before an act on all of a filter tells, as its form sends it back."""
-    [signed] = re.findall(r'name="told" value="([^"]+)"', read(client, url))
+def preview_token(client: Client, url: str) -> str:
+    """Return the signed preview that the form of the page sends back."""
+    [signed] = re.findall(r'name="preview_token" value="([^"]+)"', read(client, url))
     return str(signed)
 
 

@@ -17,7 +17,7 @@ from pulljobs.models import AuditEntry, Consumer, Job
 from pulljobs.states import Event, State
 from pulljobs.storage.selecting import Selection
 from tests.admin.conftest import browser_of
-from tests.admin.pages import act, listing, page, read, rows, telling, told
+from tests.admin.pages import act, listing, page, preview_token, read, rows, told
 from tests.factories import ConsumerFactory, JobFactory, published
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
@@ -39,7 +39,7 @@ def test_all_of_a_filter_is_previewed_then_redriven_and_nothing_else(
     url = f"{for_all('redrive')}?state=DEAD&consumer={consumer.pk}"
     assert "3 jobs" in read(operator, url)
     assert Job.objects.filter(state=State.DEAD).count() == 4
-    operator.post(url, {"told": telling(operator, url)})
+    operator.post(url, {"preview_token": preview_token(operator, url)})
     assert list(Job.objects.filter(state=State.DEAD).values_list("id", flat=True)) == [other]
     [entry] = AuditEntry.objects.all()
     assert (entry.by, entry.subject) == ("olga", "state DEAD, consumer files/census")
@@ -56,24 +56,24 @@ def test_the_trail_tells_only_what_was_told_before(
     for _ in range(2):
         JobFactory.create(consumer=consumer, state=State.DEAD)
     url = f"{for_all('redrive')}?state=DEAD"
-    true = telling(operator, url)
+    true = preview_token(operator, url)
     other = browser_of(User.objects.create_superuser("otto"))
     forged = [
         *("", "2", true[:-1], signing.dumps([9, False])),
-        telling(other, url),
-        telling(operator, f"{url}&channel=0"),
-        telling(operator, f"{for_all('delete')}?state=DEAD"),
+        preview_token(other, url),
+        preview_token(operator, f"{url}&channel=0"),
+        preview_token(operator, f"{for_all('delete')}?state=DEAD"),
     ]
     before = list(Job.objects.values())
     for given in forged:
-        assert told(operator, url, {"told": given})[0].startswith("Nothing was done")
+        assert told(operator, url, {"preview_token": given})[0].startswith("Nothing was changed")
     with monkeypatch.context() as patch:
         soon = time.time() + timedelta(days=1).total_seconds() + 60
         patch.setattr("django.core.signing.time.time", lambda: soon)
-        assert told(operator, url, {"told": true})[0].startswith("Nothing was done")
+        assert told(operator, url, {"preview_token": true})[0].startswith("Nothing was changed")
     assert list(Job.objects.values()) == before
     assert not AuditEntry.objects.exists()
-    operator.post(url, {"told": true})
+    operator.post(url, {"preview_token": true})
     assert (AuditEntry.objects.get().expected, AuditEntry.objects.get().done) == (2, 2)
 
 
@@ -104,7 +104,7 @@ def test_what_is_none_of_the_choices_means_no_job(
 ) -> None:
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
     url = f"{for_all('redrive')}?{query}"
-    operator.post(url, {"told": telling(operator, url)})
+    operator.post(url, {"preview_token": preview_token(operator, url)})
     assert Job.objects.get().id == job.id
     assert Job.objects.get().state == State.DEAD
     assert "0 jobs" in read(operator, url)
@@ -165,7 +165,7 @@ def test_an_outcome_is_told_job_by_job(operator: Client, consumer: Consumer) -> 
     lines = b"".join(operator.get(url)).decode().splitlines()
     assert lines[1:] == [
         f"{ids.encode(job.id)},{job.id},redrive,",
-        f"{ids.encode(17)},17,left alone,it is no live job any more (delivered or deleted)",
+        f"{ids.encode(17)},17,not changed,it is no live job any more (delivered or deleted)",
     ]
 
 

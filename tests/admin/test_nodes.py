@@ -37,7 +37,7 @@ def test_page_of_a_node_shows_its_report_and_changes_nothing(reader: Client) -> 
     nodes.register(USING, node, "host:1")
     nodes.beat(USING, node, {"loops": {"fetcher": {"alive": False}}, "held": 7})
     page = reader.get(reverse("admin:pulljobs_node_change", args=[node])).content.decode()
-    assert "not well: fetcher" in page
+    assert "dead loops: fetcher" in page
     assert "&quot;held&quot;: 7" in page
     assert 'type="submit" value="Save"' not in page
 

@@ -50,7 +50,7 @@ def test_actions_tell_of_each_row(event: Event, operator: Client, consumer: Cons
             assert message.startswith(f"{WORDS[event]}: ")
             assert after.get(job_id) == TRANSITIONS[event].target
         else:
-            assert message.startswith(f"{WORDS[event]} left alone ")
+            assert message.startswith(f"{WORDS[event]} did not change ")
             assert (f"it is {state}" in message) == (state != State.DELIVERED)
             assert after.get(job_id) == before.get(job_id)
 
@@ -80,7 +80,7 @@ def test_buttons(event: Event, operator: Client, consumer: Consumer) -> None:
     [message] = told(operator, page("job", job.id), {"_event": WORDS[event]})
     assert message == f"{WORDS[event]}: {ids.encode(job.id)}."
     [message] = told(operator, page("job", job.id), {"_event": WORDS[event]})
-    assert "left alone" in message or "doesn’t exist" in message
+    assert "did not change" in message or "doesn’t exist" in message
 
 
 @pytest.mark.parametrize("event", BY_HAND)

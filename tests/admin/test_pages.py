@@ -201,7 +201,7 @@ def test_each_job_of_a_claim_has_the_lease_that_it_is_under(
     for one in held:
         lease = Lease.objects.get(job_ids__contains=[one.job_id])
         text = read(operator, page("job", one.job_id))
-        assert f", until {looks.moment(lease.leased_until)}" in text
+        assert f", until {looks.format_time(lease.leased_until)}" in text
         assert text.count("pulljobs-moment-claimed") == 1
         assert ("pulljobs-moment-renewed" in text) == (one == held[1])
 

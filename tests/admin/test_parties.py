@@ -52,7 +52,7 @@ def test_a_pause_ends_by_itself(operator: Client, consumer: Consumer) -> None:
 def test_a_pause_until_a_time_that_is_past_is_none(operator: Client, consumer: Consumer) -> None:
     data = {"span": "1h", "until": "2020-01-31T12:00"}
     assert told(operator, act("consumer", "pause", consumer.pk), data) == [
-        "census goes on: that time is past."
+        "census is not paused: that time is in the past."
     ]
     published(consumer)
     assert claimed(consumer)
