@@ -142,8 +142,8 @@ def test_duplicates_in_different_batches_of_one_call(consumer: Consumer) -> None
     drafts = [Draft(payload=n, message_id=str(n % 1_100)) for n in range(2_200)]
     receipts = publish_many(consumer.channel.name, drafts)
     assert [receipt.duplicate for receipt in receipts] == [False] * 1_100 + [True] * 1_100
-    assert [one.message_id for one in receipts[1_100:]] == [
-        one.message_id for one in receipts[:1_100]
+    assert [receipt.message_id for receipt in receipts[1_100:]] == [
+        receipt.message_id for receipt in receipts[:1_100]
     ]
     assert Job.objects.count() == 1_100
 
@@ -190,7 +190,7 @@ def test_of_fifty_at_once_one_is_published(consumer: Consumer) -> None:
                 for time in range(5)
             ]
 
-    receipts = [one for sent in at_once(10, send_many) for one in sent]
+    receipts = [receipt for sent in at_once(10, send_many) for receipt in sent]
     assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 49
     [message] = Message.objects.exclude(client_message_id=None)
     assert {receipt.message_id for receipt in receipts} == {message.pk}

@@ -1,4 +1,4 @@
-"""Scheduled messages at their time, beside others who publish."""
+"""Scheduled messages are published at their time, also next to other publishers."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -37,7 +37,7 @@ def _one_try_is_lost() -> Iterator[None]:
 
 
 def due(channel: Channel, *keys: str, message_id: str | None = None) -> None:
-    """One of each key, in this order."""
+    """Schedule a message for each key, in this order."""
     for key in keys:
         row = scheduling.schedule(
             channel, key, timezone.now() + LATER, key=key, message_id=message_id
@@ -45,9 +45,9 @@ def due(channel: Channel, *keys: str, message_id: str | None = None) -> None:
         ScheduledMessage.objects.filter(pk=row.pk).update(dispatch_at=Now())
 
 
-def said() -> list[str]:
+def published_texts() -> list[str]:
     payloads = Message.objects.order_by("id").values_list("payload", flat=True)
-    return [bytes(one).decode() for one in payloads]
+    return [bytes(payload).decode() for payload in payloads]
 
 
 def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
@@ -64,7 +64,7 @@ def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
         run(other, "lock_bounded_keys", lock | {"keys": "{b}"})
         other.commit()
         assert dispatching.result() == 3
-    assert said() == ["b", "B", "a"]
+    assert published_texts() == ["b", "B", "a"]
 
 
 @pytest.mark.owner
@@ -73,7 +73,7 @@ def test_a_batch_that_lost_a_conflict_is_tried_again() -> None:
     channel = ConsumerFactory.create().channel
     due(channel, "a")
     assert scheduling.dispatch() == 1
-    assert said() == ["a"]
+    assert published_texts() == ["a"]
 
 
 def test_what_the_database_can_t_do_with_one_holds_up_no_other(
@@ -86,7 +86,7 @@ def test_what_the_database_can_t_do_with_one_holds_up_no_other(
     due(odd, "again", message_id="m")
     due(sound, "sound")
     assert scheduling.dispatch() == 1
-    assert said() == ["first", "sound"]
+    assert published_texts() == ["first", "sound"]
     [warning] = caplog.records
     assert warning.getMessage() == (
         f"A scheduled message of {odd.name} was refused and is tried again in a minute: "

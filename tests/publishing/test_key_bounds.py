@@ -1,4 +1,4 @@
-"""How many jobs of a key a consumer takes, and what a publish does that finds it full."""
+"""Limits of jobs by key, and publishes that exceed them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def send(consumer: Consumer, payload: str = "x", key: str = "a", **options: obje
 
 
 def waiting(consumer: Consumer) -> list[str]:
-    """Payloads of the queued jobs, by id."""
+    """Return the payloads of the queued jobs, in the order of their ids."""
     rows = Job.objects.filter(consumer=consumer, state=State.QUEUED).order_by("id")
     return [bytes(row.message.payload).decode() for row in rows.select_related("message")]
 
@@ -82,13 +82,13 @@ class TestReject:
 
     @committed
     def test_many_publishers_at_once_fill_it_exactly(self) -> None:
-        """Of 50 parallel publishers exactly 10 are accepted."""
+        """Exactly 10 of 50 parallel publishers are accepted."""
         consumer = bounded(10)
 
         def try_some(_number: int) -> list[bool]:
             return [accepted(consumer) for _time in range(5)]
 
-        done = Counter(one for some in at_once(10, try_some) for one in some)
+        done = Counter(result for some in at_once(10, try_some) for result in some)
         assert done == {True: 10, False: 40}
         assert Job.objects.count() == 10
 
@@ -155,12 +155,12 @@ class TestReject:
         assert len(publish_many(consumer.channel.name, ["x"] * 5)) == 5
         assert publish(consumer.channel.name, "x").job_ids
 
-    def test_many_are_told_one_by_one(self) -> None:
+    def test_each_message_of_many_has_its_own_receipt(self) -> None:
         consumer = bounded(2)
         drafts = [Draft(payload=str(n), key=key) for n, key in enumerate("aaabab")]
         drafts.append(Draft(payload="no key"))
         receipts = publish_many(consumer.channel.name, drafts)
-        assert [one.key_full for one in receipts] == [0, 0, 1, 0, 1, 0, 0]
+        assert [receipt.key_full for receipt in receipts] == [0, 0, 1, 0, 1, 0, 0]
         assert receipts[2].message_id == receipts[1].message_id
         assert waiting(consumer) == ["0", "1", "3", "5", "no key"]
 
@@ -192,7 +192,7 @@ class TestReject:
 
 
 @committed
-def test_batches_of_the_same_keys_in_any_order_stand_in_nobody_s_way() -> None:
+def test_batches_of_the_same_keys_in_any_order_do_not_block_each_other() -> None:
     consumer = bounded(4)
     drafts = [Draft(payload="x", key=str(number)) for number in range(50)]
 
@@ -315,7 +315,7 @@ class TestReplace:
         deliver(next_one)
         assert claim(consumer) == []
 
-    def test_it_starts_anew(self) -> None:
+    def test_the_replacement_starts_again(self) -> None:
         consumer = bounded(1, "replace")
         send(consumer, "a")
         pulling.finish([outcomes.retry(claim(consumer)[0], "broken", after=LATER)])
@@ -326,7 +326,7 @@ class TestReplace:
 
     @committed
     def test_another_priority_is_met_by_who_claims_that_already(self) -> None:
-        """Whose claims go on above the place that the job had in its own."""
+        """Claims of the other priority go on above the position that the job had in its own."""
         consumer = bounded(1, "replace", exclusive_keys=False)
         replaced = send(consumer, "a").job_ids
         puller, since = Puller(USING, consumer), Job.objects.get().available_at
@@ -403,7 +403,7 @@ class TestOpenPublishers:
     def test_one_whose_transaction_stays_open_stops_no_claim_of_the_key(
         self, overflow: str
     ) -> None:
-        """Neither the claims and takes nor the finishes, retries and kills."""
+        """Claims, takes, settlements and kills do not wait for it."""
         consumer = bounded(4, overflow)
         made = [send(consumer, payload).job_ids[0] for payload in "abc"]
         publishing = Thread(lambda: replace_and_wait(consumer))

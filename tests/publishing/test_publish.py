@@ -1,4 +1,4 @@
-"""What publishing writes, and when others see it."""
+"""Rows that publishing writes, and the time when other sessions see them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,23 +34,23 @@ NOTHING = dict.fromkeys(TABLES, 0)
 Way = Callable[..., Receipt]
 
 
-def one(channel: str, **said: Any) -> Receipt:
-    return publish(channel, said.pop("payload"), **said)
+def publish_alone(channel: str, **fields: Any) -> Receipt:
+    return publish(channel, fields.pop("payload"), **fields)
 
 
-def among_others(channel: str, *, producer: Producer | None = None, **said: Any) -> Receipt:
-    """The same by the statement for many."""
+def among_others(channel: str, *, producer: Producer | None = None, **fields: Any) -> Receipt:
+    """Publish it among others, by the statement for many messages."""
     other = Draft(payload=b"other", priority=-1)
-    return publish_many(channel, [other, Draft(**said), other], producer=producer)[1]
+    return publish_many(channel, [other, Draft(**fields), other], producer=producer)[1]
 
 
-def among_later_ones(channel: str, *, producer: Producer | None = None, **said: Any) -> Receipt:
-    """The same by the statement for many of which there is more to be said."""
+def among_later_ones(channel: str, *, producer: Producer | None = None, **fields: Any) -> Receipt:
+    """Publish it among delayed messages, by the statement for many messages with options."""
     later = Draft(payload=b"later", priority=-1, delay=timedelta(hours=9))
-    return publish_many(channel, [later, Draft(**said), later], producer=producer)[1]
+    return publish_many(channel, [later, Draft(**fields), later], producer=producer)[1]
 
 
-WAYS = pytest.mark.parametrize("way", [one, among_others, among_later_ones])
+WAYS = pytest.mark.parametrize("way", [publish_alone, among_others, among_later_ones])
 
 
 @WAYS
@@ -180,7 +180,7 @@ def test_all_that_can_be_said_is_stored(way: Way) -> None:
 )
 @WAYS
 def test_when_it_may_be_claimed(way: Way, options: dict[str, Any], due_seconds: float) -> None:
-    now = {name: one() if callable(one) else one for name, one in options.items()}
+    now = {name: value() if callable(value) else value for name, value in options.items()}
     way(ConsumerFactory.create().channel.name, payload=b"x", **now)
     [(seconds,)] = query(
         "SELECT extract(epoch FROM available_at - now())::float8 FROM pulljobs_job"
@@ -267,7 +267,7 @@ def test_many_large_ones_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyP
     write = messages.publish
 
     def spy(using: str, channel: str, batch: list[NewMessage], **options: Any) -> Any:
-        batches.append([len(one.payload) for one in batch])
+        batches.append([len(message.payload) for message in batch])
         return write(using, channel, batch, **options)
 
     monkeypatch.setattr(messages, "publish", spy)
@@ -275,8 +275,8 @@ def test_many_large_ones_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyP
     sizes = [4, 6, 0, 1, 11, 3, 8, 10, 10, 0]
     receipts = publish_many(ConsumerFactory.create().channel.name, [b"x" * n for n in sizes])
     assert batches == [[4, 6, 0], [1], [11], [3], [8], [10], [10, 0]]
-    stored = Message.objects.in_bulk([one.message_id for one in receipts])
-    assert [len(stored[one.message_id].payload) for one in receipts] == sizes
+    stored = Message.objects.in_bulk([receipt.message_id for receipt in receipts])
+    assert [len(stored[receipt.message_id].payload) for receipt in receipts] == sizes
 
 
 def test_many_from_a_generator_that_reads_the_database_itself() -> None:
@@ -290,8 +290,8 @@ def test_many_from_a_generator_that_reads_the_database_itself() -> None:
             yield b"%d" % number
 
     receipts = publish_many(consumer.channel.name, drafts())
-    stored = Message.objects.in_bulk([one.message_id for one in receipts])
-    payloads = [int(stored[one.message_id].payload) for one in receipts]
+    stored = Message.objects.in_bulk([receipt.message_id for receipt in receipts])
+    payloads = [int(stored[receipt.message_id].payload) for receipt in receipts]
     assert payloads == list(range(2 * BATCH + 1))
 
 

@@ -145,7 +145,7 @@ def test_a_producer_by_its_name(channel: str) -> None:
         with pytest.raises(
             InvalidMessage, match=f"must be a Producer, the row itself, not '{shop}'"
         ):
-            publish(channel, b"x", producer=shop)  # type: ignore[arg-type]  # as somebody may
+            publish(channel, b"x", producer=shop)  # type: ignore[arg-type]  # as a caller without type checks may
 
 
 @override_settings(PULLJOBS={"MAX_PAYLOAD_BYTES": 10, "MAX_HEADERS": 1})

@@ -1,4 +1,4 @@
-"""Who waits is woken after the commit; where nobody waits nothing is sent."""
+"""Waiters are woken after the commit; without a waiter nothing is sent."""
 
 import threading
 from collections.abc import Iterator
@@ -81,12 +81,12 @@ def test_a_failed_publish_raises_although_a_consumer_waits(listener: Listener) -
     consumer = waiting()
     publish(consumer.channel.name, b"x")
     assert listener.heard(LONG) == {consumer.pk}
-    query("ALTER TABLE pulljobs_job ADD CONSTRAINT nobody CHECK (deliveries > 0) NOT VALID")
+    query("ALTER TABLE pulljobs_job ADD CONSTRAINT refused CHECK (deliveries > 0) NOT VALID")
     try:
         with pytest.raises(IntegrityError):
             publish(consumer.channel.name, b"y")
     finally:
-        query("ALTER TABLE pulljobs_job DROP CONSTRAINT nobody")
+        query("ALTER TABLE pulljobs_job DROP CONSTRAINT refused")
     assert counts()["pulljobs_message"] == 1
     publish(consumer.channel.name, b"z")
     assert counts()["pulljobs_message"] == 2
@@ -94,7 +94,7 @@ def test_a_failed_publish_raises_although_a_consumer_waits(listener: Listener) -
 
 @pytest.mark.usefixtures("listener")
 def test_a_publish_on_a_closed_connection_raises_although_a_consumer_waits() -> None:
-    """As it is between the moment that the server is lost and the end of the request."""
+    """The state between the loss of the server and the end of the request."""
     consumer = waiting()
     for _publish in range(2):
         publish(consumer.channel.name, b"x")
@@ -115,7 +115,7 @@ def _publish_elsewhere(channel: str) -> None:
 
 
 def test_a_transaction_managed_by_hand_may_be_waited_for(listener: Listener) -> None:
-    """Nobody hears its commit: who waits finds the jobs when it polls."""
+    """Its commit notifies no waiter, which takes the jobs at its next poll."""
     consumer = waiting()
     events: list[object] = []
     end = telemetry.record_with(events.append)
@@ -153,15 +153,15 @@ def test_not_after_a_rollback(listener: Listener) -> None:
     assert listener.heard(SHORT) == set()
 
 
-def test_nothing_is_sent_where_nobody_waits(listener: Listener) -> None:
+def test_nothing_is_sent_without_a_waiter(listener: Listener) -> None:
     alone, overdue = ConsumerFactory.create(), waiting(timedelta(seconds=-1))
     publish(alone.channel.name, b"x")
     publish(overdue.channel.name, b"x")
-    listen.wake(USING, [alone.pk, overdue.pk])  # As after a settle: nobody has looked before.
+    listen.wake(USING, [alone.pk, overdue.pk])  # as after a settlement, without an earlier look
     assert listener.heard(SHORT) == set()
 
 
-def test_a_consumer_is_told_of_once_however_many_wait_for_it(listener: Listener) -> None:
+def test_a_consumer_is_notified_once_however_many_wait_for_it(listener: Listener) -> None:
     consumer = waiting()
     listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
     listen.wake(USING, [consumer.pk])
@@ -176,7 +176,7 @@ def test_waiting_again_moves_the_time() -> None:
     assert query("SELECT count(*) FROM pulljobs_pull_waiter") == [(1,)]
 
 
-def test_a_duplicate_wakes_nobody(listener: Listener) -> None:
+def test_a_duplicate_wakes_no_waiter(listener: Listener) -> None:
     consumer = ConsumerFactory.create()
     publish(consumer.channel.name, b"x", message_id="1")
     listen.wait(USING, [consumer.pk], uuid4(), timedelta(minutes=1))
@@ -205,7 +205,7 @@ def test_a_wake_that_fails_is_no_failed_publish() -> None:
 
 
 def test_who_came_to_wait_before_the_commit_is_woken(listener: Listener) -> None:
-    """What a lone publish saw of waiters is too old at the end of a longer transaction."""
+    """A single publish looks for waiters again at the end of a longer transaction."""
     consumer = ConsumerFactory.create()
     with transaction.atomic(USING):
         publish(consumer.channel.name, b"x")
@@ -222,7 +222,7 @@ def _wait_elsewhere(consumer_id: int) -> None:
         connections[USING].close()
 
 
-def test_the_event_is_told_after_the_commit() -> None:
+def test_the_event_is_emitted_after_the_commit() -> None:
     consumer = ConsumerFactory.create()
     events: list[object] = []
     end = telemetry.record_with(events.append)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.quality.sources import Source
+from tests.quality.sources import PythonFile
 
 PUBLIC_MODULES: Final = (
     "pulljobs.client",
@@ -23,7 +23,7 @@ Missing = tuple[Path, int, str]
 """File, line and name of a definition without a docstring."""
 
 
-def undocumented(modules: Mapping[Path, Source], dotted: str) -> Iterator[Missing]:
+def undocumented(modules: Mapping[Path, PythonFile], dotted: str) -> Iterator[Missing]:
     """Find public definitions of a module without a docstring, also those that it imports."""
     source = _source(modules, dotted)
     if source is None:
@@ -32,7 +32,7 @@ def undocumented(modules: Mapping[Path, Source], dotted: str) -> Iterator[Missin
         yield from _without(modules, source, name)
 
 
-def _source(modules: Mapping[Path, Source], dotted: str) -> Source | None:
+def _source(modules: Mapping[Path, PythonFile], dotted: str) -> PythonFile | None:
     path = Path(*dotted.split("."))
     return modules.get(path.with_suffix(".py")) or modules.get(path / "__init__.py")
 
@@ -49,7 +49,9 @@ def _exported(tree: ast.Module) -> list[str]:
     ]
 
 
-def _without(modules: Mapping[Path, Source], source: Source, name: str) -> Iterator[Missing]:
+def _without(
+    modules: Mapping[Path, PythonFile], source: PythonFile, name: str
+) -> Iterator[Missing]:
     """Look a name up in a module, and in the module that it was imported from."""
     for node in source.tree.body:
         if isinstance(node, Definition) and node.name == name:

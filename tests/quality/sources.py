@@ -61,7 +61,7 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Source:
+class PythonFile:
     """Parsed file, with its path relative to the root of the repository."""
 
     path: Path
@@ -119,9 +119,9 @@ class Source:
         return [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
 
 
-def parse(root: Path, path: Path) -> Source:
+def parse(root: Path, path: Path) -> PythonFile:
     """Read a file below the root."""
-    return Source(path.relative_to(root), path.read_text("utf-8"))
+    return PythonFile(path.relative_to(root), path.read_text("utf-8"))
 
 
 def kind_of_function(node: Function) -> Kind:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.quality import words
-from tests.quality.sources import Source
+from tests.quality.sources import PythonFile
 
 STILL_TO_DO: Final[frozenset[str]] = frozenset(
     {
@@ -67,8 +67,8 @@ STILL_TO_DO: Final[frozenset[str]] = frozenset(
 PLANTED: Final = tomllib.loads(Path(__file__).with_name("planted.toml").read_text("utf-8"))
 
 
-def planted(example: dict[str, Any]) -> Source:
-    return Source(Path(example.get("path", "pulljobs/example.py")), example["code"])
+def planted(example: dict[str, Any]) -> PythonFile:
+    return PythonFile(Path(example.get("path", "pulljobs/example.py")), example["code"])
 
 
 @pytest.mark.parametrize("example", PLANTED["violation"], ids=lambda example: example["rule"])
@@ -89,14 +89,14 @@ def test_every_rule_has_a_planted_violation() -> None:
 
 def test_the_line_of_a_violation_is_that_of_the_word() -> None:
     text = '"""Lease of a job.\n\nThe worker,\n`renew\n`, is ' + "to" + 'ld.\n"""'
-    [violation] = words.check([Source(Path("pulljobs/example.py"), text)])
+    [violation] = words.check([PythonFile(Path("pulljobs/example.py"), text)])
     assert violation.line == 5
 
 
 def test_a_class_name_of_another_package_is_not_taken() -> None:
     code = "class Lease: ..."
     paths = ["benchmarks/lease.py", "pulljobs/lease.py", "pulljobs/client/lease.py"]
-    assert words.check([Source(Path(path), code) for path in paths]) == []
+    assert words.check([PythonFile(Path(path), code) for path in paths]) == []
 
 
 def test_the_repository_keeps_the_rules() -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from example_project.state import BASE_DIR
 from tests.quality import vocabulary
 from tests.quality.public import PUBLIC_MODULES, undocumented
-from tests.quality.sources import Docstring, Kind, Source, Text, parse
+from tests.quality.sources import Docstring, Kind, PythonFile, Text, parse
 
 PACKAGES: Final = ("pulljobs", "pyspark_pulljobs", "example_project", "benchmarks", "tests", "docs")
 OUTSIDE: Final = {"migrations", "adapters", "_build", "planted.toml"}
@@ -55,7 +55,7 @@ Matches = Iterator[tuple[int, str]]
 """Lines of violations, each with its text."""
 
 
-def first_line(source: Source) -> Matches:
+def first_line(source: PythonFile) -> Matches:
     """Check that first lines stand alone, begin with a capital or code and end with a period."""
     for docstring in source.docstrings:
         lines = docstring.text.splitlines() or [""]
@@ -68,14 +68,14 @@ def first_line(source: Source) -> Matches:
             yield docstring.line, f"begins without a capital or code: {first}"
 
 
-def opening(source: Source) -> Matches:
+def opening(source: PythonFile) -> Matches:
     """Check that first lines do not begin as a fragment."""
     for docstring in source.docstrings:
         if docstring.kind is not Kind.FUNCTION and CLAUSES.match(docstring.first_line):
             yield docstring.line, docstring.first_line
 
 
-def imperative(source: Source) -> Matches:
+def imperative(source: PythonFile) -> Matches:
     """Check that docstrings of functions and methods begin with an imperative verb."""
     for docstring in source.docstrings:
         if docstring.kind is Kind.FUNCTION and not _is_imperative(docstring.first_line):
@@ -94,7 +94,7 @@ def _is_imperative(line: str) -> bool:
     return is_verb and not is_third_person and not is_participle
 
 
-def forbidden_word(source: Source) -> Matches:
+def forbidden_word(source: PythonFile) -> Matches:
     """Check docstrings, comments and messages for words that the vocabulary forbids."""
     texts: list[Text | Docstring] = [*source.docstrings, *source.comments, *source.messages]
     for text in texts:
@@ -109,14 +109,14 @@ def words_in(text: Text | Docstring) -> Matches:
         yield text.line + prose.count("\n", 0, match.start()), f"{match[0]!r}: {reason}"
 
 
-def semicolons(source: Source) -> Matches:
+def semicolons(source: PythonFile) -> Matches:
     """Check that a docstring has at most one semicolon."""
     for docstring in source.docstrings:
         if CODE.sub("", docstring.text).count(";") > SEMICOLONS:
             yield docstring.line, docstring.first_line
 
 
-def forbidden_name(source: Source) -> Matches:
+def forbidden_name(source: PythonFile) -> Matches:
     """Check names of modules, classes, functions, arguments and variables."""
     for name in source.names:
         bare = name.name.strip("_").lower()
@@ -129,7 +129,7 @@ def forbidden_name(source: Source) -> Matches:
             yield name.line, f"{name.name}: {reason}"
 
 
-def case_code(source: Source) -> Matches:
+def case_code(source: PythonFile) -> Matches:
     """Check that tests and docstrings state a promise in place of a code."""
     for docstring in source.docstrings:
         if CASE_CODE.search(docstring.text):
@@ -140,7 +140,7 @@ def case_code(source: Source) -> Matches:
 
 
 PROSE_RULE: Final = "forbidden-word"
-RULES: Final[dict[str, Callable[[Source], Matches]]] = {
+RULES: Final[dict[str, Callable[[PythonFile], Matches]]] = {
     "first-line": first_line,
     "opening": opening,
     "imperative": imperative,
@@ -163,7 +163,7 @@ def prose() -> Iterator[Violation]:
                 yield Violation(place, line, PROSE_RULE, text)
 
 
-def class_names(sources: Iterable[Source]) -> Iterator[Violation]:
+def class_names(sources: Iterable[PythonFile]) -> Iterator[Violation]:
     """Check that a class name is used once within a top-level package."""
     first: dict[tuple[str, str], str] = {}
     for source in sources:
@@ -178,7 +178,7 @@ def class_names(sources: Iterable[Source]) -> Iterator[Violation]:
                 yield Violation(source.path, node.lineno, CLASS_NAME, text)
 
 
-def public_docstrings(sources: Iterable[Source]) -> Iterator[Violation]:
+def public_docstrings(sources: Iterable[PythonFile]) -> Iterator[Violation]:
     """Check that everything in the public API has a docstring."""
     modules = {source.path: source for source in sources}
     for public in PUBLIC_MODULES:
@@ -186,7 +186,7 @@ def public_docstrings(sources: Iterable[Source]) -> Iterator[Violation]:
             yield Violation(path, line, PUBLIC_DOCSTRING, f"{name} has no docstring")
 
 
-def check(sources: Sequence[Source]) -> list[Violation]:
+def check(sources: Sequence[PythonFile]) -> list[Violation]:
     """Return the violations of all rules, in the order of files and lines."""
     violations = [
         Violation(source.path, line, rule, text)
@@ -197,7 +197,7 @@ def check(sources: Sequence[Source]) -> list[Violation]:
     return sorted({*violations, *class_names(sources), *public_docstrings(sources)})
 
 
-def read_sources() -> list[Source]:
+def read_sources() -> list[PythonFile]:
     """Read the Python files of all packages, in the order of their paths."""
     return [parse(BASE_DIR, path) for path in _files() if path.suffix == ".py"]
 
