@@ -1,6 +1,6 @@
-"""How psycopg sends what `binary` makes, and which of its errors blame a value.
+"""Adapters that let psycopg send the binary arrays of `encodings`, and errors that blame a value.
 
-Import it before the first connection is opened: Django's know no more than what was there by then.
+Import this before the first connection is opened: connections know the adapters of that moment.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from psycopg.pq import Format
 from pulljobs.engine.encodings import Blobs, Integers
 
 TOO_MUCH: Final = psycopg.errors.StatementTooComplex, psycopg.errors.ProgramLimitExceeded
-"""What the server says of a value: such as of JSON that is nested too deep for its stack."""
+"""Errors of the server that blame a value, such as JSON that is nested too deep for its stack."""
 
 
 class _AsItIs(Dumper):

@@ -1,4 +1,4 @@
-"""URLs of others: what is one at all."""
+"""Check of URLs that users give."""
 
 from typing import Final
 from urllib.parse import urlsplit
@@ -7,7 +7,7 @@ LONGEST_URL: Final = 2_000
 
 
 def is_absolute(url: str) -> bool:
-    """Over http or https, with a host whose name can be looked up, and a port if any is named."""
+    """Return True for an http or https URL with a valid host name and port."""
     try:
         parts = urlsplit(url)
         has_host = bool((parts.hostname or "").encode("idna"))

@@ -1,24 +1,27 @@
-"""The database's clock beside this process's own, which is never set back."""
+"""Comparison of the database's clock with the monotonic clock of this process."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 SLACK: Final = 0.001
-"""Seconds: a step this small is within the few milliseconds that marks stay behind."""
+"""Seconds of a step that marks tolerate: they stay a few milliseconds behind."""
 DRIFT: Final = 0.001
-"""Of the time between two looks: clocks that somebody keeps right go apart by less."""
+"""Share of the time between two observations by which synchronized clocks may differ."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """Sees that the database's clock was set back, though it may be later again by now."""
+    """Observer that notices that the database's clock was set back, even if only for a moment."""
 
     _at: datetime | None = None
     _answered: float = 0.0
 
     def is_set_back(self, at: datetime, *, asked: float, answered: float) -> bool:
-        """Since the last look. `at` by the database, between those times of the monotonic clock."""
+        """Return True if the clock was set back since the last call.
+
+        `at` is the database's time, read between the monotonic times `asked` and `answered`.
+        """
         before, least = self._at, (asked - self._answered) * (1 - DRIFT) - SLACK
         self._at, self._answered = at, answered
         return before is not None and (at - before).total_seconds() < least

@@ -1,8 +1,8 @@
 """Values in the forms that PostgreSQL reads fastest: array literals and binary arrays.
 
 An array literal costs several times less than binding each element, and the server reads a binary
-array in half the time of its text. `adapters` tells psycopg how to send the binary forms; nothing
-here needs psycopg, so that a client can import this module.
+array in half the time of its text. `adapters` registers the binary forms with psycopg. Nothing here
+needs psycopg, so that a client can import this module.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,8 +1,8 @@
 """Publishing to consumers that bound how many jobs of a key there may be.
 
 Publishers of one key take turns at a row of their own until their transactions end, so the bound is
-exact. Claims, finishes and kills never look at that row. The statements are run by whoever calls,
-on Django's connections or in a task of Spark.
+exact. Claims, finishes and kills never look at that row. The caller runs the statements, on one of
+Django's connections or in a task of Spark.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +18,9 @@ DROP_OLDEST: Final = "drop_oldest"
 DROPPED: Final = "A newer message of its key was published, and there was no room for both."
 
 Run = Callable[[str, Params], Sequence[Row]]
-"""Runs a statement of `pulljobs.engine.sql` by its name, in the transaction of the publish."""
+"""Function that runs a statement by its name, in the transaction of the publish."""
 Key = tuple[int, str]
-"""A consumer and a key."""
+"""A consumer's id and a key."""
 
 
 class _Full(NamedTuple):
@@ -35,9 +35,9 @@ class _Full(NamedTuple):
 
     @property
     def giving_way(self) -> list[int]:
-        """The queued jobs that make room; fewer than the surplus: there is none to be had."""
+        """Queued jobs that make room; with fewer than the surplus nothing can be published."""
         if self.overflow == REPLACE:
-            return self.queued[-1:]  # The last one, for nothing may overtake.
+            return self.queued[-1:]  # The last one, because nothing may overtake.
         return self.queued[: self.surplus] if self.overflow == DROP_OLDEST else []
 
     @property
@@ -46,16 +46,16 @@ class _Full(NamedTuple):
 
 
 def lock(run: Run, messages: Sequence[Mapping[str, Any]]) -> None:
-    """Lock the keys of a batch in one order for everybody, whatever order it has itself."""
+    """Lock the keys of a batch, in the same order for every publisher."""
     if keys := {one["key"] for one in messages} - {None}:
         run("lock_bounded_keys", {**messages[0], "keys": array(keys)})
 
 
 def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
-    """One message, by the parameters of publish_one.sql, in a transaction or savepoint of its own.
+    """Publish a message by the parameters of publish_one.sql, in its own transaction or savepoint.
 
-    Where a key is `full` the caller rolls that back. The keys lost a job: they are to be freed
-    after the commit, for until then their rows would be locked for claims.
+    If a key is `full`, the caller rolls back. The returned keys lost a job. The caller frees them
+    after the commit, because until then their rows would be locked for claims.
     """
     full = _locked(run, message) if message["key"] is not None else []
     replacing = [one for one in full if one.overflow == REPLACE and not one.takes_none]
@@ -74,7 +74,10 @@ def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
 
 
 def _locked(run: Run, message: Mapping[str, Any]) -> list[_Full]:
-    """Where the key is full, with what gives way locked; what a claim took first made room."""
+    """Return the consumers whose key is full, with the jobs that give way locked.
+
+    If a claim took one of these jobs first, there is room again, so the key is counted again.
+    """
     lock(run, [message])
     while True:
         full = [_Full(**row._asdict()) for row in run("full_keys", message)]
@@ -97,7 +100,7 @@ def _drop(run: Run, full: Sequence[_Full]) -> None:
 def _replaced(
     run: Run, message: Mapping[str, Any], published: Published, replacing: Sequence[_Full]
 ) -> Published:
-    """The jobs that took the message count among those that were made."""
+    """Add the jobs that took the message to those that were made."""
     if not replacing:
         return published
     giving_way = [job_id for one in replacing for job_id in one.giving_way]

@@ -1,7 +1,7 @@
-"""What becomes of a job once its handler is done, as data.
+"""Outcomes of jobs, as data.
 
-One function a legal way out of INFLIGHT; each fills only what that way may say. Executors decide,
-the flusher writes.
+There is one function for each legal way out of INFLIGHT. It sets only the fields that this way may
+have. Executors decide, and the flusher writes.
 """
 
 import re
@@ -20,14 +20,14 @@ DELIVER: Final = Event.DELIVER
 
 
 class Held(NamedTuple):
-    """What a holder shows to write: the fence."""
+    """A job and the lease token that a holder must show to write its outcome."""
 
     job_id: int
     lease_token: UUID
 
 
 class Settlement(NamedTuple):
-    """One holder's word on one job. Build it with one of the functions below."""
+    """Outcome that a holder reports for a job; the functions below build it."""
 
     held: Held
     event: Event
@@ -37,17 +37,17 @@ class Settlement(NamedTuple):
     result: str | None = None
     """JSON."""
     started: bool | None = None
-    """Of an expiry: whether the job had; None: nobody knows. True makes it a suspect, here too."""
+    """True or False if the job is known to have started or not; True makes it a crash suspect."""
 
 
 NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-"""Escaped as JSON has it, and not the second half of an escaped backslash and some text."""
+"""NUL as JSON escapes it, unless the backslash is itself escaped."""
 _held: Final = tuple_maker(Held)
 _settlement: Final = tuple_maker(Settlement)
 
 
 def all_held(token: UUID, job_ids: Iterable[int]) -> Iterator[Held]:
-    """What the holder of one claim shows for each of its jobs."""
+    """Return each job of a claim with its lease token."""
     return map(_held, zip(job_ids, repeat(token)))
 
 
@@ -60,27 +60,27 @@ def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:
 
 
 def retry(held: Held, error: str, *, after: timedelta | None = None) -> Settlement:
-    """`after` None: the consumer's own delay."""
+    """Retry a job after this delay, by default the consumer's own."""
     return Settlement(held, Event.RETRY, error=error, delay=after)
 
 
 def time_out(held: Held, error: str) -> Settlement:
-    """Tried again like any other failure; DEAD as `timed_out` when its retries are used up."""
+    """Retry a job that timed out; it is DEAD as `timed_out` when its retries are used up."""
     return Settlement(held, Event.RETRY, reason=Reason.TIMED_OUT, error=error)
 
 
 def suspect(held: Held, error: str) -> Settlement:
-    """Tried again like any other failure, but alone in its process: it may have harmed others."""
+    """Retry a job that may have harmed others; it runs in isolation."""
     return Settlement(held, Event.RETRY, error=error, started=True)
 
 
 def release(held: Held) -> Settlement:
-    """Given back untouched: nothing is charged."""
+    """Return a job to the queue without charging it."""
     return Settlement(held, Event.RELEASE)
 
 
 def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]] | None:
-    """The jobs of each claim, by its token; None: there is more to be said of some."""
+    """Return the jobs by lease token; None if one is not a delivery without a result."""
     by_claim: defaultdict[UUID, list[int]] = defaultdict(list)
     last: UUID | None = None
     job_ids: list[int] = []
@@ -94,9 +94,9 @@ def plain_deliveries(settlements: Sequence[Settlement]) -> dict[UUID, list[int]]
 
 
 def result_text(text: str, limit: int) -> str:
-    """JSON as a result is stored; ValueError for more bytes than that.
+    """Return JSON text as a result is stored; raise ValueError if it has more bytes than `limit`.
 
-    What PostgreSQL takes in no text, NUL and half surrogate pairs, is replaced.
+    NUL characters and half surrogate pairs, which PostgreSQL cannot store, are replaced.
     """
     stored = NUL.sub("\\1\N{REPLACEMENT CHARACTER}", text).encode("utf-8", "replace")
     if len(stored) > limit:
@@ -105,7 +105,7 @@ def result_text(text: str, limit: int) -> str:
 
 
 def parameters(settlements: Sequence[Settlement]) -> dict[str, str | Integers]:
-    """Of finish.sql."""
+    """Return the parameters of finish.sql."""
     helds, events, reasons, delays, errors, results, started = _columns(settlements, 7)
     job_ids, tokens = _columns(helds, 2)
     return {

@@ -1,7 +1,7 @@
-"""Messages before they are stored, what is demanded of them, and what became of them.
+"""Messages before they are stored: validation, parameters of statements, and results.
 
-Whoever publishes checks by `checked`: the functions of `pulljobs.publishing`, the API, and the
-tasks of Spark, where there is no Django.
+Every publisher validates with `checked`: the functions of `pulljobs.publishing`, the API, and the
+tasks of Spark, which run without Django.
 """
 
 import json
@@ -21,11 +21,11 @@ TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 
 Payload = Any
-"""bytes, str, or what `json.dumps` takes, with Django's encoder for dates and the like."""
+"""Payload: bytes, str, or a value for `json.dumps` with Django's encoder, which knows dates."""
 
 
 class Limits(Protocol):
-    """Of the settings those that bound a message."""
+    """Settings that limit a message."""
 
     @property
     def MAX_PAYLOAD_BYTES(self) -> int: ...
@@ -52,7 +52,7 @@ class Draft:
 
 
 class NewMessage(NamedTuple):
-    """A message to publish, checked already."""
+    """Validated message to publish."""
 
     payload: bytes
     content_type: str
@@ -65,11 +65,11 @@ class NewMessage(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Nothing but content, headers and priority."""
+        """Return True if the message has only content, headers and priority."""
         return not (self.key or self.client_message_id or self.delay or self.available_at)
 
     def plain_parameters(self) -> dict[str, Any]:
-        """Of publish_plain.sql."""
+        """Return the parameters of publish_plain.sql."""
         return {
             "payload": self.payload,
             "content_type": self.content_type,
@@ -78,33 +78,37 @@ class NewMessage(NamedTuple):
         }
 
     def parameters(self) -> dict[str, Any]:
-        """Of publish_one.sql."""
+        """Return the parameters of publish_one.sql."""
         return {**self._asdict(), "headers": json.dumps(self.headers), "replacing": None}
 
 
 class FullKey(NamedTuple):
-    """A key that takes no more jobs."""
+    """Key that takes no more jobs."""
 
     consumer: str
     message_id: int
-    """Of the newest job in the way."""
+    """Message of the newest job of the key."""
 
 
 class Published(NamedTuple):
-    """`message_id` None: nothing was written, as the client message id is taken or the key full."""
+    """Result of a publish.
+
+    `message_id` is None if nothing was written, because the client message id is taken or the key
+    is full.
+    """
 
     message_id: int | None
     job_ids: list[int]
     consumer_ids: list[int]
     replaced: tuple[int, ...] = ()
-    """Those of the jobs that were there before, with another message."""
+    """Jobs that existed before and got this message."""
     full: FullKey | None = None
     awaited: bool = True
-    """Somebody waited for its jobs when it was written, or nobody looked."""
+    """False if no process waited for its jobs when it was written."""
 
 
 def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
-    """The arrays of publish.sql, empty what is said of none; there must be a message."""
+    """Return the arrays of publish.sql for at least one message; an array of NULLs is empty."""
     payloads, content_types, headers, keys, priorities, client_ids, delays, ats = zip(
         *messages, strict=True
     )
@@ -121,9 +125,9 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
 
 
 def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> NewMessage:
-    """The message to store of an encoded payload; raise for whatever is out of its bounds.
+    """Return the message to store; raise InvalidMessage or PayloadTooLarge if it is out of bounds.
 
-    The content type is that of the encoding: the draft's own goes before it.
+    `content_type` is that of the encoding; the draft's own content type goes before it.
     """
     _check_size(payload, limits)
     _check_priority(draft.priority)
@@ -141,13 +145,13 @@ def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> 
 
 
 def bare(payload: bytes, content_type: str, limits: Limits) -> NewMessage:
-    """The same of a draft of which nothing but the payload is said, as of most."""
+    """Return the message to store of a draft that has only a payload, as most have."""
     _check_size(payload, limits)
     return NewMessage(payload, content_type, {})
 
 
 def encodable(text: str) -> bool:
-    """Whether PostgreSQL takes it: no NUL, and nothing that UTF-8 has no bytes for."""
+    """Return True if PostgreSQL can store the text: no NUL, no half surrogate pair."""
     try:
         return b"\x00" not in text.encode()
     except UnicodeEncodeError:
@@ -163,7 +167,7 @@ def _check_size(payload: bytes, limits: Limits) -> None:
 
 
 def _content_type(text: str) -> str:
-    """It is sent on as a header."""
+    """Return a content type that can be sent as a header."""
     if not _text("content_type", text).isprintable():
         raise InvalidMessage(f"content_type must be one line of printable text, not {text!r}.")
     return text

@@ -1,5 +1,5 @@
-"""The statements of `pulljobs.engine.sql`, run on Django's connections.
+"""Statements of `pulljobs.engine.sql` on Django's connections.
 
-Each verb joins the caller's transaction if there is one and is a transaction of its own otherwise.
-Whatever a verb does not return it did not touch.
+Each verb joins the caller's transaction, or is a transaction of its own. A verb has not touched a
+job that it does not return.
 """

@@ -1,4 +1,4 @@
-"""Looking jobs up, live or settled."""
+"""Look-ups of jobs, live or settled."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from pulljobs.storage.rows import JobView
 
 
 def find(using: str, job_id: int) -> JobView | None:
-    """The job as it stands: the live row if there is one, else its last settlement."""
+    """Return a job from its live row, or else from its last settlement."""
     job = Job.objects.using(using).filter(id=job_id).first()
     last = ArchivedJob.objects.using(using).filter(job_id=job_id).order_by("id").last()
     if job is not None:
@@ -20,7 +20,7 @@ def find(using: str, job_id: int) -> JobView | None:
 
 
 def forget_attempts(using: str, age: timedelta) -> int:
-    """A batch of those that ended so long ago."""
+    """Delete a batch of attempts that ended longer ago than `age`; return their number."""
     oldest = ids.first_of(nodes.clock(using) - age)
     return forget(Attempt.objects.using(using).filter(id__lt=oldest))
 

@@ -1,4 +1,4 @@
-"""What operators did, row by row; written in the transactions that did it."""
+"""Audit entries: what operators did, written in the transactions that did it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from pulljobs.models import AuditedBatch, AuditEntry
 
 
 def locked(using: str, entry_id: int | None = None) -> AuditEntry | None:
-    """One that has not come to its end, unless another process is at it; the oldest by default."""
+    """Lock an unfinished entry, by default the oldest; return None if another process has it."""
     rows = AuditEntry.objects.using(using).filter(finished_at=None)
     if entry_id is not None:
         rows = rows.filter(pk=entry_id)
@@ -23,7 +23,7 @@ def advance(
     refused: Mapping[int, str],
     beyond: int | None,
 ) -> None:
-    """Write a batch, and from where to go on; None: it has come to its end."""
+    """Write a batch and the id from which to go on; None marks the entry as finished."""
     if done or refused:
         why = {str(id): text for id, text in refused.items()}
         AuditedBatch.objects.using(using).create(entry=entry, done=list(done), refused=why)
@@ -36,12 +36,12 @@ def advance(
 
 
 def stop(using: str, entry_id: int, by: str) -> bool:
-    """Whether it had not come to its end; the batch that is under way is waited for."""
+    """Stop an entry after its current batch; return False if it had finished already."""
     rows = AuditEntry.objects.using(using).filter(pk=entry_id, finished_at=None)
     return bool(rows.update(finished_at=Now(), stopped_by=by))
 
 
 def batches_of(using: str, job_id: int) -> list[AuditedBatch]:
-    """The last batches that changed a job, with what they are of."""
+    """Return the last 20 batches that changed a job, with their entries."""
     rows = AuditedBatch.objects.using(using).filter(Q(done__contains=[job_id]))
     return list(rows.select_related("entry").defer("done", "refused").order_by("-at")[:20])

@@ -1,4 +1,4 @@
-"""What keeps PostgreSQL from doing its part: for `doctor`, on no path that jobs take."""
+"""Causes that keep PostgreSQL from vacuuming and from making partitions, for `doctor`."""
 
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -11,11 +11,11 @@ COUNT_CAP: Final = 10_000
 
 
 class Pin(NamedTuple):
-    """Something that keeps dead rows from being cleaned away."""
+    """Cause that keeps dead rows from being vacuumed."""
 
     kind: str
     name: str
-    """A pid, or a name."""
+    """Process id, or a name."""
     seconds: float | None
     what: str
 
@@ -61,17 +61,17 @@ ORDER BY relname
 
 
 def pins(using: str, age: timedelta) -> list[Pin]:
-    """Snapshots and transactions of that age; of roles that may not look, only one's own."""
+    """Return snapshots and transactions of that age; a role without rights sees only its own."""
     return [Pin(**row._asdict()) for row in query(using, _PINS, {"age": age, "chars": QUERY_CHARS})]
 
 
 def not_owned(using: str) -> list[str]:
-    """Tables that this role may not make or drop partitions of."""
+    """Return the tables whose partitions this role may neither make nor drop."""
     return [row.relname for row in query(using, _NOT_OWNED)]
 
 
 def in_default(using: str) -> dict[str, int]:
-    """Rows that found no partition for their day, by table; no count goes above COUNT_CAP."""
+    """Return the number of rows in default partitions by table; no count exceeds COUNT_CAP."""
     counted = {
         table: query(
             using,
@@ -84,5 +84,5 @@ def in_default(using: str) -> dict[str, int]:
 
 
 def counted(rows: int) -> str:
-    """Of `in_default`, in words."""
+    """Return a count of `in_default` in words."""
     return f"{rows:,} rows{' or more' if rows >= COUNT_CAP else ''}"

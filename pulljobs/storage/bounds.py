@@ -1,4 +1,4 @@
-"""Publishing to consumers that bound the jobs of a key, in a transaction of Django's."""
+"""Publishing to consumers that bound the jobs of a key, in a transaction of Django."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -13,14 +13,14 @@ from pulljobs.storage.statements import run
 
 
 def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published]:
-    """Each message, by the parameters of publish_one.sql; several in the caller's transaction."""
+    """Publish messages by parameters of publish_one.sql; several need the caller's transaction."""
     if len(messages) > 1:
         key_bounds.lock(partial(run, using), messages)
     return [_publish(using, message) for message in messages]
 
 
 def lock(using: str, channel: str, keys: Iterable[str | None]) -> None:
-    """The keys of messages that the caller's transaction will publish one by one, in one order."""
+    """Lock the keys of messages that the caller's transaction publishes one by one later."""
     common = {"channel": channel, "only_consumer_id": None}
     key_bounds.lock(partial(run, using), [{**common, "key": key} for key in keys])
 

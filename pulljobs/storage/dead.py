@@ -11,7 +11,7 @@ from pulljobs.storage import jobs
 from pulljobs.storage.statements import run
 
 COUNTED: Final = 10_000
-"""Of a consumer, however many there are: entries of a narrow index, by the million in a second."""
+"""Largest count of a consumer's DEAD jobs; counting reads a narrow index."""
 
 
 class Dead(NamedTuple):
@@ -19,34 +19,34 @@ class Dead(NamedTuple):
     id: int
     reason: str
     error: str | None
-    """Its beginning."""
+    """First 500 characters of the error."""
 
 
 def newest(using: str, consumer_ids: Sequence[int], wanted: int) -> list[Dead]:
-    """The youngest jobs, of each consumer so many at the most."""
+    """Return the newest DEAD jobs, at most `wanted` of each consumer."""
     params = {"consumer_ids": list(consumer_ids), "wanted": wanted}
     return run(using, "newest_dead", params, kind=Dead)
 
 
 def counts(using: str, consumer_ids: Sequence[int]) -> dict[int, int]:
-    """How many each has, up to what is counted."""
+    """Return the number of DEAD jobs by consumer id, at most COUNTED."""
     params = {"consumer_ids": list(consumer_ids), "cap": COUNTED}
     return {row.consumer_id: row.dead for row in run(using, "count_dead", params)}
 
 
 def ids(using: str, consumer_id: int, *, after: int, limit: int) -> list[int]:
-    """The lowest ids above that one."""
+    """Return the lowest ids above `after`, in order."""
     rows = _dead(using, consumer_id).filter(id__gt=after).order_by("id")
     return list(rows.values_list("id", flat=True)[:limit])
 
 
 def delete(using: str, consumer_id: int, retries: int, job_id: int | None, *, limit: int) -> int:
-    """Of those that were tried again so often, or of the one: how many are gone."""
+    """Delete DEAD jobs with at least that many retries, or one job; return their number."""
     rows = _dead(using, consumer_id).filter(retry_count__gte=retries)
     if job_id is not None:
         rows = rows.filter(id=job_id)
     with transaction.atomic(using=using):
-        # Locked, so that nobody redrives one in between.
+        # Locked, so that no operator redrives a job in between.
         locked = rows.select_for_update().order_by("id").values_list("id", flat=True)[:limit]
         return len(jobs.delete(using, list(locked)))
 

@@ -93,7 +93,7 @@ def _watch() -> None:
 
 
 def _forget() -> None:
-    """A forked process has neither the thread nor the statements of its parent."""
+    """Reset the state in a forked process, which lacks the parent's thread and statements."""
     global _thread, _starting
     _thread, _starting = None, threading.Lock()
     _watched.clear()

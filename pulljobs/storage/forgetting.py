@@ -1,4 +1,4 @@
-"""Old rows go a batch at a time, so that no transaction gets long."""
+"""Deletion of old rows in batches, so that no transaction gets long."""
 
 from typing import Final, TypeVar
 
@@ -9,6 +9,6 @@ AT_ONCE: Final = 10_000
 
 
 def forget(rows: QuerySet[M]) -> int:
-    """Delete some of these, by their ids; how many, and 0 once there are no more."""
+    """Delete a batch of these rows; return their number, 0 when none is left."""
     batch = rows.order_by("pk").values("pk")[:AT_ONCE]
     return rows.filter(pk__in=batch).delete()[0]

@@ -1,4 +1,4 @@
-"""What a role may do that does not own the tables: no more than it has to.
+"""Privileges of roles that do not own the tables.
 
 Partitions need no grants of their own: they are read and written through their parents.
 """
@@ -25,7 +25,7 @@ IDS: Final = "pulljobs_id"
 
 
 class Profile(StrEnum):
-    """What a role is for."""
+    """Purpose of a role."""
 
     APP = "app"
     PUBLISH = "publish"
@@ -115,7 +115,7 @@ def privileges(profile: str) -> dict[str, Privileges]:
 
 
 def statements(using: str, role: str, profile: str) -> list[str]:
-    """SQL for the tables' owner, in a transaction: afterwards the role may do that and no more.
+    """Return SQL that gives a role the privileges of a profile and no others.
 
     ConfigurationError: the tables are not there.
     """
@@ -143,7 +143,7 @@ def statements(using: str, role: str, profile: str) -> list[str]:
 
 
 def lacking(using: str, profile: str) -> dict[str, list[str]]:
-    """Privileges by table that the role of this connection has not and such a role has."""
+    """Return the privileges of a profile that the connection's role lacks, by table."""
     wanted = privileges(profile)
     missing: dict[str, list[str]] = defaultdict(list)
     for row in query(using, _LACKING, [list(wanted), list(wanted.values())]):
@@ -156,7 +156,7 @@ def _composed(
     names: Mapping[str, sql.Composable],
     granted: Mapping[Privileges, sql.Composable],
 ) -> Iterator[sql.Composable]:
-    """Taken away first, so that a role that was for something else keeps nothing of it."""
+    """Yield the statements, revocations first, so that no privilege of another profile remains."""
     for text in FIRST:
         yield sql.SQL(text).format(**names)
     for allowed, tables in granted.items():
@@ -170,7 +170,7 @@ def _composed(
 
 
 def _alike(wanted: Mapping[str, Privileges]) -> dict[Privileges, list[str]]:
-    """The tables that get the same."""
+    """Return the tables by the privileges that they get."""
     alike: dict[Privileges, list[str]] = defaultdict(list)
     for table, allowed in wanted.items():
         alike[allowed].append(table)

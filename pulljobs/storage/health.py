@@ -1,6 +1,6 @@
-"""How the tables are: sizes, dead rows and partitions, from the catalog and PostgreSQL's counters.
+"""Sizes, dead rows and partitions of the tables, from PostgreSQL's catalog and counters.
 
-For pages, on no path that jobs take. None of it reads a row of the tables.
+This is for pages. It reads no row of the tables.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ HOT: Final = (
 
 
 class TableHealth(NamedTuple):
-    """Rows as PostgreSQL counted along, not exact; bytes with indexes and TOAST."""
+    """Approximate rows of a table by PostgreSQL's counters; bytes with indexes and TOAST."""
 
     name: str
     live_rows: int
@@ -65,14 +65,14 @@ ORDER BY ordinal
 
 
 def tables(using: str) -> list[TableHealth]:
-    """Those of HOT, in that order."""
+    """Return the health of the tables in HOT, in that order."""
     rows = query(using, _TABLES, [list(HOT)])
     tables = {row.name: TableHealth(**row._asdict()) for row in rows}
     return [tables[name] for name in HOT if name in tables]
 
 
 def sizes(using: str, partitions: Sequence[Partition]) -> list[PartitionSize]:
-    """Of partitions that are there; what is dropped meanwhile counts as empty."""
+    """Return the sizes of partitions; a partition that was dropped counts as empty."""
     rows = query(using, _PARTITIONS, [[partition.name for partition in partitions]])
     return [
         PartitionSize(partition, row.rows or 0, row.bytes or 0)

@@ -1,4 +1,4 @@
-"""The verbs that change a job's state. Nothing else does."""
+"""Verbs that change a job's state; nothing else does."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,14 +44,14 @@ UNSETTLED: Final = "Lease expired: the worker crashed or stopped renewing."
 """Error of a job that expires."""
 
 LEAST_OF_A_CLAIM: Final = 30
-"""Jobs, on average: from there on a statement for each claim costs less than one for them all."""
+"""Jobs a claim from which one statement a claim costs less than one statement for all."""
 
 _STATES = {state.value: state for state in State}
 _USED_UP = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 
 
 def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:
-    """What is still held of the claim under that request id; None: there is none."""
+    """Return the lease and the held jobs of the claim under a request id, or None."""
     rows = run(using, "requested", {"consumer_id": consumer_id, "request_id": request_id})
     if not rows:
         return None
@@ -64,7 +64,7 @@ def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, lis
 
 
 def forget_request(using: str, token: UUID) -> bool:
-    """Whether no repeat was told of the claim; then none will be, for its request id is gone."""
+    """Clear a claim's request id; return False if a repeated request got the claim."""
     return bool(run(using, "forget_request", {"lease_token": token}))
 
 
@@ -81,7 +81,7 @@ def take(
     incremental_timeout: timedelta | None = None,
     guarded: bool = False,
 ) -> Taken | Refusal | None:
-    """Put one job that is QUEUED, or revive one that is DEAD; None: it is not in that state."""
+    """Claim a QUEUED job or revive a DEAD one by its id; return None if it is in another state."""
     [row] = run(
         using,
         "take",
@@ -110,9 +110,9 @@ def renew(
     running: Collection[int] | None = None,
     again: bool = True,
 ) -> dict[Held, datetime]:
-    """The new deadlines of those still held; what is missing is lost.
+    """Renew leases and return the new deadlines; a job that is missing in the result is lost.
 
-    Which of them are `running` is noted, for the case that the host of a worker is lost.
+    The `running` jobs are noted, for the case that the worker's host is lost.
     """
     if not held:
         return {}
@@ -132,7 +132,7 @@ def renew(
 
 
 def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write outcomes, a job once; a batch that fails is halved until the row at fault is alone."""
+    """Write outcomes, one a job; a batch that fails is halved until the faulty row is alone."""
     if not settlements:
         return Finished({}, [], {})
     try:
@@ -164,7 +164,7 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _is_of_a_row(error: Exception) -> bool:
-    """Whether what is to be written is at fault, and not the server or the connection to it."""
+    """Return True if the written values are at fault, and not the server or the connection."""
     if isinstance(error.__cause__, TOO_MUCH):
         return True
     # The last is what a read-only database says.
@@ -172,7 +172,7 @@ def _is_of_a_row(error: Exception) -> bool:
 
 
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """In a savepoint where the caller has a transaction, so that a failure leaves it usable."""
+    """Write outcomes, inside a transaction in a savepoint, so that a failure leaves it usable."""
     if not connections[using].in_atomic_block:
         return _finish_together(using, settlements)
     with transaction.atomic(using=using):
@@ -213,7 +213,7 @@ def _deliver(using: str, claims: Mapping[UUID, Collection[int]]) -> Finished:
 def _settled_before(
     using: str, missing: Sequence[Held], settlements: Sequence[Settlement]
 ) -> dict[int, State]:
-    """Jobs that were settled the same way under the same token: a repeat, not a loss."""
+    """Return the jobs that were settled the same way under the same token: a repeat, not a loss."""
     if not missing:
         return {}
     params = {
@@ -229,14 +229,14 @@ def _settled_before(
 
 
 def _event_of(state: str, reason: str | None) -> Event:
-    """What a holder must have said for its job to end like that."""
+    """Return the event that a holder must have reported for its job to end in this state."""
     if state == State.DELIVERED:
         return Event.DELIVER
     return Event.RETRY if reason in _USED_UP else Event.REJECT
 
 
 def reap(using: str, leases: int) -> Finished | None:
-    """Expire what up to that many leases hold whose time is over; None: there was none."""
+    """Expire the jobs of at most that many ended leases; return None if there was none."""
 
     def work() -> Finished | None:
         with brief(using):
@@ -249,7 +249,7 @@ def reap(using: str, leases: int) -> Finished | None:
 def abandon(
     using: str, node_id: UUID, started: frozenset[int], *, but: frozenset[UUID] = frozenset()
 ) -> Finished | None:
-    """Give back what a node holds, `but` for some leases; only jobs it had started expire."""
+    """Give back the jobs of a node, except leases in `but`; only jobs that had started expire."""
 
     def work() -> Finished | None:
         with brief(using):
@@ -275,7 +275,7 @@ def _give_back(
 
 
 def _expired(lease: ReachedLease, job_id: int) -> Settlement:
-    """A worker's job that had not started is not charged, one that had becomes a suspect."""
+    """Return the expiry of a job: not charged if a worker had not started it, else a suspect."""
     started = None if lease.running_ids is None else job_id in lease.running_ids
     if started and lease.via != Lease.Via.WORKER:
         started = None  # It ran no code that could have ended its process.
@@ -292,7 +292,7 @@ def kill(
     error: str | None = None,
     states: Collection[State] = TRANSITIONS[Event.KILL].sources,
 ) -> dict[int, bool]:
-    """Those that were in these states and are DEAD now; whether somebody held them."""
+    """Kill the jobs that are in these states; return True by job id where a lease held the job."""
     params = {
         "job_ids": list(job_ids),
         "states": sorted(states),
@@ -313,26 +313,26 @@ def consumers_of(using: str, job_ids: Collection[int]) -> set[int]:
 
 
 def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
-    """Consumer ids by job id, of those that were DEAD and are QUEUED now."""
+    """Queue DEAD jobs again; return the consumer ids by job id."""
     rows = retrying(using, lambda: run(using, "redrive", {"job_ids": list(job_ids)}))
     return {row.job_id: row.consumer_id for row in rows}
 
 
 def reschedule(using: str, job_ids: Sequence[int], *, at: datetime | None) -> dict[int, int]:
-    """Consumer ids by job id, of those that are QUEUED for that time now; None: for now."""
+    """Reschedule QUEUED jobs to a time, None for now; return the consumer ids by job id."""
     params = {"job_ids": list(job_ids), "at": at}
     rows = retrying(using, lambda: run(using, "reschedule", params))
     return {row.job_id: row.consumer_id for row in rows}
 
 
 def delete(using: str, job_ids: Sequence[int]) -> list[int]:
-    """The ids of those that were DEAD and are gone now."""
+    """Delete DEAD jobs; return their ids."""
     rows = retrying(using, lambda: run(using, "delete", {"job_ids": list(job_ids)}))
     return [row.job_id for row in rows]
 
 
 def stats(using: str, consumer_id: int, cap: int = 10_000) -> Stats:
-    """Counts of one consumer, from one snapshot."""
+    """Return the counts of one consumer from one snapshot."""
     [row] = count_jobs(using, [consumer_id], cap)
     oldest = row.oldest_ready_at
     seconds = None if oldest is None else (row.now - oldest).total_seconds()

@@ -1,9 +1,9 @@
-"""Exclusive keys: of each key of a consumer one job is in flight at most, the first one first.
+"""Exclusive keys: at most one job of a key is in flight, and jobs of a key run in order.
 
-Every change to what runs of a key is made under the lock of the key's row, and decided by a later
-statement, whose snapshot has all that was committed before the lock. Claims skip keys that somebody
-has locked; who frees a key waits for it. A claim takes the jobs that wait behind a busy key out of
-its index (blocks them), so that nobody meets them again until the key is free.
+A transaction that changes which job of a key runs locks the key's row and decides in a later
+statement, whose snapshot has everything that was committed before the lock. Claims skip locked
+keys. A transaction that frees a key waits for the lock. A claim blocks the jobs behind a busy key:
+it takes them out of the claim index, so that later claims do not meet them until the key is free.
 """
 
 import logging
@@ -23,7 +23,7 @@ Took = TypeVar("Took")
 
 
 def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> None:
-    """Let the next job of each key be claimed, if its job is settled or has `let_go` of it."""
+    """Let the next job of each key be claimed, if the key's job has ended or is in `let_go`."""
     if not keys:
         return
 
@@ -43,7 +43,7 @@ def free(using: str, keys: Collection[Key], let_go: Collection[int] = ()) -> Non
 
 
 def sweep(using: str) -> bool:
-    """Free what those left behind who died at it, and forget idle keys; whether there is more."""
+    """Free keys left behind by crashes and delete idle keys; return True if more may remain."""
     forgotten = run(using, "idle_bounded_keys", {"wanted": SWEPT})
 
     def work() -> tuple[list[Key], bool]:
@@ -55,12 +55,12 @@ def sweep(using: str) -> bool:
     swept, changed = retrying(using, work)
     if changed:
         listen.wake_on_commit(using, [consumer_id for consumer_id, _key in swept])
-    # Of those whose jobs somebody has locked none changes: they would be found again at once.
+    # A key whose jobs are locked does not change, and would be found again at once.
     return len(forgotten) == SWEPT or (changed and len(swept) == SWEPT)
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Callable[[], Took]) -> Took:
-    """What `work` takes while the key of that job is locked."""
+    """Return the result of `work`, called while the key of the job is locked."""
     with brief(using):
         run(using, "lock_key_of_job", {"consumer_id": consumer_id, "job_id": job_id})
         return work()

@@ -10,12 +10,12 @@ from pulljobs.storage.rows import Claimed, HeldJob, Refusal, Taken
 from pulljobs.storage.statements import AliasSession, brief
 
 Work = Callable[[int], Claimed]
-"""Claims as many as it is told to."""
+"""Function that claims at most that many jobs."""
 Take = Callable[[], Taken | Refusal | None]
 
 
 def take(using: str, consumer_id: int, job_id: int, work: Take) -> Taken | Refusal | None:
-    """What `work` takes, if there is room for one, under the lock of its key."""
+    """Return the result of `work` under the lock of the job's key, if the consumer has room."""
     with brief(using):
         if guarded.lock_room(AliasSession(using), consumer_id) == 0:
             return Refusal.MAX_IN_FLIGHT
@@ -23,7 +23,7 @@ def take(using: str, consumer_id: int, job_id: int, work: Take) -> Taken | Refus
 
 
 def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:
-    """As many as fit, found by claiming fewer each time; a rollback leaves the others untouched."""
+    """Claim as many jobs as fit in `max_bytes`: roll back and claim fewer until all fit."""
     tried = wanted
     while True:
         with brief(using):
@@ -40,7 +40,7 @@ def fitting(using: str, wanted: int, max_bytes: int, work: Work) -> Claimed:
 
 
 def _fitting(using: str, jobs: list[HeldJob], max_bytes: int) -> int:
-    """How many from the first on; nothing is skipped, for that would let small ones overtake."""
+    """Return how many jobs fit, from the first on; skipping one would let small jobs overtake."""
     if not jobs:
         return 0
     read = messages.read(using, [job.message_id for job in jobs])

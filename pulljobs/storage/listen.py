@@ -1,6 +1,6 @@
-"""Waking those who wait: NOTIFY after a commit, LISTEN on a connection of its own.
+"""Waking of waiters: NOTIFY after a commit, LISTEN on a separate connection.
 
-Polling is the truth. A notification that gets lost costs one poll interval.
+Polling guarantees progress. A lost notification costs one poll interval.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -19,16 +19,16 @@ from pulljobs.storage.statements import run
 
 LOST_CHANNEL: Final = "pulljobs_lost"
 NEW: Final = timedelta(seconds=0.05)
-"""Until one more look of who has just come to wait: a publish at that moment did not see it."""
+"""Time until a new waiter polls again: a publish at that moment did not see it."""
 PROBE_SECONDS: Final = 30.0
 LOST_TOGETHER: Final = 300
-"""Ids in one notification, which takes 8000 bytes."""
+"""Ids in one notification, whose limit is 8000 bytes."""
 
 
 def wake_on_commit(using: str, consumer_ids: Iterable[int]) -> None:
-    """Once the caller's transaction is committed, wake who waits for these consumers.
+    """Wake the waiters of these consumers after the commit of the caller's transaction.
 
-    Of one that is managed by hand nobody hears the commit: polling finds what it brought.
+    If the caller manages the transaction by hand, no hook runs, and polling finds the jobs.
     """
     waking = sorted(set(consumer_ids))
     if waking and _hears_commit(using):
@@ -42,7 +42,7 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
 
 
 def tell_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
-    """Once the transaction is committed, tell all workers that nobody holds these jobs any more."""
+    """Notify all workers after the commit that these jobs have lost their leases."""
     if job_ids and _hears_commit(using):
         transaction.on_commit(lambda: _tell_lost(using, job_ids), using=using, robust=True)
 
@@ -66,9 +66,10 @@ def wait(
     patience: timedelta,
     pulls: Sequence[int] = (),
 ) -> dict[int, int]:
-    """Be woken for these consumers for so long. Commit, then claim, and only then wait.
+    """Register a waiter of these consumers. The caller commits, claims, and only then waits.
 
-    `pulls` over HTTP wait in this process, a number each (none: 0); how many wait in others.
+    `pulls` has the number of HTTP pulls that wait in this process, for each consumer. Return the
+    number that waits in other processes, by consumer id.
     """
     params = {
         "consumer_ids": list(consumer_ids),
@@ -80,13 +81,13 @@ def wait(
 
 
 def leave(using: str, consumer_ids: Sequence[int], node_id: UUID) -> None:
-    """Be woken for these consumers no more."""
+    """Remove the waiter of these consumers."""
     rows = PullWaiter.objects.using(using).filter(node_id=node_id)
     rows.filter(consumer_id__in=consumer_ids).delete()
 
 
 class Listener:
-    """A connection that hears the wake-ups of all consumers, and which jobs were taken away."""
+    """Connection that receives the wake-ups of all consumers, and the ids of lost jobs."""
 
     def __init__(self, using: str, on_lost: Callable[[list[int]], None] | None = None) -> None:
         self._on_lost = on_lost
@@ -96,7 +97,7 @@ class Listener:
             self._connection.execute(f"LISTEN {LOST_CHANNEL}")
 
     def heard(self, timeout: timedelta) -> set[int]:
-        """Consumers that got something, as soon as one did; empty after the timeout."""
+        """Wait for a wake-up and return the consumer ids; empty after the timeout."""
         seconds = timeout.total_seconds()
         consumer_ids = set()
         for notification in self._connection.notifies(timeout=seconds, stop_after=1):
@@ -112,9 +113,9 @@ class Listener:
 
 @asynccontextmanager
 async def listening(params: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[int]]:
-    """The consumers that get something, on the running event loop; `params` as below.
+    """Yield an iterator of the consumers that are woken, on the running event loop.
 
-    psycopg.Error ends it when the connection does.
+    `params` are those of `session_of_its_own`. psycopg.Error ends it with the connection.
     """
     async with await psycopg.AsyncConnection.connect(**params) as connection:
         await connection.execute(f"LISTEN {DATABASE_CHANNEL}")
@@ -125,11 +126,11 @@ async def _heard(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[int]
     while True:
         async for notification in connection.notifies(timeout=PROBE_SECONDS):
             yield int(notification.payload)
-        await connection.execute("SELECT")  # A connection that is cut off says nothing by itself.
+        await connection.execute("SELECT")  # Notices a connection that was cut off.
 
 
 def session_of_its_own(using: str) -> dict[str, Any]:
-    """Parameters of a connection that is not Django's; raises when the server is away."""
+    """Return parameters of a connection apart from Django's; raise if the server is away."""
     connection = connections[using]
     connection.ensure_connection()
     params = connection.get_connection_params()

@@ -22,7 +22,7 @@ def publish(
     dedupe_window: timedelta,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[Published] | None:
-    """One entry a message, in order; None: there is no such channel.
+    """Publish messages and return a result for each, in order; None if the channel is unknown.
 
     `meanwhile` may be called while the server works, without the connection.
     """
@@ -84,6 +84,6 @@ def _publish_batch(
 
 
 def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
-    """The messages by id."""
+    """Return the messages by id."""
     params = {"ids": integer_array(ids), "lowest": min(ids), "highest": max(ids)}
     return {row.id: row for row in run(using, "messages", params, kind=StoredMessage)}

@@ -1,4 +1,4 @@
-"""Rows of processes: registered at boot, kept alive by heartbeats, marked when they stop."""
+"""Rows of processes, with their heartbeats."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -28,7 +28,7 @@ def register(
 def beat(
     using: str, node_id: UUID, report: dict[str, Any] | None = None, *, address: str | None = None
 ) -> None:
-    """With what the process says of itself; None: nothing new."""
+    """Record a heartbeat, with the report and the address of the process if they are given."""
     told: dict[str, Any] = {} if report is None else {"report": report}
     if address is not None:
         told["address"] = address[:2000]
@@ -36,24 +36,24 @@ def beat(
 
 
 def stop(using: str, node_id: UUID) -> None:
-    """The process waits for nothing any more; its row stays, for the archive names it."""
+    """Mark a process as stopped; its row stays, because the archive names it."""
     PullWaiter.objects.using(using).filter(node_id=node_id).delete()
     Node.objects.using(using).filter(id=node_id).update(stopped_at=Now())
 
 
 def forget(using: str, age: timedelta) -> None:
-    """Those that have not been heard of for so long, and hold nothing."""
+    """Delete nodes without a heartbeat for `age` that hold no lease."""
     held = Lease.objects.using(using).exclude(node_id=None).values("node_id")
     old = Node.objects.using(using).filter(heartbeat_at__lt=Now() - age)
     old.exclude(id__in=held).delete()
 
 
 def forget_waits(using: str) -> None:
-    """Of processes that ended without a word."""
+    """Delete waiters of processes that ended without removing them."""
     PullWaiter.objects.using(using).filter(waiting_until__lt=Now() - WAITS_KEPT).delete()
 
 
 def clock(using: str) -> datetime:
-    """What time it is for the database."""
+    """Return the database's time."""
     [row] = query(using, "SELECT clock_timestamp() AS now")
     return cast("datetime", row.now)

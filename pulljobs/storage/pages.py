@@ -1,4 +1,4 @@
-"""Lists that are read newest first, a page at a time."""
+"""Pages of lists that are read newest first."""
 
 from typing import Final, NamedTuple, TypeVar
 
@@ -9,14 +9,14 @@ SIZE: Final = 25
 
 
 class Cut(NamedTuple):
-    """Which page: what lies below this id, or next above that one; neither: the first."""
+    """Position of a page: below an id, or next above one; by default the first page."""
 
     below: int | None = None
     above: int | None = None
 
 
 def newest_first(rows: QuerySet[M], cut: Cut, size: int = SIZE) -> list[M]:
-    """By their ids, which rise with time."""
+    """Return a page of rows by falling id."""
     if cut.above is not None:
         return list(rows.filter(pk__gt=cut.above).order_by("pk")[:size])[::-1]
     if cut.below is not None:

@@ -1,4 +1,4 @@
-"""A day a partition: made ahead, found wanting late, dropped when old.
+"""Partitions, one a day: made ahead, dropped when old.
 
 DETACH and ATTACH take a short exclusive lock, so both run under a lock_timeout and are tried again.
 (CONCURRENTLY is not to be had where a default partition is, and that is what keeps a publish from
@@ -27,7 +27,7 @@ XIDS: Final[dict[str, LiteralString]] = {
     "pulljobs_message": "published_xid",
     "pulljobs_archived_job": "settled_xid::text::bigint",
 }
-"""The number of the transaction that wrote a row, as the index of block ranges has it."""
+"""Transaction id of a row, as the block range index has it."""
 PARTITIONED: Final = tuple(XIDS)
 LOCK_PARENT: Final = "LOCK TABLE ONLY {parent} IN ACCESS EXCLUSIVE MODE"
 LOCK_DEFAULT: Final = "LOCK TABLE {default} IN ACCESS EXCLUSIVE MODE"
@@ -57,11 +57,11 @@ BY_BLOCK_RANGES: Final = (
     " set_config('enable_bitmapscan', 'on', true) AS bitmapscan"
 )
 LOCK_TIMEOUT: Final = timedelta(seconds=1)
-"""Of locks that whoever publishes waits behind."""
+"""Time limit of locks behind which publishers wait."""
 VACUUM_TIMEOUT: Final = timedelta(seconds=10)
-"""Autovacuum gives way to who has waited for `deadlock_timeout`: a second by default."""
+"""Time limit of other locks; autovacuum yields a lock after `deadlock_timeout`, 1 s by default."""
 PATIENCE: Final = timedelta(seconds=10)
-"""In which another attempt may begin; whoever does this has other things to do."""
+"""Time in which another attempt may begin, because the caller has other tasks."""
 
 
 class Partition(NamedTuple):
@@ -74,17 +74,17 @@ class Partition(NamedTuple):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Lowest id of the day, lowest id of the next."""
+        """Lowest id of the day and lowest id of the next day."""
         start = datetime.combine(self.day, time(), UTC)
         return ids.first_of(start), ids.first_of(start + timedelta(days=1))
 
 
 Copied = Callable[[Partition], int | None]
-"""The transaction before which all of a partition is elsewhere, too; None: who knows."""
+"""Function that returns the transaction before which a copy of a partition is whole, or None."""
 
 
 def not_owned(using: str) -> list[str]:
-    """Of the partitioned tables those that this role may neither make nor drop partitions of."""
+    """Return the partitioned tables whose partitions this role may neither make nor drop."""
     rows = query(
         using,
         sql.SQL(
@@ -96,7 +96,7 @@ def not_owned(using: str) -> list[str]:
 
 
 def existing(using: str, table: str) -> list[Partition]:
-    """The partitions of a table by day, the default left out."""
+    """Return the partitions of a table by day, without the default partition."""
     rows = query(
         using,
         sql.SQL(
@@ -109,9 +109,9 @@ def existing(using: str, table: str) -> list[Partition]:
 
 
 def make_ahead(using: str, days: int) -> Iterator[Partition]:
-    """Make what is missing for today and so many days after, one by one as they are asked for.
+    """Make the missing partitions for today and the next days, and yield each.
 
-    So is each other day of which the default has rows, as one that was over before it was made.
+    Days whose rows are in the default partition get their partitions as well.
     """
     [row] = query(using, sql.SQL("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS today"))
     for table in PARTITIONED:
@@ -126,7 +126,7 @@ def make_ahead(using: str, days: int) -> Iterator[Partition]:
 
 
 def _left_behind(using: str, table: str) -> Iterator[Partition]:
-    """The days of what the default holds, the oldest first."""
+    """Yield a partition for each day with rows in the default partition, the oldest first."""
     default, low = sql.Identifier(f"{table}_default"), 0
     text = sql.SQL("SELECT min(id) AS lowest FROM {} WHERE id >= {}")
     while True:
@@ -142,22 +142,22 @@ def drop_before(
     using: str,
     age: timedelta,
     copied: Copied | None = None,
-    told: Callable[[Partition], object] = lambda partition: None,
+    on_partition: Callable[[Partition], object] = lambda partition: None,
 ) -> Iterator[Partition]:
-    """Drop the partitions that are wholly older and hold nothing that a live job needs, one by one.
+    """Drop partitions that are wholly older and that no live job needs, and yield each.
 
-    With `copied`, only those of which it knows that a copy is elsewhere. `told` is called for each
-    that was looked at, dropped or not.
+    With `copied`, drop only partitions of which a copy exists. `on_partition` is called for each
+    partition that was checked, dropped or not.
     """
     for partition in older(using, age):
         high_xid = copied(partition) if copied else None
         if (copied is None or high_xid is not None) and drop(using, partition, high_xid):
             yield partition
-        told(partition)
+        on_partition(partition)
 
 
 def older(using: str, age: timedelta) -> list[Partition]:
-    """The partitions that are wholly older."""
+    """Return the partitions that are wholly older."""
     oldest = ids.first_of(nodes.clock(using) - age)
     return [
         partition
@@ -168,9 +168,9 @@ def older(using: str, age: timedelta) -> list[Partition]:
 
 
 def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) -> int:
-    """A batch of client message ids of that age is free again, and finds its messages no more.
+    """Delete a batch of client message ids of that age; return their number.
 
-    None that is still taken; `dedupe_window` is for channels without one.
+    Ids inside their channel's window stay; `dedupe_window` is for channels without one.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -179,7 +179,7 @@ def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) ->
             " LEFT JOIN pulljobs_channel AS channel ON channel.id = publication.channel_id"
             " WHERE published_at < clock_timestamp() - greatest("
             "make_interval(secs => %s), coalesce(dedupe_window, make_interval(secs => %s)))"
-            # Who is just taking it anew has locked it.
+            # A publisher that takes it again has locked it.
             " ORDER BY published_at LIMIT %s FOR UPDATE OF publication SKIP LOCKED))",
             [age.total_seconds(), dedupe_window.total_seconds(), AT_ONCE],
         )
@@ -187,11 +187,11 @@ def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) ->
 
 
 def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
-    """Create, fill from the default what is there already, attach.
+    """Create a partition, move its rows from the default partition, and attach it.
 
-    Who reads through the parent while rows leave the default must wait for the parent itself: a
-    plan that has listed the partitions before would look for them in the default only. So must who
-    may write to that day (`written`): an insert that waits for the default would fail afterwards.
+    While rows leave the default partition, readers must wait for the lock of the parent: a plan
+    that listed the partitions before would look for them only in the default. Writers of that day
+    (`written`) must wait as well: an insert that waits for the default would fail afterwards.
     """
     if not written and _patiently(using, lambda: _attached(using, partition, moving=False)):
         return True
@@ -203,10 +203,11 @@ def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
 def fill(
     using: str, partition: Partition, load: Callable[[str], int], note: Callable[[], object]
 ) -> int:
-    """Make a day that is not there out of what `load` puts into the table of that name; its count.
+    """Make a missing partition from the rows that `load` writes; return their number.
 
-    Nobody sees it, or waits for it, before it is whole; `note` is in the transaction that shows it.
-    ValueError if the day, or any row of it, is there; then nothing is left of the table.
+    The rows are visible only when the partition is whole. `note` runs in the transaction that
+    attaches it.
+    Raise ValueError if the day or any row of it exists; then no table is left.
     """
     if partition in existing(using, partition.table):
         raise ValueError(f"{partition.name} is there.")
@@ -216,7 +217,7 @@ def fill(
     if row.is_crowded:
         raise crowded
     with transaction.atomic(using=using):
-        # One that was cut off may have left it.
+        # An interrupted call may have left it.
         query(using, sql.SQL(DROP_LEFTOVER).format(**names))
         query(using, sql.SQL(CREATE).format(**names))
     count = load(partition.name)
@@ -227,7 +228,7 @@ def fill(
 
 
 def _attached_whole(using: str, partition: Partition, note: Callable[[], object]) -> bool:
-    """False: the default partition has rows of that day."""
+    """Attach a filled partition; return False if the default partition has rows of that day."""
     names = _names(partition)
 
     def do(text: LiteralString) -> list[Row]:
@@ -243,7 +244,7 @@ def _attached_whole(using: str, partition: Partition, note: Callable[[], object]
 
 
 def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
-    """False, and nothing done: there is something to move, or somebody else was faster."""
+    """Attach a new partition; return False if rows would have to be moved or it exists already."""
     names = _names(partition)
 
     def do(text: LiteralString) -> list[Row]:
@@ -263,9 +264,9 @@ def _attached(using: str, partition: Partition, *, moving: bool) -> bool:
 
 
 def _quietly(using: str, names: dict[str, sql.Composable], *locks: LiteralString) -> None:
-    """Take locks that only makers, droppers and vacuums wait for, with the time that this needs.
+    """Take locks for which only makers, droppers and vacuums wait, with a long time limit.
 
-    A vacuum takes minutes: each attempt at a lock that shuts all out would time out behind it.
+    A vacuum takes minutes: each attempt at an exclusive lock would time out behind it.
     """
     query(using, _wait_for(VACUUM_TIMEOUT))
     for lock in locks:
@@ -285,10 +286,10 @@ def _names(partition: Partition) -> dict[str, sql.Composable]:
 
 
 def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
-    """False: a live job needs it, seen before or, by a late publish, after the detach; or it went.
+    """Drop a partition; return False if a live job needs it or if it does not exist.
 
-    With `high_xid` it is also false where that or a later transaction wrote to it: what went
-    elsewhere before is not all of it.
+    With `high_xid`, return False as well if that or a later transaction wrote to it, because the
+    copy is not whole.
     """
     names = _names(partition)
 
@@ -297,7 +298,7 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
         if partition not in existing(using, partition.table):
             return False
         _quietly(using, names, NO_VACUUM)
-        if _written_since(using, partition, high_xid):  # nobody waits for this look
+        if _written_since(using, partition, high_xid):  # no publisher waits for this query
             return False
         query(using, sql.SQL(LOCK_PARENT).format(**names))
         query(using, sql.SQL("ALTER TABLE {parent} DETACH PARTITION {name}").format(**names))
@@ -311,7 +312,7 @@ def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
 
 
 def needed(using: str, partition: Partition) -> bool:
-    """Whether a live job refers to the partition; nothing refers to the archive."""
+    """Return True if a live job refers to the partition; no job refers to the archive."""
     if partition.table != "pulljobs_message":
         return False
     low, high = map(sql.Literal, partition.bounds)
@@ -339,7 +340,7 @@ def _written_since(using: str, partition: Partition, high_xid: int | None) -> bo
 
 
 def _patiently(using: str, work: Callable[[], bool]) -> bool:
-    """Do the work in a transaction; again while it meets locks that are not soon let go."""
+    """Do the work in a transaction, and again while a lock is not available in time."""
     until = monotonic() + PATIENCE.total_seconds()
     while True:
         try:
@@ -349,7 +350,7 @@ def _patiently(using: str, work: Callable[[], bool]) -> bool:
             is_locked = isinstance(error.__cause__, psycopg.errors.LockNotAvailable)
             if not is_locked or monotonic() >= until:
                 raise
-            logger.info("Partitions: somebody holds the lock; trying again.")
+            logger.info("Partitions: the lock is held by another transaction; trying again.")
 
 
 def _wait_for(locks: timedelta) -> sql.Composable:

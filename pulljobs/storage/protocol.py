@@ -1,4 +1,4 @@
-"""What the broker protocol reads: the queue of a consumer, and one job by its id."""
+"""Reads of the broker protocol: the queue of a consumer, and jobs by their ids."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ M = TypeVar("M", Channel, Consumer)
 
 
 class Place(NamedTuple):
-    """Where a job stands in the queue of its consumer."""
+    """Position of a job in the queue of its consumer."""
 
     priority: int
     available_at: datetime
@@ -37,31 +37,31 @@ class QueuedJob(NamedTuple):
 
 
 class AddressedJob(NamedTuple):
-    """A job as a job POST finds it."""
+    """Job that a job POST names."""
 
     id: int
     consumer_id: int
     state: State
     lease_token: UUID | None
-    """The lease that holds it; of a settled job the one it was settled under."""
+    """Token of the lease that holds the job, or under which it was settled."""
     via: str | None
-    """By which way it was taken, while it is INFLIGHT."""
+    """Way in which an INFLIGHT job was claimed."""
 
 
 class Listed(NamedTuple):
-    """Jobs that wait, and what the look at them saw (for `LowWaterMarks.learn`)."""
+    """Waiting jobs, and what `LowWaterMarks.learn` needs to know of the query."""
 
     server_started_at: datetime
     started_at: datetime
     snapshot: Snapshot
     next_xid: int
-    """Whoever gets that id or a later one began to write after this started."""
+    """Next transaction id: transactions with this id or a later one began to write afterwards."""
     jobs: list[QueuedJob]
     reached: dict[int, Position]
 
 
 def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
-    """The next jobs in the order in which claims take them."""
+    """Return the next jobs in claim order."""
     where = entry._asdict()
     del where["until"]
     params = {"consumer_id": consumer_id, "wanted": wanted, **where}
@@ -80,16 +80,16 @@ def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
 
 
 def _next_xid(ceiling: int, after_3: int) -> int:
-    """In 64 bits: it is told in 32, and not below the snapshot's end."""
+    """Return the next transaction id in 64 bits; it is not below the snapshot's end."""
     return ceiling + (after_3 + 3 - ceiling) % 2**32
 
 
 _VIA: Final = Subquery(Lease.objects.filter(lease_token=OuterRef("lease_token")).values("via")[:1])
-"""By which a live job was taken."""
+"""Way in which a live job was claimed."""
 
 
 def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
-    """Whether any of them is in flight since the consumer pulled it, or took it by a job POST."""
+    """Return True if the consumer holds one of the jobs by a pull or by a job POST."""
     ids, tokens = {one.job_id for one in held}, {one.lease_token for one in held}
     rows = Job.objects.using(using).filter(id__in=ids, lease_token__in=tokens)
     ours = {(consumer_id, Lease.Via.PULL), (consumer_id, Lease.Via.POST)}
@@ -97,7 +97,7 @@ def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
 
 
 def addressed(using: str, job_id: int) -> AddressedJob | None:
-    """The live job, else a DELIVERED one while the archive has it; a deleted one is unknown."""
+    """Return a live job, or a DELIVERED one that the archive still has; None for others."""
     live = Job.objects.using(using).annotate(via=_VIA).filter(id=job_id).first()
     if live is None:
         return _delivered(using, job_id)
@@ -121,7 +121,7 @@ def _settled_under(using: str, job_id: int) -> UUID | None:
 
 
 def parties(using: str, channel: str, consumer: str) -> tuple[Channel, Consumer | None] | None:
-    """Who bears these names, as far as callers are asked about it; other fields load when read."""
+    """Return the channel and the consumer with these names; unlisted fields load when read."""
     rows = run(using, "caller", {"channel": channel, "consumer": consumer})
     if not rows:
         return None
@@ -145,12 +145,12 @@ def _load(model: type[M], using: str, **fields: Any) -> M:
 
 
 def jobs_of(using: str, consumer_id: int, job_ids: Collection[int]) -> set[int]:
-    """Those of the jobs that are this consumer's: live ones, and settled ones by their history."""
+    """Return the ids of those jobs, live or settled, that belong to the consumer."""
     params = {"consumer_id": consumer_id, "job_ids": list(job_ids)}
     rows = run(using, "owned", params) if job_ids else []
     owned: dict[int, bool] = {row.id: row.owned for row in rows}
     for job_id in set(job_ids) - owned.keys():
-        # One by one: a join might scan days that nobody has analyzed yet.
+        # One by one: a join might scan days that were not analyzed yet.
         settled = ArchivedJob.objects.using(using).filter(job_id=job_id)
         owners = list(settled.values_list("consumer_id", flat=True)[:1])
         owned[job_id] = owners == [consumer_id]

@@ -1,4 +1,4 @@
-"""Messages of a channel as they are read back: by id, newest first, and with their jobs."""
+"""Messages of a channel, by id or newest first, and their jobs."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,12 +13,12 @@ from pulljobs.storage.pages import Cut, newest_first
 
 CAP: Final = 10_000
 NUL: Final = "\x00"
-"""Which PostgreSQL can't hold, so nothing is called that."""
+"""NUL character, which PostgreSQL cannot store."""
 HEAD: Final = ("id", "channel_id", "client_message_id", "published_at")
 
 
 class Standing(NamedTuple):
-    """Where one consumer is with a message."""
+    """State of a message at one consumer."""
 
     job_id: int
     message_id: int
@@ -28,7 +28,7 @@ class Standing(NamedTuple):
 
 
 def find(using: str, channel_id: int, name: str) -> Message | None:
-    """By the client's id, the newest that bore it; else by the id it was given here."""
+    """Return the newest message with this client message id, else the one with this id."""
     if NUL in name:
         return None
     taken = Publication.objects.using(using).filter(channel_id=channel_id, client_message_id=name)
@@ -48,12 +48,12 @@ def page(using: str, channel_id: int, cut: Cut) -> list[Message]:
 
 
 def count(using: str, channel_id: int) -> int:
-    """Up to one more than the cap."""
+    """Return the number of messages, at most CAP + 1."""
     return _of_channel(using, channel_id).order_by("-id")[: CAP + 1].count()
 
 
 def heads(using: str, message_ids: list[int]) -> dict[int, Message]:
-    """By id, without payloads and headers, with their producers."""
+    """Return messages by id, without payloads and headers, with their producers."""
     rows = Message.objects.using(using).select_related("producer")
     head = rows.only(*HEAD, "producer__name")
     if not message_ids:
@@ -64,13 +64,13 @@ def heads(using: str, message_ids: list[int]) -> dict[int, Message]:
 
 
 def dead(using: str, consumer: Consumer, cut: Cut) -> list[Standing]:
-    """A page of a consumer's DEAD jobs, newest first."""
+    """Return a page of a consumer's DEAD jobs, newest first."""
     rows = Job.objects.using(using).filter(consumer_id=consumer.pk, reason__isnull=False)
     return _standings(using, newest_first(rows, cut), [])
 
 
 def standings(using: str, message_id: int) -> list[Standing]:
-    """One a consumer whose job was not deleted, in the order of the consumers' rows."""
+    """Return the state at each consumer whose job was not deleted, by consumer id."""
     live = list(Job.objects.using(using).filter(message_id=message_id))
     # Read after them, so that one that is delivered meanwhile is in either.
     archive = ArchivedJob.objects.using(using).exclude(job_id__in=[job.id for job in live])
@@ -79,14 +79,14 @@ def standings(using: str, message_id: int) -> list[Standing]:
 
 
 def standing(using: str, job_id: int) -> Standing | None:
-    """Of one job, live or DELIVERED."""
+    """Return the state of one job, live or DELIVERED."""
     live = list(Job.objects.using(using).filter(id=job_id))
     archive = ArchivedJob.objects.using(using).filter(job_id=job_id, state=State.DELIVERED)
     return next(iter(_standings(using, live, [] if live else list(archive))), None)
 
 
 def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> list[Standing]:
-    """Without those whose consumer's row was deleted, and not marked as such."""
+    """Return the states of jobs, without those whose consumer has no row."""
     rows = Consumer.objects.using(using).select_related("channel")
     ids = {job.consumer_id for job in live} | {one.consumer_id for one in delivered}
     consumers = rows.in_bulk(ids)
@@ -112,7 +112,7 @@ def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> lis
 
 
 def changed_at(using: str, live: Iterable[Job]) -> dict[int, datetime]:
-    """Since when each is in its state, by its id; of one that waits, from when it may be taken."""
+    """Return since when each job is in its state, by id; a QUEUED job since it is available."""
     jobs = list(live)
     claimed = Lease.objects.using(using).filter(
         lease_token__in=[job.lease_token for job in jobs if job.lease_token]

@@ -1,4 +1,4 @@
-"""The QUEUED jobs of a consumer, due or not, a batch at a time."""
+"""QUEUED jobs of a consumer, due or not, in batches."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,17 +13,17 @@ ABOVE_ALL: Final = 32_768
 
 
 def batches(using: str, consumer_id: int, *, below: int, size: int) -> Iterator[list[int]]:
-    """Ids below that one, for who ends them: each batch begins where the one before ended."""
+    """Yield batches of ids below an id, for a caller that ends these jobs."""
     rows = Job.objects.using(using).filter(
         consumer_id=consumer_id, state=State.QUEUED, id__lt=below
     )
-    # Those behind a key first: of them one at a time would follow the job that ends before it.
+    # Blocked jobs first: otherwise each would become claimable when the job before it ends.
     yield from _batches(rows.filter(available_at=None), size)
     yield from _batches(rows.filter(available_at__isnull=False), size)
 
 
 def _batches(rows: QuerySet[Job], size: int) -> Iterator[list[int]]:
-    """In the order of the claim index, in which dead entries lie before each batch."""
+    """Yield batches in the order of the claim index; each begins where the last one ended."""
     priority = _next(rows, ABOVE_ALL)
     while priority is not None:
         ahead = own = rows.filter(priority=priority).order_by("available_at", "id")

@@ -1,4 +1,4 @@
-"""Reading the parts of a page, none of which may keep the others from being shown."""
+"""Reading of the parts of a page: one that fails does not keep the others from being shown."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,21 +14,21 @@ T = TypeVar("T")
 
 LATE: Final = (errors.QueryCanceled, errors.LockNotAvailable)
 REFUSED: Final = (errors.UndefinedTable, errors.UndefinedColumn, errors.InsufficientPrivilege)
-"""Of one table: a migration or a grant lacks, as while a new release begins."""
+"""Errors of one table: a migration or a grant is missing, as during an upgrade."""
 
 
 class Reading:
-    """What was read in time, part by part; `missed` has the others."""
+    """Reader of the parts of a page; `missed` has the parts that failed."""
 
     def __init__(self, using: str) -> None:
         self._using = using
         self.missed: list[str] = []
         self.refused: dict[str, str] = {}
-        """Why, of those that were not only late."""
+        """Reasons of the parts that failed for another reason than time."""
 
     @property
     def error(self) -> str:
-        """Why the first of them was refused; empty: no part was."""
+        """Reason of the first refused part, or an empty text."""
         return next(iter(self.refused.values()), "")
 
     def part(self, part: str, read: Callable[[], T], otherwise: T) -> T:
@@ -45,13 +45,13 @@ class Reading:
 
 
 def told(error: Exception) -> str:
-    """In a line: what to do about it, or what it says."""
+    """Return one line of advice about an error, or its message."""
     return schema.advice(error) or str(error).partition("\n")[0]
 
 
 @contextmanager
 def impatient(using: str, patience: timedelta) -> Iterator[Reading]:
-    """In one transaction, each of whose statements ends in time."""
+    """Open a transaction in which every statement has a time limit."""
     milliseconds = str(round(patience.total_seconds() * 1000))
     with transaction.atomic(using=using):
         with connections[using].cursor() as cursor:

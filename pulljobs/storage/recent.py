@@ -1,4 +1,4 @@
-"""What was settled of late, from the archive: bounded reads, and honest about what they cover."""
+"""Recent settlements from the archive, at a bounded cost; estimates are marked as such."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,18 +8,18 @@ from pulljobs import ids
 from pulljobs.storage.statements import run
 
 SPANS: Final = 6
-"""In which a slice is read, so that what is read is from all over it."""
+"""Spans in which a slice is read, so that the rows come from all over it."""
 CAP: Final = 300
-"""Settlements that are read of a span; if there are more, how many is estimated."""
+"""Settlements that are read of a span; if there are more, their number is estimated."""
 TIMED: Final = 30
-"""Settlements of a span of which the times are looked at."""
+"""Settlements of a span whose times are read."""
 
 Quantiles = tuple[float, float, float]
 """Seconds at p50, p95 and p99."""
 
 
 class Settled(NamedTuple):
-    """Of a slice, of a consumer, of both; None: of all of them."""
+    """Settlements of a slice, of a consumer, or of both; None stands for all."""
 
     slice: int | None
     consumer_id: int | None
@@ -27,10 +27,10 @@ class Settled(NamedTuple):
     dead: float
     retries: float
     is_estimate: bool
-    """There were more than were read."""
+    """There were more settlements than were read."""
     waits: Quantiles | None
     runs: Quantiles | None
-    """Of those that were looked at."""
+    """Quantiles of the settlements that were read."""
 
     @property
     def settlements(self) -> float:
@@ -38,25 +38,25 @@ class Settled(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Of time; the end is not part of it."""
+    """Slice of time; the end is exclusive."""
 
     start: datetime
     end: datetime
 
     def bounds(self) -> list[int]:
-        """The lowest ids of its spans, and of what comes after."""
+        """Return the lowest ids of the spans, and the lowest id after the slice."""
         low, high = ids.first_of(self.start), ids.first_of(self.end)
         return [low + (high - low) * number // SPANS for number in range(SPANS + 1)]
 
 
 def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
-    """Slices are numbered from 0 in what comes back."""
+    """Return the settlements of the slices, which are numbered from 0."""
     rows: list[Settled] = run(using, "recent", params(slices), kind=Settled)
     return [row._replace(waits=_quantiles(row.waits), runs=_quantiles(row.runs)) for row in rows]
 
 
 def params(slices: Sequence[Slice]) -> dict[str, Any]:
-    """Of the statement."""
+    """Return the parameters of recent.sql."""
     bounds = [one.bounds() for one in slices]
     return {
         "lows": [low for one in bounds for low in one[:-1]],
@@ -70,7 +70,7 @@ def params(slices: Sequence[Slice]) -> dict[str, Any]:
 
 
 def _quantiles(seconds: Sequence[float | None] | None) -> Quantiles | None:
-    """PostgreSQL says NULL of nothing at all; clocks that were set back make no time negative."""
+    """Return the quantiles, None if there are none; a clock set back makes no time negative."""
     if not seconds or None in seconds:
         return None
     low, middle, high = (max(0.0, float(one or 0)) for one in seconds)

@@ -1,4 +1,4 @@
-"""What the verbs take and return."""
+"""Values that the verbs take and return."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -34,10 +34,14 @@ class ReachedLease(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """States by job id; `lost` were not held under their token; `refused` could not be written.
+    """Result of writing outcomes.
 
-    `released` went back unharmed; `roomier` are consumers of which more may be claimed now than
-    before; `repeated` are those that had been settled so before, under the same token.
+    `states` has the new states by job id. `lost` jobs were not held under their token. `refused`
+    has errors of outcomes that could not be written.
+
+
+    `released` jobs went back without a charge. Of `roomier` consumers more jobs may be claimed than
+    before. `repeated` jobs had been settled the same way before, under the same token.
     """
 
     states: dict[int, State]
@@ -49,7 +53,7 @@ class Finished:
 
 
 class Stats(NamedTuple):
-    """Counts, none above the cap that was asked for."""
+    """Counts of a consumer, none above the requested cap."""
 
     ready: int
     delayed: int
@@ -57,7 +61,7 @@ class Stats(NamedTuple):
     dead: int
     oldest_ready_seconds: float | None
     blocked: int
-    """Behind their keys."""
+    """Jobs behind their keys."""
 
     @property
     def waiting(self) -> int:
@@ -69,7 +73,7 @@ class Stats(NamedTuple):
 
 
 class JobView(NamedTuple):
-    """A job, live or archived, as a look-up finds it."""
+    """Job, live or archived, as a look-up finds it."""
 
     id: int
     message_id: int

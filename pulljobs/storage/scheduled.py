@@ -1,4 +1,4 @@
-"""Messages that wait for their time, and are published then."""
+"""Scheduled messages: they are published when their time comes."""
 
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ CAP: Final = 10_000
 
 
 def due(using: str, limit: int) -> list[ScheduledMessage]:
-    """Lock some that are due, skipping those that another process is at."""
+    """Lock and return messages that are due, skipping those that another process has locked."""
     rows = ScheduledMessage.objects.using(using).filter(dispatched_at=None, dispatch_at__lte=Now())
     locked = rows.select_for_update(skip_locked=True, of=("self",))
     return list(locked.select_related("channel", "producer").order_by("dispatch_at", "pk")[:limit])
@@ -26,12 +26,12 @@ def mark_dispatched(using: str, ids: list[int]) -> None:
 
 
 def put_off(using: str, id: int, by: timedelta) -> None:
-    """Its time comes again so much later."""
+    """Delay a message by that time from now."""
     _rows(using, [id]).update(dispatch_at=Now() + by)
 
 
 def forget_dispatched(using: str, age: timedelta) -> int:
-    """A batch of those that were dispatched so long ago."""
+    """Delete a batch of messages dispatched longer ago than `age`; return their number."""
     return forget(ScheduledMessage.objects.using(using).filter(dispatched_at__lt=Now() - age))
 
 
@@ -43,7 +43,7 @@ def find(using: str, channel_id: int, name: str) -> ScheduledMessage | None:
 
 
 def page(using: str, channel_id: int, cut: Cut, dispatched: set[bool]) -> list[ScheduledMessage]:
-    """Without payloads and headers; those that were dispatched, those that were not, or both."""
+    """Return a page of dispatched messages, of others, or of both, without payloads and headers."""
     rows = ScheduledMessage.objects.using(using).filter(channel_id=channel_id)
     if len(dispatched) == 1:
         rows = rows.filter(dispatched_at__isnull=dispatched == {False})
@@ -51,7 +51,7 @@ def page(using: str, channel_id: int, cut: Cut, dispatched: set[bool]) -> list[S
 
 
 class Waiting(NamedTuple):
-    """Of one channel; counts are up to one more than the cap."""
+    """Counts of one channel, at most CAP + 1 each."""
 
     scheduled: int
     due: int

@@ -1,4 +1,4 @@
-"""Whether a statement failed for want of a migration."""
+"""Advice about statements that failed because a migration is missing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from pulljobs.errors import ConfigurationError
 
 
 def advice(error: BaseException) -> str:
-    """What to do about it; empty where it failed for something else."""
+    """Return advice about a missing migration, or an empty text for another error."""
     if not isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):
         return ""
     using = settings().DATABASE
@@ -22,7 +22,7 @@ def advice(error: BaseException) -> str:
 
 @contextmanager
 def required() -> Iterator[None]:
-    """Raise ConfigurationError where a migration lacks: to try again helps nobody."""
+    """Raise ConfigurationError if a migration is missing, so that no caller tries again."""
     try:
         yield
     except ProgrammingError as error:

@@ -1,4 +1,4 @@
-"""Which live jobs somebody means, found by the index that serves it best, a window at a time."""
+"""Selection of live jobs by the best index, a window at a time."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -21,29 +21,29 @@ Row = Mapping[str, Any]
 
 
 class Selection(NamedTuple):
-    """Jobs of which all of this is so."""
+    """Conditions that all hold for the selected jobs."""
 
     states: tuple[str, ...] = ALL_STATES
     consumer_ids: tuple[int, ...] | None = None
-    """None: of all consumers."""
+    """None for all consumers."""
     reason: str | None = None
     key: str | None = None
-    """As their consumer uses it: see `Job.key`."""
+    """Key as the consumer uses it: see `Job.key`."""
     first: int = 0
     last: int = LARGEST_ID
-    """Ids tell the time, so these are ages."""
+    """First and last id; ids contain the time, so these bound the age."""
     among: tuple[int, ...] | None = None
-    """These and no others; then nothing else counts, not even whether they are live."""
+    """Only these ids; the other conditions do not count then, not even that the jobs are live."""
 
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> "Selection":
-        """What `_asdict` gave, from JSON."""
+        """Return the selection from the JSON of its `_asdict()`."""
         fields: dict[str, Any] = dict(stored)
         lists = {name: tuple(one) for name, one in fields.items() if isinstance(one, list)}
         return cls(**fields | lists)
 
     def fits(self, row: Row) -> bool:
-        """As far as the columns go that were read of it."""
+        """Return True if no column of the row contradicts the conditions."""
         return (
             ("state" not in row or row["state"] in self.states)
             and (
@@ -58,7 +58,7 @@ class Selection(NamedTuple):
 
 
 def window(using: str, selection: Selection, span: Span) -> Window:
-    """The next that are meant. Where few are wanted, at first no more rows than that are read."""
+    """Return the next selected ids; if few are wanted, few rows are read at first."""
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     span = _within(selection, span)
@@ -70,19 +70,19 @@ def window(using: str, selection: Selection, span: Span) -> Window:
 
 
 def chosen(ids: Iterable[int], span: Span) -> Run:
-    """Those that somebody named, found already."""
+    """Return the given ids as a run."""
     return Run([id for id in ids if span.leads_to(id)], None)
 
 
 def _within(selection: Selection, span: Span) -> Span:
-    """Begin where the first may be."""
+    """Return the span without ids that cannot be selected."""
     if span.upwards:
         return span._replace(beyond=max(span.beyond, selection.first - 1))
     return span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
 
 
 def _runs(using: str, selection: Selection, span: Span) -> Iterator[Run]:
-    """By as few indexes as tell all of the states that are meant."""
+    """Yield a run of each index that is needed for the selected states."""
     states = set(selection.states)
     if selection.reason is not None:
         states &= {State.DEAD.value}
@@ -105,7 +105,7 @@ def _run(rows: QuerySet[Any, Row], selection: Selection, span: Span) -> Run:
 
 
 def _seen(seen: list[tuple[int, bool]], selection: Selection, span: Span) -> Run:
-    """Nothing is left to see beyond the ids that are meant."""
+    """Return the run of the rows that were read; it is complete beyond the selected ids."""
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
     if len(seen) < span.scanned:
@@ -118,14 +118,14 @@ def _seen(seen: list[tuple[int, bool]], selection: Selection, span: Span) -> Run
 def _by_consumer(
     using: str, selection: Selection, span: Span, own: Mapping[str, Any]
 ) -> Iterator[Run]:
-    """From an index that has the ids in order for each consumer."""
+    """Yield a run of each consumer, from an index with the ids in order."""
     consumers = Consumer.objects.using(using)
     if selection.consumer_ids is not None:
         consumers = consumers.filter(pk__in=selection.consumer_ids)
     columns = [name for name in ("reason", "key") if getattr(selection, name) is not None]
     if "key" in own:
         columns = ["state"]
-    # The more consumers, and the more to look at, the fewer rows of each.
+    # The more consumers and columns, the fewer rows of each.
     rows = SCANNED if columns else ROWS
     share = span.narrow(min(span.scanned, max(FEW, rows // max(1, consumers.count()))))
     mine = Job.objects.filter(consumer_id=OuterRef("pk"), **own, **span.lookup)
@@ -141,7 +141,7 @@ def _by_consumer(
 
 
 def _held(using: str, selection: Selection, span: Span) -> Run:
-    """Leases name what is in flight."""
+    """Return the run of jobs in flight, whose ids are in leases."""
     leases = Lease.objects.using(using)
     if selection.consumer_ids is not None:
         leases = leases.filter(consumer_id__in=selection.consumer_ids)

@@ -1,4 +1,4 @@
-"""The archive, a window at a time: its rows by their ids, which tell when jobs were settled."""
+"""Selection of settlements, a window at a time, by their ids, which contain their time."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from pulljobs.storage.windows import Run, Span, Window, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "message_id")
 SCANNED_FOR_A_KEY: Final = 2_000
-"""Keys are looked up with the messages."""
+"""Settlements read for a key, which is looked up with the messages."""
 
 
 def window(using: str, selection: Selection, span: Span) -> Window:
-    """The next settlements that are meant: here a selection's ids are those of settlements."""
+    """Return the next selected settlements; the ids of the selection are those of settlements."""
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     if selection.key is not None:
@@ -39,7 +39,7 @@ def _run(using: str, selection: Selection, span: Span) -> Run:
 
 
 def _named(using: str, key: str, message_ids: list[int]) -> set[int]:
-    """Those of the messages that have that key."""
+    """Return the ids of those messages that have the key."""
     if not message_ids:
         return set()
     # The bounds keep it to the partitions of those days.

@@ -1,4 +1,4 @@
-"""The only cursor.
+"""Statements on Django's connections.
 
 Django's psycopg connections bind on the client and prepare nothing. The statements here bind on the
 server. Which of them are prepared, and so keep a plan, is decided with care: a plan made while the
@@ -37,7 +37,7 @@ PLAN_FOR_QUEUES: Final = (
     "SET plan_cache_mode = force_generic_plan; SET jit = off"
 )
 SILENCE: Final = timedelta(seconds=10)
-"""For which a transaction of ours may be silent: it waits for nothing but its own statements."""
+"""Time that a transaction of pulljobs may be silent; it waits only for its own statements."""
 END_SILENT: Final = (
     "SELECT set_config(name, '{milliseconds}', {is_local})"
     " FROM (VALUES ('idle_in_transaction_session_timeout')) AS setting (name)"
@@ -45,7 +45,7 @@ END_SILENT: Final = (
 )
 ATTEMPTS: Final = 5
 LONGEST_SECONDS: Final = 60.0
-"""Bound of the statements that publish and deliver; no lock that they wait for is held so long."""
+"""Time limit of statements that publish and deliver; no lock is held as long."""
 
 _thread = threading.local()
 _dedicated: WeakSet[psycopg.Connection[Any]] = WeakSet()
@@ -53,9 +53,9 @@ _relaxed: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 def dedicate(using: str) -> None:
-    """From now on this thread uses its connection for nothing but the statements here.
+    """Reserve this thread's connection for the statements of pulljobs.
 
-    So it is none of Django's `pool`: who gets it next would have its plans.
+    It is not taken from Django's `pool`: its next user would get its settings.
     """
     _thread.dedicated = using
     connection = connections[using]
@@ -65,9 +65,9 @@ def dedicate(using: str) -> None:
 
 
 def relax(using: str, is_relaxed: bool) -> None:
-    """Whether commits of this thread's dedicated connection return before they are on disk.
+    """Set whether commits of this thread's dedicated connection return before they are on disk.
 
-    What a crash of the server loses of them is what no later commit followed.
+    A crash of the server may lose the last commits.
     """
     raw = cast("psycopg.Connection[Any]", session(using))
     if is_relaxed == (raw in _relaxed) or raw not in _dedicated:
@@ -77,7 +77,7 @@ def relax(using: str, is_relaxed: bool) -> None:
 
 
 def behind_pooler(using: str) -> bool:
-    """Whether a server connection may change hands between two transactions: no LISTEN, no SET."""
+    """Return True if a pooler may change the server connection between two transactions."""
     return _is_behind_pooler(connections[using])
 
 
@@ -118,7 +118,7 @@ def run(
 def query(using: str, text: Any, params: Any = None) -> list[Row]:
     """Run SQL that is no statement file on Django's cursor and return its rows as named tuples.
 
-    This is for rare statements: the class of the rows is made anew for each call.
+    This is for rare statements: each call makes a new class for the rows.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(text, params)
@@ -129,7 +129,7 @@ def query(using: str, text: Any, params: Any = None) -> list[Row]:
 
 
 def run_together(using: str, name: str, every: Sequence[Params]) -> list[list[Row]]:
-    """The rows for each of these parameters, in one round trip and in one transaction."""
+    """Return the rows for each of these parameters, in one round trip and one transaction."""
     if len(every) == 1:
         return [run(using, name, every[0])]
     text, ready = statement(name), _ready(using, always_prepare=False)
@@ -153,12 +153,12 @@ def _send(raw: "psycopg.Connection[Any]") -> None:
 
 
 class _Ready(NamedTuple):
-    """A connection to run statements on."""
+    """Connection to run statements on."""
 
     raw: "psycopg.Connection[Any]"
     prepare: bool
     errors: AbstractContextManager[object]
-    """Makes Django's of them."""
+    """Context manager that turns psycopg's errors into Django's."""
 
 
 def _ready(using: str, always_prepare: bool) -> _Ready:
@@ -181,7 +181,7 @@ def _ready(using: str, always_prepare: bool) -> _Ready:
 
 
 class _Preparing:
-    """Its statements are prepared at once, or never; a generator would take five times as long."""
+    """Context manager that prepares statements at once or never; a class is five times faster."""
 
     __slots__ = ("_raw", "_threshold", "_wanted")
 
@@ -197,7 +197,7 @@ class _Preparing:
 
 
 def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
-    """This thread's cursor, where plans are kept: it knows the types of their columns."""
+    """Return a cursor; where plans are kept it is this thread's, which knows the column types."""
     if not ready.prepare:
         return psycopg.RawCursor(ready.raw)
     kept: psycopg.RawCursor[Row] | None = getattr(_thread, "cursor", None)
@@ -208,11 +208,11 @@ def _kept(ready: _Ready) -> "psycopg.RawCursor[Row]":
 
 @contextmanager
 def brief(using: str) -> Iterator[None]:
-    """A transaction, which the server ends once its client says nothing for a while.
+    """Open a transaction that the server ends if its client is silent for SILENCE.
 
-    Whoever is paused amid it, or went with its host, would keep its locks for as long as the
-    connection seems to live: hours, as TCP comes. In a transaction of the caller's it is a
-    savepoint, and that one's time is the caller's.
+    A process that is paused in the transaction, or whose host is lost, would keep its locks until
+    TCP notices, which takes hours. Inside the caller's transaction this is a savepoint without a
+    time limit.
     """
     connection = connections[using]
     is_callers = connection.in_atomic_block
@@ -231,7 +231,7 @@ def _end_silent(*, is_local: bool) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class AliasSession:
-    """A database of Django's, for what knows nothing of Django."""
+    """Session on a database of Django, for the engine."""
 
     using: str
 
@@ -243,7 +243,7 @@ class AliasSession:
 
 
 def session(using: str) -> object:
-    """The server connection of this thread: another object after every reconnect."""
+    """Return this thread's server connection, which is another object after a reconnect."""
     connection = connections[using]
     connection.close_if_health_check_failed()
     connection.ensure_connection()
@@ -251,7 +251,7 @@ def session(using: str) -> object:
 
 
 def server_start(using: str) -> datetime:
-    """Of the server behind that connection, which a pooler may have changed."""
+    """Return the start time of the server, which a pooler may have changed."""
     [row] = run(using, "server", {})
     return cast("datetime", row.started_at)
 

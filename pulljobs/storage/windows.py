@@ -1,4 +1,4 @@
-"""Rows in the order of their ids, a window at a time: it reads so many at most, found or not."""
+"""Windows of rows in the order of their ids, with a bounded number of rows read."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -10,7 +10,7 @@ SCANNED: Final = 10_000
 
 
 class Span(NamedTuple):
-    """Where a window begins, which way it goes, and how far."""
+    """Start, direction and limits of a window."""
 
     beyond: int
     upwards: bool
@@ -33,22 +33,22 @@ class Span(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one index gave: the ids that fit, and the last that it looked at."""
+    """Ids that one index gave, and the last id that was read."""
 
     ids: list[int]
     reached: int | None
-    """None: it came to its end."""
+    """None at the end of the index."""
 
 
 class Window(NamedTuple):
     ids: list[int]
-    """In order, as many as were wanted at the most."""
+    """Ids in order, at most as many as wanted."""
     beyond: int | None
-    """From where there may be more; None: there is nothing more."""
+    """Id beyond which there may be more; None at the end."""
 
 
 def downwards(below: int | None, wanted: int, scanned: int = SCANNED) -> Span:
-    """The newest first."""
+    """Return a span that begins with the newest ids."""
     return Span(LARGEST_ID if below is None else below, False, wanted, scanned)
 
 
@@ -57,7 +57,7 @@ def upwards(after: int, wanted: int, scanned: int = SCANNED) -> Span:
 
 
 def merged(runs: Sequence[Run], span: Span) -> Window:
-    """Only as far as every run has looked."""
+    """Return the window of several runs, as far as all of them have read."""
     ends = [run.reached for run in runs if run.reached is not None]
     nearest = (min if span.upwards else max)(ends, default=None)
     ids = sorted(set(chain.from_iterable(run.ids for run in runs)), reverse=not span.upwards)

@@ -1,4 +1,1 @@
-"""Claims over any session of PostgreSQL: Django's connections and Spark's sources share them.
-
-Nothing of Django here. What a claim has to mind (floors, keys, bounds) is the same for every door.
-"""
+"""Claims on any session of PostgreSQL, shared by Django's connections and Spark's sources."""

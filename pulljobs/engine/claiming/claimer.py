@@ -1,4 +1,4 @@
-"""What a process remembers of a consumer between its claims."""
+"""State that a process keeps for a consumer between its claims."""
 
 import time
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from pulljobs.engine.low_water_marks import Entry, LowWaterMarks
 from pulljobs.engine.sql import Session
 
 Look = Callable[[Entry], Claimed]
-"""Claims from there on."""
+"""Function that claims from an entry on."""
 
 
 @dataclass(slots=True)
 class Claimer:
-    """Where the last claim of a consumer ended, and what to mind; not for more than one thread."""
+    """Low-water marks and guards of one consumer, for one thread."""
 
     consumer_id: int
     marks: LowWaterMarks = field(default_factory=LowWaterMarks)
@@ -26,7 +26,7 @@ class Claimer:
     guards: Guards = field(default_factory=Guards)
 
     def claim(self, session: Session, wanted: int, terms: Terms, entry: Entry) -> Claimed:
-        """What claims have to mind is seen by trying, for it may change at any time."""
+        """Claim under the known guards; if the consumer has others, read them and try again."""
         while True:
             claimed = guarded.claim(session, self.consumer_id, wanted, terms, entry, self.guards)
             if claimed is not None:
@@ -34,11 +34,11 @@ class Claimer:
             self.guards = guarded.read_guards(session, self.consumer_id)
 
     def walk(self, wanted: int, look: Look) -> Claimed:
-        """A claim that goes on where the last one ended, after what turned up behind it."""
+        """Claim what turned up below the low-water marks, else go on from the marks."""
         if self.marks.below is not None:
             claimed = self._below(wanted, look)
             if claimed.taken is not None:
-                return claimed._replace(more=True)  # Above the floors nobody has looked yet.
+                return claimed._replace(more=True)  # This claim has not looked above the marks.
         asked = time.monotonic()
         claimed = look(self.marks.entry_above())
         if self.watch.is_set_back(claimed.started_at, asked=asked, answered=time.monotonic()):
