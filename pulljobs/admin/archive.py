@@ -23,7 +23,7 @@ from pulljobs.admin.filters import (
 from pulljobs.conf import settings
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.storage import settlements
-from pulljobs.storage.windows import Span, Window
+from pulljobs.storage.windows import IdSpan, IdWindow
 
 
 @admin.register(ArchivedJob)
@@ -47,7 +47,7 @@ class ArchivedJobAdmin(JobRowsAdmin):
     )
     readonly_fields = ("xid", "live", "last_error", "result_json", "subscription_link", "node")
 
-    def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
+    def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         return settlements.window(settings().DATABASE, asking.settled(request.GET), span)
 
     @admin.display(description="settled at")

@@ -10,7 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from pulljobs.conf import settings
-from pulljobs.storage.windows import SCANNED, Run, Span, Window, downwards, merged
+from pulljobs.storage.windows import SCANNED, IdSpan, IdWindow, Run, downwards, merged
 
 BELOW: Final = "id__lt"
 
@@ -47,10 +47,10 @@ class KeysetChangeList(ChangeList):
         self.can_show_all = self.multi_page = False
         self.paginator = Paginator(self.result_list, self.list_per_page)
 
-    def _window(self, request: HttpRequest) -> Window:
+    def _window(self, request: HttpRequest) -> IdWindow:
         listed: Any = self.model_admin
         span = downwards(self.below, self.list_per_page)
-        window: Window = listed.window(request, span, self.queryset)
+        window: IdWindow = listed.window(request, span, self.queryset)
         return window
 
 
@@ -65,7 +65,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
     class Media:
         css: ClassVar = {"all": ["pulljobs/admin.css"]}
 
-    def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
+    def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         """Return the rows of a page, and one more to know if there are older ones."""
         keys = list(rows.values_list("pk", flat=True)[: span.wanted + 1])
         return merged([Run(keys, None)], span)

@@ -29,7 +29,7 @@ from pulljobs.diagnosis import explain
 from pulljobs.models import Job
 from pulljobs.states import Event, State
 from pulljobs.storage import selecting
-from pulljobs.storage.windows import Span, Window
+from pulljobs.storage.windows import IdSpan, IdWindow
 
 Action = tuple[Callable[..., HttpResponse | None], str, str]
 BUTTON = "_event"
@@ -66,7 +66,7 @@ class JobAdmin(JobRowsAdmin):
         "claimed",
     )
 
-    def window(self, request: HttpRequest, span: Span, rows: QuerySet[Any]) -> Window:
+    def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         return selecting.window(settings().DATABASE, asking.jobs(request.GET), span)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:

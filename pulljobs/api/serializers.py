@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from pulljobs import ids
 from pulljobs.api import exceptions
 from pulljobs.states import State
-from pulljobs.storage.protocol import QueuedJob
+from pulljobs.storage.protocol import WaitingJob
 from pulljobs.storage.rows import StoredMessage
 
 LONGEST_TIMEOUT: Final = 365 * 86_400
@@ -30,7 +30,7 @@ def transition(body: bytes) -> Transition:
     return Transition(State(state), _timeout(fields.get("incrementaltimeout")))
 
 
-def queued_job(job: QueuedJob, message: StoredMessage) -> dict[str, Any]:
+def queued_job(job: WaitingJob, message: StoredMessage) -> dict[str, Any]:
     timeout = job.incremental_timeout or timedelta()
     return {
         "ID": ids.encode(job.id),

@@ -1,9 +1,9 @@
-"""The circuit of a consumer: when its jobs fail in a row, nothing is claimed for a while.
+"""Circuit of a consumer: when its jobs fail in a row, its claims pause for a while.
 
-    CLOSED      any number of jobs; so many failures in a row open it at level 1
+    CLOSED      any number of jobs; `after` failures in a row open it at level 1
     OPEN        none, for initial x 2^level seconds, but never longer than the longest
-    HALF_OPEN   one job, the probe: its success lowers the level, its failure raises it, and either
-                opens again, but level 0 closes; a neutral end lets another one go
+    HALF_OPEN   one job, the probe. Its success lowers the level, its failure raises it. Level 0
+                closes the circuit, others open it again. A neutral end allows another probe.
 
 Results of jobs whose claim began before the last change of state change nothing: a claim has the
 ticket that was valid when it asked for its room, and a result counts under the one that is valid.
@@ -25,7 +25,7 @@ class Result(StrEnum):
     SUCCESS = "success"
     FAILURE = "failure"
     NEUTRAL = "neutral"
-    """It tells nothing about whether the next one would succeed: released, lost, given up."""
+    """The end says nothing about the next job: released, lost or given up."""
 
 
 @dataclass(slots=True)
@@ -36,11 +36,11 @@ class Circuit:
     longest: float
     after: int
     strategy: Callable[[float], float] = float
-    """What is waited of the seconds of a level: all of them, unless jitter takes some off."""
+    """Function from the seconds of a level to the seconds to wait, which adds jitter."""
     level: int = 0
     blocked_until: float = 0.0
     ticket: int = 0
-    """Of the jobs of a claim that asks for its room now."""
+    """Ticket of the next claim, under which the results of its jobs count."""
     _failures: int = 0
     _probing: bool = False
 
@@ -55,19 +55,19 @@ class Circuit:
         return not (self.level or self._failures)
 
     def room(self, now: float) -> int | None:
-        """How many jobs may be claimed; None: any number."""
+        """Return how many jobs may be claimed, None for any number."""
         state = self.state(now)
         if state is State.CLOSED:
             return None
         return int(state is State.HALF_OPEN and not self._probing)
 
     def claimed(self, ticket: int) -> None:
-        """A claim that was made with `room` under that ticket got some."""
+        """Note that a claim under this ticket got jobs."""
         if ticket == self.ticket:
             self._probing = self.level > 0
 
     def tell(self, ticket: int, result: Result, now: float) -> bool:
-        """How a job of that ticket ended; whether that changed the level."""
+        """Count how a job of this ticket ended; return True if the level changed."""
         if ticket != self.ticket or not (self.initial and self.longest):
             return False
         if self.level:
@@ -79,7 +79,7 @@ class Circuit:
         return self._change(1, now)
 
     def seconds(self, level: int) -> float:
-        """For which it is open at that level."""
+        """Return the seconds that the circuit is open at a level."""
         return min(self.initial * 2.0**level, self.longest)
 
     def _probed(self, result: Result, now: float) -> bool:

@@ -47,7 +47,7 @@ class _Full(NamedTuple):
 
 def lock(run: Run, messages: Sequence[Mapping[str, Any]]) -> None:
     """Lock the keys of a batch, in the same order for every publisher."""
-    if keys := {one["key"] for one in messages} - {None}:
+    if keys := {message["key"] for message in messages} - {None}:
         run("lock_bounded_keys", {**messages[0], "keys": array(keys)})
 
 
@@ -58,18 +58,20 @@ def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
     after the commit, because until then their rows would be locked for claims.
     """
     full = _locked(run, message) if message["key"] is not None else []
-    replacing = [one for one in full if one.overflow == REPLACE and not one.takes_none]
-    params = {**message, "replacing": [one.consumer_id for one in replacing]}
+    replacing = [
+        full_key for full_key in full if full_key.overflow == REPLACE and not full_key.takes_none
+    ]
+    params = {**message, "replacing": [full_key.consumer_id for full_key in replacing]}
     [row] = run("publish_one", params)
     published = Published(row.message_id, row.job_ids, row.consumer_ids)
-    refusing = next((one for one in full if one.takes_none), None)
+    refusing = next((full_key for full_key in full if full_key.takes_none), None)
     if published.message_id is None:
         return published, set()
     if refusing is not None:
         return Published(None, [], [], (), FullKey(refusing.name, refusing.last_message_id)), set()
-    dropping = [one for one in full if one.overflow == DROP_OLDEST]
+    dropping = [full_key for full_key in full if full_key.overflow == DROP_OLDEST]
     _drop(run, dropping)
-    freed = {(one.consumer_id, message["key"]) for one in dropping}
+    freed = {(full_key.consumer_id, message["key"]) for full_key in dropping}
     return _replaced(run, message, published, replacing), freed
 
 
@@ -81,7 +83,7 @@ def _locked(run: Run, message: Mapping[str, Any]) -> list[_Full]:
     lock(run, [message])
     while True:
         full = [_Full(**row._asdict()) for row in run("full_keys", message)]
-        giving_way = [job_id for one in full for job_id in one.giving_way]
+        giving_way = [job_id for full_key in full for job_id in full_key.giving_way]
         if not giving_way or _all_locked(run, giving_way):
             return full
 
@@ -91,7 +93,7 @@ def _all_locked(run: Run, job_ids: Sequence[int]) -> bool:
 
 
 def _drop(run: Run, full: Sequence[_Full]) -> None:
-    giving_way = [job_id for one in full for job_id in one.giving_way]
+    giving_way = [job_id for full_key in full for job_id in full_key.giving_way]
     if giving_way:
         params = {"job_ids": giving_way, "states": [State.QUEUED], "error": DROPPED}
         run("kill", {**params, "reason": Reason.KEY_OVERFLOW})
@@ -103,7 +105,7 @@ def _replaced(
     """Add the jobs that took the message to those that were made."""
     if not replacing:
         return published
-    giving_way = [job_id for one in replacing for job_id in one.giving_way]
+    giving_way = [job_id for full_key in replacing for job_id in full_key.giving_way]
     params = {**message, "message_id": published.message_id, "job_ids": array(giving_way)}
     rows = run("replace", params)
     made = dict(zip(published.consumer_ids, published.job_ids, strict=True))

@@ -1,12 +1,13 @@
-"""Spans for OpenTelemetry, after its conventions for messaging; whoever imports this needs its API.
+"""Spans for OpenTelemetry, by its conventions for messaging.
 
     publish orders   around the write of messages that were made here; its context goes with them
     claim orders     of one claim, with a link to the publish of every message it brought
     process orders   around a handler, as a child of the publish
-    push orders      around a delivery, likewise; its context goes with the POST
+    push orders      around a delivery, as a child of the publish; its context goes with the POST
 
 The context travels as `traceparent` and `tracestate` (W3C) in the headers of a message. A message
-that bears one already keeps it. Errors are told by their kind: their texts may quote a payload.
+that bears one already keeps it. Spans have the class of an error only,
+because its text may quote a payload.
 """
 
 from asyncio import CancelledError, current_task
@@ -27,29 +28,29 @@ W3C: Final = TraceContextTextMapPropagator()
 CARRIED: Final = frozenset(W3C.fields)
 CLIENT: Final = SpanKind.CLIENT
 MOST_LINKS: Final = 128
-"""What SDKs keep of a span, unless they are told otherwise."""
+"""Links of a span that SDKs keep by default."""
 
 
 @contextmanager
 def publishing(channel: str, headers: Sequence[MutableMapping[str, str]]) -> Iterator[None]:
     """Around the write of messages, into whose headers the context goes where there is none."""
-    borne = [_context_in(one) for one in headers]
+    borne = [_context_in(each) for each in headers]
     known = list(filter(None, borne))
     attributes = _attributes("publish", "send", channel)
     if len(headers) > 1:
         attributes["messaging.batch.message_count"] = len(headers)
     kind = SpanKind.CLIENT if headers and all(borne) else SpanKind.PRODUCER
     with _span(f"publish {channel}", kind, attributes, _parent(known), _links(known)):
-        for one, context_borne in zip(headers, borne, strict=True):
+        for each, context_borne in zip(headers, borne, strict=True):
             if context_borne is None:
-                W3C.inject(one)
+                W3C.inject(each)
         yield
 
 
 def claimed(
     channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
 ) -> None:
-    """A claim that is done, unless no message of it was traced; `began` in ns since the epoch."""
+    """Record a finished claim if a message of it is traced; `began` is in ns since 1970."""
     known = list(filter(None, map(_context_in, headers)))
     if not known:
         return
@@ -74,13 +75,13 @@ def traced(
     operation: str = "process",
     kind: SpanKind = SpanKind.CONSUMER,
 ) -> Callable[[Any], Any]:
-    """The same, with a span around each call; it is given a job, or a message of the client."""
-    name, said = f"{operation} {channel}", _attributes(operation, "process", channel, consumer)
+    """Return the handler with a span around each call with a job or a message of the client."""
+    name, common = f"{operation} {channel}", _attributes(operation, "process", channel, consumer)
 
     @contextmanager
     def around(job: Any) -> Iterator[Span]:
         known = list(filter(None, [_context_in(job.headers)]))
-        attributes = {**said, "messaging.message.id": _public(job.message_id)}
+        attributes = {**common, "messaging.message.id": _public(job.message_id)}
         attributes["pulljobs.job.id"] = _public(job.id)
         with _span(name, kind, attributes, _parent(known), _links(known)) as span:
             yield span
@@ -116,7 +117,7 @@ def within(headers: Mapping[str, str]) -> Iterator[None]:
 
 
 def carried() -> dict[str, str]:
-    """The current context as headers."""
+    """Return the current context as headers."""
     headers: dict[str, str] = {}
     W3C.inject(headers)
     return headers
@@ -155,7 +156,7 @@ def _fail(span: Span, error: BaseException) -> None:
 
 
 def _is_stopped(job: Any) -> bool:
-    """Whether its task is cancelled because the process stops; the client does so only then."""
+    """Return True if the task is cancelled because the process stops."""
     task = current_task()
     return task is not None and task.cancelling() > 0 and getattr(job, "stopping", True)
 
@@ -183,10 +184,10 @@ def _attributes(
 
 
 def _context_in(headers: Mapping[str, str]) -> SpanContext | None:
-    """Whatever case the names of headers are in."""
+    """Return the context in headers, whose names may be in any case."""
     carried = {name.lower(): value for name, value in headers.items() if name.lower() in CARRIED}
-    found = trace.get_current_span(W3C.extract(carried, Context())).get_span_context()
-    return found if found.is_valid else None
+    context = trace.get_current_span(W3C.extract(carried, Context())).get_span_context()
+    return context if context.is_valid else None
 
 
 def _in(known: SpanContext) -> Context:
@@ -194,14 +195,14 @@ def _in(known: SpanContext) -> Context:
 
 
 def _parent(known: Sequence[SpanContext]) -> Context | None:
-    """What goes on already (None); else what made the messages, if that was one trace."""
+    """Return the parent: None for the current span, else the trace of all messages, if any."""
     goes_on = trace.get_current_span().get_span_context().is_valid
-    if goes_on or len({one.trace_id for one in known}) != 1:
+    if goes_on or len({link.trace_id for link in known}) != 1:
         return None
     return _in(known[0])
 
 
 def _links(known: Sequence[SpanContext]) -> list[Link]:
-    """To each, once."""
-    each = {(one.trace_id, one.span_id): one for one in known}
-    return [Link(one) for one in list(each.values())[:MOST_LINKS]]
+    """Return one link to each context."""
+    each = {(link.trace_id, link.span_id): link for link in known}
+    return [Link(link) for link in list(each.values())[:MOST_LINKS]]

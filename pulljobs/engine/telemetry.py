@@ -1,22 +1,22 @@
-"""Events: what verbs did, told after the write landed, and worded here and nowhere else.
+"""Telemetry events: what verbs did, emitted after the commit.
 
     JobsPublished   messages and jobs of one publish
     MessageHeldBack a scheduled message that publishing refused when its time came
     JobsClaimed     jobs of one claim
-    HandlersRan     how long the handlers of a consumer ran that ended of late
+    HandlersRan     seconds of the handlers of a consumer that ended since the last event
     JobsFinished    jobs of one flush or one settle, by event and where they went
-    LeasesLost      writes that were refused: somebody else has the job, or nobody
+    LeasesLost      writes that were refused, because the lease was lost
     JobsExpired     jobs whose lease was over, by where they went
-    JobRefused      an outcome that the database would not take
+    JobRefused      an outcome that the database refused
     JobFailed       a handler raised
-    HandlerSilent   a manual handler returned without a word
+    HandlerSilent   a manual handler returned without an outcome
     JobTimedOut     a handler ran for longer than it may
     LoopBlocked     an async handler that blocks the event loop, or may
     GivingUpFailed  an `on_giving_up` raised
-    PushAnswered    what came of a POST to a push consumer
+    PushAnswered    the answer to a POST to a push consumer
     CircuitChanged  a consumer's jobs failed in a row, or go again
     LoopFailed      a loop's pass failed and will be tried again
-    LeftBehind      what a stop could not end in time
+    LeftBehind      jobs that a stop could not end in time
 
 A recorder is a callable that takes an event. Labels are channel, consumer and event, never ids, and
 empty where they are not known; neither payloads nor tokens are in any event.
@@ -49,7 +49,7 @@ class JobsClaimed:
     consumer: str
     jobs: int
     waits: Sequence[float] = ()
-    """Of those delivered for the first time: seconds since their publish."""
+    """Seconds since publish of jobs that are delivered for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ Recorder = Callable[[object], None]
 
 @singledispatch
 def log(event: object) -> None:
-    """The recorder that is always there."""
+    """Log an event; this recorder is always active."""
     logger.debug("%r", event)
 
 
@@ -278,18 +278,18 @@ _recorders: list[Recorder] = [log]
 
 
 def record_with(recorder: Recorder) -> Callable[[], None]:
-    """Have it told from now on; call what is returned to end that."""
+    """Add a recorder of events; return a function that removes it."""
     _recorders.append(recorder)
     return lambda: _recorders.remove(recorder)
 
 
 def is_counting() -> bool:
-    """Whether anybody wants what is no news for a log: numbers of what goes as it should."""
+    """Return True if a recorder counts, or the log shows, events of normal operation."""
     return len(_recorders) > 1 or logger.isEnabledFor(logging.DEBUG)
 
 
 def emit(event: object) -> None:
-    """Tell every recorder; one that fails is logged, for what it was told has happened."""
+    """Pass an event to every recorder; a recorder that fails is logged."""
     for recorder in _recorders:
         try:
             recorder(event)

@@ -1,4 +1,4 @@
-"""Spans of this process, if `TRACING` asks for them (see `spans`); else nothing happens."""
+"""Spans of this process if the setting `TRACING` is on (see `spans`), else nothing."""
 
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -14,7 +14,7 @@ def is_installed() -> bool:
 
 
 def switch(on: bool) -> None:
-    """For the whole process; what was traced before a switch stays as it is."""
+    """Switch tracing on or off for the whole process."""
     global _is_on
     _is_on = on
 
@@ -22,7 +22,7 @@ def switch(on: bool) -> None:
 def publishing(
     channel: str, headers: Sequence[MutableMapping[str, str]]
 ) -> AbstractContextManager[None]:
-    """Around the write of messages with these headers, which may be given more."""
+    """Return a span around the write of messages; it adds the context to their headers."""
     if not _is_on:
         return nullcontext()
     from pulljobs.engine import spans
@@ -31,14 +31,14 @@ def publishing(
 
 
 def now() -> int:
-    """When something begins that may be told later; in ns since the epoch, by this machine."""
+    """Return the time for the start of a span in ns since 1970, 0 without tracing."""
     return time.time_ns() if _is_on else 0
 
 
 def claimed(
     channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
 ) -> None:
-    """What a claim brought."""
+    """Record a claim and the headers of its messages."""
     if _is_on:
         from pulljobs.engine import spans
 
@@ -48,7 +48,7 @@ def claimed(
 def handler(
     function: Callable[[Any], Any], place: tuple[str, str], *, is_async: bool
 ) -> Callable[[Any], Any]:
-    """What does the jobs of that channel and consumer, with a span around each."""
+    """Return the handler of a consumer with a span around each job."""
     if not _is_on:
         return function
     from pulljobs.engine import spans
@@ -57,7 +57,7 @@ def handler(
 
 
 def delivery(function: Callable[[Any], Any], place: tuple[str, str]) -> Callable[[Any], Any]:
-    """The same for what posts them to a push consumer."""
+    """Return the function that posts to a push consumer with a span around each POST."""
     if not _is_on:
         return function
     from pulljobs.engine import spans
@@ -66,7 +66,7 @@ def delivery(function: Callable[[Any], Any], place: tuple[str, str]) -> Callable
 
 
 def within(headers: Mapping[str, str]) -> AbstractContextManager[None]:
-    """In the trace of who calls with these headers."""
+    """Continue the trace of a caller that sent these headers."""
     if not _is_on:
         return nullcontext()
     from pulljobs.engine import spans
@@ -75,7 +75,7 @@ def within(headers: Mapping[str, str]) -> AbstractContextManager[None]:
 
 
 def carried() -> dict[str, str]:
-    """The headers that bear the context on."""
+    """Return headers with the current context."""
     if not _is_on:
         return {}
     from pulljobs.engine import spans

@@ -115,7 +115,7 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
     return {
         "payloads": byte_array(payloads),
         "content_types": array(content_types),
-        "headers": array(json.dumps(one) if one else "{}" for one in headers),
+        "headers": array(json.dumps(each) if each else "{}" for each in headers),
         "keys": sparse_array(keys),
         "priorities": array(priorities),
         "client_message_ids": sparse_array(client_ids),
@@ -125,7 +125,7 @@ def parameters(messages: Iterable[NewMessage]) -> dict[str, str | Blobs]:
 
 
 def checked(draft: Draft, payload: bytes, content_type: str, limits: Limits) -> NewMessage:
-    """Return the message to store; raise InvalidMessage or PayloadTooLarge if it is out of bounds.
+    """Return the message to store, or raise InvalidMessage or PayloadTooLarge.
 
     `content_type` is that of the encoding; the draft's own content type goes before it.
     """

@@ -1,4 +1,4 @@
-"""Deletion of old rows in batches, so that no transaction gets long."""
+"""Deletion of outdated rows in batches, so that no transaction gets long."""
 
 from typing import Final, TypeVar
 

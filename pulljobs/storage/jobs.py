@@ -117,14 +117,14 @@ def renew(
     if not held:
         return {}
     params = {
-        "job_ids": array(one.job_id for one in held),
-        "lease_tokens": array(one.lease_token for one in held),
+        "job_ids": array(job.job_id for job in held),
+        "lease_tokens": array(job.lease_token for job in held),
         "lease_duration": lease_duration,
         "running": None if running is None else array(running),
     }
     rows = retrying(using, lambda: run(using, "renew", params))
     renewed = {Held(row.job_id, row.lease_token): row.leased_until for row in rows}
-    missing = [one for one in held if one not in renewed]
+    missing = [job for job in held if job not in renewed]
     if again and missing:
         # Another renewal may have moved them to a lease row that this one could not see yet.
         renewed |= renew(using, missing, lease_duration, running=running, again=False)
@@ -142,8 +142,8 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
             raise
         if len(settlements) == 1:
             # The first line only: details may quote what was to be written.
-            told = str(error).partition("\n")[0]
-            return Finished({}, [], {settlements[0].held.job_id: told})
+            text = str(error).partition("\n")[0]
+            return Finished({}, [], {settlements[0].held.job_id: text})
         middle = len(settlements) // 2
         left, right = finish(using, settlements[:middle]), finish(using, settlements[middle:])
         return Finished(
@@ -157,7 +157,9 @@ def finish(using: str, settlements: Sequence[Settlement]) -> Finished:
     states = finished.states
     if len(states) == len(settlements):
         return finished
-    missing = [one.held for one in settlements if one.held.job_id not in states]
+    missing = [
+        settlement.held for settlement in settlements if settlement.held.job_id not in states
+    ]
     before = _settled_before(using, missing, settlements)
     lost = [held.job_id for held in missing if held.job_id not in before]
     return replace(finished, states=states | before, lost=lost, repeated=frozenset(before))
@@ -188,7 +190,9 @@ def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
     freed_keys = {(row.consumer_id, row.freed_key) for row in freed}
     keys.free(using, freed_keys, [row.job_id for row in freed])
-    released = {one.held.job_id for one in settlements if one.event is Event.RELEASE}
+    released = {
+        settlement.held.job_id for settlement in settlements if settlement.event is Event.RELEASE
+    }
     roomier = frozenset(row.consumer_id for row in rows) - {None}
     return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
 
@@ -217,10 +221,10 @@ def _settled_before(
     if not missing:
         return {}
     params = {
-        "job_ids": [one.job_id for one in missing],
-        "lease_tokens": [one.lease_token for one in missing],
+        "job_ids": [job.job_id for job in missing],
+        "lease_tokens": [job.lease_token for job in missing],
     }
-    asked = {one.held.job_id: one.event for one in settlements}
+    asked = {settlement.held.job_id: settlement.event for settlement in settlements}
     return {
         row.job_id: State(row.state)
         for row in run(using, "settled", params)

@@ -35,8 +35,8 @@ def publish(
         "only_consumer_id": None,
     }
     if len(messages) == 1:
-        one = {**common, **messages[0].parameters()}
-        rows = run(using, "publish_one", one, always_prepare=True)
+        single = {**common, **messages[0].parameters()}
+        rows = run(using, "publish_one", single, always_prepare=True)
         published = [
             Published(row.message_id, row.job_ids, row.consumer_ids, awaited=row.awaited)
             for row in rows
@@ -48,7 +48,7 @@ def publish(
         rows = run(using, "publish", many, always_prepare=True, meanwhile=meanwhile)
         published = [Published(row.message_id, row.job_ids, row.consumer_ids) for row in rows]
     if rows and rows[0].bounded:
-        return bounds.publish(using, [{**common, **one.parameters()} for one in messages])
+        return bounds.publish(using, [{**common, **message.parameters()} for message in messages])
     return published or None
 
 

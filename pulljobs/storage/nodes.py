@@ -29,10 +29,10 @@ def beat(
     using: str, node_id: UUID, report: dict[str, Any] | None = None, *, address: str | None = None
 ) -> None:
     """Record a heartbeat, with the report and the address of the process if they are given."""
-    told: dict[str, Any] = {} if report is None else {"report": report}
+    changes: dict[str, Any] = {} if report is None else {"report": report}
     if address is not None:
-        told["address"] = address[:2000]
-    Node.objects.using(using).filter(id=node_id).update(heartbeat_at=Now(), **told)
+        changes["address"] = address[:2000]
+    Node.objects.using(using).filter(id=node_id).update(heartbeat_at=Now(), **changes)
 
 
 def stop(using: str, node_id: UUID) -> None:

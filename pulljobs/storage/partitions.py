@@ -168,7 +168,7 @@ def older(using: str, age: timedelta) -> list[Partition]:
 
 
 def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) -> int:
-    """Delete a batch of client message ids of that age; return their number.
+    """Delete a batch of client message ids of that age and return their number.
 
     Ids inside their channel's window stay; `dedupe_window` is for channels without one.
     """
@@ -203,7 +203,7 @@ def _made(using: str, partition: Partition, *, written: bool = True) -> bool:
 def fill(
     using: str, partition: Partition, load: Callable[[str], int], note: Callable[[], object]
 ) -> int:
-    """Make a missing partition from the rows that `load` writes; return their number.
+    """Make a missing partition from the rows that `load` writes and return their number.
 
     The rows are visible only when the partition is whole. `note` runs in the transaction that
     attaches it.

@@ -24,7 +24,7 @@ class Place(NamedTuple):
     id: int
 
 
-class QueuedJob(NamedTuple):
+class WaitingJob(NamedTuple):
     id: int
     message_id: int
     priority: int
@@ -56,7 +56,7 @@ class Listed(NamedTuple):
     snapshot: Snapshot
     next_xid: int
     """Next transaction id: transactions with this id or a later one began to write afterwards."""
-    jobs: list[QueuedJob]
+    jobs: list[WaitingJob]
     reached: dict[int, Position]
 
 
@@ -74,7 +74,7 @@ def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
         row.started_at,
         snapshot,
         _next_xid(snapshot.ceiling, row.next_after_3),
-        list(map(QueuedJob, *columns)),
+        list(map(WaitingJob, *columns)),
         dict(zip(row.walked, positions, strict=True)),
     )
 
@@ -90,7 +90,7 @@ _VIA: Final = Subquery(Lease.objects.filter(lease_token=OuterRef("lease_token"))
 
 def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
     """Return True if the consumer holds one of the jobs by a pull or by a job POST."""
-    ids, tokens = {one.job_id for one in held}, {one.lease_token for one in held}
+    ids, tokens = {job.job_id for job in held}, {job.lease_token for job in held}
     rows = Job.objects.using(using).filter(id__in=ids, lease_token__in=tokens)
     ours = {(consumer_id, Lease.Via.PULL), (consumer_id, Lease.Via.POST)}
     return not ours.isdisjoint(rows.values_list("consumer_id", _VIA))

@@ -43,7 +43,7 @@ def find(using: str, channel_id: int, name: str) -> Message | None:
 
 
 def page(using: str, channel_id: int, cut: Cut) -> list[Message]:
-    """Without payloads and headers."""
+    """Return a page of messages, newest first, without payloads and headers."""
     return newest_first(_of_channel(using, channel_id), cut)
 
 
@@ -59,8 +59,8 @@ def heads(using: str, message_ids: list[int]) -> dict[int, Message]:
     if not message_ids:
         return {}
     # The bounds keep it to the partitions of those days.
-    found = head.filter(pk__in=message_ids, pk__gte=min(message_ids), pk__lte=max(message_ids))
-    return {message.pk: message for message in found}
+    messages = head.filter(pk__in=message_ids, pk__gte=min(message_ids), pk__lte=max(message_ids))
+    return {message.pk: message for message in messages}
 
 
 def dead(using: str, consumer: Consumer, cut: Cut) -> list[Standing]:
@@ -72,10 +72,12 @@ def dead(using: str, consumer: Consumer, cut: Cut) -> list[Standing]:
 def standings(using: str, message_id: int) -> list[Standing]:
     """Return the state at each consumer whose job was not deleted, by consumer id."""
     live = list(Job.objects.using(using).filter(message_id=message_id))
-    # Read after them, so that one that is delivered meanwhile is in either.
+    # Read after the live jobs: a job that is delivered in between is in one of the two.
     archive = ArchivedJob.objects.using(using).exclude(job_id__in=[job.id for job in live])
     delivered = archive.filter(message_id=message_id, state=State.DELIVERED)
-    return sorted(_standings(using, live, list(delivered)), key=lambda one: one.consumer.pk)
+    return sorted(
+        _standings(using, live, list(delivered)), key=lambda standing: standing.consumer.pk
+    )
 
 
 def standing(using: str, job_id: int) -> Standing | None:
@@ -88,26 +90,26 @@ def standing(using: str, job_id: int) -> Standing | None:
 def _standings(using: str, live: list[Job], delivered: list[ArchivedJob]) -> list[Standing]:
     """Return the states of jobs, without those whose consumer has no row."""
     rows = Consumer.objects.using(using).select_related("channel")
-    ids = {job.consumer_id for job in live} | {one.consumer_id for one in delivered}
+    ids = {job.consumer_id for job in live} | {settlement.consumer_id for settlement in delivered}
     consumers = rows.in_bulk(ids)
     since = changed_at(using, live)
     standing = [
         Standing(
-            one.id, one.message_id, consumers[one.consumer_id], State(one.state), since[one.id]
+            job.id, job.message_id, consumers[job.consumer_id], State(job.state), since[job.id]
         )
-        for one in live
-        if one.consumer_id in consumers
+        for job in live
+        if job.consumer_id in consumers
     ]
     return standing + [
         Standing(
-            one.job_id,
-            one.message_id,
-            consumers[one.consumer_id],
+            settlement.job_id,
+            settlement.message_id,
+            consumers[settlement.consumer_id],
             State.DELIVERED,
-            one.settled_at,
+            settlement.settled_at,
         )
-        for one in delivered
-        if one.consumer_id in consumers
+        for settlement in delivered
+        if settlement.consumer_id in consumers
     ]
 
 

@@ -37,14 +37,14 @@ class Reading:
                 return read()
         except (OperationalError, ProgrammingError) as error:
             if isinstance(error.__cause__, REFUSED):
-                self.refused[part] = told(error)
+                self.refused[part] = describe(error)
             elif not isinstance(error.__cause__, LATE):
                 raise
             self.missed.append(part)
             return otherwise
 
 
-def told(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """Return one line of advice about an error, or its message."""
     return schema.advice(error) or str(error).partition("\n")[0]
 

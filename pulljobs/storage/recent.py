@@ -57,13 +57,15 @@ def settled(using: str, slices: Sequence[Slice]) -> list[Settled]:
 
 def params(slices: Sequence[Slice]) -> dict[str, Any]:
     """Return the parameters of recent.sql."""
-    bounds = [one.bounds() for one in slices]
+    bounds = [each.bounds() for each in slices]
     return {
-        "lows": [low for one in bounds for low in one[:-1]],
-        "highs": [high for one in bounds for high in one[1:]],
-        "slices": [number for number, one in enumerate(bounds) for _low in one[:-1]],
-        "first": min(one[0] for one in bounds),
-        "last": max(one[-1] for one in bounds),
+        "lows": [low for ids_of_slice in bounds for low in ids_of_slice[:-1]],
+        "highs": [high for ids_of_slice in bounds for high in ids_of_slice[1:]],
+        "slices": [
+            number for number, ids_of_slice in enumerate(bounds) for _low in ids_of_slice[:-1]
+        ],
+        "first": min(ids_of_slice[0] for ids_of_slice in bounds),
+        "last": max(ids_of_slice[-1] for ids_of_slice in bounds),
         "cap": CAP,
         "timed": TIMED,
     }
@@ -73,5 +75,5 @@ def _quantiles(seconds: Sequence[float | None] | None) -> Quantiles | None:
     """Return the quantiles, None if there are none; a clock set back makes no time negative."""
     if not seconds or None in seconds:
         return None
-    low, middle, high = (max(0.0, float(one or 0)) for one in seconds)
+    low, middle, high = (max(0.0, float(value or 0)) for value in seconds)
     return low, middle, high

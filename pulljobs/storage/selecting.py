@@ -10,7 +10,7 @@ from django.db.models.functions import JSONObject
 from pulljobs.ids import LARGEST_ID
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.states import LIVE, State
-from pulljobs.storage.windows import SCANNED, Run, Span, Window, merged
+from pulljobs.storage.windows import SCANNED, IdSpan, IdWindow, Run, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "key")
 FEW: Final = 1_000
@@ -39,7 +39,7 @@ class Selection(NamedTuple):
     def parse(cls, stored: Mapping[str, Any]) -> "Selection":
         """Return the selection from the JSON of its `_asdict()`."""
         fields: dict[str, Any] = dict(stored)
-        lists = {name: tuple(one) for name, one in fields.items() if isinstance(one, list)}
+        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         return cls(**fields | lists)
 
     def fits(self, row: Row) -> bool:
@@ -57,31 +57,31 @@ class Selection(NamedTuple):
         )
 
 
-def window(using: str, selection: Selection, span: Span) -> Window:
+def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
     """Return the next selected ids; if few are wanted, few rows are read at first."""
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     span = _within(selection, span)
     if span.wanted < FEW:
-        found = merged(list(_runs(using, selection, span.narrow(span.wanted + 1))), span)
-        if found.beyond is None or len(found.ids) == span.wanted:
-            return found
+        near = merged(list(_runs(using, selection, span.narrow(span.wanted + 1))), span)
+        if near.beyond is None or len(near.ids) == span.wanted:
+            return near
     return merged(list(_runs(using, selection, span)), span)
 
 
-def chosen(ids: Iterable[int], span: Span) -> Run:
+def chosen(ids: Iterable[int], span: IdSpan) -> Run:
     """Return the given ids as a run."""
     return Run([id for id in ids if span.leads_to(id)], None)
 
 
-def _within(selection: Selection, span: Span) -> Span:
+def _within(selection: Selection, span: IdSpan) -> IdSpan:
     """Return the span without ids that cannot be selected."""
     if span.upwards:
         return span._replace(beyond=max(span.beyond, selection.first - 1))
     return span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
 
 
-def _runs(using: str, selection: Selection, span: Span) -> Iterator[Run]:
+def _runs(using: str, selection: Selection, span: IdSpan) -> Iterator[Run]:
     """Yield a run of each index that is needed for the selected states."""
     states = set(selection.states)
     if selection.reason is not None:
@@ -99,12 +99,12 @@ def _runs(using: str, selection: Selection, span: Span) -> Iterator[Run]:
         yield _held(using, selection, span)
 
 
-def _run(rows: QuerySet[Any, Row], selection: Selection, span: Span) -> Run:
+def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> Run:
     seen = rows.filter(**span.lookup)[: span.scanned]
     return _seen([(row["id"], selection.fits(row)) for row in seen], selection, span)
 
 
-def _seen(seen: list[tuple[int, bool]], selection: Selection, span: Span) -> Run:
+def _seen(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> Run:
     """Return the run of the rows that were read; it is complete beyond the selected ids."""
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
@@ -116,7 +116,7 @@ def _seen(seen: list[tuple[int, bool]], selection: Selection, span: Span) -> Run
 
 
 def _by_consumer(
-    using: str, selection: Selection, span: Span, own: Mapping[str, Any]
+    using: str, selection: Selection, span: IdSpan, own: Mapping[str, Any]
 ) -> Iterator[Run]:
     """Yield a run of each consumer, from an index with the ids in order."""
     consumers = Consumer.objects.using(using)
@@ -129,18 +129,18 @@ def _by_consumer(
     rows = SCANNED if columns else ROWS
     share = span.narrow(min(span.scanned, max(FEW, rows // max(1, consumers.count()))))
     mine = Job.objects.filter(consumer_id=OuterRef("pk"), **own, **span.lookup)
-    found = mine.order_by(span.order)[: share.scanned]
-    ids = consumers.values_list(ArraySubquery(found.values("id")), flat=True)
+    jobs = mine.order_by(span.order)[: share.scanned]
+    ids = consumers.values_list(ArraySubquery(jobs.values("id")), flat=True)
     if not columns:
         yield from (_seen([(id, True) for id in seen], selection, share) for seen in ids)
         return
     named = JSONObject(id="id", **{name: name for name in columns})
-    for rows_of in consumers.values_list(ArraySubquery(found.values(named=named)), flat=True):
+    for rows_of in consumers.values_list(ArraySubquery(jobs.values(named=named)), flat=True):
         pairs = [(row["id"], selection.fits(row)) for row in rows_of]
         yield _seen(pairs, selection, share)
 
 
-def _held(using: str, selection: Selection, span: Span) -> Run:
+def _held(using: str, selection: Selection, span: IdSpan) -> Run:
     """Return the run of jobs in flight, whose ids are in leases."""
     leases = Lease.objects.using(using)
     if selection.consumer_ids is not None:

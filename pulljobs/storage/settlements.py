@@ -5,27 +5,27 @@ from typing import Final
 from pulljobs.ids import LARGEST_ID
 from pulljobs.models import ArchivedJob, Message
 from pulljobs.storage.selecting import Row, Selection, chosen
-from pulljobs.storage.windows import Run, Span, Window, merged
+from pulljobs.storage.windows import IdSpan, IdWindow, Run, merged
 
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "message_id")
 SCANNED_FOR_A_KEY: Final = 2_000
 """Settlements read for a key, which is looked up with the messages."""
 
 
-def window(using: str, selection: Selection, span: Span) -> Window:
+def window(using: str, selection: Selection, span: IdSpan) -> IdWindow:
     """Return the next selected settlements; the ids of the selection are those of settlements."""
     if selection.among is not None:
         return merged([chosen(selection.among, span)], span)
     if selection.key is not None:
         span = span.narrow(min(span.scanned, SCANNED_FOR_A_KEY))
     first = span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))
-    found = merged([_run(using, selection, first.narrow(first.wanted + 1))], span)
-    if found.beyond is None or len(found.ids) >= span.wanted:
-        return found
+    near = merged([_run(using, selection, first.narrow(first.wanted + 1))], span)
+    if near.beyond is None or len(near.ids) >= span.wanted:
+        return near
     return merged([_run(using, selection, first)], span)
 
 
-def _run(using: str, selection: Selection, span: Span) -> Run:
+def _run(using: str, selection: Selection, span: IdSpan) -> Run:
     rows = ArchivedJob.objects.using(using).filter(**span.lookup).order_by(span.order)
     if selection.first:
         rows = rows.filter(id__gte=selection.first)

@@ -8,7 +8,7 @@ from pulljobs.storage.statements import run
 CAP: Final = 10_000
 
 
-class ConsumerStatus(NamedTuple):
+class StatusRow(NamedTuple):
     """Row of status.sql: counts, none above CAP, all from one snapshot."""
 
     now: datetime
@@ -46,8 +46,8 @@ class ConsumerStatus(NamedTuple):
         return self.newest_settled if self.lowest_live is None else self.lowest_live - 1
 
 
-def read_status(using: str, consumer_id: int) -> ConsumerStatus | None:
+def read_status(using: str, consumer_id: int) -> StatusRow | None:
     """Return the status of a consumer, or None if there is no such consumer."""
     params = {"consumer_ids": [consumer_id], "cap": CAP}
-    rows: list[ConsumerStatus] = run(using, "status", params, kind=ConsumerStatus)
+    rows: list[StatusRow] = run(using, "status", params, kind=StatusRow)
     return rows[0] if rows else None

@@ -9,7 +9,7 @@ from pulljobs.ids import LARGEST_ID
 SCANNED: Final = 10_000
 
 
-class Span(NamedTuple):
+class IdSpan(NamedTuple):
     """Start, direction and limits of a window."""
 
     beyond: int
@@ -28,7 +28,7 @@ class Span(NamedTuple):
     def leads_to(self, id: int) -> bool:
         return id > self.beyond if self.upwards else id < self.beyond
 
-    def narrow(self, scanned: int) -> "Span":
+    def narrow(self, scanned: int) -> "IdSpan":
         return self._replace(scanned=scanned)
 
 
@@ -40,23 +40,23 @@ class Run(NamedTuple):
     """None at the end of the index."""
 
 
-class Window(NamedTuple):
+class IdWindow(NamedTuple):
     ids: list[int]
     """Ids in order, at most as many as wanted."""
     beyond: int | None
     """Id beyond which there may be more; None at the end."""
 
 
-def downwards(below: int | None, wanted: int, scanned: int = SCANNED) -> Span:
+def downwards(below: int | None, wanted: int, scanned: int = SCANNED) -> IdSpan:
     """Return a span that begins with the newest ids."""
-    return Span(LARGEST_ID if below is None else below, False, wanted, scanned)
+    return IdSpan(LARGEST_ID if below is None else below, False, wanted, scanned)
 
 
-def upwards(after: int, wanted: int, scanned: int = SCANNED) -> Span:
-    return Span(after, True, wanted, scanned)
+def upwards(after: int, wanted: int, scanned: int = SCANNED) -> IdSpan:
+    return IdSpan(after, True, wanted, scanned)
 
 
-def merged(runs: Sequence[Run], span: Span) -> Window:
+def merged(runs: Sequence[Run], span: IdSpan) -> IdWindow:
     """Return the window of several runs, as far as all of them have read."""
     ends = [run.reached for run in runs if run.reached is not None]
     nearest = (min if span.upwards else max)(ends, default=None)
@@ -64,5 +64,5 @@ def merged(runs: Sequence[Run], span: Span) -> Window:
     if nearest is not None:
         ids = [id for id in ids if (id <= nearest if span.upwards else id >= nearest)]
     if len(ids) > span.wanted:
-        return Window(ids[: span.wanted], ids[span.wanted - 1])
-    return Window(ids, nearest)
+        return IdWindow(ids[: span.wanted], ids[span.wanted - 1])
+    return IdWindow(ids, nearest)

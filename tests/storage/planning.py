@@ -146,7 +146,7 @@ def plan(
 ) -> list[dict[str, Any]]:
     """Return the nodes of the plan of a prepared statement; `known` has the parameters."""
     params, names = known[name], list(known[name])
-    text = re.sub(r"%\((\w+)\)s", lambda one: f"${names.index(one[1]) + 1}", statement(name))
+    text = re.sub(r"%\((\w+)\)s", lambda each: f"${names.index(each[1]) + 1}", statement(name))
     planner.execute(f"PREPARE asked AS {text}".encode())
     try:
         literals = sql.SQL(", ").join(map(sql.Literal, params.values()))
@@ -155,8 +155,8 @@ def plan(
     finally:
         planner.execute("DEALLOCATE asked")
     assert row
-    told = row[0] if isinstance(row[0], list) else json.loads(row[0])
-    return list(nodes(told[0]["Plan"]))
+    answer = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    return list(nodes(answer[0]["Plan"]))
 
 
 def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -167,4 +167,4 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def indexes_of_jobs(planner: Session, name: str) -> set[str]:
     names = (node.get("Index Name", "") for node in plan(planner, name))
-    return {one for one in names if one.startswith("pulljobs_job_")}
+    return {each for each in names if each.startswith("pulljobs_job_")}

@@ -1,4 +1,4 @@
-"""What goes and comes in binary form is what it was."""
+"""Values survive a round trip in binary form."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 def answer(text: str, parameter: object) -> Any:
-    """Of a connection of Django's, which knows the types of `binary`."""
+    """Return a cursor of Django's connection, which knows the types of `adapters`."""
     connections[USING].ensure_connection()
     cursor = psycopg.RawCursor(connections[USING].connection)
     [row] = cursor.execute(text, [parameter]).fetchall()

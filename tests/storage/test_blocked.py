@@ -1,4 +1,4 @@
-"""What waits behind its key is counted beside whatever else has no time, at a bounded cost."""
+"""Blocked jobs are counted next to other jobs without a time, at a bounded cost."""
 
 import pytest
 
@@ -38,18 +38,18 @@ def block(consumer: Consumer, count: int) -> None:
 
 
 def counted(consumer: Consumer) -> Backlog:
-    [found] = backlog.backlogs(USING, [consumer.pk])
-    return found
+    [backlog_now] = backlog.backlogs(USING, [consumer.pk])
+    return backlog_now
 
 
 @pytest.mark.parametrize("dead", [0, CAP - 1, 3 * CAP])
 def test_older_dead_jobs_do_not_hide_it(consumer: Consumer, dead: int) -> None:
     killed(consumer, dead)
     block(consumer, 4)
-    found = counted(consumer)
-    assert (found.blocked, found.in_flight, found.dead) == (4, 1, min(dead, CAP))
-    assert not found.is_least("blocked")
-    [queued] = [one for one in counts.live(USING, [consumer.pk]) if one.state == State.QUEUED]
+    backlog_now = counted(consumer)
+    assert (backlog_now.blocked, backlog_now.in_flight, backlog_now.dead) == (4, 1, min(dead, CAP))
+    assert not backlog_now.is_least("blocked")
+    [queued] = [count for count in counts.live(USING, [consumer.pk]) if count.state == State.QUEUED]
     assert (queued.jobs, queued.capped) == (4, False)
 
 
@@ -57,9 +57,9 @@ def test_older_dead_jobs_do_not_hide_it(consumer: Consumer, dead: int) -> None:
 def test_it_is_counted_up_to_the_cap(consumer: Consumer, dead: int) -> None:
     killed(consumer, dead)
     block(consumer, 3 * CAP)
-    found = counted(consumer)
-    assert found.blocked == CAP
-    assert found.is_least("blocked")
+    backlog_now = counted(consumer)
+    assert backlog_now.blocked == CAP
+    assert backlog_now.is_least("blocked")
 
 
 def test_where_it_is_too_much_it_is_estimated_without_what_is_in_flight(
@@ -77,19 +77,23 @@ def test_few_dead_jobs_leave_it_exact_whatever_is_ready(consumer: Consumer) -> N
     killed(consumer, CAP - 1)
     block(consumer, 4)
     queued(consumer, "abcdefghi" * CAP)
-    found = counted(consumer)
-    assert (found.blocked, found.is_least("blocked")) == (4, False)
+    backlog_now = counted(consumer)
+    assert (backlog_now.blocked, backlog_now.is_least("blocked")) == (4, False)
 
 
 def test_jobs_without_a_key_are_not_looked_at(consumer: Consumer) -> None:
     killed(consumer, 3 * CAP)
     published(consumer, 3 * CAP)
-    found = counted(consumer)
-    assert (found.ready, found.blocked, found.is_least("blocked")) == (CAP, 0, False)
+    backlog_now = counted(consumer)
+    assert (backlog_now.ready, backlog_now.blocked, backlog_now.is_least("blocked")) == (
+        CAP,
+        0,
+        False,
+    )
 
 
 @pytest.mark.owner
-def test_of_many_beside_many_dead_ones_a_bounded_number_is_read_and_it_is_told(
+def test_next_to_many_dead_jobs_a_bounded_number_is_read_and_the_count_is_marked(
     consumer: Consumer,
 ) -> None:
     killed(consumer, 3 * CAP)
@@ -97,15 +101,15 @@ def test_of_many_beside_many_dead_ones_a_bounded_number_is_read_and_it_is_told(
     queued(consumer, "abcdefghi" * 20)
     query("ANALYZE pulljobs_job")
     before = _rows_read()
-    found = counted(consumer)
+    backlog_now = counted(consumer)
     assert _rows_read() - before <= 6 * CAP
-    assert found.blocked < 4
-    assert found.is_least("blocked")
-    assert found.is_capped
+    assert backlog_now.blocked < 4
+    assert backlog_now.is_least("blocked")
+    assert backlog_now.is_capped
 
 
 def _rows_read() -> int:
-    """By this transaction of the job table, by whatever way."""
+    """Return the rows of the job table that this transaction has read."""
     [(read,)] = query(
         "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables"
         " WHERE relname = 'pulljobs_job'"

@@ -1,4 +1,4 @@
-"""What one claim takes, and in which order."""
+"""Jobs of one claim, and their order."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -126,10 +126,10 @@ def test_jobs_of_other_consumers_stay() -> None:
     assert len(ids(other)) == 3
 
 
-@pytest.mark.parametrize("who", ["consumer", "channel"])
-def test_a_pause_ends_by_itself(who: str) -> None:
+@pytest.mark.parametrize("paused_row", ["consumer", "channel"])
+def test_a_pause_ends_by_itself(paused_row: str) -> None:
     consumer = ConsumerFactory.create()
-    paused = consumer if who == "consumer" else consumer.channel
+    paused = consumer if paused_row == "consumer" else consumer.channel
     made = published(consumer)
     paused.paused_until = datetime.now(UTC) + timedelta(hours=1)
     paused.save()
@@ -171,7 +171,7 @@ def test_more_priorities_than_floors_are_kept_for() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_claim_that_is_rolled_back_loses_nothing() -> None:
-    """Also where the same process claims on, with marks."""
+    """This holds as well where the same process goes on with marks."""
     consumer = ConsumerFactory.create()
     made = published(consumer, 4)
     puller = Puller(USING, consumer)
@@ -207,7 +207,7 @@ def test_a_claim_is_a_hot_update_that_writes_no_index_entry() -> None:
 
 
 def updates() -> tuple[int, int]:
-    """Updates of the job table and those that were HOT, of this session and nobody else's."""
+    """Return the updates of the job table in this session, and those that were HOT."""
     [row] = query(
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables"
         " WHERE relname = 'pulljobs_job'"

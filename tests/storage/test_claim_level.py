@@ -1,4 +1,4 @@
-"""While all that waits has one priority a shorter statement claims it, and nobody can tell."""
+"""While all waiting jobs have one priority, a shorter statement claims the same."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -46,7 +46,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
+def read_apart(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
     """The ids of the messages that took a statement of their own."""
     every: list[Sequence[int]] = []
     original = messages.read
@@ -86,7 +86,7 @@ def test_what_was_claimed_before_keeps_its_story_among_new_ones(
 
 
 def test_a_small_claim_after_a_small_one_brings_the_messages(
-    puller: Puller, ran: list[str], read: list[Sequence[int]]
+    puller: Puller, ran: list[str], read_apart: list[Sequence[int]]
 ) -> None:
     draft = Draft(payload={"a": 1}, headers={"b": "c"}, key="k", message_id="m")
     receipts = publish_many(puller.consumer.channel.name, [draft, b"plain"])
@@ -94,22 +94,22 @@ def test_a_small_claim_after_a_small_one_brings_the_messages(
     assert [(job.id, message.id) for job, message in claimed] == [
         (receipt.job_ids[0], receipt.message_id) for receipt in receipts
     ]
-    assert (ran, read) == (["claim_level"], [])
+    assert (ran, read_apart) == (["claim_level"], [])
     [full, plain] = [message for _job, message in claimed]
     assert (full.payload, full.headers, full.key) == (b'{"a": 1}', {"b": "c"}, "k")
     assert (full.client_message_id, full.content_type) == ("m", "application/json")
     assert {full.id: full, plain.id: plain} == messages.read(USING, [full.id, plain.id])
 
 
-def test_a_large_claim_does_not(puller: Puller, read: list[Sequence[int]]) -> None:
-    """To read many in the claim takes longer than to read them after it."""
+def test_a_large_claim_does_not(puller: Puller, read_apart: list[Sequence[int]]) -> None:
+    """Reading many in the claim takes longer than reading them after it."""
     published(puller.consumer, FEW + 1)
     assert len(puller.claim(100).jobs) == FEW + 1
-    assert [len(ids) for ids in read] == [FEW + 1]
+    assert [len(ids) for ids in read_apart] == [FEW + 1]
 
 
 def test_messages_of_another_time_are_read_after_the_claim(
-    puller: Puller, read: list[Sequence[int]]
+    puller: Puller, read_apart: list[Sequence[int]]
 ) -> None:
     """Their days are not known before it."""
     old = first_of(now() - timedelta(days=2))
@@ -128,7 +128,7 @@ def test_messages_of_another_time_are_read_after_the_claim(
     )
     [_recent, message] = [message for _job, message in puller.claim(5).jobs]
     assert (message.id, message.payload) == (old, b"old")
-    assert read == [[old]]
+    assert read_apart == [[old]]
 
 
 @pytest.mark.parametrize("priority", [-1, 1])
@@ -185,7 +185,7 @@ def test_it_tells_what_is_due_next(puller: Puller) -> None:
 
 @pytest.fixture
 def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever three claims take, it is not so long that one looks behind them."""
+    """Three claims are too short for a claim to look behind them."""
     monkeypatch.setattr(low_water_marks, "PATIENCE", timedelta(hours=1))
 
 
@@ -223,7 +223,7 @@ def test_what_they_passed_and_a_look_below_finds_locked_still_is_found_when_it_i
 
 
 def _passing(*, full: int, left: int) -> tuple[Puller, int]:
-    """After so many full claims, with so many jobs left, and the one that they had to pass.
+    """Return the state after full claims that passed a locked job, with jobs left.
 
     It is older than any claim, so no open transaction holds the floor below it.
     """

@@ -1,4 +1,4 @@
-"""What a claim reads depends on what it takes, not on how much is waiting behind it."""
+"""A claim reads in proportion to the jobs that it takes, not to the queue behind them."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -59,5 +59,5 @@ def blocks_read(asking: Session, consumer: Consumer, entry: Entry) -> int:
     with psycopg.ClientCursor(asking) as cursor:
         row = cursor.execute(explain + statement("claim"), params).fetchone()
     assert row
-    told = row[0] if isinstance(row[0], list) else json.loads(row[0])
-    return int(told[0]["Plan"]["Shared Hit Blocks"]) + int(told[0]["Plan"]["Shared Read Blocks"])
+    plan = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    return int(plan[0]["Plan"]["Shared Hit Blocks"]) + int(plan[0]["Plan"]["Shared Read Blocks"])

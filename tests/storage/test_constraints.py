@@ -1,4 +1,4 @@
-"""The database itself refuses rows that no state allows, whoever writes them."""
+"""The database itself refuses rows that no state allows, whichever program writes them."""
 
 from typing import Any
 

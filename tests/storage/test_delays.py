@@ -31,7 +31,7 @@ STRATEGIES = [
 
 
 def planned(consumer: Consumer, retry: int) -> tuple[float, float]:
-    """Seconds, at least and at most, until a job is available that failed before that retry."""
+    """Return the bounds of the seconds until a job is available that failed before that retry."""
     published(consumer)
     query("UPDATE pulljobs_job SET retry_count = %s WHERE state = 'QUEUED'", [retry - 1])
     [held] = claimed(consumer)
@@ -72,12 +72,12 @@ def test_jitter_stays_inside_the_cap(strategy: str) -> None:
     "after", [timedelta(milliseconds=1), timedelta(days=400, seconds=0.25), LONGEST_DELAY]
 )
 def test_the_delay_that_a_handler_names(after: timedelta) -> None:
-    """Of a day whose clocks are changed, too: days are 24 hours."""
+    """On a day whose clocks are changed a day has 24 hours as well."""
     consumer = ConsumerFactory.create()
     held = claimed(consumer, len(published(consumer, 2)))
     [(before,)] = query("SELECT clock_timestamp()")
     query("SET TIME ZONE 'Europe/Berlin'")
-    jobs.finish(USING, [outcomes.retry(one, "later", after=after) for one in held])
+    jobs.finish(USING, [outcomes.retry(each, "later", after=after) for each in held])
     query("SET TIME ZONE 'UTC'")
     for job in Job.objects.all():
         late = job.available_at - before - after

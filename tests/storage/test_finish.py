@@ -30,8 +30,8 @@ def claim_new(consumer: Consumer, count: int = 1) -> list[Held]:
     return claimed(consumer, count)
 
 
-def test_a_stale_word_lends_its_event_to_nobody() -> None:
-    """Not even in a batch with the word of who holds the job now."""
+def test_a_stale_outcome_lends_its_event_to_no_other_job() -> None:
+    """Not even in a batch with the outcome of who holds the job now."""
     [held] = held_jobs(1)
     stale = Held(held.job_id, uuid4())
     jobs.finish(USING, [outcomes.deliver(stale), outcomes.retry(held, "again")])
@@ -50,7 +50,7 @@ def test_a_batch_settles_each_job_by_its_own_event() -> None:
             outcomes.reject(held[2], "late", reason=Reason.TIMED_OUT),
         ],
     )
-    ids = [one.job_id for one in held]
+    ids = [job.job_id for job in held]
     assert finished.lost == []
     assert finished.refused == {}
     assert finished.states == {
@@ -120,24 +120,24 @@ def test_a_part_of_a_claim_that_was_renewed_goes_without_the_rest() -> None:
     jobs.renew(USING, held[:2])
     jobs.finish(USING, list(map(outcomes.deliver, held[:2])))
     assert list(Lease.objects.values_list("job_ids", flat=True)) == [
-        [one.job_id for one in held[2:]]
+        [job.job_id for job in held[2:]]
     ]
     jobs.finish(USING, list(map(outcomes.deliver, held[2:])))
     assert not Lease.objects.exists()
 
 
 def test_deliveries_of_many_claims_are_each_under_their_own_token() -> None:
-    """Whoever holds some of them does not deliver the others'."""
+    """The holder of some of them does not deliver the others."""
     consumer = ConsumerFactory.create()
     published(consumer, 90)
     first, second = claimed(consumer, 45), claimed(consumer, 45)
     swapped = [
-        Held(one.job_id, other.lease_token)
-        for one, other in zip(first[:5], second[:5], strict=True)
+        Held(each.job_id, other.lease_token)
+        for each, other in zip(first[:5], second[:5], strict=True)
     ]
     offered = [*first[5:], *second[5:], *swapped]
     finished = jobs.finish(USING, list(map(outcomes.deliver, offered)))
-    assert sorted(finished.lost) == sorted(one.job_id for one in first[:5])
+    assert sorted(finished.lost) == sorted(each.job_id for each in first[:5])
     held = {*first[:5], *second[:5]}
     assert set(jobs.renew(USING, list(held))) == held
     assert ArchivedJob.objects.count() == 80
@@ -158,7 +158,7 @@ def test_a_repeat_is_answered_the_same_and_writes_nothing(settle: Any) -> None:
 
 def test_a_repeated_retry_that_ended_dead_is_answered_the_same() -> None:
     """A flush whose answer got lost with the connection is sent again."""
-    settlements = [outcomes.retry(one, "bad") for one in held_jobs(2, max_retries=0)]
+    settlements = [outcomes.retry(each, "bad") for each in held_jobs(2, max_retries=0)]
     first = jobs.finish(USING, settlements)
     assert set(first.states.values()) == {State.DEAD}
     assert jobs.finish(USING, settlements) == replace(first, repeated=frozenset(first.states))
@@ -179,7 +179,7 @@ def test_a_job_named_twice_in_one_batch_is_settled_once() -> None:
     assert ArchivedJob.objects.count() == 1
 
 
-def test_a_late_outcome_counts_while_nobody_took_the_job() -> None:
+def test_a_late_outcome_counts_until_the_job_is_taken() -> None:
     [held] = held_jobs(1)
     pass_time()
     assert jobs.finish(USING, [outcomes.deliver(held)]).states == {held.job_id: State.DELIVERED}
@@ -216,7 +216,7 @@ def test_one_outcome_that_can_not_be_written_does_not_stop_the_others(bad: Any) 
     [(refused, why)] = finished.refused.items()
     assert refused == held[17].job_id
     assert finished.lost == []
-    assert set(finished.states) == {one.job_id for one in held} - {refused}
+    assert set(finished.states) == {job.job_id for job in held} - {refused}
     assert states() == {refused: State.INFLIGHT}
     assert why
     assert "secret" not in why
@@ -258,20 +258,20 @@ def test_a_release_charges_nothing() -> None:
     [job_id] = published(consumer)
     before = Job.objects.get()
     for _round in range(3):
-        jobs.finish(USING, [outcomes.release(one) for one in claimed(consumer)])
+        jobs.finish(USING, [outcomes.release(job) for job in claimed(consumer)])
     job = Job.objects.get()
     assert (job.retry_count, job.deliveries, job.first_claimed_at) == (0, 0, None)
     assert before.available_at is not None
     assert job.available_at is not None
     assert job.available_at > before.available_at
-    assert [one.job_id for one in claimed(consumer)] == [job_id]
+    assert [job.job_id for job in claimed(consumer)] == [job_id]
 
 
 def test_a_release_keeps_what_was_charged_before() -> None:
     consumer = ConsumerFactory.create()
-    jobs.finish(USING, [outcomes.retry(one, "first") for one in claim_new(consumer)])
+    jobs.finish(USING, [outcomes.retry(each, "first") for each in claim_new(consumer)])
     first = Job.objects.get().first_claimed_at
-    jobs.finish(USING, [outcomes.release(one) for one in claimed(consumer)])
+    jobs.finish(USING, [outcomes.release(job) for job in claimed(consumer)])
     job = Job.objects.get()
     assert (job.retry_count, job.deliveries, job.error) == (1, 1, "first")
     assert job.first_claimed_at == first
@@ -317,14 +317,14 @@ def test_no_retry_is_planned_past_the_total_delay() -> None:
     held = held_jobs(
         2, retry_strategy="constant:50", max_total_delay=timedelta(seconds=60), max_retries=99
     )
-    jobs.finish(USING, [outcomes.retry(one, "bad") for one in held])
+    jobs.finish(USING, [outcomes.retry(job, "bad") for job in held])
     assert set(states().values()) == {"QUEUED"}
     query(
         "UPDATE pulljobs_job SET"
         " first_claimed_at = first_claimed_at - interval '20 s', available_at = now()"
     )
     again = claimed(Consumer.objects.get(), 2)
-    jobs.finish(USING, [outcomes.retry(one, "bad") for one in again])
+    jobs.finish(USING, [outcomes.retry(each, "bad") for each in again])
     assert set(Job.objects.values_list("reason", flat=True)) == {"retries_exhausted"}
 
 

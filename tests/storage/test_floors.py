@@ -56,7 +56,7 @@ def work_on(puller: Puller, seconds: float = 0.0) -> list[int]:
 
 
 def poll(puller: Puller) -> list[int]:
-    """A few rounds of others' jobs."""
+    """Publish, claim and finish a few other jobs."""
     mine = [id for _round in range(5) for id in published(puller.consumer, 3)]
     return [id for _round in range(5) for id in ids(puller, 5) if id not in mine]
 
@@ -200,7 +200,7 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def another_server() -> Iterator[Callable[[], None]]:
-    """Call it, and this connection tells of another."""
+    """Call it, and this connection reports of another."""
 
     def change() -> None:
         query("CREATE SCHEMA elsewhere")

@@ -1,4 +1,4 @@
-"""A connection that died between two requests is made anew, as the ORM makes it."""
+"""A connection that died between two requests is made again, as the ORM makes it."""
 
 from collections.abc import Callable
 from typing import Any

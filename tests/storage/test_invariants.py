@@ -36,7 +36,7 @@ def broken(**changed: Any) -> dict[str, set[int]]:
     return invariants.check(USING, LIMITS._replace(**changed), NOW).broken
 
 
-def one(state: State = State.QUEUED) -> MadeJob:
+def made(state: State = State.QUEUED) -> MadeJob:
     return JobFactory.create(state=state)
 
 
@@ -46,38 +46,38 @@ def without_constraint(name: str, table: str = "pulljobs_job") -> None:
 
 def illegal_state() -> set[int]:
     without_constraint("pulljobs_job_state")
-    job = one()
+    job = made()
     query("UPDATE pulljobs_job SET state = 'LOST' WHERE id = %s", [job.id])
     return {job.id}
 
 
 def negative_count() -> set[int]:
     without_constraint("pulljobs_job_state")
-    job = one()
+    job = made()
     query("UPDATE pulljobs_job SET retry_count = -1 WHERE id = %s", [job.id])
     return {job.id}
 
 
 def lease_is_gone() -> set[int]:
-    job = one(State.INFLIGHT)
+    job = made(State.INFLIGHT)
     query("DELETE FROM pulljobs_lease")
     return {job.id}
 
 
 def lease_forgot_the_job() -> set[int]:
-    job = one(State.INFLIGHT)
+    job = made(State.INFLIGHT)
     query("UPDATE pulljobs_lease SET job_ids = '{}'")
     return {job.id}
 
 
 def lease_of_another_consumer() -> set[int]:
-    job = one(State.INFLIGHT)
+    job = made(State.INFLIGHT)
     query("UPDATE pulljobs_lease SET consumer_id = %s", [ConsumerFactory.create().pk])
     return {job.id}
 
 
 def two_leases() -> set[int]:
-    job = one(State.INFLIGHT)
+    job = made(State.INFLIGHT)
     lease = Lease.objects.get()
     lease.pk = None
     lease.save(force_insert=True)
@@ -85,25 +85,25 @@ def two_leases() -> set[int]:
 
 
 def message_is_gone() -> set[int]:
-    job = one()
+    job = made()
     query("DELETE FROM pulljobs_message")
     return {job.id}
 
 
 def consumer_is_gone() -> set[int]:
-    job = one()
+    job = made()
     query("DELETE FROM pulljobs_consumer")
     return {job.id}
 
 
 def delivered_and_alive() -> set[int]:
-    job, other = one(State.DELIVERED), one()
+    job, other = made(State.DELIVERED), made()
     query("UPDATE pulljobs_archived_job SET job_id = %s WHERE job_id = %s", [other.id, job.id])
     return {other.id}
 
 
 def death_is_forgotten() -> set[int]:
-    job = one(State.DEAD)
+    job = made(State.DEAD)
     query("DELETE FROM pulljobs_archived_job")
     return {job.id}
 
@@ -139,13 +139,13 @@ def overtaken() -> set[int]:
 
 
 def lease_without_end() -> set[int]:
-    one(State.INFLIGHT)
+    made(State.INFLIGHT)
     query("UPDATE pulljobs_lease SET leased_until = hard_end + interval '1s'")
     return {Lease.objects.get().pk}
 
 
-def nobody_reaps() -> set[int]:
-    one(State.INFLIGHT)
+def unreaped_lease() -> set[int]:
+    made(State.INFLIGHT)
     query(
         "UPDATE pulljobs_lease SET leased_until = leased_until - %s, claimed_at = claimed_at - %s",
         [LONG_AGO, LONG_AGO],
@@ -153,27 +153,27 @@ def nobody_reaps() -> set[int]:
     return {Lease.objects.get().pk}
 
 
-def lease_names_nobody() -> set[int]:
-    one(State.INFLIGHT)
+def lease_names_no_job() -> set[int]:
+    made(State.INFLIGHT)
     query("UPDATE pulljobs_lease SET job_ids = job_ids || 1::bigint")
     return {Lease.objects.get().pk}
 
 
 def illegal_settlement() -> set[int]:
     without_constraint("pulljobs_archived_state", "pulljobs_archived_job")
-    job = one(State.DELIVERED)
+    job = made(State.DELIVERED)
     query("UPDATE pulljobs_archived_job SET state = 'QUEUED'")
     return {job.id}
 
 
 def settled_twice() -> set[int]:
-    job = one(State.DEAD)
+    job = made(State.DEAD)
     _archive_again()
     return {job.id}
 
 
 def delivered_twice() -> set[int]:
-    job = one(State.DELIVERED)
+    job = made(State.DELIVERED)
     _archive_again()
     query("UPDATE pulljobs_archived_job SET lease_token = gen_random_uuid()")
     return {job.id}
@@ -188,7 +188,7 @@ def _archive_again() -> None:
 
 
 def consumer_was_forgotten() -> set[int]:
-    job = one()
+    job = made()
     message = Job.objects.get(pk=job.id).message_id
     query("DELETE FROM pulljobs_job")
     Consumer.objects.update(
@@ -214,8 +214,8 @@ def consumer_was_forgotten() -> set[int]:
         ("blocked_behind_a_job", blocked_for_nothing),
         ("claimed_in_turn", overtaken),
         ("lease_ends", lease_without_end),
-        ("ended_lease_is_reaped", nobody_reaps),
-        ("leased_job_is_known", lease_names_nobody),
+        ("ended_lease_is_reaped", unreaped_lease),
+        ("leased_job_is_known", lease_names_no_job),
         ("settlement_is_legal", illegal_settlement),
         ("claim_settles_once", settled_twice),
         ("delivered_once", delivered_twice),
@@ -235,7 +235,7 @@ def test_every_promise_is_broken_here() -> None:
 def test_sound_tables_keep_every_promise() -> None:
     """Jobs of every state; of a key one that runs, one that waits, one that waits for its retry."""
     for state in State:
-        one(state)
+        made(state)
     running, waiting = exclusive(), exclusive(retry_strategy="constant:60")
     queued(running, "aaab")
     claim(running, 4)
@@ -243,9 +243,9 @@ def test_sound_tables_keep_every_promise() -> None:
     jobs.finish(USING, [outcomes.retry(held, "again") for held in claim(waiting, 1)])
     delayed = ConsumerFactory.create()
     published(delayed, delay=timedelta(hours=3))
-    found = invariants.check_once(USING, LIMITS)
-    assert found.broken == {}
-    assert found.looked_at == {"jobs": 10, "leases": 2, "archive": 2, "messages": 11}
+    result = invariants.check_once(USING, LIMITS)
+    assert result.broken == {}
+    assert result.looked_at == {"jobs": 10, "leases": 2, "archive": 2, "messages": 11}
 
 
 def test_what_passes_by_itself_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,16 +279,16 @@ def test_consumer_that_need_not_have_a_job(changed: dict[str, Any]) -> None:
 
 
 def test_pages_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is looked at does not depend on the size of a page, and ends at the rows asked for."""
+    """The checked rows do not depend on the size of a page, and end at the limit."""
     monkeypatch.setattr(invariants, "PAGE", 2)
     consumer = ConsumerFactory.create()
     every = published(consumer, 5)
     query("DELETE FROM pulljobs_message")
     assert broken() == {"job_has_its_message": set(every)}
-    found = invariants.check_once(USING, LIMITS._replace(rows=4))
-    assert found.looked_at["jobs"] == 4
-    assert found.unseen == ["jobs"]
-    assert found.broken == {"job_has_its_message": set(every[:4])}
+    result = invariants.check_once(USING, LIMITS._replace(rows=4))
+    assert result.looked_at["jobs"] == 4
+    assert result.unseen == ["jobs"]
+    assert result.broken == {"job_has_its_message": set(every[:4])}
 
 
 def test_it_can_write_nothing() -> None:
@@ -306,14 +306,14 @@ def test_command_names_what_is_broken(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         call_command("pulljobs", "--json", "verify")
     assert ended.value.code == 1
-    told = json.loads(capsys.readouterr().out)
-    assert not told["ok"]
-    assert told["broken"]["job_has_its_message"]["count"] == 1
-    assert told["broken"]["job_has_its_message"]["ids"] == [job]
+    report = json.loads(capsys.readouterr().out)
+    assert not report["ok"]
+    assert report["broken"]["job_has_its_message"]["count"] == 1
+    assert report["broken"]["job_has_its_message"]["ids"] == [job]
 
 
 def test_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
-    one()
+    made()
     call_command("pulljobs", "verify")
     assert capsys.readouterr().out.endswith("Every promise is kept.\n")
 
@@ -326,5 +326,5 @@ def test_command_says_where_a_page_took_too_long(timeout: str) -> None:
 
 
 def test_a_page_may_take_longer_than_the_database_can_wait() -> None:
-    one()
+    made()
     call_command("pulljobs", "verify", "--timeout", "30d", stdout=StringIO())

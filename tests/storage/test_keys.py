@@ -1,4 +1,4 @@
-"""Exclusive keys: one job of a key at a time, the first one first, and nobody else waits for it."""
+"""Exclusive keys: one job of a key at a time, in order, and jobs of other keys do not wait."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -80,10 +80,10 @@ class TestClaim:
         assert ids(claim(consumer, 5)) == rest[-3:]
 
     def test_keys_are_each_consumers_own(self) -> None:
-        one = exclusive()
-        other = exclusive(channel=one.channel)
-        publish(one.channel.name, b"x", key="a")
-        assert claim(one)
+        first = exclusive()
+        other = exclusive(channel=first.channel)
+        publish(first.channel.name, b"x", key="a")
+        assert claim(first)
         assert claim(other)
 
     def test_jobs_without_a_key_run_side_by_side(self) -> None:
@@ -123,10 +123,10 @@ class TestClaim:
         _a, b = queued(consumer, "ab")
         with session() as other:
             lock_key(other, consumer, "a")
-            found = Puller(USING, consumer).claim(10)
-            assert [job.id for job, _message in found.jobs] == [b]
-            assert found.next_due is not None
-            assert found.next_due < timedelta(seconds=1)
+            claimed = Puller(USING, consumer).claim(10)
+            assert [job.id for job, _message in claimed.jobs] == [b]
+            assert claimed.next_due is not None
+            assert claimed.next_due < timedelta(seconds=1)
         assert len(claim(consumer)) == 1
 
     @committed
@@ -174,7 +174,7 @@ class TestClaim:
         assert [job.id for job, _message in puller.claim(10).jobs] == [passed]
 
     @committed
-    def test_a_publisher_whose_transaction_stays_open_stops_nobody(self) -> None:
+    def test_a_publisher_with_an_open_transaction_stops_no_claim(self) -> None:
         consumer = exclusive()
         first, second = queued(consumer, "aa")
         publishing, done = Thread(lambda: publish_and_wait(consumer, "ab")), []
@@ -330,7 +330,7 @@ class TestFreeing:
     @pytest.mark.parametrize("event", HOLDING)
     @pytest.mark.parametrize("hold", [True, False])
     def test_the_same_job_comes_again(self, event: str, hold: bool) -> None:
-        """Not the next of its key, whoever held it."""
+        """Not the next of its key, after any holder."""
         consumer = exclusive(hold_key_on_retry=hold)
         first, *_rest = queued(consumer, "aaa")
         [held] = claim(consumer)

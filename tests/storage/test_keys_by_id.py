@@ -1,4 +1,4 @@
-"""Exclusive keys: jobs that are taken by their id, and keys that somebody left behind."""
+"""Exclusive keys: jobs that are taken by their id, and keys that crashed processes left behind."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -62,7 +62,7 @@ class TestSweep:
         assert blocked() == before
 
     @committed
-    def test_it_waits_for_nobody(self) -> None:
+    def test_it_waits_for_no_lock(self) -> None:
         consumer = exclusive()
         queued(consumer, "a")
         with session() as other:
@@ -72,7 +72,7 @@ class TestSweep:
         pulling.sweep_keys()
 
     def test_keys_whose_jobs_are_due_later_are_left_alone(self) -> None:
-        """As after an outage, of a consumer whose retries let go of their keys."""
+        """This is the state after an outage, if retries let go of their keys."""
         consumer = exclusive(hold_key_on_retry=False)
         queued(consumer, "ab")
         for held in claim(consumer):
@@ -107,13 +107,13 @@ class TestTake:
         deliver(held)
         assert ids(claim(consumer)) == [second]
 
-    def test_one_behind_another_is_not(self) -> None:
+    def test_a_job_behind_another_is_not_taken(self) -> None:
         consumer = exclusive()
         _first, second = queued(consumer, "aa")
         assert take(consumer, second) is Refusal.BUSY_KEY
         assert Job.objects.get(id=second).deliveries == 0
 
-    def test_none_of_a_busy_key(self) -> None:
+    def test_no_job_of_a_busy_key_is_taken(self) -> None:
         consumer = exclusive()
         _first, second = queued(consumer, "aa")
         [held] = claim(consumer)

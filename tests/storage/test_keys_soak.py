@@ -33,8 +33,8 @@ KEYS = 10
 LEASE = timedelta(seconds=0.5)
 
 # What the promise says, for PostgreSQL to hold every single write against. A job before the one
-# that is claimed may be passed while somebody has it locked (then it has an xmax), and by the one
-# that held the key before; the function is STABLE, so that it sees what the claim saw.
+# that is claimed may be passed while another transaction has it locked (then it has an xmax), and
+# by the job that held the key before; the function is STABLE, so that it sees what the claim saw.
 WATCH = """
 CREATE UNIQUE INDEX watched_key ON pulljobs_job (consumer_id, key) WHERE state = 'INFLIGHT';
 CREATE FUNCTION watched_order() RETURNS trigger LANGUAGE plpgsql STABLE AS $$
@@ -69,7 +69,7 @@ def watched() -> Iterator[None]:
 
 
 class Chaos:
-    """What each thread does, over and over, until all is published and settled."""
+    """Let each thread publish and settle until all is done."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -117,12 +117,12 @@ class Chaos:
             return
         now = timedelta()
         say = {
-            0: lambda one: outcomes.retry(one, "again", after=now),
-            1: lambda one: outcomes.retry(one, "later", after=timedelta(milliseconds=20)),
-            2: lambda one: outcomes.reject(one, "bad"),
+            0: lambda each: outcomes.retry(each, "again", after=now),
+            1: lambda each: outcomes.retry(each, "later", after=timedelta(milliseconds=20)),
+            2: lambda each: outcomes.reject(each, "bad"),
             3: outcomes.release,
         }
-        pulling.finish([say.get(random.randrange(20), outcomes.deliver)(one) for one in held])
+        pulling.finish([say.get(random.randrange(20), outcomes.deliver)(job) for job in held])
 
     def operate(self) -> None:
         live = self.some()
@@ -131,7 +131,7 @@ class Chaos:
         time.sleep(0.01)
 
     def some(self) -> list[tuple[int, str]]:
-        """While there is more to come, for then it has to end."""
+        """Return True while there is more to publish."""
         rows = Job.objects.values_list("id", "state").order_by("?")
         return list(rows[:3]) if self.left > 0 else []
 
@@ -147,7 +147,7 @@ class Chaos:
 
 
 def no_lease() -> bool:
-    """One whose last jobs went at the same moment, to different ends, is there until it is over."""
+    """Sweep until no key without jobs is left, as after jobs that ended at the same moment."""
     pulling.reap()
     return not Lease.objects.exists()
 
@@ -156,7 +156,7 @@ def no_lease() -> bool:
 def test_keys_under_everything_at_once(watched: None, hold: bool) -> None:
     """Publishers stay open across claims, kills, redrives, revivals and takes.
 
-    Nothing is swept, for nobody dies at freeing a key.
+    Nothing is swept, because no process crashes while it frees a key.
     """
     consumer = exclusive(
         hold_key_on_retry=hold, max_retries=99, max_deliveries=999, protocol_lease_duration=LEASE

@@ -1,4 +1,4 @@
-"""What a claim is bounded by: a pause, the jobs in flight, bytes; and claims that are repeated."""
+"""Bounds of claims: a pause, jobs in flight and bytes; and repeated claims."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -60,12 +60,12 @@ def listener() -> Iterator[Listener]:
 
 
 class TestPause:
-    @pytest.mark.parametrize("whose", ["consumer", "channel"])
-    def test_claims_give_nothing_while_settles_and_leases_go_on(self, whose: str) -> None:
+    @pytest.mark.parametrize("paused_row", ["consumer", "channel"])
+    def test_claims_give_nothing_while_settles_and_leases_go_on(self, paused_row: str) -> None:
         consumer = ConsumerFactory.create()
         published(consumer, 3)
         [job] = claimed(consumer)
-        paused = consumer if whose == "consumer" else consumer.channel
+        paused = consumer if paused_row == "consumer" else consumer.channel
         operating.pause(paused, timezone.now() + MINUTE)
         claim = Puller(USING, consumer).claim(5)
         assert (claim.taken, claim.more, claim.refusal) == (None, False, Refusal.PAUSED)
@@ -109,7 +109,7 @@ class TestPause:
             datetime.min.replace(tzinfo=KIRITIMATI),
         ],
     )
-    def test_a_time_that_nobody_could_read_again_is_refused(self, until: datetime) -> None:
+    def test_a_time_that_cannot_be_read_again_is_refused(self, until: datetime) -> None:
         """PostgreSQL keeps it, and every read of the row would fail."""
         consumer = ConsumerFactory.create()
         with pytest.raises(ValueError, match="within the years 1000 to 8999"):
@@ -151,8 +151,8 @@ class TestInFlight:
         """Though its id stays in the lease of the others."""
         consumer = ConsumerFactory.create(max_in_flight=2)
         published(consumer, 4)
-        one, _other = held(Puller(USING, consumer).claim(2))
-        pulling.finish([outcomes.retry(one, "later", after=MINUTE)])
+        first, _other = held(Puller(USING, consumer).claim(2))
+        pulling.finish([outcomes.retry(first, "later", after=MINUTE)])
         assert len(Puller(USING, consumer).claim(2).jobs) == 1
 
     def test_a_claim_that_finds_all_there_is_was_not_bounded(self) -> None:
@@ -346,7 +346,7 @@ class TestRequests:
 
     @committed
     def test_a_repeat_waits_for_the_first_and_skips_none(self) -> None:
-        """What it found while it waited stays for the next claim, floors or not."""
+        """Jobs that it found while it waited stay for the next claim, with or without marks."""
         consumer = ConsumerFactory.create()
         published(consumer, 4)
         puller = Puller(USING, consumer)

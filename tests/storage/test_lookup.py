@@ -24,7 +24,7 @@ def test_a_job_that_never_was() -> None:
 
 def test_an_id_in_any_form_that_is_shown() -> None:
     [job] = published(ConsumerFactory.create())
-    assert {jobs.get(one).id for one in (job, str(job), ids.encode(job))} == {job}
+    assert {jobs.get(each).id for each in (job, str(job), ids.encode(job))} == {job}
     with pytest.raises(ValueError, match="'dc1' is not an id"):
         jobs.get("dc1")
 
@@ -76,7 +76,7 @@ def test_a_deleted_job_is_still_in_the_archive() -> None:
     assert operating.delete([job.id]) == ([], [job.id])
 
 
-def test_a_killed_job_says_by_whom() -> None:
+def test_a_killed_job_names_the_operator() -> None:
     job = JobFactory.create()
     assert operating.kill([job.id, 9], by="eve") == ([job.id], [9])
     view = jobs.get(job.id)

@@ -57,7 +57,7 @@ CASES = list(product(Event, State))
 
 
 def made(state: State | None, **options: object) -> MadeJob:
-    """A job in that state, with a stale lease that still lists it, for whoever trusts leases."""
+    """Make a job in that state, with a stale lease that still lists it."""
     consumer = ConsumerFactory.create(**options)
     if state is MISSING:
         return MadeJob(1, consumer, Held(1, uuid4()))

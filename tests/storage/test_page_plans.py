@@ -42,10 +42,10 @@ ASKED: dict[str, Callable[[Consumer], Any]] = {
     "its jobs": lambda _: published.standings(USING, 10_000),
     "a job": lambda _: published.standing(USING, 10_000),
     "heads": lambda _: published.heads(USING, list(range(1, 2_500, 100))),
-    "a page of dead jobs": lambda one: published.dead(USING, one, Cut()),
-    "its next one": lambda one: published.dead(USING, one, Cut(below=20_000)),
-    "a batch of dead jobs": lambda one: dead.ids(USING, one.pk, after=5_000, limit=100),
-    "a batch to delete": lambda one: dead.delete(USING, one.pk, 1, None, limit=100),
+    "a page of dead jobs": lambda each: published.dead(USING, each, Cut()),
+    "its next one": lambda each: published.dead(USING, each, Cut(below=20_000)),
+    "a batch of dead jobs": lambda each: dead.ids(USING, each.pk, after=5_000, limit=100),
+    "a batch to delete": lambda each: dead.delete(USING, each.pk, 1, None, limit=100),
     "scheduled messages": lambda _: scheduled.page(USING, 1, Cut(), {True, False}),
     "what is due": lambda _: scheduled.due(USING, 100),
 }
@@ -76,10 +76,10 @@ def test_no_table_is_scanned(consumer: Consumer) -> None:
 
 
 def _scanned(statement: str) -> list[str]:
-    [(told,)] = query(f"EXPLAIN (FORMAT JSON) {statement.replace('%', '%%')}")
+    [(plan,)] = query(f"EXPLAIN (FORMAT JSON) {statement.replace('%', '%%')}")
     return [
         node["Relation Name"]
-        for node in _nodes(told[0]["Plan"])
+        for node in _nodes(plan[0]["Plan"])
         if node["Node Type"] == "Seq Scan" and node["Relation Name"] not in SMALL
     ]
 

@@ -44,7 +44,7 @@ def _only_the_defaults() -> Iterator[None]:
 
 
 def today() -> date:
-    """Of now: tests may run past midnight."""
+    """Return the current day: tests may run past midnight."""
     return datetime.now(UTC).date()
 
 
@@ -53,7 +53,7 @@ def where() -> list[str]:
 
 
 def publish_on(day: date) -> int:
-    """A message (without jobs) of some other day."""
+    """Store a message without jobs on another day."""
     [(id,)] = query(
         "INSERT INTO pulljobs_message"
         " (id, channel_id, published_at, priority, content_type, headers, payload)"
@@ -106,7 +106,7 @@ def test_a_day_takes_what_the_default_held() -> None:
 
 
 def test_days_that_were_over_before_they_were_made_take_what_the_default_held() -> None:
-    """As of a publish just before midnight, when no worker had run yet."""
+    """This is the state after a publish just before midnight, before a worker ran."""
     days = [today() - timedelta(days=days) for days in (40, 3, 1)]
     late = [Partition("pulljobs_message", day) for day in days]
     for day in days:
@@ -115,8 +115,8 @@ def test_days_that_were_over_before_they_were_made_take_what_the_default_held() 
     archive = Partition("pulljobs_archived_job", days[0])
     query("UPDATE pulljobs_archived_job SET id = %s", [archive.bounds[1] - 1])
     made = list(partitions.make_ahead(USING, 0))
-    assert [one for one in made if one.day != today()] == [*late, archive]
-    assert {one.name for one in late} < set(where())
+    assert [each for each in made if each.day != today()] == [*late, archive]
+    assert {each.name for each in late} < set(where())
     assert query("SELECT count(*) FROM pulljobs_message_default") == [(0,)]
     assert query(f"SELECT count(*) FROM {archive.name}") == [(1,)]
     assert list(partitions.make_ahead(USING, 0)) == []
@@ -185,10 +185,10 @@ def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
 
 
 @pytest.mark.parametrize("is_dropped", [True, False], ids=["drop", "make"])
-def test_a_vacuum_is_waited_for_longer_and_stands_in_nobody_s_way(
+def test_a_vacuum_is_waited_for_longer_and_delays_no_publisher(
     monkeypatch: pytest.MonkeyPatch, *, is_dropped: bool
 ) -> None:
-    """Autovacuum gives way only after a second; nobody who publishes waits meanwhile."""
+    """Autovacuum gives way only after a second; no publisher waits during that time."""
     monkeypatch.setattr(partitions, "LOCK_TIMEOUT", timedelta(milliseconds=20))
     monkeypatch.setattr(partitions, "PATIENCE", timedelta(0))
     channel = ChannelFactory.create()
@@ -247,7 +247,7 @@ def test_a_vacuum_of_today_keeps_no_old_day(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_several_who_make_the_same_days_at_once() -> None:
     made = at_once(4, lambda _number: list(partitions.make_ahead(USING, 2)))
-    assert sorted(one for some in made for one in some) == sorted(
+    assert sorted(each for some in made for each in some) == sorted(
         partitions.existing(USING, "pulljobs_message")
         + partitions.existing(USING, "pulljobs_archived_job")
     )
@@ -255,7 +255,7 @@ def test_several_who_make_the_same_days_at_once() -> None:
 
 
 def old_day(days: int = 40) -> Partition:
-    """An old partition of messages, with one message that nothing needs."""
+    """Make an old partition with one message that no job needs."""
     day = today() - timedelta(days=days)
     publish_on(day)
     partition = Partition("pulljobs_message", day)
@@ -277,7 +277,7 @@ def test_several_who_drop_the_same_days_at_once() -> None:
     """Workers that start together look after old days together."""
     old = [old_day(days) for days in range(40, 50)]
     dropped = at_once(4, lambda _number: list(partitions.drop_before(USING, timedelta(days=30))))
-    assert sorted(one for some in dropped for one in some) == sorted(old)
+    assert sorted(each for some in dropped for each in some) == sorted(old)
     assert partitions.existing(USING, "pulljobs_message") == []
 
 
@@ -302,7 +302,7 @@ def test_a_day_that_a_live_job_needs_stays(state: str) -> None:
 def test_a_job_that_turns_up_while_a_day_is_dropped_keeps_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Looked for again after the detach, when nobody can add one any more."""
+    """Looked for again after the detach, when no transaction can add a row any more."""
     monkeypatch.setattr(partitions, "PATIENCE", timedelta(days=1))
     consumer = ConsumerFactory.create()
     old = old_day()
@@ -343,9 +343,7 @@ def test_a_row_that_turns_up_while_a_day_is_dropped_keeps_it(
 
 @pytest.mark.parametrize("table", partitions.PARTITIONED)
 @pytest.mark.parametrize("dedicated", [True, False], ids=["worker", "command"])
-def test_whether_a_day_was_written_to_is_told_by_ranges_of_blocks(
-    table: str, *, dedicated: bool
-) -> None:
+def test_writes_to_a_day_are_found_by_block_ranges(table: str, *, dedicated: bool) -> None:
     """Everybody waits for the second look: it must not read the whole day."""
     day = Partition(table, today() - timedelta(days=40))
     assert partitions._made(USING, day)

@@ -1,4 +1,4 @@
-"""No hot statement scans a table, whatever the planner was told about it and whoever asks."""
+"""No hot statement scans a table, with any statistics and on any connection."""
 
 from collections.abc import Iterator
 
@@ -48,13 +48,16 @@ def fill(known: Session, first: int, last: int) -> None:
     known.execute(FILL.format(first=first, last=last).encode())
 
 
-TOLD = ("analyzed", "never analyzed", "analyzed when small", "churned")
+STATISTICS = ("analyzed", "never analyzed", "analyzed when small", "churned")
 
 
 # Filling takes seconds: with xdist, one process does it, for all the tests that want it so.
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(told, marks=pytest.mark.xdist_group(f"plans, {told}")) for told in TOLD],
+    params=[
+        pytest.param(statistics, marks=pytest.mark.xdist_group(f"plans, {statistics}"))
+        for statistics in STATISTICS
+    ],
 )
 def filled(
     request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: DjangoDbBlocker
@@ -181,6 +184,6 @@ def test_ids_are_found_in_a_hash_however_many_are_expected(planner: Session, nam
         planner.execute("RESET work_mem")
     # Of a claim's lease it is looked whether members are left, not for one.
     others = [node for node in nodes if node.get("Relation Name") != "pulljobs_lease"]
-    sought = [told for node in others if "SubPlan" in (told := node.get("Filter", ""))]
+    sought = [condition for node in others if "SubPlan" in (condition := node.get("Filter", ""))]
     assert sought
-    assert all("hashed SubPlan" in told for told in sought)
+    assert all("hashed SubPlan" in condition for condition in sought)

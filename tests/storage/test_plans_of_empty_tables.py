@@ -30,7 +30,7 @@ OF_WORKERS = (
 
 @pytest.fixture(scope="module")
 def planner(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Session]:
-    """Of a worker's connection, after a VACUUM of empty tables."""
+    """Open a worker's connection after a VACUUM of empty tables."""
     with django_db_blocker.unblock(), session() as asking:
         drop_days()
         asking.autocommit = True

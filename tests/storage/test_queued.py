@@ -1,4 +1,4 @@
-"""What waits is walked through once, however much of it was ended before."""
+"""Waiting jobs are walked through once, however many of them ended before."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,8 +45,8 @@ def test_purging_reads_each_job_a_few_times(
     ) -> Any:
         if sql.startswith("SELECT") and "pulljobs_job" in sql:
             execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", params, many, context)
-            [(told,)] = context["cursor"].fetchall()
-            read.extend(map(rows, nodes(told[0]["Plan"])))
+            [(plan,)] = context["cursor"].fetchall()
+            read.extend(map(rows, nodes(plan[0]["Plan"])))
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(explain):
@@ -56,7 +56,7 @@ def test_purging_reads_each_job_a_few_times(
 
 
 def rows(node: dict[str, Any]) -> float:
-    """That it read of the table."""
+    """Return the rows of the table that it read."""
     if node.get("Relation Name") != "pulljobs_job":
         return 0
     each = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)

@@ -1,4 +1,4 @@
-"""Two who want the same at once: one gets it, the other is told, and nothing is written twice.
+"""Races of two processes: one wins, the other learns that it lost, nothing is written twice.
 
 The interleavings are built with a second session that stops after its statement; nothing here is
 left to luck but the two tests with many threads.
@@ -70,7 +70,7 @@ def settle_in(other: Session, held: Held, event: Event) -> list[tuple[Any, ...]]
 
 
 def expire_in(other: Session) -> None:
-    """What the reaper does, not yet committed."""
+    """Expire the lease as the reaper does, without a commit."""
     for lease_id, token, job_ids, *_known in run(other, "expired", {"leases": 10}):
         for job_id in job_ids:
             settle_in(other, Held(job_id, token), Event.EXPIRE)
@@ -88,7 +88,7 @@ def renew_in(other: Session, held: Held) -> list[tuple[Any, ...]]:
 
 
 def while_open(other: Session, work: Callable[[], Any]) -> Any:
-    """What `work` gives when it has to wait for the other session, which then commits."""
+    """Return the result of `work` after it waited for the other session's commit."""
     waiting = Thread(work)
     wait_until(lambda: blocked_by(other))
     other.commit()
@@ -111,7 +111,7 @@ def test_a_renewal_before_the_reaper_keeps_the_job() -> None:
     assert states() == {job.id: "INFLIGHT"}
 
 
-def test_a_renewal_after_the_reaper_is_told_that_the_job_is_lost() -> None:
+def test_a_renewal_after_the_reaper_reports_the_job_as_lost() -> None:
     job = overdue()
     with session() as other:
         expire_in(other)
@@ -230,10 +230,10 @@ def test_a_renewal_while_jobs_of_the_claim_are_settled_keeps_the_rest_leased() -
     """The settling sees the lease row locked, then changed: it is not to fail nor to drop it."""
     consumer = ConsumerFactory.create()
     published(consumer, 2)
-    one, other_job = claimed(consumer, 2)
+    first, other_job = claimed(consumer, 2)
     with session() as other:
-        renew_in(other, one)
-        finished = jobs.finish(USING, [outcomes.deliver(one), outcomes.deliver(other_job)])
+        renew_in(other, first)
+        finished = jobs.finish(USING, [outcomes.deliver(first), outcomes.deliver(other_job)])
         other.commit()
     assert set(finished.states.values()) == {State.DELIVERED}
     pass_time()
@@ -291,7 +291,7 @@ def test_concurrent_flushes_claims_and_reapers_settle_each_job_once() -> None:
 
 
 def test_a_deadlock_of_two_batches_is_fought_out_by_the_database() -> None:
-    """Both in transactions of their own: whoever is chosen tries again, all is settled once."""
+    """Both in transactions of their own: the victim tries again, all is settled once."""
     consumer = ConsumerFactory.create(max_retries=99)
     for _round in range(10):
         published(consumer, 40)
@@ -302,9 +302,9 @@ def test_a_deadlock_of_two_batches_is_fought_out_by_the_database() -> None:
                 USING,
                 [
                     (outcomes.deliver if (n + number) % 2 else lambda h: outcomes.retry(h, "x"))(
-                        one
+                        each
                     )
-                    for n, one in enumerate(held if number % 2 else reversed(held))
+                    for n, each in enumerate(held if number % 2 else reversed(held))
                 ],
             ),
         )

@@ -64,7 +64,7 @@ def test_an_expired_job_without_retries_left_is_archived_dead() -> None:
     )
 
 
-def test_a_reap_takes_no_more_leases_than_it_was_told() -> None:
+def test_a_reap_takes_at_most_the_given_number_of_leases() -> None:
     consumer = ConsumerFactory.create()
     published(consumer, 5)
     for _claim in range(5):
@@ -180,8 +180,8 @@ def test_jobs_of_a_worker_that_ran_at_its_last_renewal_are_charged_suspects() ->
     pass_time()
     assert jobs.reap(USING, 1)
     assert blame() == {(1, 1, True), (0, 1, False)}
-    free = [one.job_id for one in claimed(consumer, 3)]
-    assert free == [one.job_id for one in held if one.job_id != running]
+    free = [job.job_id for job in claimed(consumer, 3)]
+    assert free == [job.job_id for job in held if job.job_id != running]
 
 
 def test_jobs_that_never_ran_are_dead_after_their_deliveries() -> None:
@@ -216,7 +216,7 @@ def test_the_reaper_counts_what_it_gave_back() -> None:
 
 
 def test_no_job_is_in_flight_without_a_lease_row() -> None:
-    """Whatever renewals, outcomes and kills do to the lease rows."""
+    """This holds after any renewals, outcomes and kills."""
     consumer = ConsumerFactory.create()
     published(consumer, 40)
     held = claimed(consumer, 40)
@@ -224,7 +224,7 @@ def test_no_job_is_in_flight_without_a_lease_row() -> None:
         jobs.renew(USING, held[n : n + 2])
         jobs.finish(USING, [outcomes.deliver(held[n]), outcomes.release(held[n + 2])])
         assert orphans() == []
-    jobs.kill(USING, [one.job_id for one in held[36:]], reason="killed")
+    jobs.kill(USING, [job.job_id for job in held[36:]], reason="killed")
     assert orphans() == []
 
 

@@ -1,4 +1,4 @@
-"""A renewal gives what is still held a full lease, and tells what is not."""
+"""A renewal gives held jobs a full lease, and reports lost jobs."""
 
 from datetime import timedelta
 
@@ -72,7 +72,7 @@ def test_nothing_is_renewed_past_the_hard_end() -> None:
     assert contents() == before
 
 
-def test_a_late_renewal_counts_while_nobody_took_the_job() -> None:
+def test_a_late_renewal_counts_until_the_job_is_taken() -> None:
     held = held_jobs(1)
     pass_time()
     assert set(jobs.renew(USING, held)) == set(held)
@@ -86,8 +86,8 @@ def test_renewing_some_jobs_of_a_claim_splits_them_off_under_the_same_token() ->
     some, rest = held[:2], held[2:]
     renewed = jobs.renew(USING, some)
     by_jobs = leases()
-    apart = by_jobs.pop(frozenset(one.job_id for one in some))
-    behind = by_jobs.pop(frozenset(one.job_id for one in rest))
+    apart = by_jobs.pop(frozenset(each.job_id for each in some))
+    behind = by_jobs.pop(frozenset(each.job_id for each in rest))
     assert not by_jobs
     assert renewed == dict.fromkeys(some, apart.leased_until)
     assert apart.lease_token == behind.lease_token == before.lease_token
@@ -102,7 +102,7 @@ def test_only_the_jobs_left_behind_expire() -> None:
     jobs.renew(USING, held[:2])
     finished = jobs.reap(USING, 10)
     assert finished
-    assert set(finished.states) == {one.job_id for one in held[2:]}
+    assert set(finished.states) == {job.job_id for job in held[2:]}
     assert set(jobs.renew(USING, held)) == set(held[:2])
 
 
@@ -111,18 +111,18 @@ def test_settled_and_killed_jobs_are_not_renewed() -> None:
     jobs.finish(USING, [outcomes.deliver(held[0])])
     jobs.kill(USING, [held[1].job_id], reason=Reason.KILLED)
     assert set(jobs.renew(USING, held)) == set(held[2:])
-    assert set(leases()) == {frozenset(one.job_id for one in held[2:])}
+    assert set(leases()) == {frozenset(job.job_id for job in held[2:])}
 
 
 def test_jobs_of_several_claims_are_renewed_in_one_call() -> None:
-    one, other = held_jobs(2), held_jobs(3, lease_duration=timedelta(seconds=99))
-    renewed = jobs.renew(USING, [one[0], *other])
-    assert set(renewed) == {one[0], *other}
-    assert renewed[other[0]] > renewed[one[0]]
+    first, other = held_jobs(2), held_jobs(3, lease_duration=timedelta(seconds=99))
+    renewed = jobs.renew(USING, [first[0], *other])
+    assert set(renewed) == {first[0], *other}
+    assert renewed[other[0]] > renewed[first[0]]
 
 
 def test_settling_jobs_that_were_split_off_leaves_the_lease_of_the_others() -> None:
-    """As many as are left behind, which once made both rows look finished."""
+    """Half of the jobs are renewed apart, which once made both rows look finished."""
     held = held_jobs(2)
     jobs.renew(USING, held[:1])
     jobs.finish(USING, [outcomes.deliver(held[0])])

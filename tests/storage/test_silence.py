@@ -1,6 +1,6 @@
-"""Whoever falls silent amid a transaction of ours soon loses it, and its locks with it.
+"""A process that falls silent in a transaction of pulljobs soon loses it and its locks.
 
-Paused, or gone with its host: the server can't tell, for the connection seems to live.
+It is paused, or its host is lost: the server cannot know, because the connection seems to live.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ FORGET = "DROP FUNCTION refuse_patience CASCADE; DROP FUNCTION refuse_patient_ma
 
 
 @pytest.fixture
-def _nobody_is_patient() -> Iterator[None]:
+def _short_silence() -> Iterator[None]:
     query(REFUSE_PATIENCE)
     yield
     query(FORGET)
@@ -109,7 +109,7 @@ def test_connections_of_a_workers_loops_have_it_always() -> None:
 
 
 @pytest.mark.owner
-@pytest.mark.usefixtures("_nobody_is_patient")
+@pytest.mark.usefixtures("_short_silence")
 def test_days_are_made_and_leases_ended_on_any_connection() -> None:
     """The upkeep of commands, and of workers behind a pooler: that keeps no setting."""
     consumer = ConsumerFactory.create()
@@ -124,7 +124,7 @@ def test_days_are_made_and_leases_ended_on_any_connection() -> None:
 
 
 @pytest.fixture
-def _nobody_claims_patiently(_nobody_is_patient: None) -> None:
+def _short_claims(_short_silence: None) -> None:
     query(
         "CREATE TRIGGER refuse_patient_claims BEFORE INSERT ON pulljobs_lease"
         " FOR EACH ROW EXECUTE FUNCTION refuse_patience()"
@@ -132,7 +132,7 @@ def _nobody_claims_patiently(_nobody_is_patient: None) -> None:
 
 
 @pytest.mark.owner
-@pytest.mark.usefixtures("_nobody_claims_patiently")
+@pytest.mark.usefixtures("_short_claims")
 @pytest.mark.parametrize(
     ("bounds", "options"),
     [({"exclusive_keys": True}, {}), ({"max_in_flight": 1}, {}), ({}, {"max_bytes": 1_000})],
@@ -148,8 +148,8 @@ def test_claims_that_mind_keys_or_bounds_may_not_fall_silent(
 
 
 @pytest.mark.owner
-@pytest.mark.usefixtures("_nobody_claims_patiently")
-def test_who_takes_a_job_by_its_id_may_not_fall_silent() -> None:
+@pytest.mark.usefixtures("_short_claims")
+def test_a_claim_by_id_may_not_fall_silent() -> None:
     consumer = ConsumerFactory.create(exclusive_keys=True, max_in_flight=1)
     [job] = published(consumer, key="a")
     assert isinstance(pulling.take(consumer, job, State.QUEUED), Taken)
@@ -159,7 +159,7 @@ def test_who_takes_a_job_by_its_id_may_not_fall_silent() -> None:
 def test_a_connection_lost_as_a_key_is_freed_fails_no_finish(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it settled is committed, and the sweep sees to the key."""
+    """Its outcomes are committed, and the sweep frees the key."""
     consumer = exclusive()
     queued(consumer, "a")
     [held] = claim(consumer)

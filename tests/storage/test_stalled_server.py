@@ -107,7 +107,7 @@ def _short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_stays_away_costs_the_connection_and_not_the_caller(
     backend: int, size: int, messages: int
 ) -> None:
-    """Whether it reads nothing, or reads and does not answer: the cancellation is not heard."""
+    """The server reads nothing, or reads and does not answer: it misses the cancellation."""
     consumer = ConsumerFactory.create()
     os.kill(backend, signal.SIGSTOP)
     continuing = threading.Timer(60, os.kill, (backend, signal.SIGCONT))

@@ -18,14 +18,14 @@ from pulljobs.conf import settings
 from pulljobs.engine.clocks import Watch
 from pulljobs.engine.low_water_marks import Entry, LowWaterMarks, Position
 from pulljobs.storage import protocol
-from pulljobs.storage.protocol import Listed, Place, QueuedJob
+from pulljobs.storage.protocol import Listed, Place, WaitingJob
 
 REMEMBERED: Final = 10_000
 """Consumers of one process, at the most."""
 LOWEST: Final = -32_769
 
 
-def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[QueuedJob]:
+def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[WaitingJob]:
     """The next jobs that are due, in the order in which claims take them, behind that place."""
     using = settings().DATABASE
     if connections[using].in_atomic_block:
@@ -43,7 +43,7 @@ class Queue:
     _watch: Watch = field(default_factory=Watch)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def list(self, wanted: int, after: Place | None) -> list[QueuedJob]:
+    def list(self, wanted: int, after: Place | None) -> list[WaitingJob]:
         with self._lock:
             while True:
                 entry, asked = _behind(self._marks, after), time.monotonic()

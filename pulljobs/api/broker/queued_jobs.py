@@ -16,7 +16,7 @@ from pulljobs.api.serializers import queued_job
 from pulljobs.conf import settings
 from pulljobs.states import Event
 from pulljobs.storage import messages
-from pulljobs.storage.protocol import QueuedJob
+from pulljobs.storage.protocol import WaitingJob
 
 
 class QueuedJobs(PullConsumerView):
@@ -56,7 +56,7 @@ class QueuedJobs(PullConsumerView):
         return self.request is not None and self.request.method == "DELETE"
 
 
-def _with_messages(jobs: list[QueuedJob]) -> list[dict[str, Any]]:
+def _with_messages(jobs: list[WaitingJob]) -> list[dict[str, Any]]:
     if not jobs:
         return []
     read = messages.read(settings().DATABASE, [job.message_id for job in jobs])

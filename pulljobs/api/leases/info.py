@@ -12,7 +12,7 @@ from pulljobs.api.base_views import ProblemsTold, PullConsumerView
 from pulljobs.api.times import rfc_3339
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
-from pulljobs.storage.status import ConsumerStatus, read_status
+from pulljobs.storage.status import StatusRow, read_status
 
 
 class Info(ProblemsTold, PullConsumerView):
@@ -25,7 +25,7 @@ class Info(ProblemsTold, PullConsumerView):
         return Response({**_counts(now), **_limits(consumer), "Now": rfc_3339(now.now)})
 
 
-def _counts(now: ConsumerStatus) -> dict[str, Any]:
+def _counts(now: StatusRow) -> dict[str, Any]:
     floor = now.settled_up_to
     return {
         "NumQueued": now.ready,

@@ -121,17 +121,17 @@ def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
     """Return the statement with placeholders of the server ($1, ...), and their names in order."""
     names: dict[str, int] = {}
 
-    def number(found: re.Match[str]) -> str:
-        return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
+    def number(match: re.Match[str]) -> str:
+        return f"${names.setdefault(match[1], len(names) + 1)}" if match[1] else "%"
 
     return _PLACEHOLDER.sub(number, text).encode(), tuple(names)
 
 
 def fetch_rows(name: str, cursor: ResultCursor, kind: type | None = None) -> list[Row]:
-    """Return the rows of a statement that a cursor has run, as named tuples; [] if it returns none.
+    """Return the rows of a statement that a cursor has run, as named tuples.
 
-    `kind` is the named tuple to make; its fields must be the columns of the statement, in their
-    order (TypeError otherwise). By default it is made from the columns.
+    `kind` is the named tuple to make, by default one of the columns. Its fields must be the columns
+    of the statement, in their order (TypeError otherwise).
     """
     result = cursor.pgresult
     if result is None or not result.nfields:

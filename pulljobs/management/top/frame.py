@@ -16,7 +16,7 @@ from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.storage import nodes
-from pulljobs.storage.reading import Reading, impatient, told
+from pulljobs.storage.reading import Reading, describe, impatient
 from pulljobs.storage.recent import Slice
 
 STEP: Final = timedelta(seconds=5)
@@ -69,7 +69,7 @@ def read(among: Among | None = None) -> TopFrame:
     except (DatabaseError, InterfaceError) as error:
         connections[using].close()
         now = datetime.now(UTC)
-        return TopFrame(at=now, lately=_empty(now), failure=told(error))
+        return TopFrame(at=now, lately=_empty(now), failure=describe(error))
 
 
 def _read(reading: Reading, at: datetime, among: Among | None) -> TopFrame:

@@ -1,15 +1,14 @@
 -- Claim jobs of a consumer under one new lease: highest priority first, within it the longest available first.
--- Event: claim. Nothing is claimed of a paused or deleted consumer, and of one that is pushed to only by the via `push`.
--- Parameters: consumer_id bigint, wanted int, until timestamptz (of a look below the low-water marks, else NULL), node_id uuid, via text,
+-- Event: claim. Nothing is claimed for a paused or deleted consumer; jobs of a push consumer are claimed only via `push`.
+-- Parameters: consumer_id bigint, wanted int, until timestamptz (end of a claim below the low-water marks, else NULL), node_id uuid, via text,
 --   lease_duration interval (NULL: the consumer's), max_lease interval, request_id text (NULL: none), guarded boolean (max_in_flight
---   was seen to); where to enter the index (low_water_marks.py), by falling priority:
---   priorities int[], mark_ats timestamptz[], mark_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
+--   was seen to); those of fragments/priority_walk.sql.
 -- Returns one row: started_at, snapshot, xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids,
 --   message_ids, job_priorities, retry_counts, deliveries, suspects), and how far each walked priority was taken without
 --   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); passed boolean: one was left behind;
 --   next_due_seconds float8, when fewer than wanted; refusal text: deleted, paused (then what is due next is the end of the
 --   pause), unguarded, repeated (there is a lease of that request_id), else NULL.
--- Locks: the jobs taken, skipping what others hold; waits for a claim under the same request_id.
+-- Locks: the jobs taken, skipping jobs that other transactions have locked; waits for a claim under the same request_id.
 --   Index: pulljobs_job_claim; the update is HOT.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -106,11 +105,11 @@ last AS MATERIALIZED (
     ) AS edge ON true
 ),
 passed AS MATERIALIZED (
-    -- The first job that the walk saw QUEUED and could not lock: whoever holds it may yet let it go.
-    -- Behind the last one taken nothing is left behind, for the next claim starts there; but a look
-    -- below the low-water marks does not come back. (One upper bound: beside a second one on the same column
-    -- PostgreSQL would not stop the scan at it. The array: what a generic plan expects of it fits a
-    -- hash, whatever it expects of the pick.)
+    -- The first job that the walk saw QUEUED and could not lock: the transaction that holds it may still release it.
+    -- No job behind the last taken one is left behind, because the next claim starts there; but a claim below the
+    -- low-water marks does not come back. (There is one upper bound, because with a second bound on the same column
+    -- PostgreSQL would not stop the scan there. The ids are an array, because a generic plan expects few elements and
+    -- uses a hash.)
     SELECT last.priority, job.available_at, job.id
     FROM last
     CROSS JOIN clock
@@ -133,7 +132,7 @@ passed AS MATERIALIZED (
 reached AS MATERIALIZED (
     SELECT
         last.priority,
-        -- Before the one that was passed nothing is left behind.
+        -- No job is left behind before the one that was passed.
         coalesce(passed.available_at, last.available_at) AS available_at,
         coalesce(passed.id - 1, last.id) AS id
     FROM last

@@ -1,4 +1,4 @@
--- Claim jobs of an exclusive consumer under one new lease: of each locked key that is free its first, and block those behind it.
+-- Claim jobs of an exclusive consumer under one new lease: the first job of each locked key that is free; block the jobs behind it.
 -- Event: claim. In the transaction of lock_keys_to_claim.sql, and a statement of its own.
 -- Parameters: consumer_id bigint, wanted int, job_ids bigint[], job_keys text[] (of find_keyed.sql, of one length), keys text[]
 --   (that were locked), node_id uuid, via text, lease_duration interval (NULL: the consumer's), max_lease interval, request_id text
@@ -6,7 +6,7 @@
 -- Returns one row: xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
 --   retry_counts, deliveries, suspects), blocked_ids bigint[], pause_seconds float8 (NULL: none), is_open boolean (this via
 --   is), refusal text as claim.sql has it; unguarded: the consumer is not exclusive, too.
--- Locks: the jobs taken and blocked, skipping what others hold. Index: pulljobs_job_key, job primary key.
+-- Locks: the jobs taken and blocked, skipping jobs that other transactions have locked. Index: pulljobs_job_key, job primary key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
@@ -47,7 +47,7 @@ locked AS MATERIALIZED (
     ) AS row
     JOIN (SELECT key, min(place) AS place FROM seen GROUP BY key) AS first ON first.key = row.key
     LEFT JOIN LATERAL (
-        -- One that is settled holds no more.
+        -- A settled job holds no key.
         SELECT id
         FROM pulljobs_job
         WHERE id = row.holder AND reason IS NULL
@@ -55,7 +55,7 @@ locked AS MATERIALIZED (
     ) AS holder ON true
 ),
 head AS MATERIALIZED (
-    -- Of a free key the first by id, blocked or not, but not what is due later.
+    -- The first job of a free key by id, blocked or not, but not a delayed job.
     SELECT place, job.*
     FROM consumer
     CROSS JOIN locked
@@ -73,7 +73,7 @@ head AS MATERIALIZED (
     ) AS job
     WHERE locked.holder IS NULL
     UNION ALL
-    -- What held its key while it waited for its retry, and what has none.
+    -- Jobs that hold their keys while they wait for a retry, and jobs without a key.
     SELECT seen.place, job.*
     FROM consumer
     CROSS JOIN seen

@@ -1,17 +1,16 @@
--- Claim jobs of a consumer under one new lease while all that wait have one priority: what claim.sql does, for its most
--- frequent case. It takes half of the time to begin with.
+-- Claim jobs of a consumer under one new lease while all waiting jobs have one priority.
+-- This is the most frequent case of claim.sql, in half of its fixed time.
 -- Event: claim.
 -- Parameters: consumer_id bigint, wanted int, node_id uuid, via text, lease_duration interval (NULL: the consumer's),
---   max_lease interval; where to enter the index (low_water_marks.py): priority int, mark_at timestamptz, mark_id bigint; few int:
---   of so many jobs or fewer the messages come along, those from lowest to highest bigint (NULL: of none), for only these days'
---   partitions are read.
+--   max_lease interval; where to enter the index (low_water_marks.py): priority int, mark_at timestamptz, mark_id bigint; few int
+--   (return messages inline when at most this many jobs were claimed; NULL: never) and the bounds of their ids, lowest and highest
+--   bigint, so that only these days' partitions are read.
 -- Returns one row: started_at, snapshot, xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids,
 --   message_ids; NULL: nothing taken; and retry_counts, deliveries, suspects; NULL: all are claimed for the first time), how far the
 --   priority was taken (reached_at, reached_id; NULL: not at all) without leaving one behind, if that is sure; next_due_seconds
---   float8, when fewer than wanted; the messages that come along as the columns of messages.sql, an array each (NULL: none).
---   No row: claim.sql has to see to it, for there are other priorities, or nothing may be claimed;
---   then nothing was.
--- Locks: the jobs taken, skipping what others hold. Index: pulljobs_job_claim; the update is HOT.
+--   float8, when fewer than wanted; the inline messages as the columns of messages.sql, an array each (NULL: none).
+--   No row: nothing was claimed, and claim.sql has to try, because there are other priorities or nothing may be claimed.
+-- Locks: the jobs taken, skipping jobs that other transactions have locked. Index: pulljobs_job_claim; the update is HOT.
 WITH consumer AS MATERIALIZED (
     SELECT consumer.id, coalesce(%(lease_duration)s::interval, consumer.lease_duration) AS lease_duration, clock.now
     FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
@@ -92,7 +91,7 @@ claimed AS (
     WHERE id = ANY((SELECT ids FROM taken)::bigint[]) AND state = 'QUEUED'
 ),
 passed AS MATERIALIZED (
-    -- The first job that was seen QUEUED and could not be locked: see claim.sql. Not of large claims that are full, for it
+    -- The first job that was seen QUEUED and could not be locked: see claim.sql. Large full claims skip this, because it
     -- takes a fifth of their time.
     SELECT job.available_at, job.id
     FROM taken
@@ -121,7 +120,7 @@ SELECT
     CASE WHEN NOT taken.fresh THEN (SELECT array_agg(retry_count) FROM pick) END AS retry_counts,
     CASE WHEN NOT taken.fresh THEN (SELECT array_agg(deliveries + 1) FROM pick) END AS deliveries,
     CASE WHEN NOT taken.fresh THEN (SELECT array_agg(suspect) FROM pick) END AS suspects,
-    -- Before the one that was passed nothing is left behind.
+    -- No job is left behind before the one that was passed.
     coalesce(passed.available_at, taken.last_at) AS reached_at,
     coalesce(passed.id - 1, taken.ids[taken.jobs]) AS reached_id,
     taken.sure,
@@ -139,7 +138,7 @@ CROSS JOIN taken
 LEFT JOIN lease ON true
 LEFT JOIN passed ON true
 CROSS JOIN LATERAL (
-    -- What messages.sql reads: of a few jobs it takes less than a round trip.
+    -- The columns of messages.sql: for a few jobs this takes less time than a round trip.
     SELECT
         array_agg(id) AS inline_ids,
         array_agg(payload) AS payloads,

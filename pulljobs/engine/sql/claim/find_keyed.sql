@@ -1,6 +1,6 @@
 -- Find the jobs that a claim of an exclusive consumer may begin with, and make the rows of keys that are missing.
--- Event: none; before lock_keys_to_claim.sql and claim_keyed.sql, and not in their transaction, for others wait for new rows.
--- Parameters: consumer_id bigint, wanted int, until timestamptz, and where to enter the index, as for claim.sql.
+-- Event: none; before lock_keys_to_claim.sql and claim_keyed.sql, and not in their transaction, because other claims wait for new rows.
+-- Parameters: consumer_id bigint, wanted int, until timestamptz, and those of fragments/priority_walk.sql.
 -- Returns one row: started_at, snapshot, the jobs as arrays in the order of a claim (job_ids, keys, job_priorities,
 --   available_ats), walked int[] (every priority there is), next_due_seconds float8, when fewer than wanted.
 -- Locks: the new key rows, in order of the key. Index: pulljobs_job_claim, exclusive key.

@@ -1,7 +1,7 @@
--- Forget under which request id a claim was made, before it goes back: no repeat is told of it any more.
+-- Clear the request id of a claim before it is given back, so that no repeated request gets the claim.
 -- Event: none.
 -- Parameters: lease_token uuid.
--- Returns: lease_id; no row: a repeat was told of it already (requested.sql), or it is over.
+-- Returns: lease_id; no row: a repeated request got the claim already (requested.sql), or the lease has ended.
 -- Locks: the lease row. Index: lease lease_token.
 UPDATE pulljobs_lease
 SET request_id = NULL

@@ -1,4 +1,4 @@
--- Read what claims of a consumer have to mind.
+-- Read the guards that claims of a consumer must respect.
 -- Event: none.
 -- Parameters: consumer_id bigint.
 -- Returns: exclusive boolean (its keys), bounded boolean (its jobs in flight); no row: no such consumer.

@@ -1,4 +1,4 @@
--- Let nobody else claim of a consumer that counts its jobs in flight, until the transaction ends.
+-- Keep other claims of a consumer that bounds its jobs in flight out until the transaction ends.
 -- Event: none; before room.sql, which then sees what they claimed.
 -- Parameters: consumer_id bigint.
 -- Returns: nothing.

@@ -1,9 +1,9 @@
--- Find what is still held of the claim that was made under a request id, and note that it was told again.
+-- Find the jobs still held of the claim under a request id, and note that the claim was returned again.
 -- Event: none.
 -- Parameters: consumer_id bigint, request_id text.
 -- Returns: lease_token, leased_until, and of each job held, in the order claimed, id, message_id, priority, retry_count,
 --   deliveries, suspect; one row without a job (id NULL) where none is held any more; no row: there is no such claim.
--- Locks: its lease row; what is noted keeps whoever made the claim from giving it back (forget_request.sql).
+-- Locks: its lease row; the note keeps the first caller from giving the claim back (forget_request.sql).
 --   Index: lease request, lease lease_token, job primary key.
 WITH request AS (
     UPDATE pulljobs_lease

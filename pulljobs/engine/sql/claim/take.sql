@@ -1,10 +1,10 @@
--- Take one job by its id, under a lease of its own.
+-- Claim one job by its id, under its own lease.
 -- Events: claim (source QUEUED), revive (source DEAD, retry count + 1).
 -- Parameters: consumer_id bigint, job_id bigint, source text, node_id uuid, via text, lease_duration interval, max_lease interval,
---   incremental_timeout interval (NULL: none; it is part of the lease already), guarded boolean (max_in_flight was seen to, and
---   the job's key is locked).
+--   incremental_timeout interval (NULL: none; it is part of the lease already), guarded boolean (the caller checked max_in_flight and
+--   locked the job's key).
 -- Returns one row: lease_token, leased_until (NULL: not taken), refusal text: deleted, paused, unguarded, busy_key (a job of its key is
---   in flight, or comes before it); NULL beside no lease_token: the job is not in that state, or not this consumer's.
+--   in flight, or comes before it); NULL without a lease_token: the job is not in that state, or belongs to another consumer.
 -- Locks: the job. Index: primary key, exclusive key, pulljobs_job_key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now

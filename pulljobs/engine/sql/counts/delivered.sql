@@ -1,7 +1,7 @@
--- Count what was delivered of late, by consumer.
+-- Count recent deliveries by consumer.
 -- Event: none.
 -- Parameters: settlements int: how many of the newest are looked at.
--- Returns: consumer_id (NULL: of all, how many were looked at), count, oldest, newest.
+-- Returns: consumer_id (NULL: all settlements that were read), jobs, oldest, newest.
 -- Locks: none. Index: primary keys of the archive's newest partitions.
 WITH newest AS MATERIALIZED (
     SELECT consumer_id, state, settled_at

@@ -1,7 +1,6 @@
--- List the jobs of a consumer that wait and are due: highest priority first, within it the longest available first.
+-- List the jobs of a consumer that are ready: highest priority first, within it the longest available first.
 -- Event: none.
--- Parameters: consumer_id bigint, wanted int; where to enter the index (low_water_marks.py), by falling priority: priorities int[],
---   mark_ats timestamptz[], mark_ids bigint[]; and where other priorities may be: gap_tops, gap_bottoms int[].
+-- Parameters: consumer_id bigint, wanted int; those of fragments/priority_walk.sql.
 -- Returns one row: server_started_at, started_at, snapshot, next_after_3 (the next transaction id, less 3), the jobs as
 --   arrays in their order (ids, message_ids, priorities, available_ats, timeouts), and how far each walked
 --   priority holds none that waits (walked, reached_ats, reached_ids).

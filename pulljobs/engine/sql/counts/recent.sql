@@ -1,12 +1,12 @@
--- Count the settlements of spans of time: of each the first ones, up to a cap, from which the others are estimated.
+-- Count the settlements of spans of time: the first ones of each span, up to a cap, from which the rest is estimated.
 -- Event: none.
 -- Parameters: lows bigint[], highs bigint[]: of a span the lowest id, and the lowest of what comes after; first, last bigint: the
 --   lowest and the highest of them, which the planner can see; slices int[]: to which slice each span belongs; cap int: of a span;
 --   timed int: of how many of a span the times are looked at.
 -- Returns rows for each slice, for each consumer, for each of both, and one for all: slice (NULL: all), consumer_id (NULL: all),
 --   delivered, dead, retries (float8), is_estimate (some span had more than the cap), waits, runs (float8[]: seconds at p50, p95,
---   p99; NULL: none known). A wait is told of what was settled by its first delivery and had not been dead before, a run not of
---   what was killed, purged or pushed out: as in the rollups.
+--   p99; NULL: none known). Waits are those of jobs that were settled by their first delivery and had not been DEAD before; runs
+--   are not those of jobs that were killed, purged or pushed out: as in the rollups.
 -- Locks: none. Index: primary keys of the archive's partitions, of those since a job was made that of job_id; for each span no more
 --   rows are read than the cap and those timed.
 WITH span AS MATERIALIZED (
@@ -72,8 +72,8 @@ timed AS MATERIALIZED (
                 WHEN deliveries = 1
                     AND retry_count = 0
                     AND NOT EXISTS (
-                        -- One that was redriven counts its deliveries anew. No death is older than its job, so that
-                        -- days before are not looked into; the sum is for no index, the one of ids is far too long.
+                        -- A redriven job counts its deliveries from zero. No death is older than its job, so that
+                        -- earlier days are not read; the sum prevents an index scan by id, which is far too long.
                         SELECT
                         FROM pulljobs_archived_job AS death
                         WHERE death.job_id = settled.job_id
@@ -84,7 +84,7 @@ timed AS MATERIALIZED (
                     THEN date_part('epoch', claimed_at - created_at)
             END AS wait,
             CASE
-                -- Who killed it was not the one who held it.
+                -- The holder did not kill it.
                 WHEN reason IN ('killed', 'purged', 'key_overflow') THEN NULL
                 ELSE date_part('epoch', settled_at - claimed_at)
             END AS run

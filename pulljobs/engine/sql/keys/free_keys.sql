@@ -1,8 +1,8 @@
--- Free keys that nobody holds any more: the first job that is blocked behind each may be claimed, and one without jobs goes.
+-- Free keys without a holder: the first job blocked behind each becomes claimable, and a key without jobs is deleted.
 -- Event: none. In the transaction of lock_keys.sql or stuck_keys.sql, and a statement of its own.
 -- Parameters: consumer_ids bigint[], keys text[] (locked, of one length), job_ids bigint[] (live ones that let go of their key).
--- Returns one row: how many jobs may be claimed now, and how many keys went (together, int8).
--- Locks: the jobs, skipping what others hold. Index: exclusive key, pulljobs_job_key, job primary key.
+-- Returns one row: changed int8, the number of jobs that became claimable plus that of deleted keys.
+-- Locks: the jobs, skipping jobs that other transactions have locked. Index: exclusive key, pulljobs_job_key, job primary key.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
     SELECT pg_current_xact_id() AS xid
@@ -55,7 +55,7 @@ next AS MATERIALIZED (
         WHERE consumer_id = free.consumer_id
             AND key = free.key
             AND reason IS NULL
-            -- Is NULL, in words that the claim index has no use for.
+            -- IS NULL, in a form that cannot use the claim index.
             AND (available_at <= 'infinity') IS NOT TRUE
             AND state = 'QUEUED'
         ORDER BY id
@@ -70,7 +70,7 @@ unblocked AS (
     RETURNING id
 ),
 released AS (
-    -- By its place, which stays while it is locked: a join might begin with all keys.
+    -- By ctid, which stays while the row is locked: a join might begin with all keys.
     UPDATE pulljobs_exclusive_key
     SET holder = NULL
     WHERE ctid = ANY(ARRAY(SELECT row FROM free WHERE live))

@@ -1,7 +1,7 @@
--- Lock jobs that make room for another of their key, if nobody has claimed them since.
+-- Lock jobs that give way to another job of their key, if they were not claimed in between.
 -- Event: none; before kill.sql and replace.sql.
 -- Parameters: job_ids bigint[].
--- Returns: job_id of those that are QUEUED still.
+-- Returns: job_id of those that are still QUEUED.
 -- Locks: the jobs, in order of id, waiting for claims to end. Index: primary key.
 SELECT id AS job_id
 FROM pulljobs_job

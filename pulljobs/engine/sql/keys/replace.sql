@@ -1,4 +1,4 @@
--- Give a queued job another message: it keeps its id and, within its priority, its place; and starts anew.
+-- Give a queued job another message: it keeps its id and, within its priority, its place, and its counts start again.
 -- Event: publish, where the key is full. Under the lock of lock_queued.sql.
 -- Parameters: job_ids bigint[], message_id bigint, priority smallint, delay interval, available_at timestamptz (NULL: not given).
 -- Returns: job_id, consumer_id.

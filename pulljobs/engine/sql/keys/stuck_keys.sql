@@ -1,7 +1,7 @@
--- Lock keys that nobody holds and no job that may be claimed stands for: their row is idle, or whoever freed them died at it.
+-- Lock keys without a holder and without a claimable job: idle keys, and keys whose freeing process crashed.
 -- Event: none; for the sweep. free_keys.sql follows in the same transaction.
 -- Parameters: wanted int, at the most.
--- Returns: consumer_id, key. Not of those that free_keys.sql would leave as they are: whose jobs are all due later.
+-- Returns: consumer_id, key. Without keys that free_keys.sql would not change: those whose jobs are all delayed.
 -- Locks: the key rows, skipping what others hold. Index: job primary key, pulljobs_job_key; the keys that have jobs are all read.
 SELECT row.consumer_id, row.key
 FROM pulljobs_exclusive_key AS row
@@ -24,7 +24,7 @@ WHERE (
                 WHERE consumer_id = row.consumer_id
                     AND key = row.key
                     AND reason IS NULL
-                    -- Is NULL, in words that the claim index has no use for.
+                    -- IS NULL, in a form that cannot use the claim index.
                     AND (available_at <= 'infinity') IS NOT TRUE
                     AND state = 'QUEUED'
             )

@@ -1,4 +1,4 @@
--- Forget DEAD jobs; their history stays in the archive.
+-- Delete DEAD jobs; their history stays in the archive.
 -- Event: delete.
 -- Parameters: job_ids bigint[].
 -- Returns: job_id of those deleted.

@@ -1,4 +1,4 @@
--- End jobs that wait or run; a holder finds its lease lost.
+-- Kill jobs that wait or run; a holder finds its lease lost.
 -- Event: kill.
 -- Parameters: job_ids bigint[], states text[] (which of them are to end: QUEUED, INFLIGHT), reason text, error text (NULL: none).
 -- Returns: job_id of those killed, was_held (a lease held the job, and its holder is to be notified), consumer_id, key (NULL: none that counts).

@@ -1,7 +1,7 @@
--- Change when jobs that wait are due: at a time, or now.
+-- Change when waiting jobs become available.
 -- Event: reschedule.
 -- Parameters: job_ids bigint[], at timestamptz (NULL, or past: now).
--- Returns: job_id, consumer_id of those that wait for the new time; what waits behind its key has no time, and is left alone.
+-- Returns: job_id, consumer_id of those that wait for the new time; a blocked job has no time and stays as it is.
 -- Locks: the jobs, in order of id. Index: primary key.
 WITH waiting AS MATERIALIZED (
     SELECT id

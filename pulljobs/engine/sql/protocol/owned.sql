@@ -1,4 +1,4 @@
--- Which of these live jobs are a consumer's.
+-- Return which of these live jobs belong to a consumer.
 -- Event: none.
 -- Parameters: consumer_id bigint, job_ids bigint[].
 -- Returns: id, owned boolean; jobs that are not live do not come back.

@@ -1,10 +1,10 @@
--- Publish messages that are nothing but content, headers and priority: what publish.sql does, without its cases. It takes three
--- quarters of the time, and what it returns is read in a tenth.
+-- Publish messages that have only content, headers and priority. This is the fast path of publish.sql: it takes three quarters of
+-- the time, and its result is read in a tenth.
 -- Event: publish. In the caller's transaction.
 -- Parameters: channel text, producer_id bigint, and arrays of one length, in the order of the messages: payloads bytea[],
 --   content_types text[], headers jsonb[], priorities smallint[].
 -- Returns one row: message_ids bigint[] in order; consumer_ids bigint[], those of the channel in order of the id; job_ids bigint[],
---   for each message one of each of these (both NULL: nobody consumes). No row: no such channel.
+--   for each message one of each of these (both NULL: the channel has no consumer). No row: no such channel.
 -- Locks: none. Index: channel name, consumer place.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).

@@ -1,9 +1,9 @@
--- Publish one message on a channel: one job for each of its consumers, or for one of them only. What publish.sql does, without arrays.
+-- Publish one message on a channel: one job for each of its consumers, or for one of them only. This is publish.sql without arrays.
 -- Event: publish. In the caller's transaction.
 -- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), payload bytea,
 --   content_type text, headers jsonb, key text, priority smallint, client_message_id text, delay interval, available_at timestamptz (NULL where not given),
---   replacing bigint[] (consumers that get no new job, for one they have takes the message; NULL: nobody looked for bounds).
--- Returns: message_id, job_ids, consumer_ids, awaited (somebody waits for one of them), bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
+--   replacing bigint[] (consumers that get no new job, for one they have takes the message; NULL: bounds were not checked).
+-- Returns: message_id, job_ids, consumer_ids, awaited (a process waits for one of them), bounded; message_id NULL: a duplicate, or bounded: nothing was written, for the
 --   key must be looked at first. No row: no such channel.
 -- Locks: the publication row of the client id. Index: channel name, publication key.
 WITH transaction AS MATERIALIZED (

@@ -1,10 +1,10 @@
--- Deliver jobs of one claim without results: what finish.sql does, without its cases.
+-- Deliver jobs of one claim without results; this is the fast path of finish.sql.
 -- Event: deliver.
 -- Parameters: lease_token uuid, job_ids bigint[], a job once.
 -- Returns one row: delivered bigint[] (NULL: all of them; what is missing was not held under that lease_token, and nothing was
 --   written for it); consumer_id if others of its jobs may be claimed now that could not before (else NULL), and then
 --   keyed_ids, freed_keys (of one length): which of the jobs had a key (NULL: none).
--- Locks: the jobs, in order of id. Index: primary key. The lease goes if it holds nothing more, unless somebody else has it locked.
+-- Locks: the jobs, in order of id. Index: primary key. The lease is deleted when its last job ends, unless another transaction has it locked.
 WITH lease AS MATERIALIZED (
     SELECT
         claimed_at, node_id, via, leased_until,
@@ -44,7 +44,7 @@ archived AS (
     FROM delivered
 ),
 attempted AS (
-    -- Only of renewed claims: of others the archive tells all.
+    -- Only for renewed claims: the archive row has everything about the others.
     INSERT INTO pulljobs_attempt (
         job_id, lease_token, node_id, via, claimed_at, ended_at, leased_until, renewals, event
     )
@@ -61,7 +61,7 @@ attempted AS (
     ) AS part ON true
     WHERE coalesce(part.renewals, lease.renewals) > 0
 ),
-one AS MATERIALIZED (
+summary AS MATERIALIZED (
     SELECT count(*) AS jobs, min(consumer_id) AS consumer_id
     FROM delivered
 ),
@@ -72,10 +72,10 @@ ended AS (
         SELECT id
         FROM pulljobs_lease AS held
         WHERE lease_token = %(lease_token)s::uuid
-            AND (SELECT jobs FROM one) > 0
+            AND (SELECT jobs FROM summary) > 0
             AND (
                 -- All of the claim at once, mostly; to look for each of them takes a tenth of all this.
-                (SELECT lease.jobs = one.jobs AND parts = 1 FROM lease, one)
+                (SELECT lease.jobs = summary.jobs AND parts = 1 FROM lease, summary)
                 OR NOT EXISTS (
                     SELECT
                     FROM unnest(held.job_ids) AS member (id)
@@ -95,11 +95,11 @@ ended AS (
 guarded AS MATERIALIZED (
     SELECT id
     FROM pulljobs_consumer
-    WHERE (exclusive_keys OR max_in_flight IS NOT NULL) AND id = (SELECT consumer_id FROM one)
+    WHERE (exclusive_keys OR max_in_flight IS NOT NULL) AND id = (SELECT consumer_id FROM summary)
 )
 SELECT
     CASE
-        WHEN one.jobs < cardinality(%(job_ids)s::bigint[]) THEN ARRAY(SELECT id FROM delivered)
+        WHEN summary.jobs < cardinality(%(job_ids)s::bigint[]) THEN ARRAY(SELECT id FROM delivered)
     END AS delivered,
     guarded.id AS consumer_id,
     CASE
@@ -108,5 +108,5 @@ SELECT
     CASE
         WHEN guarded.id IS NOT NULL THEN (SELECT array_agg(key) FROM delivered WHERE key IS NOT NULL)
     END AS freed_keys
-FROM one
+FROM summary
 LEFT JOIN guarded ON true

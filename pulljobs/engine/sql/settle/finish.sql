@@ -6,7 +6,7 @@
 --   and retry: a job that had not is not charged, one that had in a worker becomes a suspect; NULL: charged, and nothing more).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
 --   freed_key (NULL: none); what does not come back was not held under that lease_token, and nothing was written for it.
--- Locks: the jobs, in order of id. Index: primary key. Leases that hold nothing more go, unless somebody else has them locked.
+-- Locks: the jobs, in order of id. Index: primary key. Leases without further jobs are deleted, unless another transaction has them locked.
 WITH transaction AS MATERIALIZED (
     -- The clock is read after the transaction has its id: claims rely on that order (low_water_marks.py).
     SELECT pg_current_xact_id() AS xid
@@ -53,7 +53,7 @@ delivered AS (
         id, message_id, consumer_id, retry_count, deliveries, lease_token, key AS freed_key,
         'DELIVERED' AS state, NULL AS reason, NULL AS error,
         (SELECT by_job FROM result) -> id::text AS result,
-        'deliver' AS event, NULL AS said
+        'deliver' AS event, NULL AS attempt_error
 ),
 failed AS MATERIALIZED (
     SELECT
@@ -133,7 +133,7 @@ returned AS (
         job.id, job.message_id, job.consumer_id, job.retry_count, job.deliveries, failed.lease_token,
         CASE WHEN lets_go OR job.state = 'DEAD' THEN job.key END AS freed_key,
         job.state, job.reason, job.error, failed.result,
-        failed.event, failed.error AS said
+        failed.event, failed.error AS attempt_error
 ),
 settled AS MATERIALIZED (
     SELECT * FROM delivered
@@ -164,9 +164,9 @@ archived AS (
     LEFT JOIN lease ON lease.lease_token = settled.lease_token
     WHERE settled.state <> 'QUEUED'
 ),
-untold AS MATERIALIZED (
-    -- What the archive won't tell: claims that settled nothing, and renewals. Jobs at first go pay nothing for it.
-    SELECT settled.id, settled.state, settled.event, settled.said, lease.*
+unarchived AS MATERIALIZED (
+    -- What the archive does not record: claims that settled nothing, and renewals. Jobs that end at the first attempt need no row.
+    SELECT settled.id, settled.state, settled.event, settled.attempt_error, lease.*
     FROM settled
     JOIN lease ON lease.lease_token = settled.lease_token
     WHERE settled.state = 'QUEUED' OR lease.renewals > 0
@@ -176,18 +176,18 @@ attempted AS (
         job_id, lease_token, node_id, via, claimed_at, ended_at, leased_until, renewals, event, error
     )
     SELECT
-        untold.id, untold.lease_token, untold.node_id, untold.via, untold.claimed_at, clock_timestamp(),
-        coalesce(part.leased_until, untold.leased_until), coalesce(part.renewals, untold.renewals),
-        untold.event, untold.said
-    FROM untold
+        unarchived.id, unarchived.lease_token, unarchived.node_id, unarchived.via, unarchived.claimed_at, clock_timestamp(),
+        coalesce(part.leased_until, unarchived.leased_until), coalesce(part.renewals, unarchived.renewals),
+        unarchived.event, unarchived.attempt_error
+    FROM unarchived
     LEFT JOIN LATERAL (
-        -- Only where renewals parted its claim: to look through the ids for every job takes their square.
+        -- Only if renewals split its claim: searching the ids for every job takes quadratic time.
         SELECT leased_until, renewals
         FROM pulljobs_lease
-        WHERE untold.parts > 1 AND lease_token = untold.lease_token AND untold.id = ANY(job_ids)
+        WHERE unarchived.parts > 1 AND lease_token = unarchived.lease_token AND unarchived.id = ANY(job_ids)
         LIMIT 1
     ) AS part ON true
-    WHERE untold.state = 'QUEUED' OR coalesce(part.renewals, untold.renewals) > 0
+    WHERE unarchived.state = 'QUEUED' OR coalesce(part.renewals, unarchived.renewals) > 0
 ),
 ended AS (
     DELETE FROM pulljobs_lease

@@ -6,7 +6,7 @@
 SELECT archived.job_id, archived.state, archived.reason
 FROM unnest(%(job_ids)s::bigint[], %(lease_tokens)s::uuid[]) AS row (job_id, lease_token)
 CROSS JOIN LATERAL (
-    -- One by one: a join might scan days that nobody has analyzed yet.
+    -- One by one: a join might scan days that were not analyzed yet.
     SELECT job_id, state, reason
     FROM pulljobs_archived_job
     WHERE job_id = row.job_id AND lease_token = row.lease_token

@@ -74,8 +74,8 @@ broken (invariant, id) AS (
                 AND id <> page.id
         )
     UNION ALL
-    -- It is the next of its key, nobody holds that, and nothing that may be claimed would ever free it. (Those behind it may
-    -- wait through many moments in which their key passes from one job to the next.)
+    -- It is the next job of its key, the key has no holder, and no claimable job would ever free it. (Jobs behind it may be
+    -- seen at moments in which the key passes from one job to the next.)
     SELECT 'blocked_behind_a_job', id
     FROM page
     WHERE state = 'QUEUED'
@@ -90,7 +90,7 @@ broken (invariant, id) AS (
                 AND (state = 'INFLIGHT' OR available_at IS NOT NULL OR id < page.id)
         )
     UNION ALL
-    -- Later ones of its priority were claimed long after it could have been.
+    -- Later jobs of its priority were claimed long after this one could have been.
     SELECT 'claimed_in_turn', id
     FROM page
     WHERE state = 'QUEUED'

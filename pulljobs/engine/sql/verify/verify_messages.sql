@@ -1,4 +1,4 @@
--- Look for messages that some consumer got no job for, a page of them at a time, the newest first.
+-- Look for messages without a job for one of their consumers, a page of them at a time, the newest first.
 -- Event: none.
 -- Parameters: after bigint (the last id of the page before), wanted int, since bigint (what has lower ids may have outlived the
 --   archive), settled interval (how long before a publish a consumer must have been left alone to count).
@@ -18,7 +18,7 @@ missing AS MATERIALIZED (
     JOIN pulljobs_consumer AS consumer
         ON consumer.channel_id = page.channel_id
         AND consumer.deleted_at IS NULL
-        -- Made, restored or changed after it, or while it was published: nobody knows.
+        -- A consumer that was made, restored or changed during or after the publish does not count.
         AND greatest(consumer.created_at, consumer.changed_at) < page.published_at - %(settled)s::interval
         -- Another message may have taken its job.
         AND NOT (page.key IS NOT NULL AND consumer.max_queued_per_key > 0 AND consumer.key_overflow = 'replace')
@@ -30,7 +30,7 @@ missing AS MATERIALIZED (
         )
 ),
 alone AS MATERIALIZED (
-    -- Bulk publishes for one consumer only; which messages of their time are theirs, nobody knows.
+    -- Bulk publishes for one consumer only; which messages of their time are theirs is not known.
     SELECT
         channel_id,
         only_consumer_id,

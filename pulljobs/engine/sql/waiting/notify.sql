@@ -1,4 +1,4 @@
--- Wake the processes that wait for jobs of these consumers; nothing is sent where nobody waits.
+-- Wake the processes that wait for jobs of these consumers; nothing is sent if no process waits.
 -- Event: none; after the commit of what made the jobs claimable.
 -- Parameters: consumer_ids bigint[], database_channel text.
 -- Returns: nothing of use.

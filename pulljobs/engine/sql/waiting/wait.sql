@@ -1,4 +1,4 @@
--- Say that a process waits for jobs of these consumers, and how many pulls over HTTP wait in it.
+-- Register that a process waits for jobs of these consumers, and how many HTTP pulls wait in it.
 -- Event: none; committed before the claim that follows it.
 -- Parameters: consumer_ids bigint[], pulls int[] (of one length), node_id uuid, patience interval.
 -- Returns: consumer_id, elsewhere (pulls that wait in other processes; those that register at this moment are not seen).
