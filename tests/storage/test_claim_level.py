@@ -8,6 +8,7 @@ from django.utils.timezone import now
 
 from pulljobs.engine import low_water_marks, outcomes
 from pulljobs.engine.outcomes import Held
+from pulljobs.engine.sql import Params
 from pulljobs.ids import first_of
 from pulljobs.models import Consumer
 from pulljobs.publishing import Draft, publish_many
@@ -37,7 +38,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     run = statements.AliasSession.run
 
-    def noted(session: statements.AliasSession, name: str, params: statements.Params) -> object:
+    def noted(session: statements.AliasSession, name: str, params: Params) -> object:
         names.append(name)
         return run(session, name, params)
 
