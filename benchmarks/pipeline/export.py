@@ -10,7 +10,7 @@ from django.test.utils import override_settings
 
 from benchmarks.pipeline import adbc
 from pulljobs.lake.spark import exporting, session
-from pulljobs.lake.spark.exporting import Choice
+from pulljobs.lake.spark.exporting import ExportOptions
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -47,6 +47,6 @@ def _adbc(pool: "ProcessPoolExecutor", rows: int, tasks: int) -> float:
 
 def _export(spark: "SparkSession", rows: int, place: str) -> float:
     with override_settings(PULLJOBS={**settings.PULLJOBS, "LAKE": place}):
-        done = exporting.export(Choice(), lambda: nullcontext(spark), always_spark=True)
+        done = exporting.export(ExportOptions(), lambda: nullcontext(spark), always_spark=True)
     assert sum(done.rows.values()) == rows
     return done.seconds

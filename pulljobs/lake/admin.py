@@ -1,4 +1,4 @@
-"""What became of jobs, hour by hour, as `pulljobs lake rollup` counted it."""
+"""Admin pages of the rollups, read-only."""
 
 from typing import Any, Final
 
@@ -20,8 +20,8 @@ GONE: Final = "deleted"
 SHOWN_NODES: Final = 100
 
 
-class Part(admin.TabularInline):  # type: ignore[type-arg]  # generic for mypy only
-    """What a rollup has several of."""
+class RollupInline(admin.TabularInline):  # type: ignore[type-arg]  # generic for mypy only
+    """Read-only inline of a rollup."""
 
     extra = 0
     can_delete = False
@@ -33,13 +33,13 @@ class Part(admin.TabularInline):  # type: ignore[type-arg]  # generic for mypy o
         return False
 
 
-class HotKeys(Part):
+class HotKeys(RollupInline):
     model = HotKey
     fields = ("rank", "key", "jobs")
     verbose_name_plural = "hot keys"
 
 
-class Errors(Part):
+class Errors(RollupInline):
     model = ErrorFingerprint
     fields = ("jobs", "reason", "error", "sample_job")
     readonly_fields = ("error",)
@@ -50,8 +50,8 @@ class Errors(Part):
         return str(fingerprint) or looks.NOTHING
 
 
-class FirstOnes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for mypy only
-    """Every start of a process is a node of its own, so a month may have any number of them."""
+class FirstNodes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for mypy only
+    """Formset of a bounded number of nodes: each process start is a node, so a month has many."""
 
     @cached_property
     def _first(self) -> QuerySet[Any]:
@@ -62,9 +62,9 @@ class FirstOnes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for myp
         return self._first
 
 
-class NodeCosts(Part):
+class NodeCosts(RollupInline):
     model = NodeCost
-    formset = FirstOnes
+    formset = FirstNodes
     fields = ("node", "jobs", "dead", "run_seconds")
     readonly_fields = ("node",)
     verbose_name_plural = f"nodes, the {SHOWN_NODES} that ran longest"
@@ -78,7 +78,7 @@ class NodeCosts(Part):
         return str(cost.node_name or cost.node_id or looks.NOTHING)
 
 
-class OfConsumer(ConsumerFilter):
+class RollupConsumerFilter(ConsumerFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
         return queryset if value is None else queryset.filter(consumer=asking.number(value))
@@ -91,7 +91,7 @@ class RollupAdmin(ReadOnlyAdmin):
         "starts", "period", "subscription", "published", "delivered", "dead", "retries",
         "redeliveries", "waits", "runs",
     )  # fmt: skip
-    list_filter = ("period", OfConsumer)
+    list_filter = ("period", RollupConsumerFilter)
     list_per_page = 100
     inlines = (HotKeys, Errors, NodeCosts)
     fieldsets = (
@@ -118,7 +118,7 @@ class RollupAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """With the names of now; rows may outlive those they are about."""
+        """Add the current names; rollups may outlive their channel and consumer."""
         rows: QuerySet[Any] = (
             super()
             .get_queryset(request)
@@ -183,5 +183,5 @@ def _name(model: type[Channel | Consumer | Node], field: str) -> Subquery:
 
 
 def _times(rollup: Rollup, measure: str) -> str:
-    found = [getattr(rollup, f"{measure}_p{quantile}") for quantile in QUANTILES]
-    return looks.NOTHING if None in found else ", ".join(f"{seconds:.3f}" for seconds in found)
+    times = [getattr(rollup, f"{measure}_p{quantile}") for quantile in QUANTILES]
+    return looks.NOTHING if None in times else ", ".join(f"{seconds:.3f}" for seconds in times)

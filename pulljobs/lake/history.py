@@ -42,7 +42,7 @@ class RollupSource:
 
     period: Period
 
-    def read(
+    def read_history(
         self, chosen: Range, now: datetime, consumer_id: int | None, shown: Collection[int]
     ) -> History:
         slices = chosen.slices(now)

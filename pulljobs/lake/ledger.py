@@ -24,58 +24,60 @@ from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 
 MOMENT: Final = timedelta(minutes=1)
-"""Far more than lies between a settlement's time and that of its id."""
+"""Far more than the time between a settlement and the generation of its id."""
 UNVERIFIED: Final = 0
-"""In the place of the first transaction of which nothing was looked at."""
+"""Value of `high_xid` for a day that was not compared."""
 LOCK: Final = 0x6C616B65  # "lake"
-"""The advisory lock of whoever writes to the lake, of any location."""
+"""Advisory lock of the process that writes to the lake, for all locations."""
 
 
 def location(setting: str) -> str:
-    """Of PULLJOBS['LAKE']: the same wherever this process was started; empty: there is none."""
+    """Return the absolute location of PULLJOBS['LAKE']; empty if there is no lake."""
     return os.path.abspath(setting) if setting and "://" not in setting else setting.rstrip("/")
 
 
 class Horizon(NamedTuple):
     xid: int
-    """All transactions below have ended."""
+    """Number below which all transactions have ended."""
     system_identifier: int
     next_xid: int
 
 
 class Blocker(NamedTuple):
-    who: str
+    """Open transaction that holds the horizon back."""
+
+    holder: str
     age: timedelta | None
-    """None: this role may not see it."""
+    """None if the database role may not see it."""
 
 
 class Owner:
-    """The only one that writes to the lake: while its session of the database lasts."""
+    """Exclusive right to write to the lake, which lasts as long as its database session."""
 
     def __init__(self, session: "psycopg.Connection[Any]") -> None:
         self._session = session
 
     def check(self) -> None:
-        """Raise LakeError once the lock is lost: somebody else may have it."""
+        """Raise LakeError if the lock is lost: another process may have it."""
         try:
             self._session.execute("SELECT 1")
         except psycopg.Error as error:
             raise LakeError(
-                "The connection that keeps others from the lake broke: run it again."
+                "The connection that holds the lock of the lake broke: run the command again."
             ) from error
 
 
 def check_owner(using: str) -> None:
-    """LakeError for a role that may neither make nor drop days, nor number their rows anew."""
+    """Raise LakeError if the database role does not own the partitioned tables."""
     if tables := partitions.not_owned(using):
         raise LakeError(f"This role does not own {' and '.join(tables)}: run it as their owner.")
 
 
 @contextmanager
 def owned(using: str) -> Iterator[Owner]:
-    """LakeError if somebody else is at it, or where the database fails.
+    """Hold the lock of the lake; raise LakeError if another process has it or the database fails.
 
-    The lock is a transaction's, so that it lasts behind a pooler too. That transaction writes
+    The lock belongs to a transaction, so that it works behind a pooler, too. The transaction writes
     nothing and has no snapshot between its statements: it holds back neither vacuum nor exports.
     """
     parameters = connections[using].get_connection_params()
@@ -85,7 +87,7 @@ def owned(using: str) -> Iterator[Owner]:
             session.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             row = session.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK]).fetchone()
             if row is None or not row[0]:
-                raise LakeError("Somebody else writes to the lake: try again when they are done.")
+                raise LakeError("Another process writes to the lake: try again when it is done.")
             yield Owner(session)
             session.rollback()
     except psycopg.Error as error:
@@ -102,13 +104,13 @@ def horizon(using: str) -> Horizon:
 
 
 def blocker(using: str) -> Blocker | None:
-    """Who holds the horizon back."""
+    """Return the transaction that holds the horizon back, if any."""
     rows = run(using, "export_blocker", {})
     return Blocker(rows[0].who, rows[0].age) if rows else None
 
 
 def open_run(using: str) -> LakeRun | None:
-    """The one that was cut off."""
+    """Return the run that was interrupted, if any."""
     return LakeRun.objects.using(using).filter(state=LakeRun.State.OPEN).first()
 
 
@@ -119,9 +121,9 @@ def last_run(using: str, location: str) -> LakeRun | None:
 def begin(using: str, location: str, low: int, options: Mapping[str, Any]) -> LakeRun:
     """Open a run up to the horizon.
 
-    The commit waits for the disk, whatever the session is set to: what committed before, though
-    it may not have waited, is on disk then as well. Else a crash of the server could take back
-    rows, and with them transaction numbers, that the lake has.
+    The commit waits for the disk, whatever the session's settings: earlier commits that did not
+    wait are on disk then as well. Otherwise a crash of the server could undo rows, and reuse
+    transaction numbers, that the lake has.
     """
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = on")
@@ -139,9 +141,9 @@ def begin(using: str, location: str, low: int, options: Mapping[str, Any]) -> La
 
 
 def rebased(using: str, location: str, now: Horizon, newest: int) -> LakeRun:
-    """The next window of the location begins there; runs are numbered on from the newest.
+    """Record a rebase: the next window begins at `now`, and run ids continue after `newest`.
 
-    In the caller's transaction.
+    Joins the caller's transaction.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -167,22 +169,22 @@ def end(using: str, done: LakeRun, rows: Mapping[str, int], size: int) -> None:
 
 
 def settled_high(using: str, location: str) -> int:
-    """The end of the last window that is done; 0: there is none."""
+    """Return the end of the last window that is done; 0 if there is none."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
     return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
 
 
 def lag(using: str, location: str) -> timedelta:
-    """How old the oldest settlement is that is not there."""
+    """Return the age of the oldest settlement that is not in the lake."""
     rows = run(using, "lake_lag", {"high_xid": settled_high(using, location)})
     return rows[0].lag if rows else timedelta()
 
 
 def known_until(using: str, location: str) -> datetime:
-    """What was settled before, in transactions that have ended, is there.
+    """Return the time before which all settlements of ended transactions are in the lake.
 
-    Not always the beginning of the last run: a transaction that was open then holds back what was
-    settled since it began.
+    It may be earlier than the start of the last run: a transaction that was open then holds back
+    settlements made since it began.
     """
     runs = LakeRun.objects.using(using).filter(location=location, done_at__isnull=False)
     latest: datetime = runs.aggregate(last=Max("opened_at"))["last"] or nodes.clock(using)
@@ -192,41 +194,41 @@ def known_until(using: str, location: str) -> datetime:
     return min(latest, row.settled_at or latest)
 
 
-def verified(using: str, location: str, found: LakeDay) -> None:
-    """Remember that a day is the same here and there, but for later transactions."""
+def verified(using: str, location: str, compared: LakeDay) -> None:
+    """Record that a day is equal in PostgreSQL and in the lake, except for later transactions."""
     LakeDay.objects.using(using).update_or_create(
         location=location,
-        table=found.table,
-        day=found.day,
+        table=compared.table,
+        day=compared.day,
         defaults={
-            "high_xid": found.high_xid,
-            "rows": found.rows,
-            "checksum": found.checksum,
+            "high_xid": compared.high_xid,
+            "rows": compared.rows,
+            "checksum": compared.checksum,
             "verified_at": Now(),
         },
     )
 
 
 def doubted(using: str, location: str, table: str, day: date) -> None:
-    """Forget that a day was the same: it is not."""
+    """Record that a day is not equal any more."""
     _forget(LakeDay.objects.using(using).filter(location=location, table=table, day=day))
 
 
 def doubted_all(using: str, location: str) -> None:
-    """Forget of every day that it was the same: transactions are counted anew."""
+    """Record that no day is known to be equal: transactions are numbered differently."""
     _forget(LakeDay.objects.using(using).filter(location=location))
 
 
 def _forget(days: QuerySet[LakeDay]) -> None:
-    """But not which were dropped, nor which were restored and how long they are to stay."""
+    """Delete the days, but keep that they were dropped, or restored and when."""
     days.filter(dropped_at=None, restored_at=None).delete()
     days.exclude(restored_at=None).update(high_xid=UNVERIFIED)
 
 
 def copied(using: str, location: str, retention: timedelta, partition: Partition) -> int | None:
-    """The transaction before which the lake has the partition, verified; None: it is to stay.
+    """Return the transaction number below which the lake verifiably has the partition.
 
-    What was restored stays for another retention.
+    Return None if it must stay: it was not verified, or was restored within `retention`.
     """
     days = _days(using, location, [partition]).exclude(restored_at__gt=Now() - retention)
     return days.exclude(high_xid=UNVERIFIED).values_list("high_xid", flat=True).first()
@@ -235,14 +237,14 @@ def copied(using: str, location: str, retention: timedelta, partition: Partition
 def unrestored(
     using: str, location: str, retention: timedelta, some: Sequence[Partition]
 ) -> list[Partition]:
-    """Those that were not restored within that retention."""
+    """Return the partitions that were not restored within `retention`."""
     restored = _days(using, location, some).filter(restored_at__gt=Now() - retention)
     kept = set(restored.values_list("table", "day"))
-    return [one for one in some if (one.table, one.day) not in kept]
+    return [partition for partition in some if partition not in kept]
 
 
 def gone(using: str, location: str) -> set[Partition]:
-    """Those that were dropped, for the lake has them."""
+    """Return the partitions that were dropped because the lake has them."""
     days = LakeDay.objects.using(using).filter(location=location).exclude(dropped_at=None)
     return set(map(Partition._make, days.values_list("table", "day")))
 
@@ -252,7 +254,7 @@ def dropped(using: str, location: str, partitions: Iterable[Partition]) -> None:
 
 
 def restored(using: str, location: str, partition: Partition) -> None:
-    """It is there again, also where nobody here knows that it was dropped."""
+    """Record that the partition was restored, even if its drop was never recorded."""
     day = LakeDay(
         location=location,
         table=partition.table,
@@ -278,7 +280,7 @@ def _days(using: str, location: str, partitions: Iterable[Partition]) -> QuerySe
 
 
 def bound(using: str, name: str, params: Mapping[str, Any]) -> str:
-    """The text of a statement with its values in it: for those who cannot bind any."""
+    """Return the text of a statement with its values inlined, for clients that cannot bind."""
     connection = connections[using]
     connection.ensure_connection()
     with ClientCursor(connection.connection) as cursor:

@@ -76,7 +76,7 @@ def export(step: str, master: str) -> None:
     elif step:
         prepare(step)
     opened = partial(session.opened, "cut", master=master or None, conf=CONF)
-    exporting.export(exporting.Choice(payload_cap=100), opened, always_spark=bool(master))
+    exporting.export(exporting.ExportOptions(payload_cap=100), opened, always_spark=bool(master))
 
 
 def main(master: str) -> None:

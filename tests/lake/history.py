@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pulljobs import ids
 from pulljobs.lake.rollups.running import RolledUp, roll_up
 from pulljobs.lake.spark import exporting
-from pulljobs.lake.spark.exporting import Choice, Exported
+from pulljobs.lake.spark.exporting import Exported, ExportOptions
 from pulljobs.models import ArchivedJob, Consumer, Message
 from tests.sessions import wait_for_other_transactions
 
@@ -71,7 +71,7 @@ class Lake:
 
     def export(self) -> Exported:
         wait_for_other_transactions()
-        return exporting.export(Choice(), self._session)
+        return exporting.export(ExportOptions(), self._session)
 
     def roll_up(self, **options: Any) -> RolledUp:
         return roll_up(self._session, **options)

@@ -162,7 +162,7 @@ def test_what_could_not_be_given_back_is_told_beside_why_the_query_failed(
     monkeypatch.setattr(consuming, "release", fails)
     with pytest.raises(CommandError, match="crashed"):
         consume(consumer, tmp_path, "crashes_its_worker")
-    assert "not given back (OperationalError: the server is gone): run `pulljobs" in caplog.text
+    assert "not released (OperationalError: the server is gone): run `pulljobs" in caplog.text
     assert "payload" not in caplog.text
     assert states() == {State.INFLIGHT: 1}
 
@@ -178,7 +178,7 @@ def test_a_checkpoint_that_can_not_be_read_from_here_is_told_and_the_rest_is_don
     is_there = checkpoints.is_there
     monkeypatch.setattr(checkpoints, "is_there", lambda _place: is_there("nowhere://x/y"))
     consume(consumer, tmp_path, "is_fine", "--form", "arrow")
-    told = "not given back (ConfigurationError: 'nowhere://x/y' can't be read from here"
+    told = "not released (ConfigurationError: 'nowhere://x/y' cannot be read from here"
     assert told in caplog.text
 
 

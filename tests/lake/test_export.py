@@ -28,7 +28,7 @@ from pulljobs.lake import ledger
 from pulljobs.lake.models import LakeRun
 from pulljobs.lake.spark import exporting, session, slices, tables
 from pulljobs.lake.spark import files as runs
-from pulljobs.lake.spark.exporting import Choice, Exported
+from pulljobs.lake.spark.exporting import Exported, ExportOptions
 from pulljobs.lake.telemetry import ExportHeldBack
 from pulljobs.lake.verbs import export as watching
 from pulljobs.models import Consumer
@@ -231,7 +231,10 @@ def test_no_lake_is_one_clear_line() -> None:
 
 
 def test_one_export_at_a_time(place: Path) -> None:
-    with ledger.owned(USING), pytest.raises(CommandError, match="Somebody else writes to the lake"):
+    with (
+        ledger.owned(USING),
+        pytest.raises(CommandError, match="Another process writes to the lake"),
+    ):
         run("export")
 
 
@@ -250,7 +253,7 @@ def test_one_who_lost_the_lock_publishes_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(runs, "moved", cut)
-        with pytest.raises(CommandError, match="connection that keeps others from the lake"):
+        with pytest.raises(CommandError, match="connection that holds the lock of the lake"):
             run("export")
     assert files(place, "archive") == []
     assert run("export")["resumed"]
@@ -315,7 +318,7 @@ def test_trouble_that_passes_is_told_in_a_line_and_the_next_run_goes_on(
     settled(ConsumerFactory.create())
     wait_for_other_transactions()
     with trouble(place), pytest.raises(LakeError, match=r"\A[^\n]+\Z"):
-        exporting.export(Choice(), partial(session.opened, "test"))
+        exporting.export(ExportOptions(), partial(session.opened, "test"))
     run("export")
     assert_same(place)
 
@@ -391,7 +394,7 @@ def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased
     query("DELETE FROM pulljobs_lake_run")
     query("ALTER SEQUENCE pulljobs_lake_run_id_seq RESTART")
     settled(consumer, 3)
-    with pytest.raises(CommandError, match="knows nothing of"):
+    with pytest.raises(CommandError, match="does not know"):
         run("export")
     assert run("rebase")["fresh"] == {"archive": 3, "messages": 3}
     assert run("export")["rows"] == {"archive": 3, "messages": 3}
@@ -446,7 +449,7 @@ def test_tasks_of_spark_write_the_same(
     monkeypatch.setattr(slices, "FEWEST", 50)
     opened = partial(session.opened, "test")
     wait_for_other_transactions()
-    exported = exporting.export(Choice(payload_cap=9), opened, always_spark=True)
+    exported = exporting.export(ExportOptions(payload_cap=9), opened, always_spark=True)
     assert exported.rows == {"archive": 300, "messages": 300}
     assert len(files(place, "archive")) > 1
     assert not list(place.glob("_tmp*"))

@@ -296,7 +296,7 @@ class TestCommand:
         one, other = tmp_path / "one.csv", tmp_path / "other.csv"
         one.write_text("payload,key\nx,a\n")
         other.write_text("key,payload\nb,y\n")
-        with pytest.raises(CommandError, match="have different heads"):
+        with pytest.raises(CommandError, match="have different headers"):
             self.run(one, other, "--channel", channel)
 
     def test_what_is_wrong_is_told_in_one_line(
@@ -308,7 +308,7 @@ class TestCommand:
             self.run(path, "--channel", channel)
         with pytest.raises(CommandError, match="no channel 'nowhere'"):
             self.run(path, "--channel", "nowhere")
-        with pytest.raises(CommandError, match="can't be read here"):
+        with pytest.raises(CommandError, match="cannot be read here"):
             self.run(tmp_path / "missing.jsonl", "--channel", channel)
         with pytest.raises(CommandError, match="one of these formats"):
             self.run(Path(__file__), "--channel", channel)

@@ -110,7 +110,7 @@ def test_a_replay_whose_id_was_used_before_says_so(
     assert [one["done_before"] for one in again["publishes"]] == [True]
     call_command("pulljobs", "lake", "replay", *small)
     told = capsys.readouterr().out
-    assert f"nothing now; 1 were replayed as nightly/{world.consumer.pk} at 20" in told
+    assert f"nothing now, because 1 were replayed as nightly/{world.consumer.pk} at 20" in told
     assert "0 jobs were replayed." in told
     assert len(replayed(world.consumer)) == 1
 

@@ -185,7 +185,7 @@ def test_what_was_dropped_before_a_day_that_somebody_locked_is_noted_and_told(
     archive, messages = names(OLD)
     with session() as other:
         other.execute(f"LOCK TABLE {archive} IN SHARE UPDATE EXCLUSIVE MODE")
-        with pytest.raises(CommandError, match=f"{archive} can't .* again. Dropped: {messages}."):
+        with pytest.raises(CommandError, match=f"{archive} cannot .* again. Dropped: {messages}."):
             run("retain", "--older-than", "30")
     assert ledger.gone(USING, str(place)) == {Partition("pulljobs_message", OLD)}
     assert run("retain", "--older-than", "30")["dropped"] == [archive]

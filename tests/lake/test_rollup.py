@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pulljobs.errors import LakeError
 from pulljobs.lake.models import BulkPublish, Rollup, RollupRun
 from pulljobs.lake.models.rollups import Period
-from pulljobs.lake.rollups.running import RolledUp, _Run
+from pulljobs.lake.rollups.running import RolledUp, _RollupRun
 from pulljobs.lake.spark import tables
 from pulljobs.models import Consumer
 from tests.factories import USING, ConsumerFactory
@@ -113,7 +113,7 @@ def test_rows_equal_a_plain_count(lake: Lake, history: History, consumer: Consum
     before = list(
         Rollup.objects.order_by("pk").values("pk", "delivered", "wait_p95", "run_seconds")
     )
-    lake.roll_up(anew=True)
+    lake.roll_up(recount=True)
     after = list(Rollup.objects.order_by("pk").values("pk", "delivered", "wait_p95", "run_seconds"))
     assert after == before
 
@@ -258,10 +258,10 @@ def test_the_slower_of_two_runs_writes_nothing(
     """Two that begin alike must not count the same hours of two states of the lake."""
     history.settle(consumer, NOON)
     lake.export()
-    slower = _Run.prepared(USING, tables.location(), anew=False)
+    slower = _RollupRun.prepared(USING, tables.location(), recount=False)
     lake.roll_up()
     before = list(Rollup.objects.values_list("pk", "delivered"))
-    with pytest.raises(LakeError, match="run it again"):
+    with pytest.raises(LakeError, match="run the command again"):
         slower.save([], RolledUp(), 0.0)
     assert list(Rollup.objects.values_list("pk", "delivered")) == before
     assert RollupRun.objects.count() == 1

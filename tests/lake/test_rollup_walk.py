@@ -104,7 +104,7 @@ def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Pa
     said = [said_by("manage.py", "pulljobs", "lake", *verb) for verb in VERBS]
     assert f"{2 * FILES} of archive" in said[0]
     assert f"{2 * FILES} settlements = " in said[1]
-    assert "Every day is the same." in said[2]
+    assert "All days are equal." in said[2]
     counted = project.query(COUNTED)
     assert sum(delivered + dead for _name, delivered, dead in counted) == 2 * FILES
     for period in ("hour", "day", "month"):
@@ -128,7 +128,7 @@ def test_the_walk_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str
             wait_for_other_transactions()
             for command in commands_of("docs/guides/lake.md"):
                 call_command(*command)
-            assert capsys.readouterr().out.count("Every day is the same.") == 1
+            assert capsys.readouterr().out.count("All days are equal.") == 1
             _check_walk(code)
     finally:
         forget("walk")

@@ -160,7 +160,7 @@ def test_what_python_raised_in_a_task_is_the_line() -> None:
 
 
 def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:
-    with pytest.raises(LakeError, match="UNRESOLVED_COLUMN") as raised, failures.told():
+    with pytest.raises(LakeError, match="UNRESOLVED_COLUMN") as raised, failures.reported():
         spark.range(1).select("missing").collect()
     assert "\n" not in str(raised.value)
 

@@ -213,7 +213,7 @@ def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents
                 Part.THROUGHPUT, lambda: history.read_archive(minutes, step, pk), recent
             ),
             history=reading.part(
-                Part.HISTORY, lambda: chosen.source.read(chosen, now.at, pk, shown), past
+                Part.HISTORY, lambda: chosen.source.read_history(chosen, now.at, pk, shown), past
             ),
             range=chosen,
             consumer=selected,

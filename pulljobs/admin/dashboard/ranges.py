@@ -22,7 +22,7 @@ DAY: Final = timedelta(days=1)
 class HistorySource(Protocol):
     """Reader of the figures of a range."""
 
-    def read(
+    def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
     ) -> History:
         """Return the history of a consumer, or of all; `shown` names consumers of the table."""
@@ -34,7 +34,7 @@ class HistorySource(Protocol):
 class ArchiveSource:
     """Settlements of the archive, of which a bounded number is read."""
 
-    def read(
+    def read_history(
         self, chosen: "Range", now: datetime, consumer_id: int | None, shown: Collection[int]
     ) -> History:
         return history.read_archive(chosen.slices(now), chosen.step, consumer_id)

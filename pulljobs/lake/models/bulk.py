@@ -1,4 +1,4 @@
-"""What Spark published: each publish and each micro-batch of a sink once, and what it refused.
+"""Ledger of bulk publishes by Spark: each publish, each micro-batch of a sink, rejected rows.
 
 Rows are written by `pyspark_pulljobs`, in the transactions that publish.
 """
@@ -7,10 +7,10 @@ from django.db import models
 
 
 class BulkPublish(models.Model):
-    """A publish by its id, which makes it happen once; of a sink's micro-batch, by query and batch.
+    """Publish with an id that makes it happen once; for a micro-batch of a sink, query and batch.
 
-    While it is open, what tasks bring is in a table of its own, `pulljobs_staged_<id>`, that nobody
-    reads before the commit.
+    While it is open, the rows of its tasks are in a table of their own, `pulljobs_staged_<id>`,
+    which no process reads before the commit.
     """
 
     class Mode(models.TextChoices):
@@ -24,7 +24,7 @@ class BulkPublish(models.Model):
 
     publish_id = models.CharField(max_length=255)
     query_id = models.UUIDField(null=True)
-    """Of the checkpoint that a sink's query keeps."""
+    """Id in the checkpoint of a sink's query."""
     batch_id = models.BigIntegerField(null=True)
     channel = models.ForeignKey(
         "pulljobs.Channel", models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False
@@ -40,9 +40,9 @@ class BulkPublish(models.Model):
     mode = models.CharField(max_length=7, choices=Mode.choices)
     state = models.CharField(max_length=7, choices=State.choices, db_default=State.OPEN)
     guarded = models.BooleanField(db_default=False)
-    """Its driver holds an advisory lock: where nobody does it is left behind."""
+    """The driver holds an advisory lock; without a holder the publish is abandoned."""
     driver = models.CharField(max_length=255, db_default="")
-    """host:pid of the process that its driver lives with; on that host it is seen to be gone."""
+    """Process of the driver as host:pid; other processes on that host see when it is gone."""
     rows = models.BigIntegerField(db_default=0)
     messages = models.BigIntegerField(db_default=0)
     jobs = models.BigIntegerField(db_default=0)
@@ -66,13 +66,13 @@ class BulkPublish(models.Model):
 
 
 class PublishedPart(models.Model):
-    """A task of a chunked publish that is committed; who does it again writes nothing."""
+    """Committed task of a chunked publish; a repeated task writes nothing."""
 
     pk = models.CompositePrimaryKey("publish_id", "partition")
     publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="parts", db_index=False)
     partition = models.IntegerField()
     checksum = models.BigIntegerField()
-    """Of its rows, in any order: a task that brings others under this number is told so."""
+    """Checksum of the rows, in any order; a repeated task with other rows is refused."""
     rows = models.BigIntegerField()
     messages = models.BigIntegerField()
     jobs = models.BigIntegerField()
@@ -89,14 +89,14 @@ class PublishedPart(models.Model):
 
 
 class RejectedRow(models.Model):
-    """A row that is no message, kept by who chose so; written with the publish it was part of."""
+    """Row that is not a valid message, written in the transaction of its publish."""
 
     publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="rejects")
     reason = models.CharField(max_length=50)
-    """The class of the error."""
+    """Class of the error."""
     error = models.TextField()
     row = models.TextField()
-    """Its columns but the payload, in JSON."""
+    """Columns except the payload, in JSON."""
     payload = models.BinaryField(null=True)
     rejected_at = models.DateTimeField()
 
@@ -109,12 +109,12 @@ class RejectedRow(models.Model):
 
 
 class ReplayedJob(models.Model):
-    """Whose message was published again, and as which."""
+    """Job whose message was published again, and the new message."""
 
     message_id = models.BigIntegerField(primary_key=True)
     original_job_id = models.BigIntegerField(db_index=True)
     consumer_id = models.BigIntegerField()
-    """That it was published to."""
+    """Consumer that the message was published to."""
     publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="replayed")
 
     class Meta:

@@ -1,13 +1,13 @@
-"""What was exported to the lake, and which days of it were found equal to ours."""
+"""Ledger of the lake: runs of the export, and days that were compared with PostgreSQL."""
 
 from django.db import models
 from django.db.models import Q
 
 
 class LakeRun(models.Model):
-    """One run of the export: the rows that transactions from `low_xid` to below `high_xid` wrote.
+    """Run of the export: the rows written by transactions from `low_xid` to below `high_xid`.
 
-    The windows of one location lie end to end. A run that stays open was cut off; the next one
+    The windows of a location are adjacent. A run that stays open was interrupted; the next run
     ends it first.
     """
 
@@ -23,15 +23,15 @@ class LakeRun(models.Model):
     state = models.CharField(max_length=4, choices=State.choices)
     location = models.CharField(max_length=2000)
     system_identifier = models.BigIntegerField()
-    """Of the cluster that counted these transactions: another one counts its own."""
+    """PostgreSQL cluster that assigned the transaction numbers."""
     low_xid = models.BigIntegerField()
     high_xid = models.BigIntegerField()
     options = models.JSONField(default=dict)
-    """What of the payloads it took."""
+    """Options of the export, which say what payloads it took."""
     opened_at = models.DateTimeField()
     done_at = models.DateTimeField(null=True)
     rows = models.JSONField(default=dict)
-    """How many, by table of the lake."""
+    """Number of rows by table of the lake."""
     bytes = models.BigIntegerField(default=0)
 
     class Meta:
@@ -51,20 +51,20 @@ class LakeRun(models.Model):
 
 
 class LakeDay(models.Model):
-    """A day of which PostgreSQL and the lake held the same, but for later transactions."""
+    """Day whose rows of earlier transactions are equal in PostgreSQL and in the lake."""
 
     location = models.CharField(max_length=2000)
     table = models.CharField(max_length=63)
-    """The partitioned table of PostgreSQL."""
+    """Partitioned table of PostgreSQL."""
     day = models.DateField()
     high_xid = models.BigIntegerField()
-    """Rows of this and later transactions were not looked at; 0: none were, it was restored."""
+    """First transaction whose rows were not compared; 0 after a restore: none were."""
     rows = models.BigIntegerField()
     checksum = models.DecimalField(max_digits=38, decimal_places=0)
     verified_at = models.DateTimeField()
     dropped_at = models.DateTimeField(null=True)
     restored_at = models.DateTimeField(null=True)
-    """It is kept for another retention from then on."""
+    """Start of another retention period."""
 
     class Meta:
         db_table = "pulljobs_lake_day"

@@ -1,7 +1,7 @@
-"""What became of jobs, counted from the lake: written by `pulljobs lake rollup`, read by charts.
+"""Rollups: settlements counted from the lake by `pulljobs lake rollup`, for charts.
 
-Times are UTC, and a row is about the settlements of its hour, day or month; days and months are
-merged from the hours, percentiles too, by their sketches.
+Times are UTC. A row counts the settlements of its hour, day or month. Days and months are merged
+from the hours; their percentiles are merged from sketches.
 """
 
 from calendar import monthrange
@@ -20,10 +20,10 @@ class Period(models.TextChoices):
 
 
 MEASURES: Final = ("wait", "run", "total")
-"""Of a settlement, in seconds: from creation to claim, from claim to settlement, and both.
+"""Durations in seconds: from creation to claim, from claim to settlement, and both.
 
-The wait is told of jobs that were settled by their first delivery; of the others it would tell how
-long their retries were delayed.
+The wait is measured for jobs that were settled by their first delivery only, because for other jobs
+it would include the delays of retries.
 """
 QUANTILES: Final = (50, 95, 99)
 
@@ -36,19 +36,19 @@ def seconds_of(period: str, starts_at: datetime) -> int:
 
 
 class RollupRun(models.Model):
-    """One run that had something to count; all it wrote is in one transaction with its row."""
+    """Run that had something to count. It writes its rollups and this row in one transaction."""
 
     location = models.CharField(max_length=2000)
-    """Of the lake."""
+    """Location of the lake."""
     archive_run = models.BigIntegerField()
-    """Of the export's runs the last whose settlements it knew of."""
+    """Last run of the export whose settlements are counted."""
     messages_run = models.BigIntegerField()
     known_until = models.DateTimeField()
-    """What was settled before, in transactions that had ended, is counted."""
+    """All settlements before this time are counted, if their transactions had ended."""
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
     settlements = models.BigIntegerField()
-    """Of the hours that were counted anew."""
+    """Settlements in the hours that the run counted."""
     hours = models.PositiveIntegerField()
 
     class Meta:
@@ -60,7 +60,7 @@ class RollupRun(models.Model):
 
 
 class Rollup(models.Model):
-    """One consumer in one hour, day or month."""
+    """Counts of one consumer in one hour, day or month."""
 
     period = models.CharField(max_length=5, choices=Period.choices)
     starts_at = models.DateTimeField()
@@ -72,7 +72,7 @@ class Rollup(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    """NULL: the consumer was deleted for good before it was counted."""
+    """NULL: the row of the consumer was deleted before the count."""
     consumer = models.ForeignKey(
         "pulljobs.Consumer",
         models.DO_NOTHING,
@@ -81,7 +81,7 @@ class Rollup(models.Model):
         db_index=False,
     )
     published = models.BigIntegerField(default=0)
-    """Messages that were published to it, whether their jobs are settled or not."""
+    """Messages published to the consumer, whether their jobs are settled or not."""
     delivered = models.BigIntegerField(default=0)
     dead = models.BigIntegerField(default=0)
     dead_by_reason = models.JSONField(default=dict)
@@ -90,16 +90,16 @@ class Rollup(models.Model):
     redeliveries = models.BigIntegerField(default=0)
     """Deliveries beyond the first of each job."""
     duplicates = models.BigIntegerField(default=0)
-    """Jobs that were handed out more than once: somebody may have done their work twice."""
+    """Jobs that were claimed more than once, so their work may have been done twice."""
     settled_again = models.BigIntegerField(default=0)
-    """Settlements of jobs that had been DEAD before: redriven or revived."""
+    """Settlements of jobs that had been DEAD, then redriven or revived."""
     run_seconds = models.FloatField(default=0.0)
-    """From claim to settlement, of all jobs together."""
+    """Sum of the times from claim to settlement."""
     first_settled_at = models.DateTimeField(null=True)
     last_settled_at = models.DateTimeField(null=True)
     slowest_job = models.BigIntegerField(null=True)
     slowest_seconds = models.FloatField(null=True)
-    """What its run took."""
+    """Run time of the slowest job."""
 
     wait_p50 = models.FloatField(null=True)
     wait_p95 = models.FloatField(null=True)
@@ -115,7 +115,7 @@ class Rollup(models.Model):
     run_sketch = models.BinaryField(null=True)
     total_sketch = models.BinaryField(null=True)
     keys_sketch = models.BinaryField(null=True)
-    """Of the frequent items among the keys."""
+    """Sketch of the frequent items among the keys."""
 
     class Meta:
         db_table = "pulljobs_rollup"
@@ -140,7 +140,7 @@ class Rollup(models.Model):
 
 
 class HotKey(models.Model):
-    """One of the keys that most of a rollup's jobs bore; counts are estimates from a sketch."""
+    """Frequent key of a rollup; the count is an estimate from a sketch."""
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="hot_keys")
     rank = models.PositiveSmallIntegerField()
@@ -156,15 +156,15 @@ class HotKey(models.Model):
 
 
 class ErrorFingerprint(models.Model):
-    """Errors of dead jobs that are the same but for numbers, ids and quoted names."""
+    """Errors of dead jobs that differ only in numbers, ids and quoted names."""
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="errors")
     fingerprint = models.CharField(max_length=32, db_index=True)
-    """The same error has the same one in every period and of every consumer."""
-    reason = models.CharField(max_length=20, choices=[(one.value, one.value) for one in Reason])
+    """Equal for the same error in every period and consumer."""
+    reason = models.CharField(max_length=20, choices=[(item.value, item.value) for item in Reason])
     jobs = models.BigIntegerField()
     sample = models.TextField()
-    """One of these errors, as it was, cut to its beginning."""
+    """Beginning of one of these errors."""
     sample_job = models.BigIntegerField()
 
     class Meta:
@@ -176,11 +176,11 @@ class ErrorFingerprint(models.Model):
 
 
 class NodeCost(models.Model):
-    """What one process did of a rollup's jobs."""
+    """Share of one process in a rollup's jobs."""
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="nodes")
     node_id = models.UUIDField(null=True)
-    """NULL: nobody held them at their end, as jobs that were killed while queued."""
+    """NULL: the jobs were not leased at their end, for example killed in the queue."""
     jobs = models.BigIntegerField()
     dead = models.BigIntegerField()
     run_seconds = models.FloatField()

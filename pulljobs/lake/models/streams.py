@@ -1,13 +1,13 @@
-"""Streams: what Spark queries take of consumers, batch by batch."""
+"""Streams: jobs that Spark queries claim from consumers, batch by batch."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 
 class Stream(models.Model):
-    """One streaming query, known by its name across restarts; its owner alone claims and settles.
+    """Streaming query with a name that lasts across restarts. Only its owner claims and settles.
 
-    The owner says that it lives by moving `owned_until` on. A new one takes over once that is past.
+    The heartbeat of the owner moves `owned_until` on. A new owner takes over once that is past.
     """
 
     name = models.CharField(max_length=255)
@@ -19,12 +19,12 @@ class Stream(models.Model):
         db_index=False,
     )
     owner = models.UUIDField(null=True)
-    """The node that runs it, or ran it last."""
+    """Node that runs the query, or ran it last."""
     owned_until = models.DateTimeField(null=True)
     acked = models.BigIntegerField(default=0, db_default=0)
     failed = models.BigIntegerField(default=0, db_default=0)
     lost = models.BigIntegerField(default=0, db_default=0)
-    """Of all its batches that were acked: most of them are forgotten."""
+    """Sums over all acked batches, most of which are deleted."""
 
     class Meta:
         db_table = "pulljobs_stream"
@@ -35,16 +35,16 @@ class Stream(models.Model):
 
 
 class StreamBatch(models.Model):
-    """What one claim of a stream took: made in the claim's transaction, so it is never forgotten.
+    """Jobs of one claim of a stream, recorded in the transaction of the claim.
 
-    A batch is a lease: its jobs are held while their `lease` is this token. The lease row may go
-    (reaped, settled); what the batch held stays here until it is acked, so that a replay finds it.
+    A batch is a lease: its jobs are leased while their `lease_token` is the batch's. The lease row
+    may go (reaped, settled); the ids stay here until the batch is acked, for a replay.
     """
 
     class State(models.TextChoices):
         OPEN = "open"
         RELEASED = "released"
-        """Given back by hand; a replay takes what nobody else took."""
+        """Released by an operator; a replay claims the jobs that are still queued."""
         ACKED = "acked"
 
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="batches", db_index=False)
@@ -52,13 +52,13 @@ class StreamBatch(models.Model):
     state = models.CharField(max_length=8, choices=State.choices)
     lease_token = models.UUIDField()
     job_ids = ArrayField(models.BigIntegerField())
-    """In the order claimed; empty once acked."""
+    """In the order of the claim; empty once acked."""
     jobs = models.IntegerField()
     acked = models.IntegerField(default=0, db_default=0)
     failed = models.IntegerField(default=0, db_default=0)
-    """Retried or rejected one by one, while the batch ran."""
+    """Jobs that were retried or rejected while the batch ran."""
     lost = models.IntegerField(default=0, db_default=0)
-    """Not held any more when the batch was acked: another has them, or had."""
+    """Jobs whose lease was lost before the batch was acked."""
     claimed_at = models.DateTimeField()
     acked_at = models.DateTimeField(null=True)
 

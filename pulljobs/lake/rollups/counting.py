@@ -1,4 +1,4 @@
-"""What became of jobs in some hours: counted and sketched by Spark, in a pass over each table."""
+"""Counts and sketches of some hours by Spark, in one pass over each table."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Rows of the lake that a count reads; more than those of the hours."""
+    """Frames of the lake that a count reads, with more rows than those of the hours."""
 
     archive: "DataFrame"
     deaths: "DataFrame"
@@ -27,7 +27,7 @@ class Sources:
 def count(
     spark: "SparkSession", sources: Sources, spans: Sequence[Span], audience: Audience
 ) -> Rows:
-    """Every consumer and hour that something was settled in, or published to."""
+    """Count the settlements and publishes of some hours by consumer and hour."""
     rows: Rows = defaultdict(Counts)
     archive = sources.archive.where(is_in("settled_at", spans))
     settled.count(spark, archive, sources.deaths, rows)

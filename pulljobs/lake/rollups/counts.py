@@ -1,4 +1,4 @@
-"""What is counted of one consumer in one hour, day or month."""
+"""Counts of one consumer in one hour, day or month."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ KEPT_KEYS: Final = 20
 
 
 class Key(NamedTuple):
-    """Of a row: whose it is, and when its period begins."""
+    """Consumer of a row, and the start of its period."""
 
     consumer_id: int
     starts_at: datetime
@@ -54,14 +54,14 @@ class Cost(NamedTuple):
 
 @dataclass(slots=True)
 class Sketches:
-    """Of KLL for the measures, and of frequent items for the keys; None: of nothing."""
+    """KLL sketches of the measures and a sketch of frequent keys; None: empty."""
 
     wait: bytes | None = None
     run: bytes | None = None
     total: bytes | None = None
     keys: bytes | None = None
     quantiles: dict[str, list[float] | None] = field(default_factory=dict)
-    """By measure, in seconds: what the sketches say, as `models.rollups.QUANTILES` has them."""
+    """Seconds by measure, in the order of `models.rollups.QUANTILES`."""
     hot_keys: list[tuple[str, int]] = field(default_factory=list)
 
     def take_times(self, row: "Row") -> None:
@@ -72,7 +72,7 @@ class Sketches:
     def take_keys(self, row: "Row") -> None:
         hot = row["hot_keys"] or ()
         self.keys = bytes(row["keys"]["sketch"]) if hot else None
-        self.hot_keys = [(one["item"], one["count"]) for one in hot]
+        self.hot_keys = [(key["item"], key["count"]) for key in hot]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,15 +88,15 @@ class Counts:
     first_settled_at: datetime | None = None
     last_settled_at: datetime | None = None
     slowest: tuple[float, int] | None = None
-    """Seconds, and the job that ran for so long."""
+    """Seconds of the slowest job, and its id."""
     reasons: Counter[str] = field(default_factory=Counter)
     errors: dict[tuple[str, str], Error] = field(default_factory=dict)
-    """By fingerprint and reason."""
+    """Errors by fingerprint and reason."""
     nodes: dict[str | None, Cost] = field(default_factory=dict)
     sketches: Sketches = field(default_factory=Sketches)
 
     def add(self, other: "Counts") -> None:
-        """All but the sketches, which Spark merges."""
+        """Add other counts, without the sketches, which Spark merges."""
         for name in ADDED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reasons.update(other.reasons)
@@ -114,7 +114,7 @@ class Counts:
             self.errors[shape] = error._replace(jobs=error.jobs + (before.jobs if before else 0))
 
     def worst_errors(self) -> Iterable[tuple[tuple[str, str], Error]]:
-        """The most frequent, which are kept."""
+        """Return the most frequent errors, which are stored."""
         ordered = sorted(self.errors.items(), key=lambda item: (-item[1].jobs, item[0]))
         return ordered[:KEPT_ERRORS]
 

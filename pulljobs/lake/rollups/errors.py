@@ -1,4 +1,4 @@
-"""Errors of dead jobs: those that are the same are counted together."""
+"""Errors of dead jobs, where equal errors are counted together."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ SHAPES: Final = (
     (r"[0-9]+([.,:][0-9]+)*", "#"),
     (r"\s+", " "),
 )
-"""What differs between two errors that are the same: quoted names, ids, numbers."""
+"""Parts that may differ between equal errors: quoted names, ids, numbers."""
 
 ERRORS: Final = f"""
 SELECT *
@@ -64,7 +64,7 @@ def _errors(spark: "SparkSession", archive: "DataFrame") -> "Iterator[Row]":
 
 
 def shape_of(error: "Column") -> "Column":
-    """The error without what differs from job to job."""
+    """Return the error without the parts that differ from job to job."""
     from pyspark.sql import functions as F
 
     for pattern, replacement in SHAPES:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow.parquet as pq
 
 from pulljobs.lake.rollups.counts import Key
-from pulljobs.lake.spark.tables import Held, Table
+from pulljobs.lake.spark.tables import LoggedFile, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -18,55 +18,57 @@ if TYPE_CHECKING:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
 SKEW: Final = HOUR
-"""A row's day is that of its id, which a long transaction gives it after its time was taken."""
-OF_RUN: Final = re.compile(r"/run(\d+)-")
+"""Largest time between a row's timestamp and its id, which decides its day."""
+RUN_IN_PATH: Final = re.compile(r"/run(\d+)-")
 
 
 class Span(NamedTuple):
-    """Hours without a gap; `end` is the first moment after."""
+    """Range of hours without a gap; `end` is exclusive."""
 
     start: datetime
     end: datetime
 
     @property
     def days(self) -> set[date]:
-        """Partitions that may hold its rows."""
+        """Days whose partitions may hold rows of these hours."""
         first, last = (self.start - SKEW).date(), (self.end + SKEW).date()
         return {first + timedelta(days=n) for n in range((last - first).days + 1)}
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A table as it was when the run began: exports may go on meanwhile."""
+class TableSnapshot:
+    """Files of a table at the start of the run, because exports may continue."""
 
     table: Table
     last_run: int
-    files: list[Held]
+    files: list[LoggedFile]
 
     @classmethod
-    def of(cls, table: Table) -> "Snapshot":
+    def take(cls, table: Table) -> "TableSnapshot":
         last_run = table.last_run()
-        files = [one for one in table.held() if run_of(one) <= last_run]
+        files = [file for file in table.held() if run_of(file) <= last_run]
         return cls(table, last_run, files)
 
-    def since(self, run: int) -> list[Held]:
-        """Files of later runs."""
-        return [one for one in self.files if run_of(one) > run]
+    def since(self, run: int) -> list[LoggedFile]:
+        """Return the files of later runs."""
+        return [file for file in self.files if run_of(file) > run]
 
     @property
-    def rewritten(self) -> list[Held]:
-        """Files with rows of any run, as of one that was compacted."""
-        return [one for one in self.files if not run_of(one)]
+    def rewritten(self) -> list[LoggedFile]:
+        """Files with rows of any run, because the table was compacted."""
+        return [file for file in self.files if not run_of(file)]
 
-    def during(self, spans: Iterable[Span]) -> list[Held]:
+    def during(self, spans: Iterable[Span]) -> list[LoggedFile]:
         days = set().union(*(span.days for span in spans))
-        return [one for one in self.files if one.day in days]
+        return [file for file in self.files if file.day in days]
 
-    def frame(self, spark: "SparkSession", files: Iterable[Held]) -> "DataFrame":
+    def frame(self, spark: "SparkSession", files: Iterable[LoggedFile]) -> "DataFrame":
         return self.table.frame_of(spark, files)
 
-    def ranges(self, files: Iterable[Held], column: str) -> Iterator[tuple[datetime, datetime]]:
-        """The earliest and the latest times in that column, by what files say of their parts."""
+    def ranges(
+        self, files: Iterable[LoggedFile], column: str
+    ) -> Iterator[tuple[datetime, datetime]]:
+        """Yield earliest and latest times of a column, from the statistics of the files."""
         filesystem, root = self.table.filesystem
         for held in files:
             yield from _ranges(
@@ -74,19 +76,19 @@ class Snapshot:
             )
 
 
-def run_of(held: Held) -> int:
-    """Of the export; 0: somebody rewrote the file."""
-    found = OF_RUN.search(f"/{held.path}")
-    return int(found[1]) if found else 0
+def run_of(held: LoggedFile) -> int:
+    """Return the run of the export that wrote the file; 0 if the file was rewritten."""
+    match = RUN_IN_PATH.search(f"/{held.path}")
+    return int(match[1]) if match else 0
 
 
 def touched(
-    spark: "SparkSession", snapshot: Snapshot, run: int, low_xid: int, event: str
+    spark: "SparkSession", snapshot: TableSnapshot, run: int, low_xid: int, event: str
 ) -> set[datetime]:
-    """Hours that rows of later runs are of.
+    """Return the hours of rows of later runs.
 
-    In files that somebody rewrote these are told by their transactions; one too many is only
-    counted once more.
+    In rewritten files, transaction numbers identify these rows. An hour too many does no harm: it
+    is counted once more.
     """
     if snapshot.last_run == run:
         return set()
@@ -97,7 +99,7 @@ def touched(
 
 
 def between(ranges: Iterable[tuple[datetime, datetime]]) -> set[datetime]:
-    """Every hour of these."""
+    """Return every hour of these ranges."""
     return {
         EPOCH + hour * HOUR
         for first, last in ranges
@@ -106,7 +108,7 @@ def between(ranges: Iterable[tuple[datetime, datetime]]) -> set[datetime]:
 
 
 def spans(hours: Iterable[datetime]) -> list[Span]:
-    """The same hours, those that follow each other together."""
+    """Join adjacent hours into spans."""
     ordered = sorted(set(hours))
     breaks = [later for earlier, later in pairwise(ordered) if later - earlier > HOUR]
     starts = [*ordered[:1], *breaks]
@@ -115,7 +117,7 @@ def spans(hours: Iterable[datetime]) -> list[Span]:
 
 
 def is_in(column: str, spans: Iterable[Span]) -> str:
-    """In Spark's SQL: whether a time is in one of these."""
+    """Return a condition of Spark's SQL: the time is in one of these spans."""
     return " OR ".join(
         f"({column} >= {_literal(span.start)} AND {column} < {_literal(span.end)})"
         for span in spans
@@ -123,7 +125,7 @@ def is_in(column: str, spans: Iterable[Span]) -> str:
 
 
 def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
-    """So much at once: what a run holds in memory does not grow with the history of the lake."""
+    """Yield the hours month by month, so that memory does not grow with the lake's history."""
     months: dict[datetime, set[datetime]] = {}
     for hour in hours:
         months.setdefault(month_of(hour), set()).add(hour)
@@ -132,12 +134,12 @@ def by_month(hours: Iterable[datetime]) -> Iterator[set[datetime]]:
 
 
 def key_of(row: "Row") -> Key:
-    """Of one that Spark counted, with the hour as `hour_of` takes it."""
+    """Return the key of a row that Spark counted; see `hour_of`."""
     return Key(row.consumer_id, hour_of(row))
 
 
 def hour_of(row: "Row") -> datetime:
-    """Hours since 1970, so that no time zone of Spark's or of this machine plays a part."""
+    """Return the hour of a row, given in hours since 1970, so that time zones do not matter."""
     return EPOCH + int(row.hour) * HOUR
 
 

@@ -1,4 +1,4 @@
-"""Hours into days, and days into months: sums here, sketches by Spark."""
+"""Merges of hours into days, and of days into months: sums here, sketches by Spark."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ FROM (
 
 
 def merged(spark: "SparkSession", wholes: Sequence[Mapping[Key, Sequence[Counts]]]) -> list[Rows]:
-    """Of each, a row made of its parts. All at once, for each query of Spark's has its price."""
+    """Merge the parts of each row, all in one query, because each query of Spark is expensive."""
     made: list[Rows] = []
     members: list[list[Sketches]] = []
     for whole in wholes:
@@ -59,7 +59,7 @@ def merged(spark: "SparkSession", wholes: Sequence[Mapping[Key, Sequence[Counts]
 
 
 def grouped(parts: Mapping[Key, Counts], begin: Callable[[datetime], datetime]) -> Groups:
-    """By consumer, and by the begin of what they are parts of."""
+    """Group parts by consumer and by the start of the period that they belong to."""
     groups: Groups = defaultdict(list)
     for key, counts in parts.items():
         groups[Key(key.consumer_id, begin(key.starts_at))].append(counts)
@@ -74,16 +74,16 @@ def _sum(parts: Sequence[Counts]) -> Counts:
 
 
 def _merged(spark: "SparkSession", members: list[list[Sketches]]) -> dict[int, Sketches]:
-    """By the place in the list."""
+    """Return the merged sketches by position in the list."""
     given = [
-        {"place": place, "wait": one.wait, "run": one.run, "total": one.total, "keys": one.keys}
+        {"place": place, "wait": part.wait, "run": part.run, "total": part.total, "keys": part.keys}
         for place, sketches in enumerate(members)
-        for one in sketches
+        for part in sketches
     ]
     parts = spark.createDataFrame(pa.Table.from_pylist(given, SCHEMA))
-    found = {}
+    merged_sketches = {}
     for row in each(spark.sql(MERGE, parts=parts)):
-        found[row.place] = sketches = Sketches()
+        merged_sketches[row.place] = sketches = Sketches()
         sketches.take_times(row)
         sketches.take_keys(row)
-    return found
+    return merged_sketches

@@ -1,4 +1,4 @@
-"""Messages, for each consumer that was subscribed to their channel."""
+"""Counts of messages for each consumer that was subscribed to their channel."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,7 +24,7 @@ FROM (
     GROUP BY ALL
 )
 """
-BESIDE: Final = """
+AT_EDGES: Final = """
 SELECT consumer_id, hour, count(*) AS messages
 FROM (
     SELECT channel_id, published_at, unix_seconds(published_at) div 3600 AS hour
@@ -37,7 +37,7 @@ GROUP BY ALL
 
 
 class Subscription(NamedTuple):
-    """What is published on the channel meanwhile is published to the consumer."""
+    """Time during which messages of a channel go to a consumer."""
 
     consumer_id: int
     channel_id: int
@@ -54,7 +54,7 @@ class Subscription(NamedTuple):
         return self.since <= time < self.until
 
 
-class Aside(NamedTuple):
+class Addressed(NamedTuple):
     """Messages that were published for one consumer of their channel only."""
 
     consumer_id: int
@@ -64,25 +64,25 @@ class Aside(NamedTuple):
 
 
 class Audience(NamedTuple):
-    """Whom messages are for."""
+    """Consumers that messages go to."""
 
     subscriptions: Sequence[Subscription]
-    aside: Sequence[Aside]
+    addressed: Sequence[Addressed]
 
 
 def count(spark: "SparkSession", messages: "DataFrame", audience: Audience, rows: Rows) -> None:
     edges: set[tuple[Any, ...]] = set()
     for row in each(spark.sql(PUBLISHED, messages=messages)):
         hour = hour_of(row)
-        for one in audience.subscriptions:
-            if one.channel_id != row.channel_id or not one.is_during(hour):
+        for subscription in audience.subscriptions:
+            if subscription.channel_id != row.channel_id or not subscription.is_during(hour):
                 continue
-            counts = rows[Key(one.consumer_id, hour)]
+            counts = rows[Key(subscription.consumer_id, hour)]
             counts.sketches.take_keys(row)
-            if one.covers(hour):
+            if subscription.covers(hour):
                 counts.published = row.messages
             else:
-                edges.add((*one[:2], row.hour, *one[2:]))
+                edges.add((*subscription[:2], row.hour, *subscription[2:]))
     _count_edges(spark, messages, edges, rows)
     _leave_out(audience, rows)
 
@@ -90,26 +90,26 @@ def count(spark: "SparkSession", messages: "DataFrame", audience: Audience, rows
 def _count_edges(
     spark: "SparkSession", messages: "DataFrame", edges: set[tuple[Any, ...]], rows: Rows
 ) -> None:
-    """Hours in which a consumer came or went: each message by its time."""
+    """Count the hours in which a consumer was created or deleted by the times of messages."""
     if edges:
         given = spark.createDataFrame(
             sorted(edges),
             "consumer_id long, channel_id long, hour long, since timestamp, until timestamp",
         )
-        for row in each(spark.sql(BESIDE, messages=messages, edges=given)):
+        for row in each(spark.sql(AT_EDGES, messages=messages, edges=given)):
             rows[key_of(row)].published = row.messages
 
 
 def _leave_out(audience: Audience, rows: Rows) -> None:
-    """What was for one consumer was not for the others."""
-    for aside in audience.aside:
-        hour = aside.at.replace(minute=0, second=0, microsecond=0)
-        for one in audience.subscriptions:
-            key = Key(one.consumer_id, hour)
+    """Subtract messages for one consumer from the counts of the others."""
+    for addressed in audience.addressed:
+        hour = addressed.at.replace(minute=0, second=0, microsecond=0)
+        for subscription in audience.subscriptions:
+            key = Key(subscription.consumer_id, hour)
             if (
-                one.channel_id == aside.channel_id
-                and one.consumer_id != aside.consumer_id
-                and one.is_at(aside.at)
+                subscription.channel_id == addressed.channel_id
+                and subscription.consumer_id != addressed.consumer_id
+                and subscription.is_at(addressed.at)
                 and key in rows
             ):
-                rows[key].published = max(0, rows[key].published - aside.messages)
+                rows[key].published = max(0, rows[key].published - addressed.messages)

@@ -1,7 +1,7 @@
-"""A run of the rollup: the hours that new files of the lake touch, counted anew.
+"""Run of the rollup, which recounts the hours that new files of the lake touch.
 
-Hours are counted from all of their rows, never added to, so a run that is repeated writes the
-same. Days and months are merged from the hours, those of earlier runs too.
+Hours are counted from all of their rows and never added to, so a repeated run has the same result.
+Days and months are merged from the hours, including those of earlier runs.
 """
 
 import pickle
@@ -26,8 +26,8 @@ from pulljobs.lake.models.rollups import Period
 from pulljobs.lake.rollups import counting, hours, merging, storing
 from pulljobs.lake.rollups.counting import Sources
 from pulljobs.lake.rollups.counts import Rows
-from pulljobs.lake.rollups.hours import Snapshot
-from pulljobs.lake.rollups.published import Aside, Audience, Subscription
+from pulljobs.lake.rollups.hours import TableSnapshot
+from pulljobs.lake.rollups.published import Addressed, Audience, Subscription
 from pulljobs.lake.spark import progress, tables
 from pulljobs.lake.spark.tables import Table
 from pulljobs.models import Consumer
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCK: Final = 0x726F6C6C  # "roll"
-"""The advisory lock of whoever writes rollups."""
+"""Advisory lock of the process that writes rollups."""
 MOST_GROUPS: Final = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 """Spark sorts all rows where a task has more groups than this; 128 by default."""
 FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 LONGEST: Final = {Period.HOUR: timedelta(days=1), Period.DAY: timedelta(days=31)}
-"""What the rows of a period are merged into."""
+"""Longest time that rows of a period are merged into."""
 Month = dict[Period, Rows]
 Sessions = Callable[[], AbstractContextManager["SparkSession"]]
 
 
 @dataclass(slots=True)
 class RolledUp:
-    """What a run wrote; nothing, where the lake had nothing new."""
+    """Result of a run; all counts are 0 if the lake had nothing new."""
 
     settlements: int = 0
-    """Of the hours that were counted anew."""
+    """Settlements in the hours that were counted."""
     delivered: int = 0
     dead: int = 0
     published: int = 0
@@ -72,17 +72,17 @@ class RolledUp:
         self.settlements = self.delivered + self.dead
 
 
-def roll_up(sessions: Sessions, *, anew: bool = False) -> RolledUp:
-    """Count the hours that are new or have late rows; with `anew`, all that the lake has.
+def roll_up(sessions: Sessions, *, recount: bool = False) -> RolledUp:
+    """Count the hours that are new or have late rows; with `recount`, all hours of the lake.
 
-    Everything is written in one transaction, or nothing. LakeError if another run was quicker. A
-    session is only opened if there is something to count.
+    Everything is written in one transaction. Raise LakeError if another run ended first. A Spark
+    session is opened only if there is something to count.
     """
     started = time.monotonic()
-    run = _Run.prepared(settings().DATABASE, tables.location(), anew)
+    run = _RollupRun.prepared(settings().DATABASE, tables.location(), recount)
     rolled_up = RolledUp(known_until=run.known_until)
     if run.is_due:
-        with sessions() as spark, progress.shown(spark, "rollup"), TemporaryFile() as spool:
+        with sessions() as spark, progress.reporting(spark, "rollup"), TemporaryFile() as spool:
             spark.conf.set(MOST_GROUPS, "10000")
             for month in run.months(spark):
                 pickle.dump(month, spool)
@@ -93,22 +93,24 @@ def roll_up(sessions: Sessions, *, anew: bool = False) -> RolledUp:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _RollupRun:
     using: str
     where: str
     before: RollupRun | None
-    """The last run; None where it counted another lake, or all is to be counted anew."""
+    """Last run; None if it counted another lake, or if all hours are recounted."""
     last: int | None
-    archive: Snapshot
-    messages: Snapshot
+    archive: TableSnapshot
+    messages: TableSnapshot
     known_until: datetime
 
     @classmethod
-    def prepared(cls, using: str, where: str, anew: bool) -> "_Run":
+    def prepared(cls, using: str, where: str, recount: bool) -> "_RollupRun":
         until = ledger.known_until(using, where)
         last = RollupRun.objects.using(using).first()
-        before = last if last and last.location == where and not anew else None
-        archive, messages = (Snapshot.of(Table(where, name)) for name in ("archive", "messages"))
+        before = last if last and last.location == where and not recount else None
+        archive, messages = (
+            TableSnapshot.take(Table(where, name)) for name in ("archive", "messages")
+        )
         return cls(using, where, before, last.pk if last else None, archive, messages, until)
 
     @property
@@ -119,7 +121,7 @@ class _Run:
         return (self.archive.last_run, self.messages.last_run) != known
 
     def months(self, spark: "SparkSession") -> Iterator[Month]:
-        audience = Audience(_subscriptions(self.using), _aside(self.using))
+        audience = Audience(_subscriptions(self.using), _addressed(self.using))
         for touched in hours.by_month(self._touched(spark)):
             counted = counting.count(
                 spark, self._sources(spark, touched), hours.spans(touched), audience
@@ -140,14 +142,14 @@ class _Run:
             yield {Period.HOUR: counted, Period.DAY: by_day, Period.MONTH: by_month}
 
     def save(self, months: Iterable[Month], counted: RolledUp, seconds: float) -> None:
-        """All of it, or LakeError if another run was quicker."""
+        """Write all rows; raise LakeError if another run ended first."""
         with transaction.atomic(using=self.using):
             with connections[self.using].cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
             last = RollupRun.objects.using(self.using).first()
             if (last.pk if last else None) != self.last:
                 raise LakeError(
-                    "Another rollup ended meanwhile; nothing was written: run it again."
+                    "Another rollup ended first, and nothing was written: run the command again."
                 )
             for month in months:
                 for period, rows in month.items():
@@ -175,13 +177,13 @@ class _Run:
         ) | hours.touched(spark, self.messages, published, self._low_xid(published), "published")
 
     def _low_xid(self, run: int) -> int:
-        """Of the rows of later exports, which need not be above: a rebase may count from below."""
+        """Return the lowest transaction of later exports, which a rebase may have lowered."""
         runs = LakeRun.objects.using(self.using).filter(location=self.where, pk__gte=run)
         ends = Case(When(pk=run, then="high_xid"), default="low_xid")
         return runs.aggregate(low=Min(ends))["low"] or 0
 
     def _sources(self, spark: "SparkSession", touched: set[datetime]) -> Sources:
-        """More than the rows of these hours: the files of their days."""
+        """Return frames of all files of the hours' days."""
         spans = hours.spans(touched)
         settled = self.archive.during(spans)
         created = [first for first, _last in self.archive.ranges(settled, "created_at")]
@@ -201,7 +203,7 @@ class _Run:
         whole: Callable[[datetime], datetime],
         counted: set[datetime],
     ) -> Rows:
-        """What earlier runs counted of these days or months, and this one does not."""
+        """Return rows of earlier runs in these days or months that this run does not count."""
         return {
             key: counts
             for since in wholes
@@ -213,7 +215,7 @@ class _Run:
 
 
 def _read(spool: IO[bytes]) -> Iterator[Month]:
-    """What was dumped, one after the other."""
+    """Yield the dumped months in order."""
     end = spool.seek(0, SEEK_END)
     spool.seek(0)
     while spool.tell() < end:
@@ -229,14 +231,14 @@ def _subscriptions(using: str) -> list[Subscription]:
     ]
 
 
-def _aside(using: str) -> list[Aside]:
-    """Of bulk publishes for one consumer; of those by parts, each part at its time."""
+def _addressed(using: str) -> list[Addressed]:
+    """Return bulk publishes for one consumer; a chunked publish has one entry for each part."""
     alone = BulkPublish.objects.using(using).filter(only_consumer__isnull=False, messages__gt=0)
     parts = PublishedPart.objects.using(using).filter(publish__in=alone)
-    of = ("only_consumer_id", "channel_id", "settled_at", "messages")
-    of_parts = ("publish__only_consumer_id", "publish__channel_id", "published_at", "messages")
+    columns = ("only_consumer_id", "channel_id", "settled_at", "messages")
+    part_columns = ("publish__only_consumer_id", "publish__channel_id", "published_at", "messages")
     atomic = alone.filter(mode=BulkPublish.Mode.ATOMIC, state=BulkPublish.State.DONE)
     return [
-        *(Aside(*row) for row in atomic.values_list(*of)),
-        *(Aside(*row) for row in parts.values_list(*of_parts)),
+        *(Addressed(*row) for row in atomic.values_list(*columns)),
+        *(Addressed(*row) for row in parts.values_list(*part_columns)),
     ]

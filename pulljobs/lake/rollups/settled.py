@@ -1,4 +1,4 @@
-"""One pass of Spark over the settlements of some hours."""
+"""Counts of settlements of some hours, in one pass of Spark."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 MOST_SENT: Final = 1_000_000
-"""First deaths that every task gets, in some 40 MB; with more, Spark sorts all rows by job."""
+"""Number of first deaths that are broadcast to tasks, about 40 MB; above it Spark sorts by job."""
 FIRST_DEATHS: Final = """
 SELECT job_id, min(id) AS id
 FROM {deaths}
@@ -32,7 +32,7 @@ SELECT
     deliveries,
     first_death.id < settlement.id AS is_again,
     CASE
-        -- Who killed it was not the one who held it.
+        -- The process that killed it did not hold it.
         WHEN reason IN ('killed', 'purged', 'key_overflow') THEN NULL
         ELSE (unix_micros(settled_at) - unix_micros(claimed_at)) / 1e6D
     END AS run,
@@ -92,7 +92,7 @@ FROM (
 
 
 def count(spark: "SparkSession", archive: "DataFrame", deaths: "DataFrame", rows: Rows) -> None:
-    """`deaths`: settlements since the oldest of these jobs was created."""
+    """Count settlements; `deaths` are those since the oldest of these jobs was created."""
     for row in _settled(spark, archive, deaths):
         _take(rows[key_of(row)], row)
 

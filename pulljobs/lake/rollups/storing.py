@@ -1,4 +1,4 @@
-"""The rows of rollups, read and written."""
+"""Reads and writes of the rows of rollups."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -31,11 +31,11 @@ UPDATED: Final = [
 
 
 def load(using: str, period: Period, since: datetime, until: datetime) -> Rows:
-    """Those that begin in between."""
-    found = Rollup.objects.using(using).filter(
+    """Return the rows that begin from `since` to before `until`."""
+    rollups = Rollup.objects.using(using).filter(
         period=period, starts_at__gte=since, starts_at__lt=until
     )
-    related = found.prefetch_related("errors", "nodes").order_by("pk")
+    related = rollups.prefetch_related("errors", "nodes").order_by("pk")
     return {
         Key(row.consumer_id, row.starts_at): _counts(row)
         for row in related.iterator(chunk_size=BATCH)
@@ -43,7 +43,7 @@ def load(using: str, period: Period, since: datetime, until: datetime) -> Rows:
 
 
 def save(using: str, period: Period, rows: Mapping[Key, Counts]) -> None:
-    """Make them, or have them in the place of those that were; in the caller's transaction."""
+    """Insert or replace the rows, in the caller's transaction."""
     channels = dict(Consumer.objects.using(using).values_list("pk", "channel_id"))
     items = sorted(rows.items())
     for start in range(0, len(items), BATCH):
@@ -120,12 +120,12 @@ def _counts(row: Rollup) -> Counts:
     if row.slowest_seconds is not None and row.slowest_job is not None:
         counts.slowest = (row.slowest_seconds, row.slowest_job)
     counts.errors = {
-        (one.fingerprint, one.reason): Error(one.jobs, one.sample, one.sample_job)
-        for one in row.errors.all()
+        (error.fingerprint, error.reason): Error(error.jobs, error.sample, error.sample_job)
+        for error in row.errors.all()
     }
     counts.nodes = {
-        str(one.node_id) if one.node_id else None: Cost(one.jobs, one.dead, one.run_seconds)
-        for one in row.nodes.all()
+        str(node.node_id) if node.node_id else None: Cost(node.jobs, node.dead, node.run_seconds)
+        for node in row.nodes.all()
     }
     for name in (*MEASURES, "keys"):
         sketch = getattr(row, f"{name}_sketch")

@@ -1,6 +1,6 @@
-"""How far a stopped query is by its own account.
+"""Progress of a stopped query, read from its checkpoint.
 
-What is in its log of commits is done; what is in its log of offsets had begun.
+Batches in its log of commits are done. Batches in its log of offsets had begun.
 """
 
 import json
@@ -16,37 +16,37 @@ from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs.writing import place
 
 OFFSETS_FROM: Final = 2
-"""Lines of a file of offsets: the version, what Spark notes of the batch, then each source."""
+"""First line of a source in a file of offsets, after the version and Spark's metadata."""
 Offset = dict[str, object]
 
 
 def done(checkpoint: str) -> Offset | None:
-    """Where the last batch ends that Spark is done with; None: there is none yet.
+    """Return the end of the last batch that is done; None if there is none.
 
-    ConfigurationError for a place that can't be read from here.
+    Raise ConfigurationError if the checkpoint cannot be read from here.
     """
     return _last(checkpoint, "commits")
 
 
 def begun(checkpoint: str) -> Offset | None:
-    """The same of the last batch that it began with."""
+    """Return the end of the last batch that the query began; None if there is none."""
     return _last(checkpoint, "offsets")
 
 
 def is_there(checkpoint: str) -> bool:
-    """ConfigurationError for a place that can't be read from here."""
-    with _told(checkpoint):
+    """Return True if the checkpoint exists; raise ConfigurationError if it cannot be read."""
+    with _reading(checkpoint):
         filesystem, path = _place(checkpoint)
         return _is_directory(filesystem, path)
 
 
 def _last(checkpoint: str, log: str) -> Offset | None:
-    with _told(checkpoint):
+    with _reading(checkpoint):
         filesystem, path = _place(checkpoint)
         if not _is_directory(filesystem, path):
             raise ConfigurationError(f"There is no checkpoint in {checkpoint!r}.")
-        found = filesystem.get_file_info(fs.FileSelector(f"{path}/{log}", allow_not_found=True))
-        numbers = [int(one.base_name) for one in found if one.base_name.isdecimal()]
+        entries = filesystem.get_file_info(fs.FileSelector(f"{path}/{log}", allow_not_found=True))
+        numbers = [int(entry.base_name) for entry in entries if entry.base_name.isdecimal()]
         if not numbers:
             return None
         with filesystem.open_input_stream(f"{path}/offsets/{max(numbers)}") as file:
@@ -67,9 +67,9 @@ def _is_directory(filesystem: fs.FileSystem, path: str) -> bool:
 
 
 @contextmanager
-def _told(checkpoint: str) -> Iterator[None]:
+def _reading(checkpoint: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        told = str(error).partition("\n")[0]
-        raise ConfigurationError(f"{checkpoint!r} can't be read from here: {told}") from error
+        line = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{checkpoint!r} cannot be read from here: {line}") from error

@@ -1,4 +1,4 @@
-"""The checksum of a row of the lake: what `sql/checksum_*.sql` makes of the row of PostgreSQL."""
+"""Checksum of a row of the lake, equal to that of `sql/checksum_*.sql` for PostgreSQL's row."""
 
 from typing import Final
 
@@ -34,7 +34,7 @@ MESSAGES: Final = (
 
 
 def expression(table: str) -> str:
-    """In Spark's SQL, a decimal."""
+    """Return the checksum as an expression of Spark's SQL, a decimal."""
     columns = {"archive": ARCHIVE, "messages": MESSAGES}[table]
     parts = ", ".join(f"cast({column} AS string)" for column in columns)
     return f"cast(conv(substr(md5(concat_ws('|', {parts})), 1, 15), 16, 10) AS decimal(38, 0))"

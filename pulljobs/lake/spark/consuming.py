@@ -1,4 +1,4 @@
-"""Running a function over a consumer's jobs on Spark, and giving back what a query left behind."""
+"""Runs of a function over a consumer's jobs on Spark, and release of jobs left by a query."""
 
 import logging
 import signal
@@ -27,19 +27,19 @@ LOOK_SECONDS: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consuming:
-    """What to run over whose jobs."""
+    """Function to run, and the consumer whose jobs it gets."""
 
     channel: str
     consumer: str
     handler: str
-    """`module:function`, that can be imported where tasks run."""
+    """`module:function`, importable where tasks run."""
     form: str = "pandas"
     stream: str
     checkpoint: str
     every: float | None = None
-    """Seconds between the starts of batches; None: what is there now, and no more."""
+    """Seconds between the starts of batches; None: take the jobs that wait now, and end."""
     options: Mapping[str, str]
-    """More of the source's, such as `maxRowsPerBatch`."""
+    """Further options of the source, such as `maxRowsPerBatch`."""
 
     def source(self) -> dict[str, str]:
         return {
@@ -52,16 +52,16 @@ class Consuming:
 
 
 def default_checkpoint(stream: str) -> str:
-    """Beside the lake; ConfigurationError where there is none."""
+    """Return a directory in the lake; raise ConfigurationError if there is no lake."""
     if not settings().LAKE:
-        raise ConfigurationError("Name a --checkpoint: PULLJOBS['LAKE'] is not set.")
+        raise ConfigurationError("PULLJOBS['LAKE'] is not set: give a --checkpoint.")
     return f"{settings().LAKE.rstrip('/')}/_streams/{stream.replace('/', '.')}"
 
 
 def run(spark: "SparkSession", wanted: Consuming) -> dict[str, int]:
-    """Until it is done, or SIGTERM or SIGINT; then nothing is held. Counts of what this run did.
+    """Run the function until it is done, or until SIGTERM or SIGINT; return the counts of this run.
 
-    Where the query failed, the deliveries of the batch that it was at count.
+    Afterwards the stream holds no jobs. If the query failed, deliveries of its last batch count.
     """
     from pyspark_pulljobs.handling import resolve
 
@@ -79,17 +79,17 @@ def run(spark: "SparkSession", wanted: Consuming) -> dict[str, int]:
 def release(
     stream: str, checkpoint: str | None = None, failure: str | None = None
 ) -> dict[str, int]:
-    """Give back what a stopped query holds; what its checkpoint says is done is acked first.
+    """Release the jobs of a stopped query, after acking the batches that its checkpoint has done.
 
-    After a failure of the query the batches that it had begun expire: else one that makes it fail
-    would come again for ever. StreamTaken while it runs, ConfigurationError for a stream that
-    nobody knows.
+    After a failure of the query the batches that it had begun expire; otherwise a batch that makes
+    it fail would come again forever. Raise StreamTaken while the query runs, and ConfigurationError
+    if there is no such stream.
     """
     from pulljobs.lake.spark import checkpoints
     from pyspark_pulljobs import streams
     from pyspark_pulljobs.stream import Stream as Owner
 
-    session.share_password()  # which no session of Spark's may have done in this process
+    session.share_password()  # this process may have opened no session of Spark
     owner = Owner(streams.read(_options(stream)))
     try:
         if checkpoint is None:
@@ -102,7 +102,7 @@ def release(
 
 
 def _release_after(error: Exception | None, wanted: Consuming) -> None:
-    """What fails here must not take the place of why the query failed, nor of what it did."""
+    """Release the jobs, and only log a failure, so that it does not hide the query's error."""
     from pulljobs.lake.spark import checkpoints
 
     failure = None if error is None else failures.line_of(error)
@@ -110,9 +110,9 @@ def _release_after(error: Exception | None, wanted: Consuming) -> None:
         if checkpoints.is_there(wanted.checkpoint):
             release(wanted.stream, wanted.checkpoint, failure)
     except Exception as failed:
-        why = f"{type(failed).__name__}: {failed}".partition("\n")[0]
-        told = "Jobs that stream %s held are not given back (%s): run `pulljobs lake release %s`."
-        logger.error(told, wanted.stream, why, wanted.stream)
+        reason = f"{type(failed).__name__}: {failed}".partition("\n")[0]
+        text = "Jobs of stream %s are not released (%s): run `pulljobs lake release %s`."
+        logger.error(text, wanted.stream, reason, wanted.stream)
 
 
 def _seq(offset: "Offset | None", stream: str) -> int:
@@ -145,7 +145,7 @@ def _started(spark: "SparkSession", wanted: Consuming) -> "StreamingQuery":
 
 
 def _failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | None:
-    """Of a query once it has ended, by itself or because it is to stop."""
+    """Wait until the query ends or must stop; return its error, if any."""
     from pyspark.errors import StreamingQueryException
 
     try:
@@ -159,7 +159,7 @@ def _failure(query: "StreamingQuery", stopped: threading.Event) -> Exception | N
 
 @contextmanager
 def _stopped() -> Iterator[threading.Event]:
-    """Set by the signals that ask a process to end."""
+    """Provide an event that SIGTERM and SIGINT set."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
@@ -174,7 +174,7 @@ def _stopped() -> Iterator[threading.Event]:
 
 
 def _counts(stream: str) -> dict[str, int]:
-    """Of all its batches that were acked."""
+    """Return the counts of all acked batches of a stream."""
     names = ("acked", "failed", "lost")
     streams = Stream.objects.using(settings().DATABASE).filter(name=stream)
     return streams.values(*names).first() or dict.fromkeys(names, 0)

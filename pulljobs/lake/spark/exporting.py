@@ -1,8 +1,8 @@
-"""The export: what transactions wrote that ended since the last run, once, whatever is cut off.
+"""Export of the rows of transactions that ended since the last run, exactly once after any crash.
 
 A run freezes its window in the ledger, writes files that no reader sees, moves them to their
-days, names them in the Delta log together with the run's number, and is done in the ledger. The
-log decides: the next run removes the files of one that it does not know, and writes them again.
+days, commits them to the Delta log with the run's number, and marks itself done in the ledger. The
+log decides: the next run removes files of a run that is not in the log, and writes them again.
 """
 
 import time
@@ -40,19 +40,19 @@ Sessions = Callable[[], AbstractContextManager["SparkSession"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What goes to the lake of the payloads, and how rows are read."""
+class ExportOptions:
+    """Payloads to export, and the way rows are read."""
 
     payload_cap: int | None = None
-    """Bytes; larger payloads stay behind. None: all do."""
+    """Bytes above which a payload is not exported; None: no payloads."""
     channels: tuple[str, ...] = ()
-    """Whose payloads go; none: those of all."""
+    """Channels whose payloads are exported; empty: all."""
     reader: str = ADBC
 
 
 @dataclass(slots=True)
 class Exported:
-    """What one call brought to the lake, in one run or, after a crash, two."""
+    """Result of one call, of one run or, after a crash, two."""
 
     runs: list[int] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
@@ -60,7 +60,7 @@ class Exported:
     seconds: float = 0.0
     resumed: bool = False
     held_back_by: str = ""
-    """Who has had a transaction open for too long."""
+    """Process with a transaction that has been open for too long."""
 
     def merge(self, later: "Exported") -> None:
         self.runs += later.runs
@@ -78,69 +78,69 @@ class Exported:
             self.rows[table] += count
 
 
-def export(choice: Choice, sessions: Sessions, *, always_spark: bool = False) -> Exported:
-    """End the run that was cut off, if one was, and bring what is new.
+def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = False) -> Exported:
+    """Complete an interrupted run, if there is one, and export the new rows.
 
-    A session is only opened where there are several slices, or `always_spark`. LakeError where
-    somebody else exports, the database is another one than the ledger tells of, or rows can't be
-    read or written: the next run may fare better.
+    A Spark session is opened only for several slices, or if `always_spark`. Raise LakeError if
+    another process exports, if the database is not the one of the ledger, or if rows cannot be read
+    or written; a later run may succeed.
     """
     using, where = settings().DATABASE, tables.location()
-    options = _options(using, choice)
+    stored = _stored_options(using, options)
     session.share_password()
     exported, started = Exported(), time.monotonic()
-    with _told(where), ledger.owned(using) as owner:
-        run = _Run(using, where, choice.reader, owner, sessions, always_spark)
+    with _raising_lake_errors(where), ledger.owned(using) as owner:
+        run = _ExportRun(using, where, options.reader, owner, sessions, always_spark)
         _check_history(using, where)
-        if (cut_off := ledger.open_run(using)) is not None:
-            _check_place(cut_off, where)
+        if (interrupted := ledger.open_run(using)) is not None:
+            _check_place(interrupted, where)
             exported.resumed = True
-            exported.add(run.end(cut_off, was_cut_off=True))
+            exported.add(run.end(interrupted, is_interrupted=True))
         last = ledger.last_run(using, where)
         low = last.high_xid if last else 0
         if _is_anything_new(using, low):
-            exported.add(run.end(ledger.begin(using, where, low, options)))
+            exported.add(run.end(ledger.begin(using, where, low, stored)))
     exported.seconds = time.monotonic() - started
     return exported
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Raise what reading from PostgreSQL and writing to the lake may raise as a LakeError."""
+def _raising_lake_errors(where: str) -> Iterator[None]:
+    """Turn errors of PostgreSQL, files and the Delta log into a LakeError."""
     try:
         yield
     except (dbapi.Error, DeltaError, OSError, pa.ArrowException) as error:
-        told = str(error).strip().partition("\n")[0]
-        raise LakeError(f"The export to {where} was cut off: {told}") from error
+        line = str(error).strip().partition("\n")[0]
+        raise LakeError(f"The export to {where} was interrupted: {line}") from error
 
 
 def _check_history(using: str, where: str) -> None:
-    """LakeError if ledger and lake do not tell of one history, or other transactions count."""
+    """Raise LakeError unless the ledger, the lake and the cluster share one history."""
     last, now = ledger.last_run(using, where), ledger.horizon(using)
     if newest_run(where) > (last.pk if last else 0):
         raise LakeError(
-            "The lake has runs that this database knows nothing of: it is another one, or an older "
-            "one, or the lake was moved. `pulljobs lake rebase` goes on from here."
+            "The lake has runs that this database does not know: it is another or an older "
+            "database, or the lake was moved. Continue with `pulljobs lake rebase`."
         )
     if last is None:
         return
     if last.system_identifier != now.system_identifier or last.high_xid > now.next_xid:
         raise LakeError(
-            "This database is not the one that the lake was exported from, or went back in time: "
-            "its transactions count differently. `pulljobs lake rebase` goes on from here."
+            "The lake was exported from another database, or this one was restored from a backup: "
+            "its transactions are numbered differently. Continue with `pulljobs lake rebase`."
         )
 
 
 def newest_run(where: str) -> int:
-    """That the lake knows of; 0: it is empty."""
+    """Return the last run in the lake; 0 if it is empty."""
     return max(Table(where, name).last_run() for name in TABLES)
 
 
-def _check_place(cut_off: LakeRun, where: str) -> None:
-    if cut_off.location != where:
+def _check_place(interrupted: LakeRun, where: str) -> None:
+    if interrupted.location != where:
         raise LakeError(
-            f"Run {cut_off.pk} to {cut_off.location} was cut off: export there once more, or "
-            "`manage.py pulljobs lake rebase` after the files were moved."
+            f"Run {interrupted.pk} to {interrupted.location} was interrupted: export there again, "
+            "or run `manage.py pulljobs lake rebase` if the files were moved."
         )
 
 
@@ -149,20 +149,20 @@ def _is_anything_new(using: str, low: int) -> bool:
     return slices.is_any(using, window)
 
 
-def _options(using: str, choice: Choice) -> dict[str, object]:
-    if not choice.channels:
-        return {"payload_cap": choice.payload_cap, "channel_ids": None}
+def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
+    if not options.channels:
+        return {"payload_cap": options.payload_cap, "channel_ids": None}
     known = dict(
-        Channel.objects.using(using).filter(name__in=choice.channels).values_list("name", "pk")
+        Channel.objects.using(using).filter(name__in=options.channels).values_list("name", "pk")
     )
-    if missing := sorted(set(choice.channels) - set(known)):
+    if missing := sorted(set(options.channels) - set(known)):
         raise ConfigurationError(f"There is no channel {missing[0]!r}.")
-    return {"payload_cap": choice.payload_cap, "channel_ids": sorted(known.values())}
+    return {"payload_cap": options.payload_cap, "channel_ids": sorted(known.values())}
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """The steps of a run, each of which may be the last before a crash."""
+class _ExportRun:
+    """Steps of a run, each of which may be the last before a crash."""
 
     using: str
     where: str
@@ -171,11 +171,11 @@ class _Run:
     sessions: Sessions
     always_spark: bool
 
-    def end(self, made: LakeRun, *, was_cut_off: bool = False) -> LakeRun:
-        """From wherever it was cut off."""
+    def end(self, made: LakeRun, *, is_interrupted: bool = False) -> LakeRun:
+        """Complete a run from where it was interrupted; return it."""
         known = [table for table in map(self._table, TABLES) if table.last_run() >= made.pk]
         left = [table for table in map(self._table, TABLES) if table.name not in _names_of(known)]
-        if was_cut_off:
+        if is_interrupted:
             files.clean(self.where, left, made.pk)
         wrote = self._written(made, _names_of(left))
         for table in left:
@@ -192,7 +192,7 @@ class _Run:
         return Table(self.where, name)
 
     def _written(self, made: LakeRun, names: Sequence[str]) -> list[File]:
-        """Every row of the window, counted by PostgreSQL meanwhile."""
+        """Write every row of the window, and check the number that PostgreSQL counts."""
         if not names:
             return []
         with ThreadPoolExecutor(1) as aside:
@@ -203,12 +203,12 @@ class _Run:
             if rows != there[name]:
                 raise LakeError(
                     f"Run {made.pk} wrote {rows:,} rows of {name}, PostgreSQL has "
-                    f"{there[name]:,}: nothing was published, run it again."
+                    f"{there[name]:,}: nothing was exported, run it again."
                 )
         return wrote
 
     def _write(self, made: LakeRun, names: Sequence[str]) -> list[File]:
-        """By this process, where there are few rows, else by Spark's tasks."""
+        """Write few rows in this process, many in Spark's tasks."""
         samples = slices.sampled(self.using, made)
         rows = sum(samples[name].rows for name in names)
         folder, names_of = files.temporary(made.pk), _registry(self.using)
@@ -216,7 +216,7 @@ class _Run:
         plan = partial(slices.planned, self.using, made, samples, names)
         if rows <= slices.FEWEST and not self.always_spark:
             return _written_here(order, plan(1))
-        with self.sessions() as spark, progress.shown(spark, "export", rows):
+        with self.sessions() as spark, progress.reporting(spark, "export", rows):
             planned = plan(spark.sparkContext.defaultParallelism)
             tasks = spark.sparkContext.parallelize(planned, len(planned))
             return tasks.mapPartitions(partial(writing.write, order)).collect()
@@ -232,7 +232,7 @@ def _written_here(order: Order, planned: Sequence[Slice]) -> list[File]:
     try:
         return list(writing.write(order, planned))
     except ConfigurationError as error:
-        # Not the settings: Django has a connection by them.
+        # The settings are right, because Django connects with them.
         raise LakeError(str(error)) from error
 
 
@@ -243,11 +243,12 @@ def _counted(using: str, made: LakeRun) -> dict[str, int]:
         connections.close_all()  # this thread's
 
 
-def give_up(using: str, where: str, cut_off: LakeRun) -> None:
-    """Forget a run; what the log has of it stays in the lake."""
+def give_up(using: str, where: str, interrupted: LakeRun) -> None:
+    """Delete a run; files in the Delta log stay in the lake."""
     unknown = [Table(where, name) for name in TABLES]
-    files.clean(where, [one for one in unknown if one.last_run() < cut_off.pk], cut_off.pk)
-    cut_off.delete(using=using)
+    missing = [table for table in unknown if table.last_run() < interrupted.pk]
+    files.clean(where, missing, interrupted.pk)
+    interrupted.delete(using=using)
 
 
 def _names_of(some: Iterable[Table]) -> list[str]:
@@ -255,7 +256,7 @@ def _names_of(some: Iterable[Table]) -> list[str]:
 
 
 def _registry(using: str) -> dict[str, Names]:
-    """Names by id, also of what was deleted but has its row still."""
+    """Return names by id, by table of the lake, with those of soft-deleted rows."""
     channels = dict(Channel.objects.using(using).values_list("pk", "name"))
     consumers = Consumer.objects.using(using).values_list("pk", "channel_id", "name")
     return {

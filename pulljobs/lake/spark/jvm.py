@@ -1,8 +1,8 @@
-"""Spark's JVM, with properties that nobody else on this machine reads.
+"""Start of Spark's JVM with properties that other users of this machine cannot read.
 
-PySpark makes arguments of what a JVM that is yet to start is configured with, and arguments are
-what `ps` shows to every user, for as long as it runs. Passwords are among them: they go by a file
-of this user's, which is gone when the JVM is there.
+PySpark passes the configuration of a new JVM as arguments, which `ps` shows to every user while it
+runs. Passwords are among them: they go through a file of this user, which is removed once the JVM
+has started.
 """
 
 import os
@@ -16,7 +16,7 @@ ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 
 
 def start(properties: Mapping[str, str]) -> None:
-    """Where none runs yet: with what it takes at its start, as its memory and its options."""
+    """Start the JVM, unless it runs, with properties such as its memory and options."""
     from pyspark import SparkContext
 
     if SparkContext._gateway:
@@ -31,7 +31,7 @@ def start(properties: Mapping[str, str]) -> None:
 
 @contextmanager
 def _submitted(arguments: str) -> Iterator[None]:
-    """Before those that the environment has."""
+    """Put arguments before those of the environment."""
     before = os.environ.get(ARGUMENTS)
     os.environ[ARGUMENTS] = f"{arguments} {before or 'pyspark-shell'}"
     try:
@@ -44,6 +44,6 @@ def _submitted(arguments: str) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """For a file of Java's properties, where spaces, backslashes and a few signs mean something."""
+    """Escape text for a Java properties file, where spaces and backslashes have meanings."""
     units = text.encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
     return "".join(f"\\u{unit}" for unit in units)

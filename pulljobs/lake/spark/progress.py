@@ -1,4 +1,4 @@
-"""How far a run of Spark is: tasks done of those that are under way."""
+"""Progress of a run of Spark: finished tasks of the active stages."""
 
 import threading
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ LOOK_SECONDS: Final = 0.25
 
 
 @contextmanager
-def shown(
+def reporting(
     spark: "SparkSession", title: str, rows: int | None = None, stream: TextIO | None = None
 ) -> Iterator[None]:
-    """Tasks done of those that this session runs meanwhile; a rate where the rows are known.
+    """Print the finished tasks of this session while the block runs, and a rate if `rows` is given.
 
-    `rows` are those of all tasks together: the end is reckoned as if each had the same.
+    `rows` is the number of rows of all tasks. The estimate assumes that all tasks have the same.
     """
     watch = _Watch(spark, Progress(title, "tasks", stream=stream), rows)
     thread = threading.Thread(target=watch.run, name="progress", daemon=True)
@@ -48,14 +48,14 @@ class _Watch:
         return text_of(self._progress.title, done, tasks, self._rows, self._progress.seconds)
 
     def _tasks(self) -> tuple[int, int]:
-        """Done and in all, of the stages that are under way."""
+        """Return the finished and all tasks of the active stages."""
         stages = [self._tracker.getStageInfo(id) for id in self._tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
 
 
 def text_of(title: str, done: int, tasks: int, rows: int | None, seconds: float) -> str:
-    """One line: how much is done, how fast, and how long it may take yet."""
+    """Return a line with the finished tasks, the rate and the remaining time."""
     if not tasks:
         return f"{title}: {seconds:.0f} s"
     parts = [f"{title}: {done} of {tasks} tasks"]

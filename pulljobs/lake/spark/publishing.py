@@ -1,4 +1,4 @@
-"""Publishing what Spark has read as messages of a channel."""
+"""Publishes of data frames as messages of a channel."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 UNBOUNDED: Final = dict.fromkeys(
     ("maxPayloadBytes", "maxHeaders", "maxHeaderBytes"), str(2**31 - 1)
 )
-"""The most that these options can say."""
+"""Largest values of these options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a publish goes, and how."""
+    """Channel of a publish, and how it is published."""
 
     channel: str
     consumer: str | None = None
-    """The only one; None: each of the channel."""
+    """The only consumer; None: all of the channel."""
     producer: str | None = None
     mode: str = "atomic"
     on_bad_row: str = "stop"
     was_accepted: bool = False
-    """Its messages were published before: there are no bounds for them any more."""
+    """The messages were accepted before, so limits do not apply."""
 
     def options(self, publish_id: str) -> dict[str, str]:
-        """Of a write in this project: its database, and the bounds that its settings have."""
+        """Return the options of a write: the project's database and its limits."""
         given = {
             "channel": self.channel,
             "consumer": self.consumer,
@@ -53,20 +53,21 @@ class Target:
         return {"dsn": session.dsn(), **bounds(settings()), **limits, **chosen}
 
 
-def bounds(of: Settings) -> dict[str, str]:
-    """The settings that bound messages, as options."""
+def bounds(project: Settings) -> dict[str, str]:
+    """Return the settings that limit messages, as options."""
     return {
-        "maxPayloadBytes": str(of.MAX_PAYLOAD_BYTES),
-        "maxHeaders": str(of.MAX_HEADERS),
-        "maxHeaderBytes": str(of.MAX_HEADER_BYTES),
-        "dedupeWindow": str(of.DEDUPE_WINDOW.total_seconds()),
+        "maxPayloadBytes": str(project.MAX_PAYLOAD_BYTES),
+        "maxHeaders": str(project.MAX_HEADERS),
+        "maxHeaderBytes": str(project.MAX_HEADER_BYTES),
+        "dedupeWindow": str(project.DEDUPE_WINDOW.total_seconds()),
     }
 
 
 def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPublish, bool]:
-    """The ledger's row, and whether it was done before; while this runs nobody cleans it up.
+    """Publish the frame; return the row of the ledger, and True if it was published before.
 
-    ConfigurationError if the id was used for something else.
+    The publish is protected from cleanup while it runs. Raises ConfigurationError if the id was
+    used for something else.
     """
     options = {**target.options(publish_id), "guarded": _guards()}
     with _guarded(options) as publish:
@@ -79,28 +80,28 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
 
 
 def id_of(target: Target, paths: Sequence[str]) -> str:
-    """The same for the same files: to publish them again by mistake does nothing."""
-    told = [f"{target.channel}/{target.consumer or ''}"]
+    """Return an id that is equal for equal files, so that a repeated publish does nothing."""
+    parts = [f"{target.channel}/{target.consumer or ''}"]
     for path in sorted(paths):
         try:
             stat = Path(path).stat()
         except OSError as error:
             raise ConfigurationError(
-                f"{path} can't be read here ({error.strerror}): name a file, or give --publish-id."
+                f"{path} cannot be read here ({error.strerror}): name a file, or give --publish-id."
             ) from error
-        told.append(f"{Path(path).resolve()} {stat.st_size} {stat.st_mtime_ns}")
-    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()
+        parts.append(f"{Path(path).resolve()} {stat.st_size} {stat.st_mtime_ns}")
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return f"files-{digest[:32]}"
 
 
 def _guards() -> str:
-    """Not behind a pooler, which may let others have the session that holds the publish."""
+    """Return "false" behind a pooler, which may give the guarding session to other clients."""
     return "false" if statements.behind_pooler(settings().DATABASE) else "true"
 
 
 @contextmanager
 def _guarded(options: Mapping[str, str]) -> Iterator["Opened"]:
-    """Open and hold the publish while this process lives; what a failure left goes at the end."""
+    """Open and guard the publish while the block runs, then clean up after failures."""
     from pyspark_pulljobs import publishing, requests, staging
     from pyspark_pulljobs.session import opened
 

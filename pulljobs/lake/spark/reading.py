@@ -1,6 +1,6 @@
-"""Files as rows of messages.
+"""Frames of messages from files.
 
-What a reader can make no row of is in a column of its own: it is a bad row, like any other.
+Input that cannot be parsed is in a column of its own, and is treated as a bad row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,19 +34,19 @@ OF_CSV: Final = {
     "enforceSchema": "false",  # else a second file's columns go by their places, not by their names
 }
 TYPES: Final = {"priority": "long", "delay": "double", "available_at": "timestamp"}
-"""Of columns of JSON and CSV; all others are text, as it is written there."""
+"""Types of columns of JSON and CSV; other columns keep their text unchanged."""
 WHOLE: Final = {"ignoreNullFields": "false"}
 IS_TEXT: Final = (
     "schema_of_variant(try_variant_get(try_parse_json(object), '$.payload', 'variant')) = 'STRING'"
 )
-"""Of the payload in an object."""
+"""Expression that is true if the payload in an object is text."""
 
 
-def read(spark: SparkSession, paths: Sequence[str], *, whole: bool = False) -> DataFrame:
-    """The rows of files of one format, known by their suffix.
+def read_files(spark: SparkSession, paths: Sequence[str], *, whole: bool = False) -> DataFrame:
+    """Return the rows of files of one format, which the suffix names.
 
-    With `whole`, or where the payload is neither text nor bytes, it is published as JSON; what is
-    JSON already stays as it is written.
+    With `whole`, or for a payload that is neither text nor bytes, the payload becomes JSON. Text
+    that is JSON already stays unchanged.
     """
     kind = _format(paths)
     if kind == "text":
@@ -64,12 +64,12 @@ def _format(paths: Sequence[str]) -> str:
     formats = {FORMATS.get(Path(path).suffix, "") for path in paths}
     if len(formats) != 1 or "" in formats:
         known = " ".join(FORMATS)
-        raise ConfigurationError(f"Files must be of one of these formats: {known}, and all alike.")
+        raise ConfigurationError(f"Files must all have one of these formats: {known}.")
     return formats.pop()
 
 
 def _json(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """What is asked for as text comes as it is written: Spark would write objects anew."""
+    """Read objects, and keep the text of text columns: Spark would format objects differently."""
     line = F.col("value")
     array = F.when(F.ltrim(line).startswith("["), F.from_json(line, "array<string>"))
     objects = F.explode_outer(F.coalesce(array, F.array(line))).alias("object")
@@ -87,7 +87,7 @@ def _json(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _whole_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Of JSON, an object in each."""
+    """Return each line of JSON as a whole, as a payload."""
     lines = _lines(spark, paths)
     is_object = F.json_object_keys("value").isNotNull() & _ends(lines.value, STRICT)
     return lines.select(
@@ -102,17 +102,17 @@ def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _ends(line: Column, options: Mapping[str, str]) -> Column:
-    """Whether it is JSON to its end, to which Spark does not look by itself."""
+    """Return a condition: the line is JSON up to its end, which Spark does not check."""
     array = F.concat(F.lit("["), line, F.lit("]"))
     return F.from_json(array, "array<string>", options).isNotNull()
 
 
 def _csv(spark: SparkSession, paths: Sequence[str], types: Mapping[str, str]) -> DataFrame:
-    """By its schema, without which rows of another width would be padded or cut."""
+    """Read with an explicit schema; without it, rows of another width are padded or cut."""
     reader = spark.read.options(**OF_CSV)
     heads = {tuple(reader.csv(path).columns) for path in paths}
     if len(heads) > 1:
-        raise ConfigurationError("These files have different heads: publish them one by one.")
+        raise ConfigurationError("These files have different headers: publish each of them alone.")
     [names] = heads
     return reader.schema(_schema(names, types)).csv(list(paths))
 
@@ -132,7 +132,7 @@ def _whole(frame: DataFrame) -> DataFrame:
 
 
 def _encoded(frame: DataFrame) -> DataFrame:
-    """With a payload of any type but text and bytes as JSON."""
+    """Encode a payload that is neither text nor bytes as JSON."""
     if "payload" not in frame.columns or isinstance(
         frame.schema["payload"].dataType, StringType | BinaryType
     ):
@@ -141,12 +141,12 @@ def _encoded(frame: DataFrame) -> DataFrame:
 
 
 def _as_json(value: Column) -> Column:
-    """Of a number, too, which `to_json` takes within an array only."""
+    """Encode any value, also a number, which `to_json` takes in an array only."""
     text = F.to_json(F.array(value), WHOLE)
     return F.when(value.isNotNull(), F.substring(text, F.lit(2), F.length(text) - 2))
 
 
 def _typed(frame: DataFrame) -> DataFrame:
-    """Whose content is JSON, where nothing else is said of it."""
-    said = [F.col("content_type")] if "content_type" in frame.columns else []
-    return frame.withColumn("content_type", F.coalesce(*said, F.lit(JSON)))
+    """Set the content type to JSON where it is missing."""
+    given = [F.col("content_type")] if "content_type" in frame.columns else []
+    return frame.withColumn("content_type", F.coalesce(*given, F.lit(JSON)))

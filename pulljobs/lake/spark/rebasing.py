@@ -1,7 +1,7 @@
-"""After a dump was restored, or a standby that lagged took over: transactions count from elsewhere.
+"""Rebase after a dump was restored or a lagging standby took over, with other transaction numbers.
 
-Which rows the lake has is then told by their ids, one by one, and the rows are numbered anew so
-that windows of transactions tell it again.
+Rows in the lake are found by their ids. All rows are renumbered, so that windows of transactions
+separate them again.
 """
 
 from datetime import date
@@ -23,15 +23,15 @@ IDS: Final = ["id"]
 
 
 def rebase(using: str, where: str) -> dict[str, int]:
-    """How many rows go to the lake again or for the first time, by its table.
+    """Renumber rows; return how many of them the next run exports, by table of the lake.
 
-    LakeError while somebody writes to the lake. A run that was cut off is given up: what the log
-    has of it counts, what it has not is removed.
+    Raise LakeError while another process writes to the lake. An interrupted run is given up: its
+    files in the Delta log stay, and other files of it are removed.
     """
     ledger.check_owner(using)
     with ledger.owned(using):
-        if (cut_off := ledger.open_run(using)) is not None:
-            exporting.give_up(using, where, cut_off)
+        if (interrupted := ledger.open_run(using)) is not None:
+            exporting.give_up(using, where, interrupted)
         with transaction.atomic(using=using):
             now = ledger.horizon(using)
             fresh = {
@@ -60,10 +60,10 @@ def _renumbered(using: str, where: str, table: str, day: date, now: ledger.Horiz
 
 
 def _exported(where: str, table: str, day: date) -> list[int]:
-    of = Table(where, table)
-    filesystem, root = place(of.location)
-    found: list[int] = []
-    for held in of.held([day]):
+    lake_table = Table(where, table)
+    filesystem, root = place(lake_table.location)
+    exported: list[int] = []
+    for held in lake_table.held([day]):
         ids = parquet.read_table(f"{root}/{held.path}", columns=IDS, filesystem=filesystem)
-        found += ids["id"].to_pylist()
-    return found
+        exported += ids["id"].to_pylist()
+    return exported

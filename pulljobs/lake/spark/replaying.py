@@ -1,7 +1,7 @@
-"""Replay: jobs that the lake remembers, chosen by SQL, are published again.
+"""Replay: jobs of the lake, selected by SQL, are published again.
 
-Each is a new message with one job, to the consumer it was of or to another, and linked to the
-original. A job is what its last settlement says; one that was replayed before is left out.
+Each is a new message with one job, for the same consumer or another, and linked to the original.
+The last settlement of a job counts. A job that was replayed before is left out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,17 +33,17 @@ OF_MESSAGES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ReplayOptions:
     where: str
-    """A predicate over the columns of the archive, and over those of the job's message."""
+    """Predicate over the columns of the archive and of the job's message."""
     to: Consumer | None = None
-    """None: to the consumer that each was of."""
+    """None: each job's own consumer."""
     again: bool = False
-    """Those, too, that were replayed before."""
+    """Include jobs that were replayed before."""
 
 
-class Found(NamedTuple):
-    """Jobs alike; `fresh` of them were not replayed before."""
+class ReplayGroup(NamedTuple):
+    """Number of jobs of one consumer, state and reason; `fresh` jobs were not replayed before."""
 
     consumer_id: int
     state: str
@@ -53,55 +53,57 @@ class Found(NamedTuple):
 
 
 def consumer(name: str) -> Consumer:
-    """By channel/consumer, or by its name alone where that tells it."""
+    """Return the consumer named channel/consumer, or by its name alone if that is unique."""
     channel, _slash, own = name.rpartition("/")
     rows = Consumer.objects.using(settings().DATABASE).filter(name=own, deleted_at=None)
-    found = list(rows.filter(channel__name=channel) if channel else rows)
-    if len(found) != 1:
-        problem = "no consumer" if not found else "more than one consumer"
+    matches = list(rows.filter(channel__name=channel) if channel else rows)
+    if len(matches) != 1:
+        problem = "no consumer" if not matches else "more than one consumer"
         raise ConfigurationError(f"There is {problem} {name!r}: name it as channel/consumer.")
-    return found[0]
+    return matches[0]
 
 
-def count(spark: "SparkSession", choice: Choice) -> list[Found]:
-    """What a replay would publish, without publishing anything."""
-    chosen = _chosen(spark, choice).select("job_id", "consumer_id", "state", "reason")
+def count(spark: "SparkSession", options: ReplayOptions) -> list[ReplayGroup]:
+    """Count the jobs that a replay would publish."""
+    chosen = _chosen(spark, options).select("job_id", "consumer_id", "state", "reason")
     groups = chosen.groupBy("consumer_id", "state", "reason").count().collect()
     fresh: Mapping[tuple[int, str, str | None], int] = {
         (row.consumer_id, row.state, row.reason): row["count"]
-        for row in _fresh(chosen, choice)
+        for row in _fresh(chosen, options)
         .groupBy("consumer_id", "state", "reason")
         .count()
         .collect()
     }
-    found = [
-        Found(*key, row["count"], fresh.get(key, 0))
+    counts = [
+        ReplayGroup(*key, row["count"], fresh.get(key, 0))
         for row in groups
         for key in [(row.consumer_id, row.state, row.reason)]
     ]
-    return sorted(found, key=lambda one: (one.consumer_id, one.state, one.reason or ""))
+    return sorted(counts, key=lambda group: (group.consumer_id, group.state, group.reason or ""))
 
 
 Replayed = tuple[BulkPublish, bool]
-"""A publish, and whether it was done before: then nothing was replayed now."""
+"""A publish, and True if it was done before, so that nothing was replayed now."""
 
 
-def replay(spark: "SparkSession", choice: Choice, publish_id: str | None) -> list[Replayed]:
-    """One atomic publish for each consumer, in the order of their rows."""
+def replay(spark: "SparkSession", options: ReplayOptions, publish_id: str | None) -> list[Replayed]:
+    """Replay in one atomic publish for each consumer, in the order of their ids."""
     publish_id = publish_id or f"replay-{uuid4().hex}"
     with _alone():
-        chosen = _chosen(spark, choice)
-        targets = [choice.to] if choice.to else _targets(chosen)
-        return [_replayed(chosen, choice, target, publish_id) for target in targets]
+        chosen = _chosen(spark, options)
+        targets = [options.to] if options.to else _targets(chosen)
+        return [_replayed(chosen, options, target, publish_id) for target in targets]
 
 
-def _replayed(chosen: "DataFrame", choice: Choice, consumer: Consumer, publish_id: str) -> Replayed:
+def _replayed(
+    chosen: "DataFrame", options: ReplayOptions, consumer: Consumer, publish_id: str
+) -> Replayed:
     from pyspark.sql.functions import col, from_json
 
-    if choice.to is None:
+    if options.to is None:
         chosen = chosen.where(col("consumer_id") == consumer.pk)
     columns = [part.split()[0] for part in replaying.CHOSEN.split(", ")]
-    fresh = _fresh(chosen.select(*columns), choice)
+    fresh = _fresh(chosen.select(*columns), options)
     complete = fresh.mapInArrow(
         partial(replaying.with_payloads, dsn=session.dsn()), replaying.CHOSEN
     )
@@ -122,41 +124,43 @@ def _replayed(chosen: "DataFrame", choice: Choice, consumer: Consumer, publish_i
     return publishing.publish(rows, target, f"{publish_id}/{consumer.pk}")
 
 
-def _chosen(spark: "SparkSession", choice: Choice) -> "DataFrame":
+def _chosen(spark: "SparkSession", options: ReplayOptions) -> "DataFrame":
     from pyspark.sql.functions import max_by, struct
 
     where = tables.location()
     archive = Table(where, "archive").frame(spark).drop("day")
     last = archive.groupBy("job_id").agg(max_by(struct("*"), "id").alias("last")).select("last.*")
     messages = Table(where, "messages").frame(spark).selectExpr(*OF_MESSAGES)
-    return last.join(messages, "message_id", "left").where(choice.where)
+    return last.join(messages, "message_id", "left").where(options.where)
 
 
-def _fresh(chosen: "DataFrame", choice: Choice) -> "DataFrame":
-    if choice.again:
+def _fresh(chosen: "DataFrame", options: ReplayOptions) -> "DataFrame":
+    if options.again:
         return chosen
-    target = choice.to.pk if choice.to else None
+    target = options.to.pk if options.to else None
     return chosen.mapInArrow(
         partial(replaying.unreplayed, dsn=session.dsn(), target=target), chosen.schema
     )
 
 
 def _targets(chosen: "DataFrame") -> list[Consumer]:
-    """Whose the jobs were; LakeError if one is gone."""
-    of = sorted(row.consumer_id for row in chosen.select("consumer_id").distinct().collect())
+    """Return the consumers of the jobs; raise LakeError if one is deleted."""
+    consumer_ids = sorted(
+        row.consumer_id for row in chosen.select("consumer_id").distinct().collect()
+    )
     rows = Consumer.objects.using(settings().DATABASE).select_related("channel")
-    there = rows.filter(deleted_at=None).in_bulk(of)
-    if gone := [id for id in of if id not in there]:
+    there = rows.filter(deleted_at=None).in_bulk(consumer_ids)
+    if gone := [id for id in consumer_ids if id not in there]:
         raise LakeError(
             f"The consumers of some of these jobs are gone (ids {', '.join(map(str, gone))}): "
-            "say with --to who is to have them, or leave them out by consumer_id."
+            "name a consumer with --to, or exclude them by consumer_id."
         )
-    return [there[id] for id in of]
+    return [there[id] for id in consumer_ids]
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Two replays at a time would each take what the other has not committed yet for fresh."""
+    """Hold the lock of replays, because two at a time could replay a job twice."""
     with connections[settings().DATABASE].cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s))", [LOCK])
         if not cursor.fetchone()[0]:
@@ -167,17 +171,17 @@ def _alone() -> Iterator[None]:
             cursor.execute("SELECT pg_advisory_unlock(hashtext(%s))", [LOCK])
 
 
-def shown(found: Found, names: Mapping[int, str]) -> str:
-    """In words."""
-    reason = f" ({found.reason})" if found.reason else ""
-    before = found.jobs - found.fresh
+def describe(group: ReplayGroup, paths: Mapping[int, str]) -> str:
+    """Return a line about a group, for people."""
+    reason = f" ({group.reason})" if group.reason else ""
+    before = group.jobs - group.fresh
     replayed = f", {before:,} of them replayed before" if before else ""
-    who = names.get(found.consumer_id, f"consumer {found.consumer_id}, which is gone")
-    return f"{who}: {found.jobs:,} {found.state}{reason}{replayed}"
+    path = paths.get(group.consumer_id, f"consumer {group.consumer_id}, which is deleted")
+    return f"{path}: {group.jobs:,} {group.state}{reason}{replayed}"
 
 
-def names() -> dict[int, str]:
-    """Of the consumers, as channel/consumer."""
+def consumer_paths() -> dict[int, str]:
+    """Return the paths channel/consumer of all consumers by id."""
     rows = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
     return {
         id: f"{channel}/{name}"

@@ -1,6 +1,6 @@
-"""A day comes back from the lake as a partition, with the transactions that wrote its rows.
+"""Restore of a day from the lake as a partition, with its rows' old transaction numbers.
 
-So no later window of the export holds it, and the lake gets it once.
+So no later window of the export holds the rows, and the lake gets them once.
 """
 
 import io
@@ -25,28 +25,28 @@ from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.writing import place
 
 BATCH: Final = 20_000
-"""Rows that are in memory at once."""
-OF_THE_LAKE: Final = frozenset({"channel", "consumer", "payload_bytes", "payload_md5"})
-"""Columns that PostgreSQL has not."""
+"""Number of rows in memory at once."""
+LAKE_ONLY: Final = frozenset({"channel", "consumer", "payload_bytes", "payload_md5"})
+"""Columns that PostgreSQL does not have."""
 XIDS: Final = {"archive": "settled_xid", "messages": "published_xid"}
 
 UNKNOWN: Final = (
-    "This database knows of no run of the export to this lake, so it can't tell which transactions "
-    "are in it: run `pulljobs lake rebase` first."
+    "This database knows no run of the export to this lake, so the transactions in the lake are "
+    "unknown: run `pulljobs lake rebase` first."
 )
 
 
 class Restored(NamedTuple):
     rows: dict[str, int]
     left_out: dict[str, str]
-    """Why a table was left out."""
+    """Reason by table that was left out."""
 
 
 def restore(using: str, where: str, day: date) -> Restored:
-    """Bring back what the lake has of a day, table by table.
+    """Restore the rows of a day from the lake, table by table.
 
-    Messages come back only with all of their payloads. LakeError if nothing could, or where the
-    ledger has no run of this lake.
+    Messages are restored only with all of their payloads. Raise LakeError if nothing could be
+    restored, or if the ledger has no run of this lake.
     """
     ledger.check_owner(using)
     rows, left_out = {}, {}
@@ -88,7 +88,7 @@ def _without_payload(batch: pa.RecordBatch) -> int:
 def _filled(
     using: str, table: Table, partition: Partition, high: int, note: Callable[[], object]
 ) -> int:
-    columns = [name for name in TABLES[table.name].names if name not in OF_THE_LAKE]
+    columns = [name for name in TABLES[table.name].names if name not in LAKE_ONLY]
 
     def load(name: str) -> int:
         count = 0
@@ -112,7 +112,7 @@ def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:
 
 
 def _with_old_xids(batch: pa.RecordBatch, column: str, high: int) -> pa.RecordBatch:
-    """Below the ledger's end also where another cluster counted, see `rebasing`."""
+    """Lower transaction numbers below the ledger's end, also those of another cluster."""
     old = pc.min_element_wise(batch[column], pa.scalar(high - 1, pa.int64()))
     return batch.set_column(batch.schema.names.index(column), column, old)
 
@@ -132,4 +132,6 @@ def _hex(column: pa.Array) -> pa.Array:
     if not pa.types.is_binary(column.type):
         return column
     values = column.to_pylist()
-    return pa.array([None if one is None else f"\\x{one.hex()}" for one in values], pa.string())
+    return pa.array(
+        [None if value is None else f"\\x{value.hex()}" for value in values], pa.string()
+    )

@@ -1,4 +1,4 @@
-"""Days that are old enough leave PostgreSQL: those that the lake holds, verified."""
+"""Drops of days from PostgreSQL that are old enough and verifiably in the lake."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -19,59 +19,60 @@ from pulljobs.storage.partitions import Partition
 class Retained(NamedTuple):
     dropped: list[Partition]
     needed: list[Partition]
-    """Equal, but a live job needs it, or it was written to since."""
+    """Equal partitions that a live job needs, or that were written to since."""
     differing: list[Compared]
 
 
 def retain(
     using: str, where: str, age: timedelta, only: Collection[date], sessions: Sessions
 ) -> Retained:
-    """Compare the partitions that are wholly older, of these days if any are given; drop the equal.
+    """Compare the partitions older than `age`, only those of `only` if given, and drop the equal.
 
-    What was restored stays as long again, unless its day is given. Nobody writes to the lake
-    meanwhile: LakeError if somebody does.
+    A restored partition stays for another retention, unless its day is given. Raise LakeError if
+    another process writes to the lake.
     """
     ledger.check_owner(using)
     with ledger.owned(using):
         old = partitions.older(using, age)
-        named = [one for one in old if one.day in only]
+        named = [partition for partition in old if partition.day in only]
         chosen = named if only else ledger.unrestored(using, where, age, old)
         if not chosen:
             return Retained([], [], [])
-        of = verifying.snapshot(using, where)
+        snapshot = verifying.snapshot(using, where)
         with sessions() as spark:
-            found = verifying.compared(spark, using, of, _by_table(chosen))
-        verifying.recorded(using, of, found)
-        differing = [one for one in found if not one.is_equal]
-        kept = {one.partition for one in differing}
-        equal = [one for one in chosen if one not in kept]
-        dropped = list(_dropped(using, where, equal, of.high_xid))
-    return Retained(dropped, [one for one in equal if one not in dropped], differing)
+            compared = verifying.compared(spark, using, snapshot, _by_table(chosen))
+        verifying.recorded(using, snapshot, compared)
+        differing = [day for day in compared if not day.is_equal]
+        kept = {day.partition for day in differing}
+        equal = [partition for partition in chosen if partition not in kept]
+        dropped = list(_dropped(using, where, equal, snapshot.high_xid))
+    needed = [partition for partition in equal if partition not in dropped]
+    return Retained(dropped, needed, differing)
 
 
 def _dropped(
     using: str, where: str, equal: Iterable[Partition], high_xid: int
 ) -> Iterator[Partition]:
-    """Each is noted at once; LakeError tells of those before one that somebody has locked."""
+    """Drop and record partitions; raise LakeError at the first that is locked."""
     names: list[str] = []
-    for one in equal:
+    for partition in equal:
         try:
-            if not partitions.drop(using, one, high_xid):
+            if not partitions.drop(using, partition, high_xid):
                 continue
         except OperationalError as error:
             done = f"Dropped: {', '.join(names)}." if names else "Nothing was dropped."
             line = str(error).partition("\n")[0]
             raise LakeError(
-                f"{one.name} can't be dropped ({line}): run it again. {done}"
+                f"{partition.name} cannot be dropped ({line}): run the command again. {done}"
             ) from error
-        ledger.dropped(using, where, [one])
-        names.append(one.name)
-        yield one
+        ledger.dropped(using, where, [partition])
+        names.append(partition.name)
+        yield partition
 
 
 def _by_table(chosen: Iterable[Partition]) -> Days:
     days: Days = defaultdict(list)
     names = {ours: theirs for theirs, ours in PARTITIONED.items()}
-    for one in chosen:
-        days[names[one.table]].append(one.day)
+    for partition in chosen:
+        days[names[partition.table]].append(partition.day)
     return days

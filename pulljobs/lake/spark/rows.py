@@ -8,9 +8,9 @@ if TYPE_CHECKING:
 
 
 def each(frame: "DataFrame") -> "Iterator[Row]":
-    """What `toLocalIterator` of the frame gives, but from its RDD.
+    """Yield the rows like `toLocalIterator` of the frame, but from its RDD.
 
-    The frame's own starts its jobs when Spark has closed the query they belong to: they, and what
-    they broadcast, are kept for as long as the session lives (DAGScheduler.activeQueryToJobs).
+    The frame's own method starts its jobs after Spark has closed their query. Spark keeps these
+    jobs and their broadcasts as long as the session lives (DAGScheduler.activeQueryToJobs).
     """
     yield from frame.rdd.toLocalIterator()

@@ -1,4 +1,4 @@
-"""A Spark session whose parts have what they need: Java, this Python, the password, our source."""
+"""Spark sessions configured with Java, this Python, the database password and our data source."""
 
 import os
 import sys
@@ -23,10 +23,10 @@ NEEDED: Final = ("pyspark", "pyarrow", "pandas", "adbc-driver-postgresql")
 INSTALL: Final = "python -m pip install 'pulljobs[spark,lake,java]'"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
-    "spark.master": "local[*,4]",  # a task may fail so often
+    "spark.master": "local[*,4]",  # four attempts for each task
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Kept for a UI that nobody opens; the plans of a stream's batches would be most of the heap.
+    # The UI is off, and the plans of a stream's batches would be most of the heap.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
@@ -42,22 +42,22 @@ DEFAULTS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 LOCAL: Final = ("local", "local[")
-"""Masters that need nothing but this machine; for others the driver must be reachable."""
+"""Masters on this machine alone; for other masters the driver must be reachable."""
 
 
 @contextmanager
 def opened(
     name: str, *, master: str | None = None, conf: Iterable[tuple[str, str]] = (), **_: Any
 ) -> Iterator["SparkSession"]:
-    """A session, stopped at the end unless there was one before; takes the options of a verb.
+    """Open a session, which is stopped at the end unless it existed before.
 
-    Properties are ours, then PULLJOBS['SPARK'], then `conf`, then `master`. What fails inside, in
-    Spark, is raised as a LakeError of one line.
+    Later properties win: the defaults, PULLJOBS['SPARK'], `conf`, `master`. Other options of a verb
+    are ignored. Errors of Spark inside the block are raised as LakeError with one line.
     """
     require()
     from pyspark import SparkContext
 
-    with failures.told():
+    with failures.reported():
         ours = SparkContext._active_spark_context is None
         session = _started(name, properties(master, conf))
         try:
@@ -72,14 +72,14 @@ def require() -> None:
     missing = [name for name in NEEDED if _version(name) is None]
     if missing:
         raise ConfigurationError(f"Not installed: {', '.join(missing)}. {INSTALL}")
-    found = _version("pyspark") or ""
-    if tuple(found.split(".")[:2]) != tuple(map(str, SPARK)):
+    installed = _version("pyspark") or ""
+    if tuple(installed.split(".")[:2]) != tuple(map(str, SPARK)):
         wanted = ".".join(map(str, SPARK))
-        raise ConfigurationError(f"Spark {wanted} is needed, {found} is installed. {INSTALL}")
+        raise ConfigurationError(f"Spark {wanted} is needed, {installed} is installed. {INSTALL}")
 
 
 def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-    """What the session is configured with, the password of executors among it."""
+    """Return the properties of a session, with the password of executors."""
     given = {**DEFAULTS, **settings().SPARK, **dict(conf)}
     if master:
         given["spark.master"] = master
@@ -91,28 +91,28 @@ def properties(master: str | None, conf: Iterable[tuple[str, str]] = ()) -> dict
 
 
 def dsn() -> str:
-    """Where the jobs are, for options of the source: without the password or another secret."""
+    """Return the DSN of the jobs' database without secrets, for options of the source."""
     from pyspark_pulljobs.connecting import SECRETS
 
-    told = conninfo_keywords() - SECRETS
+    public = conninfo_keywords() - SECRETS
     return make_conninfo(
         "",
         **{
             name: value
             for name, value in _parameters().items()
-            if name in told and value not in (None, "")
+            if name in public and value not in (None, "")
         },
     )
 
 
 def share_password() -> None:
-    """With what this process starts or is: libpq looks for it in the environment."""
+    """Put the password into the environment, where libpq finds it here and in child processes."""
     if password := _parameters().get("password"):
         os.environ["PGPASSWORD"] = str(password)
 
 
 def conninfo_keywords() -> frozenset[str]:
-    """What libpq understands; Django passes psycopg's own parameters along with them."""
+    """Return libpq's keywords; Django adds psycopg's own parameters."""
     from psycopg import pq
 
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
@@ -139,7 +139,7 @@ def _started(name: str, given: Mapping[str, str]) -> "SparkSession":
 
 
 def _stop(session: "SparkSession") -> None:
-    """Also one whose JVM has died, so that the next one starts another."""
+    """Stop a session, also if its JVM has died, so that the next session starts a new JVM."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -147,14 +147,14 @@ def _stop(session: "SparkSession") -> None:
     try:
         session.stop()
     except (Py4JError, OSError):
-        session.sparkContext.stop()  # what is left of it here
+        session.sparkContext.stop()  # the Python part
         SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _parameters() -> dict[str, Any]:
     parameters = connections[settings().DATABASE].get_connection_params()
-    # A DSN in the place of the name, as DATABASES may have it.
+    # A DSN in place of the name, as DATABASES may have it.
     dbname = str(parameters.get("dbname") or "")
     if "=" in dbname or "://" in dbname:
         parameters = {**parameters, **conninfo_to_dict(dbname)}

@@ -1,7 +1,7 @@
-"""How the rows of a run are shared out to tasks: by ranges of ids, which never change.
+"""Division of a run's rows among tasks by ranges of ids, which never change.
 
-(Places in the table do: rows move when a day gets a partition of its own.) Where to cut is told
-by a sample of the tables' blocks, so that a run of all history costs no count of it.
+(Physical positions change: rows move when a day gets its own partition.) A sample of the tables'
+blocks gives the bounds, so that even a run over all history needs no count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,30 +15,30 @@ from pulljobs.storage.statements import run
 from pyspark_pulljobs.writing import Slice
 
 ROWS: Final = 250_000
-"""Of a slice, about: what one statement reads, whose snapshot holds back vacuum meanwhile."""
+"""Approximate rows of a slice. One statement reads it, and its snapshot holds back vacuum."""
 FEWEST: Final = 25_000
-"""Nobody else is asked to help with fewer."""
+"""Number of rows up to which a run is not divided."""
 SAMPLED_BLOCKS: Final = 400
 LAST_ID: Final = 2**63 - 1
 
 
 class Sample(NamedTuple):
-    """Of one table: some ids of the run, in order, and how many rows there may be in all."""
+    """Ordered sample of a table's ids, and the estimated number of rows."""
 
     ids: Sequence[int]
     rows: int
 
     def cuts(self, tasks: int) -> list[int]:
-        """Bounds of slices, the ends included, for so many tasks at once."""
+        """Return the bounds of slices for a number of parallel tasks, both ends included."""
         count = max(min(tasks, self.rows // FEWEST), 1)
         if self.rows > count * ROWS:
-            count *= -(-self.rows // (count * ROWS))  # as many for each task
+            count *= -(-self.rows // (count * ROWS))  # the same number for each task
         inner = {self.ids[len(self.ids) * number // count] for number in range(1, count)}
         return [0, *sorted(inner - {0}), LAST_ID]
 
 
 def sampled(using: str, made: LakeRun) -> dict[str, Sample]:
-    """By table of the lake."""
+    """Return a sample of the run's rows by table of the lake."""
     [blocks] = run(using, "export_blocks", {})
     percents = [min(100.0, 100.0 * SAMPLED_BLOCKS / max(count, 1)) for count in blocks]
     params = {
@@ -48,15 +48,15 @@ def sampled(using: str, made: LakeRun) -> dict[str, Sample]:
     }
     [ids] = run(using, "export_sample", params)
     return {
-        table: Sample(found, int(len(found) * 100 / percent))
-        for table, found, percent in zip(("archive", "messages"), ids, percents, strict=True)
+        table: Sample(sample, int(len(sample) * 100 / percent))
+        for table, sample, percent in zip(("archive", "messages"), ids, percents, strict=True)
     }
 
 
 def planned(
     using: str, made: LakeRun, samples: Mapping[str, Sample], tables: Sequence[str], tasks: int
 ) -> list[Slice]:
-    """Every row of the run's window in one slice, of these tables of the lake."""
+    """Divide the rows of the run's window, of these tables, into slices without overlap."""
     slices: list[Slice] = []
     for table in tables:
         cuts = samples[table].cuts(tasks)
@@ -67,16 +67,16 @@ def planned(
 
 
 def is_any(using: str, made: LakeRun) -> bool:
-    """Whether the window holds a row."""
+    """Return True if the window has a row."""
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         # The planner would rather read everything than look into block ranges for nothing.
         cursor.execute("SET LOCAL enable_seqscan = off")
-        [(found,)] = run(using, "export_any", _window(made))
-    return bool(found)
+        [(has_row,)] = run(using, "export_any", _window(made))
+    return bool(has_row)
 
 
 def counted(using: str, made: LakeRun) -> dict[str, int]:
-    """Rows of the window, by table of the lake."""
+    """Return the number of rows of the window by table of the lake."""
     [(archive, messages)] = run(using, "export_count", _window(made))
     return {"archive": archive, "messages": messages}
 

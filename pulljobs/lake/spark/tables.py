@@ -22,7 +22,7 @@ from pyspark_pulljobs.writing import File, place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OF_SPARK: Final = {
+SPARK_TYPES: Final = {
     pa.int64(): "long",
     pa.int32(): "int",
     pa.string(): "string",
@@ -32,8 +32,8 @@ OF_SPARK: Final = {
 }
 
 
-class Held(NamedTuple):
-    """A file that the log names; `path` is below the table's directory."""
+class LoggedFile(NamedTuple):
+    """File in the Delta log; `path` is relative to the table's directory."""
 
     path: str
     day: date
@@ -42,16 +42,14 @@ class Held(NamedTuple):
 
 
 def location() -> str:
-    """PULLJOBS['LAKE'], or ConfigurationError."""
+    """Return the location of PULLJOBS['LAKE']; raise ConfigurationError if there is no lake."""
     if not (where := ledger.location(settings().LAKE)):
-        raise ConfigurationError(
-            f"There is no lake: set {SETTING}['LAKE'] to the directory that it is to be in."
-        )
+        raise ConfigurationError(f"There is no lake: set {SETTING}['LAKE'] to its directory.")
     return where
 
 
 class Table:
-    """One table of the lake at a location; it need not be there yet."""
+    """Table of the lake at a location, which need not exist yet."""
 
     def __init__(self, where: str, name: str) -> None:
         self.name, self.location = name, f"{where}/{name}"
@@ -67,18 +65,18 @@ class Table:
             return None
 
     def last_run(self) -> int:
-        """Of the runs whose files it has, the last; 0: none."""
+        """Return the last run whose files are in the table; 0 if there is none."""
         table = self.delta()
         return (table.transaction_version(self._application) or 0) if table else 0
 
-    def held(self, days: Collection[date] | None = None) -> list[Held]:
-        """The files, of these days."""
+    def held(self, days: Collection[date] | None = None) -> list[LoggedFile]:
+        """Return the files of the log, only of `days` if given."""
         table = self.delta()
         if table is None:
             return []
         columns = pa.table(table.get_add_actions(flatten=True)).to_pydict()
-        found = [
-            Held(path, _day(day), rows, size)
+        files = [
+            LoggedFile(path, _day(day), rows, size)
             for path, day, rows, size in zip(
                 columns["path"],
                 columns.get("partition.day", []),
@@ -87,13 +85,13 @@ class Table:
                 strict=True,
             )
         ]
-        return [one for one in found if days is None or one.day in days]
+        return [file for file in files if days is None or file.day in days]
 
     def frame(self, spark: "SparkSession", days: Collection[date] | None = None) -> "DataFrame":
-        """Its rows, of these days: the files of the log, whatever else lies beside them."""
+        """Return the rows of the files of the log, only of `days` if given."""
         return self.frame_of(spark, self.held(days))
 
-    def frame_of(self, spark: "SparkSession", files: Iterable[Held]) -> "DataFrame":
+    def frame_of(self, spark: "SparkSession", files: Iterable[LoggedFile]) -> "DataFrame":
         paths = [f"{self.location}/{held.path}" for held in files]
         if not paths:
             return spark.createDataFrame([], self.spark_schema())
@@ -102,10 +100,10 @@ class Table:
 
     def spark_schema(self) -> str:
         fields = [*TABLES[self.name], DAY]
-        return ", ".join(f"`{field.name}` {OF_SPARK[field.type]}" for field in fields)
+        return ", ".join(f"`{field.name}` {SPARK_TYPES[field.type]}" for field in fields)
 
     def commit(self, run: int, files: Iterable[File], names: Mapping[str, str]) -> None:
-        """Add the files, under the names they were moved to, once a run: LakeError otherwise."""
+        """Add the files of a run under their new names; raise LakeError if it is there already."""
         table = self._made()
         if (table.transaction_version(self._application) or 0) >= run:
             raise LakeError(f"{self.location} has the files of run {run}, or of a later one.")

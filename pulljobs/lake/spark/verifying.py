@@ -1,4 +1,4 @@
-"""Whether a day is the same in PostgreSQL and in the lake: count, sum of ids, checksum."""
+"""Comparison of days in PostgreSQL and in the lake by count, sum of ids and checksum."""
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import date, timedelta
@@ -13,7 +13,7 @@ from pulljobs.errors import LakeError
 from pulljobs.lake import ledger
 from pulljobs.lake.models import LakeDay
 from pulljobs.lake.spark import checksums, progress, session
-from pulljobs.lake.spark.tables import Held, Table
+from pulljobs.lake.spark.tables import LoggedFile, Table
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import checking
 from pyspark_pulljobs.checking import Found, Part, Sums
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONED: Final = {"archive": "pulljobs_archived_job", "messages": "pulljobs_message"}
-"""The table of PostgreSQL, by that of the lake."""
+"""Table of PostgreSQL by table of the lake."""
 PART: Final = timedelta(hours=2)
-"""What one statement reads: its snapshot holds back vacuum meanwhile."""
+"""Time range of one statement, whose snapshot holds back vacuum."""
 SHOWN: Final = 10
-"""Ids told of each kind of difference."""
+"""Number of ids reported of each kind of difference."""
 
 
 class Compared(NamedTuple):
-    """One day of one table of the lake."""
+    """Result for one day of one table of the lake."""
 
     table: str
     day: date
     ours: Sums
     lakes: Sums
     pending: int
-    """Rows that no run has exported yet; they are in neither sum."""
+    """Rows that are not exported yet, which neither sum includes."""
     broken_payloads: int = 0
-    """Payloads in the lake that are not what their size and MD5 say."""
+    """Payloads in the lake that differ from their size or MD5."""
 
     @property
     def is_equal(self) -> bool:
@@ -52,43 +52,43 @@ class Compared(NamedTuple):
         return Partition(PARTITIONED[self.table], self.day)
 
 
-class Snapshot(NamedTuple):
-    """The lake as it was when it held all before that transaction, and nothing else."""
+class LakeSnapshot(NamedTuple):
+    """Files of the lake when it held the rows of all transactions before `high_xid`."""
 
     where: str
     high_xid: int
-    files: dict[str, list[Held]]
-    """By table of the lake."""
+    files: dict[str, list[LoggedFile]]
+    """Files by table of the lake."""
 
     def frame(self, spark: "SparkSession", table: str, days: Collection[date]) -> "DataFrame":
-        held = [one for one in self.files[table] if one.day in days]
+        held = [file for file in self.files[table] if file.day in days]
         return Table(self.where, table).frame_of(spark, held)
 
 
 Days = dict[str, list[date]]
 
 
-def snapshot(using: str, where: str) -> Snapshot:
-    """LakeError while a run is open: what it wrote may or may not be there."""
+def snapshot(using: str, where: str) -> LakeSnapshot:
+    """Return the files of the lake; raise LakeError while a run is open."""
     high = ledger.settled_high(using, where)
     files = {name: Table(where, name).held() for name in TABLES}
-    if (cut_off := ledger.open_run(using)) is not None:
+    if (interrupted := ledger.open_run(using)) is not None:
         raise LakeError(
-            f"Run {cut_off.pk} of the export is open: wait for its end or, if it was cut off, "
+            f"Run {interrupted.pk} of the export is open: wait for its end or, if it crashed, "
             "export again."
         )
-    if high != ledger.settled_high(using, where):  # one began and ended meanwhile
+    if high != ledger.settled_high(using, where):  # a run began and ended since
         return snapshot(using, where)
-    return Snapshot(where, high, files)
+    return LakeSnapshot(where, high, files)
 
 
 def days_here(using: str) -> Days:
-    """The days of which PostgreSQL may have rows, by table of the lake."""
+    """Return the days of which PostgreSQL may have rows, by table of the lake."""
     return {table: list(_span(using, PARTITIONED[table])) for table in TABLES}
 
 
 def days_kept(using: str, where: str) -> Days:
-    """Those of them that were not dropped because this lake has them."""
+    """Return the days of `days_here` that were not dropped because this lake has them."""
     gone = ledger.gone(using, where)
     return {
         table: [day for day in days if Partition(PARTITIONED[table], day) not in gone]
@@ -96,39 +96,41 @@ def days_kept(using: str, where: str) -> Days:
     }
 
 
-def compared(spark: "SparkSession", using: str, of: Snapshot, days: Days) -> list[Compared]:
-    """Both sides of these days, those that both have nothing of left out."""
-    ours = _ours(spark, using, of, days)
-    with progress.shown(spark, "read the lake"):
-        theirs = {table: _lakes(spark, of, table, days[table]) for table in days}
-    found = []
+def compared(
+    spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
+) -> list[Compared]:
+    """Compare these days; days without rows on either side are left out."""
+    ours = _ours(spark, using, snapshot, days)
+    with progress.reporting(spark, "read the lake"):
+        theirs = {table: _lakes(spark, snapshot, table, days[table]) for table in days}
+    results = []
     for table, its in days.items():
         for day in its:
             here, pending = ours[table, day]
             there, broken = theirs[table].get(day, (Sums(), 0))
             if here.rows or there.rows or pending:
-                found.append(Compared(table, day, here, there, pending, broken))
-    return found
+                results.append(Compared(table, day, here, there, pending, broken))
+    return results
 
 
-def recorded(using: str, of: Snapshot, found: Iterable[Compared]) -> None:
-    """Remember the days that are equal: they may be dropped when they are old enough."""
-    for one in found:
-        if one.is_equal:
+def recorded(using: str, snapshot: LakeSnapshot, results: Iterable[Compared]) -> None:
+    """Record the equal days, which may be dropped once they are old enough."""
+    for result in results:
+        if result.is_equal:
             day = LakeDay(
-                table=one.partition.table,
-                day=one.day,
-                high_xid=of.high_xid,
-                rows=one.ours.rows,
-                checksum=Decimal(one.ours.checksum),
+                table=result.partition.table,
+                day=result.day,
+                high_xid=snapshot.high_xid,
+                rows=result.ours.rows,
+                checksum=Decimal(result.ours.checksum),
             )
-            ledger.verified(using, of.where, day)
+            ledger.verified(using, snapshot.where, day)
         else:
-            ledger.doubted(using, of.where, one.partition.table, one.day)
+            ledger.doubted(using, snapshot.where, result.partition.table, result.day)
 
 
 class Difference(NamedTuple):
-    """Ids, some of them, by where they are or what they say."""
+    """Ids of rows that differ, a few of each kind."""
 
     only_here: list[int]
     only_in_lake: list[int]
@@ -141,52 +143,61 @@ KIND_OF_DIFFERENCE: Final = (
 )
 
 
-def difference(spark: "SparkSession", using: str, of: Snapshot, one: Compared) -> Difference:
-    """Which rows of a day differ; no more of them come to this process than are told."""
+def difference(
+    spark: "SparkSession", using: str, snapshot: LakeSnapshot, result: Compared
+) -> Difference:
+    """Find rows of a day that differ; only those that are reported come to this process."""
     from pyspark.sql import functions as f
     from pyspark.sql.window import Window
 
-    parts = list(_parts(using, of, one.table, one.day))
+    parts = list(_parts(using, snapshot, result.table, result.day))
     asked = spark.createDataFrame([(part.query,) for part in parts], "query string")
     rows_of = partial(checking.rows, session.dsn(), ADBC)
     here = asked.repartition(len(parts)).mapInArrow(rows_of, "id long, ours long")
-    checksum = f.expr(f"cast({checksums.expression(one.table)} AS long)")
-    there = of.frame(spark, one.table, [one.day]).select("id", checksum.alias("checksum"))
+    checksum = f.expr(f"cast({checksums.expression(result.table)} AS long)")
+    there = snapshot.frame(spark, result.table, [result.day]).select(
+        "id", checksum.alias("checksum")
+    )
     lakes = there.groupBy("id").agg(f.min("checksum").alias("lakes"), f.count("*").alias("times"))
     kind = f.expr(KIND_OF_DIFFERENCE).alias("kind")
     differing = here.join(lakes, "id", "full").select("id", kind).where("kind IS NOT NULL")
     place = f.row_number().over(Window.partitionBy("kind").orderBy("id"))
-    told = differing.withColumn("place", place).where(f"place <= {SHOWN}").collect()
+    reported = differing.withColumn("place", place).where(f"place <= {SHOWN}").collect()
     return Difference(
-        *(sorted(row.id for row in told if row.kind == name) for name in Difference._fields)
+        *(sorted(row.id for row in reported if row.kind == name) for name in Difference._fields)
     )
 
 
 def _ours(
-    spark: "SparkSession", using: str, of: Snapshot, days: Days
+    spark: "SparkSession", using: str, snapshot: LakeSnapshot, days: Days
 ) -> dict[tuple[str, date], tuple[Sums, int]]:
     parts = [
-        part for table in days for day in days[table] for part in _parts(using, of, table, day)
+        part
+        for table in days
+        for day in days[table]
+        for part in _parts(using, snapshot, table, day)
     ]
     summed = partial(checking.summed, session.dsn(), ADBC)
-    found: list[Found] = []
+    sums_of_parts: list[Found] = []
     if parts:
         tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
-        with progress.shown(spark, "read PostgreSQL"):
-            found = spark.sparkContext.parallelize(parts, tasks).mapPartitions(summed).collect()
+        with progress.reporting(spark, "read PostgreSQL"):
+            sums_of_parts = (
+                spark.sparkContext.parallelize(parts, tasks).mapPartitions(summed).collect()
+            )
     total = {(table, day): (Sums(), 0) for table in days for day in days[table]}
-    for one in found:
-        sums, pending = total[one.table, one.day]
-        total[one.table, one.day] = (sums.plus(one.sums), pending + one.pending)
+    for part in sums_of_parts:
+        sums, pending = total[part.table, part.day]
+        total[part.table, part.day] = (sums.plus(part.sums), pending + part.pending)
     return total
 
 
 def _lakes(
-    spark: "SparkSession", of: Snapshot, table: str, days: Collection[date]
+    spark: "SparkSession", snapshot: LakeSnapshot, table: str, days: Collection[date]
 ) -> dict[date, tuple[Sums, int]]:
     from pyspark.sql import functions as f
 
-    frame = of.frame(spark, table, set(days))
+    frame = snapshot.frame(spark, table, set(days))
     broken = f.lit(0)
     if table == "messages":
         broken = f.expr(f"count_if(NOT ({checksums.PAYLOAD_IS_WHOLE}))")
@@ -205,13 +216,13 @@ def _lakes(
     }
 
 
-def _parts(using: str, of: Snapshot, table: str, day: date) -> Iterator[Part]:
+def _parts(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterator[Part]:
     start, end = (ids.time_of(bound) for bound in Partition(table, day).bounds)
     while start < end:
         params = {
             "low_id": ids.first_of(start),
             "high_id": ids.first_of(start + PART),
-            "high_xid": of.high_xid,
+            "high_xid": snapshot.high_xid,
         }
         yield Part(table, day, ledger.bound(using, f"checksum_{table}", params))
         start += PART

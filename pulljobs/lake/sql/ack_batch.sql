@@ -1,7 +1,6 @@
--- Write down that a batch of a stream is done; what was not acked and did not fail by itself was lost. The stream counts it;
--- old ones go.
+-- Mark a batch of a stream as acked. Jobs that were neither acked nor failed are counted as lost. Delete old batches.
 -- Event: none; in the transaction of finish.sql, which settled its jobs.
--- Parameters: batch_id bigint, acked int, kept bigint: how many of the last are remembered.
+-- Parameters: batch_id bigint, acked int, kept bigint (number of the last batches to keep).
 -- Returns: jobs, acked, failed, lost.
 -- Locks: the batch, the stream, the lease. Index: primary keys, stream batch, lease lease_token.
 WITH batch AS (

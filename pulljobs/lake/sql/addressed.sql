@@ -1,7 +1,7 @@
--- Find whom a bulk publish is from and to.
+-- Find the channel, the consumer and the producer of a bulk publish.
 -- Event: none.
 -- Parameters: channel text, consumer text, producer text (the last two NULL where not given).
--- Returns: one row: channel_id, consumer_id, producer_id; NULL: there is none of that name.
+-- Returns: one row: channel_id, consumer_id, producer_id; NULL: no row has that name.
 -- Locks: none. Index: the names.
 SELECT
     channel.id AS channel_id,

@@ -1,4 +1,4 @@
--- Read jobs of a batch that are still held, with their messages: a slice of it, by places.
+-- Read the jobs of a slice of a batch that are still leased, with their messages.
 -- Event: none.
 -- Parameters: batch_id bigint, lease_token uuid, first int, last int (places, from 1).
 -- Returns: job_id, lease, message_id, payload, content_type, headers (JSON text; NULL: none), key, priority, client_message_id,

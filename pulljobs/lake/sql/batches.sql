@@ -1,4 +1,4 @@
--- Read the batches of a stream between two of its numbers, but not their jobs.
+-- Read the batches of a stream between two sequence numbers, without their jobs.
 -- Event: none.
 -- Parameters: stream_id bigint, after bigint, until bigint (NULL: the last).
 -- Returns: batch_id, seq, state, lease_token, jobs, acked, failed, lost; by seq.

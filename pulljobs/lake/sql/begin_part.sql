@@ -1,7 +1,7 @@
--- Begin a task of a chunked publish, or go on behind what is committed of it; whoever else is at it is waited for.
+-- Begin a task of a chunked publish, or continue after what it committed. Another run of the task is waited for.
 -- Event: none; in the transaction that publishes its rows.
 -- Parameters: publish_id bigint, partition int.
--- Returns: checksum, rows, messages, jobs, duplicates, key_full, rejected: what is committed.
+-- Returns: checksum, rows, messages, jobs, duplicates, key_full, rejected: the counts that are committed.
 -- Locks: the part's row. Index: primary key.
 INSERT INTO pulljobs_published_part AS part (
     publish_id, partition, checksum, rows, messages, jobs, duplicates, key_full, rejected, published_at

@@ -1,7 +1,7 @@
--- A checksum of each settlement of a range of ids, to compare with the lake's.
+-- Compute a checksum of each settlement of a range of ids, to compare with the lake.
 -- Events: none, it reads.
--- Parameters: low_id, high_id bigint, the second left out; high_xid bigint, the first transaction that is not in the lake.
--- Returns: id, checksum bigint (60 bits), exported boolean. `spark/checksums.py` makes the same of a row of the lake.
+-- Parameters: low_id, high_id bigint, the second exclusive; high_xid bigint, the first transaction that is not in the lake.
+-- Returns: id, checksum bigint (60 bits), exported boolean. `spark/checksums.py` computes it of a row of the lake.
 -- Locks: none. Index: primary key.
 SELECT
     id,

@@ -1,4 +1,4 @@
--- Count jobs of a batch that a handler settled by themselves, so that they are not taken for lost.
+-- Count the jobs of a batch that a handler settled one at a time, so that they do not count as lost.
 -- Event: none; in the transaction of finish.sql, which settled them.
 -- Parameters: lease_token uuid, acked int, failed int.
 -- Returns: nothing.

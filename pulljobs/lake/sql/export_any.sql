@@ -1,6 +1,6 @@
--- Whether a window of transactions holds a row for the lake.
+-- Look for a row for the lake in a window of transactions.
 -- Events: none, it reads.
--- Parameters: low_xid, high_xid bigint, the second left out.
+-- Parameters: low_xid, high_xid bigint, the second exclusive.
 -- Returns: found boolean.
 -- Locks: none. Index: settled_xid and published_xid (ranges of blocks).
 SELECT

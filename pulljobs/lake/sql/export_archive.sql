@@ -1,7 +1,7 @@
--- Settlements for the lake: those of a window of transactions and of a range of ids.
+-- Read the settlements of a window of transactions and of a range of ids for the lake.
 -- Events: none, it reads.
--- Parameters: low_xid, high_xid, low_id, high_id bigint; of each the second is the first that is left out.
--- Returns: the columns of the lake's table `archive`, but for names and day.
+-- Parameters: low_xid, high_xid, low_id, high_id bigint; of each pair the second is exclusive.
+-- Returns: the columns of the lake's table `archive`, without names and day.
 -- Locks: none. Index: settled_xid (ranges of blocks), or the primary key.
 SELECT
     id,

@@ -1,7 +1,7 @@
--- The transaction that holds an export back: the oldest that has written and is still open, in whatever database.
+-- Find the transaction that holds an export back: the oldest open one that has written, in any database.
 -- Events: none, it reads.
 -- Parameters: none.
--- Returns: who text, since timestamptz, age interval; NULL where this role may not see. No row: there is none.
+-- Returns: who text, since timestamptz, age interval; NULL where this role may not see them. No row: no transaction.
 -- Locks: none. Index: none.
 SELECT who, since, clock_timestamp() - since AS age
 FROM (

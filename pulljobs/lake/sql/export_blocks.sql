@@ -1,4 +1,4 @@
--- How large the tables are that an export samples, with all their partitions.
+-- Read the sizes of the tables that an export samples, with all their partitions.
 -- Events: none, it reads.
 -- Parameters: none.
 -- Returns: archive, messages bigint, in blocks.

@@ -1,6 +1,6 @@
--- How many rows a window of transactions holds: what the tasks of a run must have written in all.
+-- Count the rows of a window of transactions: the tasks of a run must have written as many.
 -- Events: none, it reads.
--- Parameters: low_xid, high_xid bigint, the second left out.
+-- Parameters: low_xid, high_xid bigint, the second exclusive.
 -- Returns: archive, messages bigint.
 -- Locks: none. Index: settled_xid and published_xid (ranges of blocks).
 SELECT

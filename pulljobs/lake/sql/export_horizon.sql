@@ -1,7 +1,7 @@
--- Up to where the next run of an export may go: all transactions below have ended.
+-- Read the end of the next run of an export: all transactions below it have ended.
 -- Events: none, it reads.
 -- Parameters: none.
--- Returns: horizon bigint, system_identifier bigint, next_xid bigint (no lower than any that was ever given out).
+-- Returns: horizon bigint, system_identifier bigint, next_xid bigint (higher than any assigned so far).
 -- Locks: none. Index: none.
 SELECT
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon,

@@ -1,8 +1,8 @@
--- Messages for the lake: those of a window of transactions and of a range of ids.
+-- Read the messages of a window of transactions and of a range of ids for the lake.
 -- Events: none, it reads.
--- Parameters: low_xid, high_xid, low_id, high_id bigint, of each the second is the first that is left out; payload_cap bigint
---   (bytes; NULL: no payloads), channel_ids bigint[] (whose payloads; NULL: of all).
--- Returns: the columns of the lake's table `messages`, but for names and day.
+-- Parameters: low_xid, high_xid, low_id, high_id bigint, of each pair the second is exclusive; payload_cap bigint
+--   (bytes; NULL: no payloads), channel_ids bigint[] (channels whose payloads are exported; NULL: all).
+-- Returns: the columns of the lake's table `messages`, without names and day.
 -- Locks: none. Index: published_xid (ranges of blocks), or the primary key.
 SELECT
     id,

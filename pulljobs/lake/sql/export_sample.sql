@@ -1,6 +1,6 @@
--- A sample of what a run will read, to share it out to tasks.
+-- Sample the rows of a run, to divide them among tasks.
 -- Events: none, it reads.
--- Parameters: low_xid, high_xid bigint, the second left out; archive_percent, message_percent double precision, of the blocks.
+-- Parameters: low_xid, high_xid bigint, the second exclusive; archive_percent, message_percent double precision, of the blocks.
 -- Returns: archive_ids, message_ids bigint[], in order.
 -- Locks: none. Index: none, it reads some blocks.
 SELECT

@@ -1,5 +1,5 @@
--- Forget what a sink committed long ago: Spark repeats the last batch at the most. What refers to it, rows that it refused or jobs
--- that it replayed, keeps it.
+-- Delete old batches of a sink: Spark repeats the last batch at most. A batch stays while rejected rows or replayed jobs refer
+-- to it.
 -- Event: none; in the transaction that publishes a batch.
 -- Parameters: query_id uuid, below bigint (batch ids).
 -- Returns: nothing.

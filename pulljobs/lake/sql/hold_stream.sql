@@ -1,7 +1,7 @@
--- Make sure that a stream has this owner until the transaction ends; its heartbeats go on meanwhile.
+-- Lock the owner of a stream until the transaction ends; its heartbeats continue.
 -- Event: none; before what only the owner may do.
 -- Parameters: stream_id bigint, node_id uuid.
--- Returns: one row; none: somebody took it over.
+-- Returns: one row; none: another owner took it over.
 -- Locks: the stream's key. Index: primary key.
 SELECT id
 FROM pulljobs_stream

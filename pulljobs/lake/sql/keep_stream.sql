@@ -1,9 +1,9 @@
--- Say that the owner of a stream lives, and give its batches' leases a full new length from now.
--- Event: renew. The whole of a lease at once, whatever of it is settled: a stream has nobody to tell of single jobs. Not counted
---   among the lease's renewals, for that would be an attempt to remember for every job of the batch.
--- Parameters: stream_id bigint, node_id uuid, patience interval (NULL: let others have the stream), lease_duration interval, renewed boolean
---   (the leases, too), report jsonb (what the process says of itself).
--- Returns one row: owned boolean (else somebody took the stream over, and nothing was written), kept int8 (leases that are alive).
+-- Record a heartbeat of a stream's owner, and renew the leases of its batches from now.
+-- Event: renew. Each lease is renewed as a whole: a stream is not notified of single lost jobs. It does not count
+--   as a renewal of the lease, which would be an attempt to store for every job of the batch.
+-- Parameters: stream_id bigint, node_id uuid, patience interval (NULL: give up the stream), lease_duration interval, renewed boolean
+--   (renew the leases, too), report jsonb (status of the process).
+-- Returns one row: owned boolean (False: another owner took the stream over, and nothing was written), kept int8 (live leases).
 -- Locks: the stream, the leases. Index: primary keys, stream batch, lease lease_token.
 WITH owned AS (
     UPDATE pulljobs_stream

@@ -1,8 +1,8 @@
--- The time of the oldest settlement that an export has yet to bring to the lake, among those of before some moment.
+-- Read the time of the oldest settlement that is not in the lake, among those below an id.
 -- Events: none, it reads.
--- Parameters: high_xid bigint, the end of the last window that is done; 0: there is none; high_id bigint, the first id that
--- is left out.
--- Returns: settled_at timestamptz; NULL: the lake has them all.
+-- Parameters: high_xid bigint, the end of the last window that is done; 0: none; high_id bigint,
+--   exclusive.
+-- Returns: settled_at timestamptz; NULL: the lake has all.
 -- Locks: none. Index: settled_xid (ranges of blocks); the primary key, if the lake has none.
 SELECT
     CASE

@@ -1,7 +1,7 @@
--- How old the oldest settlement is that an export has yet to bring to the lake.
+-- Compute the age of the oldest settlement that is not in the lake.
 -- Events: none, it reads.
--- Parameters: high_xid bigint, the end of the last window that is done; 0: there is none.
--- Returns: lag interval; no row: the lake has them all.
+-- Parameters: high_xid bigint, the end of the last window that is done; 0: none.
+-- Returns: lag interval; no row: the lake has all.
 -- Locks: none. Index: settled_xid (ranges of blocks); the primary key, if the lake has none.
 WITH RECURSIVE looked (low_xid, high_xid, settled_at) AS (
     SELECT
@@ -9,8 +9,8 @@ WITH RECURSIVE looked (low_xid, high_xid, settled_at) AS (
         %(high_xid)s::bigint,
         (SELECT settled_at FROM pulljobs_archived_job WHERE %(high_xid)s::bigint = 0 ORDER BY id LIMIT 1)
     UNION ALL
-    -- A few transactions, then twice as many, until one of them settled something: so nearly all that is read is there
-    -- to be exported, and not all of that is read.
+    -- A few transactions, then twice as many, until one of them settled something: so the statement reads little that
+    -- is already in the lake, and not all that is still to be exported.
     SELECT below.high_xid, above.high_xid, (
         SELECT min(settled_at)
         FROM pulljobs_archived_job

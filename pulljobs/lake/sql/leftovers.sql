@@ -1,8 +1,8 @@
--- Find the staging tables that nobody will commit: their publish is settled, forgotten, or whoever began it is gone.
+-- Find abandoned staging tables: their publish is settled or deleted, or the process that began it is gone.
 -- Event: none; they are dropped in the same transaction.
--- Parameters: patience interval (how long an unguarded publish may be untouched), gone text[] (drivers that are).
+-- Parameters: patience interval (how long an unguarded publish may be untouched), gone text[] (drivers that are gone).
 -- Returns: id of each publish.
--- Locks: the publish's row, skipping those at work, and its advisory lock, if nobody holds it. Index: publish primary key.
+-- Locks: the publish's row, skipping those at work, and its advisory lock, if no session holds it. Index: publish primary key.
 WITH staged AS MATERIALIZED (
     SELECT substring(relname FROM '[0-9]+$')::bigint AS id
     FROM pg_class

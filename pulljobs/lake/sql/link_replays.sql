@@ -1,4 +1,4 @@
--- Remember whose messages were published again.
+-- Record which jobs' messages were published again.
 -- Event: none; in the transaction that publishes them.
 -- Parameters: publish_id bigint, consumer_id bigint, and arrays of one length: message_ids bigint[], original_job_ids bigint[].
 -- Returns: nothing.

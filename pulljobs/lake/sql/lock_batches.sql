@@ -1,5 +1,5 @@
--- Lock batches of a stream that are not acked, with their jobs.
--- Event: none; before they are acked, given back or taken again.
+-- Lock the batches of a stream that are not acked, and read their job ids.
+-- Event: none; before they are acked, released or claimed again.
 -- Parameters: stream_id bigint, after bigint, until bigint.
 -- Returns: batch_id, seq, lease_token, job_ids; by seq.
 -- Locks: the batches, waiting for them. Index: stream batch.

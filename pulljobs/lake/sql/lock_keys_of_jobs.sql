@@ -1,8 +1,8 @@
--- Lock the keys of jobs that are asked for by their ids.
+-- Lock the keys of jobs given by their ids.
 -- Event: none; a statement before reclaim.sql, which then sees what was claimed before the lock.
 -- Parameters: consumer_id bigint, job_ids bigint[].
 -- Returns: nothing.
--- Locks: the keys' rows, in order, which are made if they are missing. Index: job primary key, exclusive key.
+-- Locks: the keys' rows, in order, which are created if they are missing. Index: job primary key, exclusive key.
 INSERT INTO pulljobs_exclusive_key AS row (consumer_id, key)
 SELECT DISTINCT job.consumer_id, job.key
 FROM unnest(%(job_ids)s::bigint[]) AS asked (job_id)

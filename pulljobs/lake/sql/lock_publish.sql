@@ -1,4 +1,4 @@
--- Have those who would commit or drop a bulk publish take turns.
+-- Lock a bulk publish, so that processes that commit or drop it take turns.
 -- Event: none.
 -- Parameters: id bigint.
 -- Returns: state.

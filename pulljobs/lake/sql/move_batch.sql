@@ -1,6 +1,6 @@
--- Put a batch of a stream under another lease, or note that it is given back.
+-- Put a batch of a stream under another lease, or mark it as released.
 -- Event: none; in the transaction of reclaim.sql or finish.sql.
--- Parameters: batch_id bigint, lease_token uuid (NULL: it keeps the one it had), state text.
+-- Parameters: batch_id bigint, lease_token uuid (NULL: unchanged), state text.
 -- Returns: nothing.
 -- Locks: the batch. Index: primary key.
 UPDATE pulljobs_stream_batch

@@ -1,4 +1,4 @@
--- Write down what a claim took as the next batch of a stream.
+-- Record the jobs of a claim as the next batch of a stream.
 -- Event: none; in the transaction of claim.sql or claim_keyed.sql.
 -- Parameters: stream_id bigint, seq bigint, lease_token uuid.
 -- Returns: batch_id; no row: the stream has such a batch already.

@@ -1,7 +1,7 @@
--- Open a bulk publish, or find it as it was left: one that is done stays so.
+-- Open a bulk publish, or find it in its last state: a publish that is done stays done.
 -- Event: none.
--- Parameters: publish_id text, query_id uuid, batch_id bigint (NULL but for a sink's), channel_id bigint, only_consumer_id bigint
---   (NULL: each), mode text, guarded bool (its driver holds the lock of guard_publish.sql), driver text (host:pid, or empty).
+-- Parameters: publish_id text, query_id uuid, batch_id bigint (NULL except for a sink), channel_id bigint, only_consumer_id bigint
+--   (NULL: all), mode text, guarded bool (its driver holds the lock of guard_publish.sql), driver text (host:pid, or empty).
 -- Returns: id, channel_id, only_consumer_id, mode, state, as they are in the ledger.
 -- Locks: the row. Index: publish id.
 INSERT INTO pulljobs_bulk_publish AS publish (

@@ -1,8 +1,8 @@
--- Become the owner of a stream, if nobody is who lives; its row is made if it is missing.
+-- Become the owner of a stream that has no live owner; its row is created if it is missing.
 -- Event: none.
 -- Parameters: stream text, consumer_id bigint, node_id uuid, name text (of the process), patience interval (without a heartbeat the
---   stream is free after it).
--- Returns: stream_id; no row: somebody else owns it, or it is another consumer's (stream_owner.sql tells).
+--   stream is free afterwards).
+-- Returns: stream_id; no row: another process owns it, or it belongs to another consumer (see stream_owner.sql).
 -- Locks: the stream, waiting for it. Index: stream name.
 WITH owned AS (
     INSERT INTO pulljobs_stream AS stream (name, consumer_id, owner, owned_until)

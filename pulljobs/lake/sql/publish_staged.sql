@@ -1,10 +1,10 @@
--- Publish a chunk of a bulk publish where it is staged: what publish.sql does, but counted instead of told row by row.
+-- Publish a staged chunk of a bulk publish as publish.sql does, and return counts instead of rows.
 -- Event: publish. In the caller's transaction.
--- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: each), number bigint: of the
+-- Parameters: channel text, producer_id bigint, dedupe_window interval, only_consumer_id bigint (NULL: all), number bigint: of the
 --   chunk. `pulljobs_staged` stands for the table of the publish (pyspark_pulljobs/staging.py); an array that is empty there is
 --   of NULLs.
--- Returns one row: messages, jobs, duplicates, consumer_ids, bounded (nothing was written, for some have a key that must be
---   looked at first: then publish_one.sql does all), message_ids of all rows in order where they replay jobs (NULL in it: a
+-- Returns one row: messages, jobs, duplicates, consumer_ids, bounded (nothing was written, because some keys need a
+--   check first: then publish_one.sql publishes all), message_ids of all rows in order where they replay jobs (NULL in it: a
 --   duplicate), else NULL. No row: no such channel.
 -- Locks: the publication rows of the client ids, in order of the id. Index: channel name, publication key.
 WITH transaction AS MATERIALIZED (

@@ -1,9 +1,9 @@
--- Number settlements of a range of ids anew, after their database moved to another cluster: what the lake has comes before
--- the next window of the export, what it has not comes into it. The one statement that writes to a settlement.
+-- Renumber the settlements of a range of ids, after their database moved to another cluster: settlements in the lake come
+-- before the next window of the export, the others come into it. No other statement writes to a settlement.
 -- Events: none.
--- Parameters: low_id, high_id bigint, the second left out; exported bigint[] (ids of that range that the lake has);
---   low_xid bigint, where the next window begins; next_xid bigint, no lower than any that this cluster gave out.
--- Returns: fresh bigint, how many of those that it changed go to the lake.
+-- Parameters: low_id, high_id bigint, the second exclusive; exported bigint[] (ids of that range that the lake has);
+--   low_xid bigint, where the next window begins; next_xid bigint, higher than any that this cluster assigned.
+-- Returns: fresh bigint, the number of changed rows that go to the lake.
 -- Locks: the rows it changes. Index: primary key.
 WITH exported AS MATERIALIZED (
     SELECT DISTINCT unnest(%(exported)s::bigint[]) AS id

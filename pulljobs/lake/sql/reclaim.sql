@@ -1,9 +1,9 @@
--- Take jobs again that a batch held once and nobody has now, by their ids, under one new lease.
--- Event: claim. A pause does not keep it: the batch began before. Jobs that wait for their retry are taken, too.
--- Parameters: consumer_id bigint, job_ids bigint[] (in the order of the batch), wanted int (room for so many), node_id uuid, via
+-- Claim again, under a new lease, the jobs of a batch that are not leased now.
+-- Event: claim. A pause does not prevent it, because the batch began before. Delayed retries are claimed, too.
+-- Parameters: consumer_id bigint, job_ids bigint[] (in the order of the batch), wanted int (maximum), node_id uuid, via
 --   text, lease_duration interval (NULL: the consumer's), max_lease interval, exclusive boolean (their keys are locked).
 -- Returns one row: lease_token (NULL: none could be taken), taken int8.
--- Locks: the jobs, in order of id, waiting for who has them. Index: job primary key, exclusive key, pulljobs_job_key.
+-- Locks: the jobs, in order of id, waiting for other locks. Index: job primary key, exclusive key, pulljobs_job_key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),

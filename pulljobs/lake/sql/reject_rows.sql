@@ -1,4 +1,4 @@
--- Keep rows that are no messages, with the reason.
+-- Store rows that are not valid messages, with the reason.
 -- Event: none; in the transaction that publishes the others.
 -- Parameters: publish_id bigint, and arrays of one length: reasons text[], errors text[], rows text[], reject_payloads bytea[].
 -- Returns: nothing.

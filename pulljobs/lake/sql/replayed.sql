@@ -1,6 +1,6 @@
--- Find which of these jobs were replayed to a consumer before.
+-- Find the jobs among these that were already replayed to a consumer.
 -- Event: none.
--- Parameters: job_ids bigint[], consumer_id bigint (NULL: the one that each was of).
+-- Parameters: job_ids bigint[], consumer_id bigint (NULL: each job's own).
 -- Returns: original_job_id, consumer_id.
 -- Locks: none. Index: original job.
 SELECT DISTINCT original_job_id, consumer_id

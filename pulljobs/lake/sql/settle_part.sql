@@ -1,4 +1,4 @@
--- Write what came of a task of a chunked publish.
+-- Record the result of a task of a chunked publish.
 -- Event: none; in the transaction of begin_part.sql.
 -- Parameters: publish_id bigint, partition int, checksum bigint, rows bigint, messages bigint, jobs bigint, duplicates bigint,
 --   key_full bigint, rejected bigint.

@@ -1,4 +1,4 @@
--- End a bulk publish: done, with what came of it, or aborted.
+-- End a bulk publish: done, with its result, or aborted.
 -- Event: none; in the transaction that published, if it did.
 -- Parameters: id bigint, state text, rows bigint, messages bigint, jobs bigint, duplicates bigint, key_full bigint, rejected bigint.
 -- Returns: nothing.

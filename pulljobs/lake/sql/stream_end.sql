@@ -1,4 +1,4 @@
--- Read where a stream is: its last batch that was acked.
+-- Read the position of a stream: its last acked batch.
 -- Event: none.
 -- Parameters: stream text.
 -- Returns one row: seq, 0 before the first.

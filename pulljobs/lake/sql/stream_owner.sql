@@ -1,8 +1,8 @@
--- Say who owns a stream, and for how long if nothing more is heard.
+-- Read the owner of a stream, and how long it stays the owner without a heartbeat.
 -- Event: none.
 -- Parameters: stream text.
--- Returns: stream_id, consumer_id, owner uuid, name text of its process (NULL: nobody knows), seconds float8 (to the end of its
---   patience; NULL: it has no owner), now timestamptz; no row: there is no such stream.
+-- Returns: stream_id, consumer_id, owner uuid, name text of its process (NULL: unknown), seconds float8 (to the end of its
+--   patience; NULL: it has no owner), now timestamptz; no row: no such stream.
 -- Locks: none. Index: stream name.
 SELECT
     stream.id AS stream_id,

@@ -1,7 +1,7 @@
--- Find the consumer that a stream takes jobs of.
+-- Find the consumer whose jobs a stream claims.
 -- Event: none.
 -- Parameters: channel text, consumer text.
--- Returns: consumer_id, lease_duration interval, type text; no row: there is none of that name.
+-- Returns: consumer_id, lease_duration interval, type text; no row: no consumer has that name.
 -- Locks: none. Index: the names.
 SELECT consumer.id AS consumer_id, consumer.lease_duration, consumer.type
 FROM pulljobs_channel AS channel

@@ -1,4 +1,4 @@
--- Say that somebody is at work on a bulk publish.
+-- Record that a process is working on a bulk publish.
 -- Event: none.
 -- Parameters: id bigint.
 -- Returns: nothing.

@@ -1,7 +1,7 @@
 """Run a pandas or Arrow function over a consumer's jobs, on Spark.
 
-The function is named module:function and takes a frame of jobs; what it returns or raises is
-explained in `pyspark_pulljobs.handling`. It runs in Spark's tasks, so it must be installed there.
+The function takes a frame of jobs; `pyspark_pulljobs.handling` explains what it may return or
+raise. It runs in Spark's tasks, so it must be installed on the executors.
 """
 
 from argparse import ArgumentParser
@@ -12,33 +12,33 @@ from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--channel", required=True, metavar="NAME", help="of the consumer")
-    parser.add_argument("--consumer", required=True, metavar="NAME", help="whose jobs are done")
+    parser.add_argument("--channel", required=True, metavar="NAME", help="channel of the consumer")
+    parser.add_argument("--consumer", required=True, metavar="NAME", help="its jobs are run")
     parser.add_argument(
-        "--handler", required=True, metavar="MODULE:FUNCTION", help="what does them"
+        "--handler", required=True, metavar="MODULE:FUNCTION", help="function that handles them"
     )
     parser.add_argument(
         "--form", choices=["pandas", "arrow"], default="pandas",
-        help="what the function takes (%(default)s)",
+        help="type of frame that the function takes (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--stream", help="the query's name across restarts (CHANNEL/CONSUMER)")
     parser.add_argument(
         "--checkpoint", metavar="DIRECTORY",
-        help="where Spark keeps how far the query is (_streams of PULLJOBS['LAKE'])",
+        help="where Spark stores the progress of the query (_streams of PULLJOBS['LAKE'])",
     )  # fmt: skip
     parser.add_argument(
-        "--batch", type=int, default=10_000, metavar="JOBS", help="of one batch (%(default)s)"
+        "--batch", type=int, default=10_000, metavar="JOBS", help="jobs of one batch (%(default)s)"
     )
-    parser.add_argument("--partitions", type=int, help="tasks that share a batch, at the most")
+    parser.add_argument("--partitions", type=int, help="maximum number of tasks that share a batch")
     parser.add_argument(
-        "--lease", type=int, metavar="SECONDS", help="of a batch, renewed while it runs"
+        "--lease", type=int, metavar="SECONDS", help="lease duration of a batch, which is renewed"
     )
     parser.add_argument(
         "--max-lease", type=int, metavar="SECONDS", help="how long a batch may run (900)"
     )
     parser.add_argument(
         "--every", type=amount("seconds", 0, LONGEST.total_seconds()), metavar="SECONDS",
-        help="go on, with a batch so often; by default what is there is taken, and no more",
+        help="keep running, with a batch at this interval; by default end after the waiting jobs",
     )  # fmt: skip
 
 
@@ -54,17 +54,17 @@ def handle(**options: Any) -> CommandResult:
         stream=stream,
         checkpoint=options["checkpoint"] or consuming.default_checkpoint(stream),
         every=options["every"],
-        options=_of_source(options),
+        options=_source_options(options),
     )
     with (
         session.opened("consume", master=options["master"], conf=options["conf"]) as spark,
-        progress.shown(spark, f"consume {stream}"),
+        progress.reporting(spark, f"consume {stream}"),
     ):
         counts = consuming.run(spark, wanted)
     return CommandResult.from_facts({"stream": stream, **counts})
 
 
-def _of_source(options: dict[str, Any]) -> dict[str, str]:
+def _source_options(options: dict[str, Any]) -> dict[str, str]:
     names = {
         "maxRowsPerBatch": options["batch"],
         "partitions": options["partitions"],

@@ -1,7 +1,7 @@
-"""Bring what was settled and published since the last run to the lake, exactly once.
+"""Export settlements and messages since the last run to the lake, exactly once.
 
-Where few rows are new this process writes them itself; Spark is started for more, or where
-`--master` names one.
+A few new rows are written by this process. Spark is started for more rows, or if `--master` is
+given.
 """
 
 import signal
@@ -37,15 +37,15 @@ LONGEST: Final = 30 * 86_400
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--with-payload", action="store_true", help="bring the payloads of messages, too"
+        "--with-payload", action="store_true", help="export the payloads of messages, too"
     )
     parser.add_argument(
         "--payload-cap", type=bytes_of, metavar="BYTES", default=bytes_of("1M"),
-        help="larger ones stay behind (1M)",
+        help="size above which a payload is not exported (1M)",
     )  # fmt: skip
     parser.add_argument(
         "--channel", action="append", default=[], metavar="NAME",
-        help="whose payloads to bring, may be repeated; all by default",
+        help="channel whose payloads to export, may be repeated (all)",
     )  # fmt: skip
     parser.add_argument(
         "--reader", choices=["adbc", "copy"], default="adbc",
@@ -53,11 +53,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--watch", type=amount("seconds", LEAST, LONGEST), metavar="SECONDS",
-        help="go on, with so long between two runs",
+        help="keep running, with this pause between two runs",
     )  # fmt: skip
     parser.add_argument(
         "--max-lag", type=amount("seconds", 0, LONGEST), metavar="SECONDS", default=300,
-        help="age at which an open transaction that holds the export back is told (300)",
+        help="age at which an open transaction that holds the export back is reported (300)",
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def handle(**options: Any) -> CommandResult:
 
 
 def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
-    """Until SIGTERM or SIGINT, which a run that is under way ends before."""
+    """Export repeatedly until SIGTERM or SIGINT, after which the current run still ends."""
     from pulljobs.lake.spark.exporting import Exported
 
     stopped, total = threading.Event(), Exported()
@@ -89,7 +89,7 @@ def _watched(options: dict[str, Any], sessions: "Sessions") -> "Exported":
 
 
 def _kept(opened: "Sessions", stack: ExitStack) -> "Sessions":
-    """One, until the stack ends or a run fails in it: then the next gets one of its own."""
+    """Return a factory that shares one session until the stack ends or a run fails."""
     from pulljobs.lake.spark import failures
 
     sessions: list[SparkSession] = []
@@ -99,7 +99,7 @@ def _kept(opened: "Sessions", stack: ExitStack) -> "Sessions":
         if not sessions:
             sessions.append(stack.enter_context(opened()))
         try:
-            with failures.told():
+            with failures.reported():
                 yield sessions[0]
         except Exception:
             sessions.clear()
@@ -112,13 +112,13 @@ def _kept(opened: "Sessions", stack: ExitStack) -> "Sessions":
 def _once(options: dict[str, Any], sessions: "Sessions") -> "Exported":
     from pulljobs.lake.spark import exporting
 
-    choice = exporting.Choice(
+    choice = exporting.ExportOptions(
         payload_cap=options["payload_cap"] if options["with_payload"] else None,
         channels=tuple(options["channel"]),
         reader=options["reader"],
     )
-    told = bool(options["master"]) or "spark.master" in settings().SPARK
-    exported = exporting.export(choice, sessions, always_spark=told)
+    has_master = bool(options["master"]) or "spark.master" in settings().SPARK
+    exported = exporting.export(choice, sessions, always_spark=has_master)
     _alert(timedelta(seconds=options["max_lag"]), exported)
     return exported
 
@@ -126,15 +126,15 @@ def _once(options: dict[str, Any], sessions: "Sessions") -> "Exported":
 def _alert(limit: timedelta, exported: "Exported") -> None:
     blocker = ledger.blocker(settings().DATABASE)
     if blocker and blocker.age is not None and blocker.age >= limit:
-        exported.held_back_by = blocker.who
-        emit(ExportHeldBack(blocker.who, blocker.age.total_seconds()))
+        exported.held_back_by = blocker.holder
+        emit(ExportHeldBack(blocker.holder, blocker.age.total_seconds()))
 
 
 def _answer(exported: "Exported") -> CommandResult:
     rows = ", ".join(f"{count:,} of {table}" for table, count in exported.rows.items())
     lines = [f"exported: {rows}; {exported.bytes:,} bytes in {exported.seconds:.1f} s"]
     if exported.resumed:
-        lines.append("A run that was cut off before was ended first.")
+        lines.append("An interrupted run was completed first.")
     if exported.held_back_by:
         lines.append(f"Held back by {exported.held_back_by}: see `pulljobs doctor`.")
     return CommandResult(asdict(exported), lines)

@@ -1,8 +1,8 @@
-"""Publish the rows of files, such as Parquet, JSON lines or CSV, all or nothing and once.
+"""Publish the rows of Parquet, JSON lines or CSV files, all or nothing and once.
 
-Columns are payload (text, binary or, as JSON, anything) and whatever else a message has: key,
-priority, message_id, headers (in text as JSON), content_type, delay (seconds) and available_at. The
-same files are published once, unless another --publish-id says that they are meant again.
+Columns are payload (text, binary, or any type as JSON) and the other attributes of a message: key,
+priority, message_id, headers (JSON text), content_type, delay (seconds) and available_at. The same
+files are published once, unless you give another --publish-id.
 """
 
 from argparse import ArgumentParser
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="by their names' endings")
-    parser.add_argument("--channel", required=True, metavar="NAME", help="to publish on")
-    parser.add_argument("--consumer", help="the only one that gets a job")
-    parser.add_argument("--producer", help="whose messages these are")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="the suffix is the format")
+    parser.add_argument("--channel", required=True, metavar="NAME", help="channel to publish on")
+    parser.add_argument("--consumer", help="the only consumer that gets a job")
+    parser.add_argument("--producer", help="producer of the messages")
     parser.add_argument(
         "--mode", choices=["atomic", "chunked"], default="atomic",
-        help="all in one transaction, or one a task (%(default)s)",
+        help="one transaction for all rows, or one for each task (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--on-bad-row", choices=["stop", "reject"], default="stop",
-        help="what a row does that is no message: stop everything, or be kept apart (%(default)s)",
+        help="stop everything on an invalid row, or store it apart (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--publish-id", help="by which it happens once (of the files)")
+    parser.add_argument("--publish-id", help="id that makes it happen once (from the files)")
     parser.add_argument(
-        "--whole", action="store_true", help="a row as a whole is a message's payload, as JSON"
+        "--whole", action="store_true", help="publish each whole row as a JSON payload"
     )
 
 
@@ -45,14 +45,14 @@ def handle(**options: Any) -> CommandResult:
     )
     publish_id = options["publish_id"] or publishing.id_of(target, options["files"])
     with session.opened("publish", master=options["master"], conf=options["conf"]) as spark:
-        frame = reading.read(spark, options["files"], whole=options["whole"])
-        with progress.shown(spark, f"publish on {target.channel}"):
+        frame = reading.read_files(spark, options["files"], whole=options["whole"])
+        with progress.reporting(spark, f"publish on {target.channel}"):
             done, before = publishing.publish(frame, target, publish_id)
     return answer(done, before)
 
 
 def answer(done: "BulkPublish", before: bool) -> CommandResult:
-    """What came of a publish, in words."""
+    """Return the answer that reports a publish."""
     counts = {
         name: getattr(done, name)
         for name in ("rows", "messages", "jobs", "duplicates", "key_full", "rejected")
@@ -70,9 +70,7 @@ def answer(done: "BulkPublish", before: bool) -> CommandResult:
     if done.duplicates:
         lines.append(f"{done.duplicates:,} were duplicates of messages in the dedupe window.")
     if done.key_full:
-        lines.append(f"{done.key_full:,} were refused, for their keys were full.")
+        lines.append(f"{done.key_full:,} were refused because their keys were full.")
     if done.rejected:
-        lines.append(
-            f"{done.rejected:,} rows were no messages: the table of rejected rows has them."
-        )
+        lines.append(f"{done.rejected:,} rows were invalid: see the table of rejected rows.")
     return CommandResult(content, [*lines, f"publish id: {done.publish_id}"])

@@ -1,4 +1,4 @@
-"""Go on with a lake after its database or its files moved, or the database went back in time."""
+"""Continue a lake after its database or files moved, or the database was restored."""
 
 from typing import Any
 

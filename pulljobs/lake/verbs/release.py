@@ -1,6 +1,6 @@
-"""Give back the jobs that a stopped query of Spark holds.
+"""Release the jobs that a stopped query of Spark holds.
 
-With its checkpoint, what the query was done with is delivered first, and not given back.
+If the checkpoint is given, jobs that the query had finished are delivered first.
 """
 
 from argparse import ArgumentParser
@@ -11,7 +11,7 @@ from pulljobs.management.subcommands import CommandResult
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("stream", metavar="STREAM", help="the query's name: CHANNEL/CONSUMER")
-    parser.add_argument("--checkpoint", metavar="DIRECTORY", help="of the query")
+    parser.add_argument("--checkpoint", metavar="DIRECTORY", help="checkpoint of the query")
 
 
 def handle(**options: Any) -> CommandResult:

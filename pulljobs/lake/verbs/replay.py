@@ -1,8 +1,8 @@
-"""Publish jobs again that the lake remembers, chosen by SQL, each linked to its original.
+"""Publish jobs of the lake again, selected by SQL, each linked to its original.
 
 With --dry-run it only counts. Columns are those of the archive (state, reason, error, channel,
-consumer, settled_at, retry_count ...) as the job's last settlement has them, and those of its
-message (key, priority, published_at ...).
+consumer, settled_at, retry_count ...) of the job's last settlement, and those of its message (key,
+priority, published_at ...).
 """
 
 from argparse import ArgumentParser
@@ -12,7 +12,7 @@ from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
     from pulljobs.lake.models import BulkPublish
-    from pulljobs.lake.spark.replaying import Found, Replayed
+    from pulljobs.lake.spark.replaying import Replayed, ReplayGroup
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,76 +22,74 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="SQL",
         help="such as \"state = 'DEAD' AND error LIKE '%%timeout%%'\"",
     )
-    parser.add_argument(
-        "--to", metavar="CHANNEL/CONSUMER", help="who gets them (the consumer each was of)"
-    )
-    parser.add_argument("--again", action="store_true", help="also those replayed before")
-    parser.add_argument("--dry-run", action="store_true", help="count them only")
-    parser.add_argument("--publish-id", help="by which it happens once")
+    parser.add_argument("--to", metavar="CHANNEL/CONSUMER", help="new consumer (each job's own)")
+    parser.add_argument("--again", action="store_true", help="include jobs replayed before")
+    parser.add_argument("--dry-run", action="store_true", help="only count the jobs")
+    parser.add_argument("--publish-id", help="id that makes the replay happen once")
 
 
 def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import progress, replaying, session
 
-    choice = replaying.Choice(
+    choice = replaying.ReplayOptions(
         where=options["where"],
         to=replaying.consumer(options["to"]) if options["to"] else None,
         again=options["again"],
     )
     with (
         session.opened("replay", master=options["master"], conf=options["conf"]) as spark,
-        progress.shown(spark, "replay"),
+        progress.reporting(spark, "replay"),
     ):
         if options["dry_run"]:
             return _counted(replaying.count(spark, choice))
         return _done(replaying.replay(spark, choice, options["publish_id"]))
 
 
-def _counted(found: "list[Found]") -> CommandResult:
-    from pulljobs.lake.spark.replaying import names, shown
+def _counted(groups: "list[ReplayGroup]") -> CommandResult:
+    from pulljobs.lake.spark.replaying import consumer_paths, describe
 
-    known = names()
-    jobs, fresh = sum(one.jobs for one in found), sum(one.fresh for one in found)
-    lines = [shown(one, known) for one in found]
+    paths = consumer_paths()
+    jobs, fresh = sum(group.jobs for group in groups), sum(group.fresh for group in groups)
+    lines = [describe(group, paths) for group in groups]
     lines.append(f"{fresh:,} of {jobs:,} jobs would be replayed.")
-    content = {"jobs": jobs, "fresh": fresh, "groups": [one._asdict() for one in found]}
+    content = {"jobs": jobs, "fresh": fresh, "groups": [group._asdict() for group in groups]}
     return CommandResult(content, lines)
 
 
 def _done(publishes: "list[Replayed]") -> CommandResult:
-    total = sum(one.messages for one, before in publishes if not before)
-    lines = [_line(*one) for one in publishes]
+    total = sum(publish.messages for publish, before in publishes if not before)
+    lines = [_line(*replayed) for replayed in publishes]
     content = {
         "replayed": total,
         "publishes": [
             {
-                "publish_id": one.publish_id,
+                "publish_id": publish.publish_id,
                 "done_before": before,
-                "consumer": str(one.only_consumer),
-                "replayed": one.messages,
-                "rejected": one.rejected,
-                "key_full": one.key_full,
+                "consumer": str(publish.only_consumer),
+                "replayed": publish.messages,
+                "rejected": publish.rejected,
+                "key_full": publish.key_full,
             }
-            for one, before in publishes
+            for publish, before in publishes
         ],
     }
     return CommandResult(content, [*lines, f"{total:,} jobs were replayed."])
 
 
-def _line(one: "BulkPublish", before: bool) -> str:
+def _line(publish: "BulkPublish", before: bool) -> str:
     if before:
         return (
-            f"{one.only_consumer}: nothing now; {one.messages:,} were replayed as "
-            f"{one.publish_id} at {one.settled_at:%Y-%m-%d %H:%M %Z}. For more give another "
-            "--publish-id."
+            f"{publish.only_consumer}: nothing now, because {publish.messages:,} were replayed as "
+            f"{publish.publish_id} at {publish.settled_at:%Y-%m-%d %H:%M %Z}. To replay more, "
+            "give another --publish-id."
         )
-    return f"{one.only_consumer}: {one.messages:,} replayed" + _left(one)
+    return f"{publish.only_consumer}: {publish.messages:,} replayed" + _left(publish)
 
 
-def _left(one: "BulkPublish") -> str:
+def _left(publish: "BulkPublish") -> str:
     parts = []
-    if one.rejected:
-        parts.append(f"{one.rejected:,} rejected, such as those whose payload is gone")
-    if one.key_full:
-        parts.append(f"{one.key_full:,} refused by full keys")
+    if publish.rejected:
+        parts.append(f"{publish.rejected:,} rejected, such as those whose payload is gone")
+    if publish.key_full:
+        parts.append(f"{publish.key_full:,} refused by full keys")
     return "".join(f", {part}" for part in parts)

@@ -1,4 +1,4 @@
-"""Drop days that are old enough and that the lake holds, verified; 1 if any differs and stays."""
+"""Drop old days that the lake verifiably has; exit code 1 if a day differs and stays."""
 
 from argparse import ArgumentParser
 from datetime import date, timedelta
@@ -18,7 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--day", type=date.fromisoformat, action="append", default=[], metavar="YYYY-MM-DD",
-        help="only this one of them, though it was restored; may be repeated",
+        help="only this day, even if it was restored; may be repeated",
     )  # fmt: skip
 
 
@@ -27,25 +27,25 @@ def handle(**options: Any) -> CommandResult:
 
     where, age = tables.location(), _age(options["older_than"])
     opened = partial(session.opened, "retain", master=options["master"], conf=options["conf"])
-    found = retaining.retain(settings().DATABASE, where, age, options["day"], opened)
+    retained = retaining.retain(settings().DATABASE, where, age, options["day"], opened)
     content = {
-        "dropped": [one.name for one in found.dropped],
-        "needed": [one.name for one in found.needed],
-        "differing": [one.partition.name for one in found.differing],
+        "dropped": [partition.name for partition in retained.dropped],
+        "needed": [partition.name for partition in retained.needed],
+        "differing": [day.partition.name for day in retained.differing],
     }
     lines = [
         *(f"{name}: dropped, the lake has it" for name in content["dropped"]),
         *(
-            f"{name}: stays, for live jobs or an export to come need it"
+            f"{name}: stays, because live jobs or the next export need it"
             for name in content["needed"]
         ),
         *(f"{name}: STAYS, the lake differs: see `lake verify`" for name in content["differing"]),
     ]
-    return CommandResult(content, lines or ["No day is old enough."], int(bool(found.differing)))
+    return CommandResult(content, lines or ["No day is old enough."], int(bool(retained.differing)))
 
 
 def _age(days: float | None) -> timedelta:
     age = settings().RETENTION if days is None else timedelta(days=days)
     if age is None:
-        raise ConfigurationError(f"How old? Give --older-than, or set {SETTING}['RETENTION'].")
+        raise ConfigurationError(f"Missing age: give --older-than, or set {SETTING}['RETENTION'].")
     return age

@@ -1,7 +1,7 @@
-"""Count what became of jobs, by consumer and hour, day and month, and write it back for charts.
+"""Count settlements of the lake by consumer and hour, day and month, for charts.
 
-Only hours that the lake has new rows of are counted, all of their rows anew. So a run may be
-repeated, and late rows come to where they belong.
+A run recounts the hours for which the lake has new rows. So it can be repeated, and late rows are
+counted in the right hour.
 """
 
 from argparse import ArgumentParser
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--anew", action="store_true", help="count every hour that the lake has rows of"
-    )
+    parser.add_argument("--recount", action="store_true", help="recount every hour of the lake")
 
 
 def handle(**options: Any) -> CommandResult:
@@ -26,7 +24,7 @@ def handle(**options: Any) -> CommandResult:
     from pulljobs.lake.spark import session
 
     opened = partial(session.opened, "rollup", master=options["master"], conf=options["conf"])
-    rolled_up = running.roll_up(opened, anew=options["anew"])
+    rolled_up = running.roll_up(opened, recount=options["recount"])
     return CommandResult(asdict(rolled_up), list(_lines(rolled_up)))
 
 

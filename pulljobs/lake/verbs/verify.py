@@ -1,6 +1,6 @@
-"""Compare days of PostgreSQL with the lake, by count, sum of ids and checksum; 1 if any differs.
+"""Compare days of PostgreSQL and the lake by count and checksum; exit code 1 if a day differs.
 
-Days that are equal may be dropped once they are old enough, by `retain` or by upkeep.
+Equal days may be dropped once they are old enough, by `retain` or by the maintenance of workers.
 """
 
 from argparse import ArgumentParser
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--day", type=date.fromisoformat, action="append", metavar="YYYY-MM-DD",
-        help="of UTC, may be repeated; by default all of PostgreSQL's that were not dropped",
+        help="day in UTC, may be repeated (default: all days of PostgreSQL that were not dropped)",
     )  # fmt: skip
 
 
@@ -26,60 +26,64 @@ def handle(**options: Any) -> CommandResult:
     from pyspark_pulljobs.schemas import TABLES
 
     using, where = settings().DATABASE, tables.location()
-    of = verifying.snapshot(using, where)
+    snapshot = verifying.snapshot(using, where)
     chosen = options["day"]
     days = dict.fromkeys(TABLES, chosen) if chosen else verifying.days_kept(using, where)
     with session.opened("verify", master=options["master"], conf=options["conf"]) as spark:
-        found = verifying.compared(spark, using, of, days)
+        compared = verifying.compared(spark, using, snapshot, days)
         differing = [
-            (one, verifying.difference(spark, using, of, one)) for one in found if not one.is_equal
+            (day, verifying.difference(spark, using, snapshot, day))
+            for day in compared
+            if not day.is_equal
         ]
-    verifying.recorded(using, of, found)
-    return CommandResult(content(found, differing), lines(found, differing), int(bool(differing)))
+    verifying.recorded(using, snapshot, compared)
+    return CommandResult(
+        content(compared, differing), lines(compared, differing), int(bool(differing))
+    )
 
 
 Differing = list[tuple["Compared", "Difference"]]
 
 
-def content(found: "list[Compared]", differing: Differing) -> dict[str, Any]:
-    shown = {(one.table, one.day): ids._asdict() for one, ids in differing}
+def content(compared: "list[Compared]", differing: Differing) -> dict[str, Any]:
+    differences = {(day.table, day.day): ids._asdict() for day, ids in differing}
     return {
         "equal": not differing,
         "days": [
             {
-                "table": one.table,
-                "day": one.day,
-                "equal": one.is_equal,
-                "database": one.ours._asdict(),
-                "lake": one.lakes._asdict(),
-                "pending": one.pending,
-                "broken_payloads": one.broken_payloads,
-                **shown.get((one.table, one.day), {}),
+                "table": day.table,
+                "day": day.day,
+                "equal": day.is_equal,
+                "database": day.ours._asdict(),
+                "lake": day.lakes._asdict(),
+                "pending": day.pending,
+                "broken_payloads": day.broken_payloads,
+                **differences.get((day.table, day.day), {}),
             }
-            for one in found
+            for day in compared
         ],
     }
 
 
-def lines(found: "list[Compared]", differing: Differing) -> list[str]:
-    told = [_line(one) for one in found]
-    for one, ids in differing:
+def lines(compared: "list[Compared]", differing: Differing) -> list[str]:
+    reported = [_line(day) for day in compared]
+    for day, ids in differing:
         for kind, some in ids._asdict().items():
             if some:
                 words = kind.replace("_", " ")
-                told.append(f"{one.table} {one.day}: {words}: {', '.join(map(str, some))}")
-    return [*told, "Every day is the same." if not differing else "Not every day is the same."]
+                reported.append(f"{day.table} {day.day}: {words}: {', '.join(map(str, some))}")
+    return [*reported, "All days are equal." if not differing else "Not all days are equal."]
 
 
-def _line(one: "Compared") -> str:
-    later = f", {one.pending:,} not exported yet" if one.pending else ""
-    if one.is_equal:
-        return f"{one.table} {one.day}: equal, {one.ours.rows:,} rows{later}"
-    if one.broken_payloads:
-        later += f", {one.broken_payloads:,} payloads of the lake are broken"
+def _line(day: "Compared") -> str:
+    later = f", {day.pending:,} not exported yet" if day.pending else ""
+    if day.is_equal:
+        return f"{day.table} {day.day}: equal, {day.ours.rows:,} rows{later}"
+    if day.broken_payloads:
+        later += f", {day.broken_payloads:,} payloads of the lake are broken"
     sums = ", ".join(
         f"{name} {mine:,} and {its:,}"
-        for name, mine, its in zip(one.ours._fields, one.ours, one.lakes, strict=True)
+        for name, mine, its in zip(day.ours._fields, day.ours, day.lakes, strict=True)
         if mine != its
     )
-    return f"{one.table} {one.day}: DIFFERS, in the database and the lake: {sums}{later}"
+    return f"{day.table} {day.day}: DIFFERS, in the database and the lake: {sums}{later}"

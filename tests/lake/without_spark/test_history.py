@@ -31,7 +31,7 @@ def past(
     name: str, now: datetime, consumer_id: int | None = None, shown: Collection[int] = ()
 ) -> history.History:
     chosen = ranges.choose(name)
-    return chosen.source.read(chosen, now, consumer_id, shown)
+    return chosen.source.read_history(chosen, now, consumer_id, shown)
 
 
 def test_rollups_tell_what_the_archive_need_not_keep(
