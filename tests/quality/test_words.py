@@ -17,7 +17,6 @@ STILL_TO_DO: Final[frozenset[str]] = frozenset(
         "pulljobs/admin",
         "pulljobs/api",
         "pulljobs/engine",
-        "pulljobs/lake",
         "pulljobs/management",
         "pulljobs/metrics",
         "pulljobs/models",
