@@ -169,7 +169,9 @@ def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> Non
     """And from compiled modules, not from the archive that Spark puts on their path."""
 
     def look(_rows: object) -> list[tuple[str, list[str]]]:
-        return [(str(pyspark.__file__), [name for name in daemon.TASK_MODULES if name in sys.modules])]
+        return [
+            (str(pyspark.__file__), [name for name in daemon.TASK_MODULES if name in sys.modules])
+        ]
 
     [(path, loaded)] = spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect()
     assert ".zip" not in path
