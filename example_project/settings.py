@@ -91,7 +91,7 @@ PULLJOBS = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"request_id": {"()": "pulljobs.api.request_ids.InLogs"}},
+    "filters": {"request_id": {"()": "pulljobs.api.middleware.RequestIdFilter"}},
     "formatters": {"plain": {"format": "%(levelname)s [%(request_id)s] %(name)s: %(message)s"}},
     "handlers": {
         "console": {

@@ -1,4 +1,4 @@
-"""For asgi.py: `application = with_pulls(get_asgi_application())`."""
+"""ASGI wrapper for long polls: `application = with_pulls(get_asgi_application())`."""
 
 import asyncio
 import logging
@@ -19,28 +19,29 @@ from pulljobs.checks import sync_only_middleware
 from pulljobs.conf import settings
 
 PULLS: Final = re.compile(r"[^/]+/consumer/[^/]+/(pull|ack|renew)")
-"""What follows `/channel/` in their paths."""
+"""Paths of these requests, after `/channel/`."""
 SHARED: Final = ThreadSensitiveContext()
-"""What these requests have to do on a thread, they do on one for all of them."""
+"""Context whose one thread runs the synchronous code of all these requests."""
 
 logger = logging.getLogger("pulljobs.api")
 
 Application = Callable[..., Awaitable[None]]
-"""As ASGI has it: of a scope, a function to receive and one to send."""
+"""ASGI application: called with a scope, a function to receive and a function to send."""
 
 
 def with_pulls(application: Application) -> Application:
-    """The application, to serve hundreds of pulls that linger, and thousands that come and go.
+    """Wrap the application so that a process serves hundreds of long polls.
 
-    Django starts a thread for every request, for signals and middleware that are synchronous, if
-    only in part. Those of Django take no time, so for pulls, acks and renewals its signals are sent
-    on the event loop and its middleware shares one thread, which makes them several times cheaper.
-    Middleware that is synchronous as a whole would hold that thread until the answer: where there
-    is some (a check and the log name it), all stays as it is.
+    Django starts a thread for every request, for synchronous signals and for middleware with any
+    synchronous part. Those of Django take no time. For pulls, acks and renewals the wrapper
+    therefore sends Django's signals on the event loop, and their middleware shares one thread,
+    which makes these requests several times cheaper. Middleware that is entirely synchronous would
+    hold that thread until the answer. If a project has some, which a system check and the log name,
+    the wrapper returns the application as it is.
     """
     if named := sync_only_middleware():
         logger.warning(
-            "Each pull that lingers holds a thread, for middleware is synchronous: %s",
+            "Each long poll holds a thread, because middleware is synchronous: %s",
             ", ".join(named),
         )
         return application
@@ -52,7 +53,9 @@ def with_pulls(application: Application) -> Application:
             return
         token = SyncToAsync.thread_sensitive_context.set(SHARED)
         try:
-            await (application if _others_listen() else pulls)(scope, _limited(receive), send)
+            await (application if _has_foreign_receivers() else pulls)(
+                scope, _limited(receive), send
+            )
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
 
@@ -60,17 +63,20 @@ def with_pulls(application: Application) -> Application:
 
 
 def _is_pull(scope: Any) -> bool:
-    """Only their views are made for the one thread: whatever hashes a password would hold it."""
+    """Return True for requests whose views do not block the shared thread.
+
+    A view that hashes a password, for example, would hold it.
+    """
     if scope["type"] != "http" or scope["method"] != "POST":
         return False
-    _mounted, _slash, rest = scope["path"].partition("/channel/")  # Ids of messages have slashes.
+    _mounted, _slash, rest = scope["path"].partition("/channel/")  # Message ids may have slashes.
     return PULLS.fullmatch(rest) is not None
 
 
 def _limited(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
-    """The body ends once it is too large for any route: Django would write all of it to a file.
+    """End a body that is too large for any route, which Django would write to a file.
 
-    What follows is passed over, so that who is refused can read why.
+    The rest of the body is received and dropped, so that the client can read the refusal.
     """
     size, limit = 0, settings().largest_body
 
@@ -86,7 +92,7 @@ def _limited(receive: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[An
 
 
 def _on_event_loop(handler: ASGIHandler) -> Application:
-    """What the handler does with a request, but for the thread that it sends signals on."""
+    """Serve requests as the handler does, but send the signals on the event loop."""
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         with suppress(RequestAborted), await handler.read_body(receive) as body:
@@ -94,7 +100,7 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
             request_started.send(sender=type(handler), scope=scope)
             request, refused = handler.create_request(scope, body)
             answer = _answer(handler, request, send) if request else _send(handler, refused, send)
-            response = await _unless_gone(answer, receive)
+            response = await _unless_disconnected(answer, receive)
             if response is None:
                 request_finished.send(sender=type(handler))
             else:
@@ -112,12 +118,12 @@ async def _send(handler: ASGIHandler, response: Any, send: Any) -> HttpResponseB
     return cast("HttpResponseBase", response)
 
 
-async def _unless_gone(
+async def _unless_disconnected(
     answer: Coroutine[Any, Any, HttpResponseBase], receive: Any
 ) -> HttpResponseBase | None:
-    """The answer, or None: it is cancelled when its client disconnects."""
+    """Return the answer, or None if the client disconnected, which cancels the answer."""
     answering = asyncio.create_task(answer)
-    # All that a server may say after the body is that the client is gone.
+    # After the body a server can only report that the client disconnected.
     listening = asyncio.create_task(receive())
     listening.add_done_callback(lambda _: answering.cancel())
     try:
@@ -128,9 +134,12 @@ async def _unless_gone(
     return None if answering.cancelled() else answering.result()
 
 
-def _others_listen() -> bool:
-    """Whether signals around a request go to anybody but Django, who may count on a thread."""
+def _has_foreign_receivers() -> bool:
+    """Return True if code outside of Django receives a request signal, and may rely on a thread."""
     signals = (request_started, request_finished)
-    heard = (entry[1] for signal in signals for entry in signal.receivers)
-    receivers = (one() if isinstance(one, ReferenceType) else one for one in heard)
-    return any(one is not None and not one.__module__.startswith("django.") for one in receivers)
+    connected = (entry[1] for signal in signals for entry in signal.receivers)
+    receivers = (ref() if isinstance(ref, ReferenceType) else ref for ref in connected)
+    return any(
+        receiver is not None and not receiver.__module__.startswith("django.")
+        for receiver in receivers
+    )

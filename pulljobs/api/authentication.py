@@ -1,4 +1,4 @@
-"""Who calls, by tokens: looked at in the protocol's order of checks."""
+"""Authentication by tokens, in the protocol's order of checks."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar, cast
@@ -10,7 +10,6 @@ from rest_framework.authentication import BaseAuthentication, TokenAuthenticatio
 from rest_framework.request import Request
 
 from pulljobs.api import exceptions
-from pulljobs.api.headers import text
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import TokenHolder
@@ -18,6 +17,7 @@ from pulljobs.storage import protocol
 
 CHANNEL_TOKEN: Final = "X-Broker-Channel-Token"
 CONSUMER_TOKEN: Final = "X-Broker-Consumer-Token"
+LEASE_TOKEN: Final = "X-Broker-Lease-Token"
 PRODUCER: Final = "X-Broker-Producer-ID"
 PRODUCER_TOKEN: Final = "X-Broker-Producer-Token"
 NUL: Final = "\x00"
@@ -25,64 +25,69 @@ P = TypeVar("P", Channel, Producer)
 
 
 class Publisher(NamedTuple):
+    """Producer that a request authenticated, and the channel it publishes on."""
+
     channel: Channel
     producer: Producer
 
 
 class ConsumerTokens(BaseAuthentication):
-    """The caller is the consumer that the URL names, once both tokens are right."""
+    """Authentication as the consumer in the URL, by the tokens of its channel and its own."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Consumer]:
         names = request.parser_context["kwargs"]
-        return AnonymousUser(), known(request.headers, names["channel"], names["consumer"])
+        consumer = authenticate_consumer(request.headers, names["channel"], names["consumer"])
+        return AnonymousUser(), consumer
 
 
 class DeleterTokens(BaseAuthentication):
-    """To delete jobs: the same tokens, but a consumer that is not there is 404."""
+    """Authentication for deleting jobs: the consumer's tokens, with 404 for an unknown consumer."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Consumer]:
         names = request.parser_context["kwargs"]
-        found = known(request.headers, names["channel"], names["consumer"], exceptions.no_consumer)
-        return AnonymousUser(), found
+        consumer = authenticate_consumer(
+            request.headers, names["channel"], names["consumer"], exceptions.no_consumer
+        )
+        return AnonymousUser(), consumer
 
 
 class ProducerTokens(BaseAuthentication):
-    """The caller is a producer, who shows the channel's token and its own."""
+    """Authentication as a producer, by the token of the channel and its own."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Publisher]:
-        channel = known_channel(request.headers, request.parser_context["kwargs"]["channel"])
-        producer = find(Producer, text(request.headers, PRODUCER))
+        channel = authenticate_channel(request.headers, request.parser_context["kwargs"]["channel"])
+        producer = find_row(Producer, read_header(request.headers, PRODUCER))
         if producer is None:
             raise exceptions.unknown_producer()
-        if not shows(producer, request.headers.get(PRODUCER_TOKEN, "")):
+        if not has_token(producer, request.headers.get(PRODUCER_TOKEN, "")):
             raise exceptions.wrong_producer_token()
         return AnonymousUser(), Publisher(channel, producer)
 
 
-def known(
+def authenticate_consumer(
     headers: Mapping[str, str],
     channel_name: str,
     consumer_name: str,
     unknown: Callable[[], Exception] = exceptions.unknown_consumer,
 ) -> Consumer:
-    """The consumer, its channel beside it, once both tokens are right; for views of any kind."""
-    # A name that PostgreSQL can't hold is nobody's, like the empty one.
+    """Return the consumer with its channel; raise a refusal unless both tokens are right."""
+    # PostgreSQL can't store a NUL: no row has such a name, nor the empty one.
     names = ("" if NUL in name else name for name in (channel_name, consumer_name))
-    found = protocol.parties(settings().DATABASE, *names)
-    if found is None:
+    rows = protocol.parties(settings().DATABASE, *names)
+    if rows is None:
         raise exceptions.unknown_channel()
-    channel, consumer = found
+    channel, consumer = rows
     _check(channel, headers)
     if consumer is None:
         raise unknown()
-    if not shows(consumer, headers.get(CONSUMER_TOKEN, "")):
+    if not has_token(consumer, headers.get(CONSUMER_TOKEN, "")):
         raise exceptions.wrong_consumer_token()
     return consumer
 
 
-def known_channel(headers: Mapping[str, str], name: str) -> Channel:
-    """The channel, once its token is right."""
-    channel = find(Channel, name)
+def authenticate_channel(headers: Mapping[str, str], name: str) -> Channel:
+    """Return the channel if the headers have its token; else raise a refusal."""
+    channel = find_row(Channel, name)
     if channel is None:
         raise exceptions.unknown_channel()
     _check(channel, headers)
@@ -90,52 +95,68 @@ def known_channel(headers: Mapping[str, str], name: str) -> Channel:
 
 
 def _check(channel: Channel, headers: Mapping[str, str]) -> None:
-    if not shows(channel, headers.get(CHANNEL_TOKEN, "")):
+    if not has_token(channel, headers.get(CHANNEL_TOKEN, "")):
         raise exceptions.wrong_channel_token()
 
 
-def shows(party: TokenHolder, token: str) -> bool:
-    """Whether it is the party's token, where tokens are asked for."""
-    return not settings().TOKENS_REQUIRED or party.has_token(token)
+def has_token(row: TokenHolder, token: str) -> bool:
+    """Return True if it is the token of the row, or if the project requires no tokens."""
+    return not settings().TOKENS_REQUIRED or row.has_token(token)
 
 
-def users() -> list[BaseAuthentication]:
-    """By what users of Django are known: as set, without tokens where their app is missing."""
+def user_authenticators() -> list[BaseAuthentication]:
+    """Return the authenticators of Django users that the project sets.
+
+    TokenAuthentication is left out where the app of its tokens is not installed.
+    """
     classes = map(import_string, settings().API_AUTHENTICATION)
-    return [one() for one in classes if one is not TokenAuthentication or has_authtoken()]
+    return [cls() for cls in classes if cls is not TokenAuthentication or has_authtoken()]
 
 
 def has_authtoken() -> bool:
+    """Return True if DRF's app of tokens is installed."""
     return apps.is_installed("rest_framework.authtoken")
 
 
 def user_name(request: Request) -> str:
-    """For the audit trail; empty where nobody had to say who calls: see PULLJOBS['API_ACCESS']."""
+    """Return the user's name for the audit trail.
+
+    It is empty for an anonymous user, if PULLJOBS['API_ACCESS'] permits one.
+    """
     return request.user.get_username()
 
 
 def caller(request: Request) -> Consumer:
-    """Who the tokens belong to."""
+    """Return the consumer that the request authenticated."""
     return cast("Consumer", request.auth)
 
 
 def publisher(request: Request) -> Publisher:
-    """Who the tokens of a producer belong to, and where it publishes."""
+    """Return the producer that the request authenticated, with the channel."""
     return cast("Publisher", request.auth)
 
 
-def find(model: type[P], name: str) -> P | None:
-    """By its exact name; what PostgreSQL can't hold is nobody's."""
+def find_row(model: type[P], name: str) -> P | None:
+    """Find a row by its exact name."""
     rows = model._default_manager.using(settings().DATABASE)
     return None if NUL in name else rows.filter(name=name).first()
 
 
 def find_consumer(channel: Channel, name: str) -> Consumer | None:
-    """One that was not deleted."""
+    """Find a consumer that is not deleted, and set its channel."""
     if NUL in name:
         return None
     rows = Consumer.objects.using(settings().DATABASE).filter(deleted_at=None)
-    found = rows.filter(channel=channel, name=name).first()
-    if found is not None:
-        found.channel = channel
-    return found
+    consumer = rows.filter(channel=channel, name=name).first()
+    if consumer is not None:
+        consumer.channel = channel
+    return consumer
+
+
+def read_header(headers: Mapping[str, str], name: str) -> str:
+    """Read a header as UTF-8, which clients send and servers decode as Latin-1."""
+    value = headers.get(name, "")
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value

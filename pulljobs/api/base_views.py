@@ -1,4 +1,4 @@
-"""What all endpoints of the broker protocol share."""
+"""Base views of both protocols."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,15 +12,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from pulljobs.api import exceptions, request_ids
-from pulljobs.api.authentication import ConsumerTokens, find, find_consumer, users
+from pulljobs.api import exceptions, middleware
+from pulljobs.api.authentication import (
+    ConsumerTokens,
+    find_consumer,
+    find_row,
+    user_authenticators,
+)
 from pulljobs.api.permissions import ModelPermission, Needs, PullConsumer
 from pulljobs.api.throttling import CallerThrottle
 from pulljobs.models import Channel, Consumer
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """The protocol looks at neither Accept nor `?format=`."""
+    """Content negotiation that ignores Accept and `?format=`, as the protocol does."""
 
     def select_parser(self, request: Request, parsers: Any) -> None:
         return None
@@ -33,7 +38,7 @@ class AlwaysJson(BaseContentNegotiation):
 
 
 class ProtocolView(APIView):
-    """A method that is not allowed is told first, then it is looked at who calls."""
+    """View that refuses a method that is not allowed before it authenticates the caller."""
 
     renderer_classes = [JSONRenderer]
     content_negotiation_class = AlwaysJson
@@ -47,66 +52,81 @@ class ProtocolView(APIView):
             super().initial(request, *args, **kwargs)
 
     def perform_authentication(self, request: Request) -> None:
-        """A name that the database can't hold (NUL) is nobody's."""
+        """Authenticate; no user has a name that the database can't store (NUL)."""
         try:
             super().perform_authentication(request)
         except DataError as error:
             raise AuthenticationFailed from error
 
     def options(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Response:
-        """The Allow header, for whoever asks."""
+        """Answer with the Allow header, without authentication."""
         return Response()
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         final = super().finalize_response(request, response, *args, **kwargs)
-        final[request_ids.HEADER] = request_ids.of(request._request)
-        final.headers.setdefault("Cache-Control", "no-store")  # Tokens and payloads are in many.
+        final[middleware.REQUEST_ID] = middleware.ensure_id(request._request)
+        final.headers.setdefault(
+            "Cache-Control", "no-store"
+        )  # Many answers have tokens or payloads.
         return final
 
     def get_authenticate_header(self, request: Request) -> str:
-        """How to log in, by the first way that has a word for it: a session has none."""
-        schemes = (one.authenticate_header(request) for one in self.get_authenticators())
+        """Return the scheme of the first authenticator that has one: a session has none."""
+        schemes = (
+            authenticator.authenticate_header(request)
+            for authenticator in self.get_authenticators()
+        )
         return next(filter(None, schemes), "")
 
     def get_exception_handler(self) -> Callable[..., Any]:
         return exceptions.as_text
 
 
-class ProblemsTold:
-    """For views of part B: refusals are application/problem+json."""
+class ProblemMixin:
+    """Refusals as application/problem+json, for views of the lease protocol."""
 
     def get_exception_handler(self) -> Callable[..., Any]:
         return exceptions.as_problem
 
 
 class PullConsumerView(ProtocolView):
-    """For the consumer that the URL names: its jobs."""
+    """View for the consumer in the URL, by its tokens."""
 
     authentication_classes = [ConsumerTokens]
     permission_classes = [PullConsumer]
 
 
 class UserView(ProtocolView):
-    """For users of Django: who may do it is told by `needs`."""
+    """View for users of Django with the permissions in `needs`."""
 
     needs: Needs = {}
     permission_classes = [ModelPermission]
 
     def get_authenticators(self) -> list[Any]:
-        return users()
+        return user_authenticators()
 
 
 def channel_of(names: Mapping[str, str]) -> Channel:
-    """The channel that the URL names; 404 if there is none."""
-    channel = find(Channel, names["channel"])
+    """Return the channel in the URL; raise 404 if there is none."""
+    channel = find_row(Channel, names["channel"])
     if channel is None:
         raise exceptions.no_channel()
     return channel
 
 
 def consumer_of(names: Mapping[str, str]) -> Consumer:
-    """The consumer that the URL names; 404 if there is none."""
+    """Return the consumer in the URL; raise 404 if there is none."""
     consumer = find_consumer(channel_of(names), names["consumer"])
     if consumer is None:
         raise exceptions.no_consumer()
     return consumer
+
+
+class UnknownPath(ProtocolView):
+    """View of all paths below the API's that have no route: 404 for any method."""
+
+    authentication_classes = []
+    schema = None
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        raise exceptions.unknown_path()

@@ -1,9 +1,9 @@
-"""The HMAC gateway: requests bear a signature of their time and body, or are refused.
+"""HMAC gateway: requests carry a signature of their time and body, or are refused.
 
     X-Broker-Signature: t=<Unix seconds>,v1=<hex HMAC-SHA256(secret, "<t>." + body)>
 
-Path, method and query are not signed, so it stands before the tokens and does not replace them.
-Off unless PULLJOBS['GATEWAY_SECRETS'] names a secret.
+The signature covers neither path, method nor query, and so does not replace the tokens.
+The gateway is off unless PULLJOBS['GATEWAY_SECRETS'] names a secret.
 """
 
 import base64
@@ -20,75 +20,75 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.crypto import constant_time_compare
 
-from pulljobs.api import exceptions, request_ids
+from pulljobs.api import exceptions, middleware
 from pulljobs.conf import settings
 
 SIGNATURE: Final = "X-Broker-Signature"
 _SECONDS: Final = re.compile(r"[0-9]{1,15}")
 
 View = Callable[..., Any]
-Told = Callable[[Exception, dict[str, Any]], HttpResponse | None]
-"""The form of the route's refusals."""
+Render = Callable[[Exception, dict[str, Any]], HttpResponse | None]
+"""Exception handler that renders the refusals of a route."""
 
 
-def guarded(pattern: URLPattern, told: Told = exceptions.as_text) -> URLPattern:
-    """The route, with the gateway before its view, be that sync or async."""
-    pattern.callback = _guarded(pattern.callback, told)
+def guard(pattern: URLPattern, render: Render = exceptions.as_text) -> URLPattern:
+    """Put the gateway before the view of a route, which may be synchronous or asynchronous."""
+    pattern.callback = _guard_view(pattern.callback, render)
     return pattern
 
 
-def _guarded(view: View, told: Told) -> View:
-    """What marks a view, such as its exemption from CSRF, marks this one too."""
+def _guard_view(view: View, render: Render) -> View:
+    """Wrap a view; `wraps` copies its marks, such as the exemption from CSRF."""
     if iscoroutinefunction(view):
 
         @wraps(view)
         async def answer_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            return refusal(request, told) or await view(request, *args, **kwargs)
+            return check_request(request, render) or await view(request, *args, **kwargs)
 
         return answer_async
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return refusal(request, told) or view(request, *args, **kwargs)
+        return check_request(request, render) or view(request, *args, **kwargs)
 
     return answer
 
 
-def refusal(request: HttpRequest, told: Told) -> HttpResponse | None:
-    """None: it may pass, and its body can still be read."""
+def check_request(request: HttpRequest, render: Render) -> HttpResponse | None:
+    """Return the answer to a request that may not pass; else None, with the body still unread."""
     if not settings().GATEWAY_SECRETS or request.path_info.startswith(
         tuple(settings().GATEWAY_EXEMPT)
     ):
         return None
     try:
-        check(request.headers.get(SIGNATURE, ""), read(request))
-    except exceptions.Refusal as error:
-        response = told(error, {})
+        check_signature(request.headers.get(SIGNATURE, ""), buffer_body(request))
+    except exceptions.RefusedRequest as error:
+        response = render(error, {})
         if response is not None:
-            response[request_ids.HEADER] = request_ids.of(request)
+            response[middleware.REQUEST_ID] = middleware.ensure_id(request)
         return response
     return None
 
 
-def check(signature: str, body: bytes) -> None:
-    """Raise a Refusal of 401 for what is no signature, of 403 for one that is old or wrong."""
+def check_signature(signature: str, body: bytes) -> None:
+    """Raise a refusal: 401 for a malformed signature, 403 for an old or a wrong one."""
     parts = dict(part.partition("=")[::2] for part in signature.split(","))
     if signature.count(",") != 1 or set(parts) != {"t", "v1"} or not _SECONDS.fullmatch(parts["t"]):
         raise exceptions.unsigned()
     if abs(time.time() - int(parts["t"])) > settings().GATEWAY_TOLERANCE.total_seconds():
         raise exceptions.signed_long_ago()
-    if not any(_is_by(secret, parts, body) for secret in settings().GATEWAY_SECRETS):
+    if not any(_is_signed_with(secret, parts, body) for secret in settings().GATEWAY_SECRETS):
         raise exceptions.wrong_signature()
 
 
 def sign(secret: str, seconds: str, body: bytes) -> str:
-    """In hex; the secret in base64, the Unix time as it is sent."""
-    key, said = base64.b64decode(secret), f"{seconds}.".encode() + body
-    return hmac.new(key, said, "sha256").hexdigest()
+    """Return the signature in hex, for a secret in base64 and the Unix time as it is sent."""
+    key, signed = base64.b64decode(secret), f"{seconds}.".encode() + body
+    return hmac.new(key, signed, "sha256").hexdigest()
 
 
-def read(request: HttpRequest) -> bytes:
-    """The body, up to what any route takes, left in place for whoever reads it next."""
+def buffer_body(request: HttpRequest) -> bytes:
+    """Read the body up to the largest that any route takes, and leave it readable for the view."""
     limit = settings().largest_body
     body: bytes = request.read(limit + 1)
     if len(body) > limit:
@@ -98,5 +98,5 @@ def read(request: HttpRequest) -> bytes:
     return body
 
 
-def _is_by(secret: str, parts: dict[str, str], body: bytes) -> bool:
+def _is_signed_with(secret: str, parts: dict[str, str], body: bytes) -> bool:
     return constant_time_compare(sign(secret, parts["t"], body), parts["v1"])

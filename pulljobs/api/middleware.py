@@ -1,48 +1,79 @@
-"""What has to see every request of the site, also those that reach no view."""
+"""`X-Request-ID` on every response of the site and in every log line.
 
+An id of the caller is echoed if it fits in a header, and replaced by a new one if it does not.
+"""
+
+import logging
+import re
+import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from contextvars import ContextVar
+from typing import Any, Final, cast
 
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
-from pulljobs.api import request_ids
+REQUEST_ID: Final = "X-Request-ID"
+_META: Final = "HTTP_X_REQUEST_ID"
+_ECHOED: Final = re.compile(r"[\x20-\x7e]{1,200}")
+
+current_id: ContextVar[str] = ContextVar("pulljobs_request_id", default="-")
 
 
 @sync_and_async_middleware
 def request_id(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """`X-Request-ID` on every response, errors and unknown paths among them, and in every log line.
+    """Set `X-Request-ID` on every response, also on errors and unknown paths, and in log lines.
 
-    Put it first; handlers of logs take the id from the filter `pulljobs.api.request_ids.InLogs`.
+    Put it first. Handlers of logs get the id from the filter `RequestIdFilter`.
     """
     if iscoroutinefunction(get_response):
-        return _async(get_response)
+        return _make_async(get_response)
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        token = request_ids.current.set(request_ids.of(request))
+        token = current_id.set(ensure_id(request))
         try:
             return _with_id(request, cast("HttpResponseBase", get_response(request)))
         finally:
-            request_ids.current.reset(token)
+            current_id.reset(token)
 
     return answer
 
 
-def _async(
+def ensure_id(request: HttpRequest) -> str:
+    """Return the id of a request, and give it a new one if it has none that can be echoed."""
+    given: str = request.META.get(_META, "")
+    if not _ECHOED.fullmatch(given):
+        given = request.META[_META] = uuid.uuid4().hex
+    return given
+
+
+class RequestIdFilter(logging.Filter):
+    """Filter that sets `request_id` of every log record; it is "-" outside of requests."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        request = getattr(record, "request", None)
+        if isinstance(request, HttpRequest):
+            record.request_id = ensure_id(request)
+        else:
+            record.request_id = current_id.get()
+        return True
+
+
+def _make_async(
     get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase]],
 ) -> Callable[[HttpRequest], Awaitable[HttpResponseBase]]:
     async def answer(request: HttpRequest) -> HttpResponseBase:
-        token = request_ids.current.set(request_ids.of(request))
+        token = current_id.set(ensure_id(request))
         try:
             return _with_id(request, await get_response(request))
         finally:
-            request_ids.current.reset(token)
+            current_id.reset(token)
 
     return answer
 
 
 def _with_id(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    response[request_ids.HEADER] = request_ids.of(request)
+    response[REQUEST_ID] = ensure_id(request)
     return response

@@ -1,4 +1,4 @@
-"""What a caller may do, once it is known who it is."""
+"""Permissions of authenticated callers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,7 @@ from rest_framework.views import APIView
 
 from pulljobs import ids
 from pulljobs.api import exceptions
-from pulljobs.api.authentication import caller
-from pulljobs.api.headers import LEASE_TOKEN
+from pulljobs.api.authentication import LEASE_TOKEN, caller
 from pulljobs.conf import Access, settings
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
@@ -21,11 +20,11 @@ from pulljobs.storage import protocol
 VIEWING: Final = re.compile(r"pulljobs\.view_")
 
 Needs = Mapping[str, Sequence[str]]
-"""By method, the permissions that a user must have, all of them."""
+"""Permissions by method: a user must have all of them."""
 
 
 class PullConsumer(BasePermission):
-    """Jobs of a push consumer are not for taking."""
+    """Permission to take jobs, which push consumers do not have."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if caller(request).type != Consumer.Type.PULL:
@@ -34,7 +33,7 @@ class PullConsumer(BasePermission):
 
 
 class HolderOrPullConsumer(PullConsumer):
-    """But what it took before it was turned to push it may still settle, under its lease."""
+    """Permission to settle a job, which a push consumer has for jobs it still holds a lease of."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         is_pushed_to = caller(request).type != Consumer.Type.PULL
@@ -51,17 +50,17 @@ class HolderOrPullConsumer(PullConsumer):
 
 
 class ModelPermission(BasePermission):
-    """What the view's `needs` name for the method."""
+    """Permission of a user, by the view's `needs` for the method."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         needs: Needs = getattr(view, "needs", {})
-        wanted = needs[request.method or ""]
-        self.message = f"It takes the permission {' and '.join(wanted)}: ask for it."
-        return may(request, *wanted)
+        permissions = needs[request.method or ""]
+        self.message = f"The user needs the permission {' and '.join(permissions)}: ask for it."
+        return is_permitted(request, *permissions)
 
 
-def may(request: Request, *permissions: str) -> bool:
-    """Whether the user has them all, or needs none: see PULLJOBS['API_ACCESS']."""
+def is_permitted(request: Request, *permissions: str) -> bool:
+    """Return True if the user has all permissions, or PULLJOBS['API_ACCESS'] asks for none."""
     access = settings().API_ACCESS
     if access == Access.OPEN:
         return True

@@ -1,4 +1,4 @@
-"""Bodies as they come: read before any parser touches them."""
+"""Bytes of request bodies, read before any parser of Django or DRF."""
 
 import zlib
 from io import SEEK_CUR, BytesIO
@@ -7,57 +7,60 @@ from django.core.exceptions import TooManyFieldsSent
 from django.http import HttpRequest, QueryDict
 from rest_framework.request import Request
 
-from pulljobs.api import exceptions, problems
+from pulljobs.api import exceptions
 
 FORM = "application/x-www-form-urlencoded"
 LARGEST_FORM = 16 * 1024
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
 PART = 16 * 1024
-"""Read at once: no more than that is copied after the end of a member."""
+"""Bytes read at once: at most as many are copied after the end of a member."""
 
 
-def read(request: Request, largest: int, advice: str) -> bytes:
-    """The whole body, whatever its Content-Type; 413, with the advice, if it is larger."""
+def read_limited(request: Request, largest: int, advice: str) -> bytes:
+    """Return the body, whatever its Content-Type; raise 413 with the advice if it is too large."""
     body: bytes = request._request.read(largest + 1)
     if len(body) > largest:
         raise exceptions.too_large(largest, advice)
     return body
 
 
-def decoded(request: HttpRequest, largest: int) -> bytes:
-    """A body of part B, decompressed if it was sent so; 413 if it is larger, either way."""
-    return unpacked(request, sent(request, largest), largest)
+def read_decompressed(request: HttpRequest, largest: int) -> bytes:
+    """Return the body, decompressed if need be; raise 413 if either form of it is too large."""
+    return decompress(request, read_sent(request, largest), largest)
 
 
-def sent(request: HttpRequest, largest: int) -> bytes:
-    """As it came."""
+def read_sent(request: HttpRequest, largest: int) -> bytes:
+    """Return the body as it was sent; raise 413 if it is too large."""
     body: bytes = request.read(largest + 1)
     if len(body) > largest:
-        raise problems.body_too_large(largest)
+        raise exceptions.body_too_large(largest)
     return body
 
 
-def unpacked(request: HttpRequest, body: bytes, largest: int) -> bytes:
-    """What was sent, decompressed if it has to be: not for strangers, nor on the event loop."""
+def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
+    """Return a body decompressed by its Content-Encoding; raise 413 if it is too large.
+
+    Views call this after authentication, and not on the event loop.
+    """
     coding = request.headers.get("Content-Encoding", "identity").lower()
     if coding not in ("gzip", "identity"):
-        raise problems.bad_body("Content-Encoding must be gzip or left out")
+        raise exceptions.bad_body("Content-Encoding must be gzip or left out")
     if coding == "gzip":
-        body = _gunzipped(body, largest)
+        body = _gunzip(body, largest)
     if len(body) > largest:
-        raise problems.body_too_large(largest)
+        raise exceptions.body_too_large(largest)
     return body
 
 
-def _gunzipped(body: bytes, largest: int) -> bytes:
-    """All members; no more than a byte above the largest, however much it would be."""
+def _gunzip(body: bytes, largest: int) -> bytes:
+    """Decompress all members, but stop one byte above the largest size."""
     packed, plain = BytesIO(body), bytearray()
     for _ in range(MOST_MEMBERS):
         _add_member(packed, plain, largest + 1)
         if len(plain) > largest or packed.tell() == len(body):
             return bytes(plain)
-    raise problems.bad_body(f"The body has more than {MOST_MEMBERS} members of gzip")
+    raise exceptions.bad_body(f"The body has more than {MOST_MEMBERS} members of gzip")
 
 
 def _add_member(packed: BytesIO, plain: bytearray, most: int) -> None:
@@ -65,19 +68,19 @@ def _add_member(packed: BytesIO, plain: bytearray, most: int) -> None:
     while not unpacking.eof and len(plain) < most:
         part = packed.read(PART)
         if not part:
-            raise problems.bad_body("The body is cut short")
+            raise exceptions.bad_body("The body is cut short")
         try:
             plain += unpacking.decompress(part, most - len(plain))
         except zlib.error as error:
-            raise problems.bad_body("The body is not gzip") from error
+            raise exceptions.bad_body("The body is not gzip") from error
     packed.seek(-len(unpacking.unused_data), SEEK_CUR)
 
 
-def form(request: Request) -> QueryDict:
-    """Fields of a form; 415 for what is none."""
+def read_form(request: Request) -> QueryDict:
+    """Return the fields of a form; raise 415 for another Content-Type."""
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != FORM:
         raise exceptions.not_a_form()
-    body = read(request, LARGEST_FORM, "send shorter fields")
+    body = read_limited(request, LARGEST_FORM, "send shorter fields")
     try:
         return QueryDict(body, encoding="utf-8")
     except TooManyFieldsSent as error:

@@ -1,6 +1,6 @@
-"""How often a caller may call, by the name of the route; counted in Django's default cache.
+"""Rate limits of callers, by the name of the route, counted in Django's default cache.
 
-The count is DRF's: the calls of the last second, minute, hour or day. Processes share it if they
+DRF counts the requests of the last second, minute, hour or day. Processes share the count if they
 share the cache.
 """
 
@@ -18,7 +18,7 @@ SOON: Final = 1.0
 
 
 class CallerThrottle(BaseThrottle):
-    """For views of DRF."""
+    """Throttle for views of DRF."""
 
     seconds: float | None = None
 
@@ -36,34 +36,37 @@ class CallerThrottle(BaseThrottle):
             return request.auth.producer
         if isinstance(request.auth, Channel | Consumer):
             return request.auth
-        # Never by what a user shows: its primary key may be the token itself.
+        # Not by `auth` of a user: the primary key of that row may be the token itself.
         return request.user if request.user.pk else self.get_ident(request)
 
 
 def seconds_to_wait(scope: str, caller: object) -> float | None:
-    """None: this call counts, and may go on. Reads and writes the cache, so not on an event loop.
+    """Count a request; return None if it may go on, else the seconds after which to repeat it.
 
-    A caller is a row, of whatever model, or an address.
+    `caller` is a row of any model, or an address. This reads and writes the cache, and so does not
+    run on an event loop.
     """
     rate = settings().THROTTLES.get(scope)
     if rate is None:
         return None
-    window = Window(scope, rate, caller)
+    window = RateWindow(scope, rate, caller)
     return None if window.has_room() else window.wait() or SOON
 
 
-class Window(SimpleRateThrottle):
+class RateWindow(SimpleRateThrottle):
+    """Requests of one caller in one scope."""
+
     def __init__(self, scope: str, rate: str, caller: object) -> None:
         self.scope, self.rate = scope, rate
         super().__init__()
         identity = getattr(caller, "pk", caller)
-        # Of a user by a session the type would be that of a lazy object.
+        # `type` of a session's user would be that of a lazy object.
         self.cache_key = f"pulljobs:throttle:{scope}:{caller.__class__.__name__}:{identity}"
 
     def has_room(self) -> bool:
-        return self.allow_request(
-            cast("Request", None), cast("APIView", None)
-        )  # it looks at neither
+        """Count a request unless the window is full; return True if it was counted."""
+        # SimpleRateThrottle uses neither argument.
+        return self.allow_request(cast("Request", None), cast("APIView", None))
 
     def get_cache_key(self, request: object, view: object) -> str:
         return self.cache_key

@@ -16,7 +16,7 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 
 from pulljobs.api import DOCUMENT, exceptions
-from pulljobs.api.gateway import guarded
+from pulljobs.api.gateway import guard
 
 SECRET = base64.b64encode(b"shared by both sides").decode()
 OLDER = base64.b64encode(b"shared before").decode()
@@ -32,9 +32,9 @@ async def shown_async(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [
-    guarded(path("echo", shown)),
-    guarded(path("echo-async", shown_async), exceptions.as_problem),
-    guarded(path("metrics", shown)),
+    guard(path("echo", shown)),
+    guard(path("echo-async", shown_async), exceptions.as_problem),
+    guard(path("metrics", shown)),
 ]
 
 

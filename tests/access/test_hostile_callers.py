@@ -11,7 +11,8 @@ from django.test import Client, override_settings
 from rest_framework.authtoken.models import Token
 
 from pulljobs import ids
-from pulljobs.api import DOCUMENT, paging
+from pulljobs.api import DOCUMENT
+from pulljobs.api.broker import queued_jobs
 from pulljobs.models import Job, Message, Node, Producer
 from pulljobs.states import State
 from tests.api.caller import Subscription, job_in, publish, subscription
@@ -169,7 +170,7 @@ def _do_all(headers: dict[str, str]) -> None:
     send("GET", f"{root}/queued-jobs", b"", headers | {"X-Broker-Consumer-Token": "shop-token"})
     send("POST", f"{root}/dlq", b"requeue=shop-token", headers)
     with pytest.MonkeyPatch.context() as patch, override_settings(DEBUG=False):
-        patch.setattr(paging, "limit", _broken)
+        patch.setattr(queued_jobs, "_read_limit", _broken)
         assert send("GET", f"{root}/queued-jobs", b"", headers).status_code == 500
 
 
@@ -180,7 +181,7 @@ def _broken(request: object) -> None:
 def test_a_page_of_an_error_has_no_secrets(
     headers: dict[str, str], census: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paging, "limit", _broken)
+    monkeypatch.setattr(queued_jobs, "_read_limit", _broken)
     with override_settings(DEBUG=False):
         answer = send("GET", "/channel/orders/consumer/census/queued-jobs", b"", headers)
     assert answer.status_code == 500

@@ -79,7 +79,7 @@ def test_calls_are_forgotten_with_their_period(
 ) -> None:
     census = callers[0].subscription.consumer
     now = [1_000_000.0]
-    monkeypatch.setattr("pulljobs.api.throttling.Window.timer", lambda self: now[0])
+    monkeypatch.setattr("pulljobs.api.throttling.RateWindow.timer", lambda self: now[0])
     with override_settings(PULLJOBS={"THROTTLES": {"pull": "2/m"}}):
         first = [seconds_to_wait("pull", census) for _call in range(3)]
         now[0] += 61

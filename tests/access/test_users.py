@@ -10,7 +10,7 @@ from django.core.checks import run_checks
 from django.test import Client, modify_settings, override_settings
 from rest_framework.authtoken.models import Token
 
-from pulljobs.api.authentication import users
+from pulljobs.api.authentication import user_authenticators
 from pulljobs.models import Consumer
 from tests.api.caller import Subscription, subscription
 
@@ -214,7 +214,7 @@ def test_a_login_that_is_not_there_is_an_error(name: str) -> None:
 
 def test_without_the_app_of_tokens_the_other_logins_work(orders: Subscription) -> None:
     with modify_settings(INSTALLED_APPS={"remove": ["rest_framework.authtoken"]}):
-        assert [type(one).__name__ for one in users()] == [
+        assert [type(one).__name__ for one in user_authenticators()] == [
             "SessionAuthentication",
             "BasicAuthentication",
         ]

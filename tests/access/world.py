@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from pulljobs import ids
-from pulljobs.api.times import http_date
+from pulljobs.api.broker.registry import render_http_date
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.publishing import publish_many
 from pulljobs.scheduling import schedule
@@ -84,7 +84,7 @@ class World(NamedTuple):
         changed_at = Channel.objects.get().changed_at
         for model in (Consumer, Producer):
             model.objects.update(changed_at=changed_at)
-        return cls(orders, jobs_of(orders), headers, http_date(changed_at))
+        return cls(orders, jobs_of(orders), headers, render_http_date(changed_at))
 
     def answer(self, case: Case[Any], named: int) -> Any:
         """The answer, which is as the document tells.

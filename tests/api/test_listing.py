@@ -11,7 +11,7 @@ from django.db import transaction
 
 from pulljobs import pulling
 from pulljobs.api.broker import listing
-from pulljobs.api.broker.listing import Queue
+from pulljobs.api.broker.listing import ConsumerListing
 from pulljobs.engine import outcomes
 from pulljobs.engine.low_water_marks import CLAIM_SPACING, PATIENCE, Entry
 from pulljobs.engine.outcomes import Held
@@ -41,11 +41,11 @@ def waiting(consumer: Consumer) -> list[int]:
     return [id for (id,) in rows]
 
 
-def listed(queue: Queue, size: int = 50) -> list[int]:
+def listed(queue: ConsumerListing, size: int = 50) -> list[int]:
     """All pages."""
     found: list[int] = []
     after: Place | None = None
-    while page := queue.list(size, after):
+    while page := queue.list_jobs(size, after):
         found += [job.id for job in page]
         after = page[-1].place
     return found
@@ -60,7 +60,7 @@ def settle(consumer: Consumer, wanted: int) -> None:
 
 def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
     """It is left behind by the floors; its jobs are in the first listing after its commit."""
-    queue = Queue(USING, consumer.pk)
+    queue = ConsumerListing(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     started: list[bool] = []
     end: list[bool] = []
@@ -86,7 +86,7 @@ def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> Non
 
 def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
     """LowWaterMarks stay below what is still being written, however often the queue is listed."""
-    queue = Queue(USING, consumer.pk)
+    queue = ConsumerListing(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     listed(queue)
     written, end = threading.Event(), threading.Event()
@@ -109,7 +109,7 @@ def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
 
 def test_what_comes_back_is_seen(consumer: Consumer) -> None:
     """Released, retried, expired, redriven: also below where it was taken."""
-    queue = Queue(USING, consumer.pk)
+    queue = ConsumerListing(USING, consumer.pk)
     publish_many(consumer.channel.name, [b"x"] * 10)
     for _ in range(3):
         claim = pulling.Puller(USING, consumer).claim(4)
@@ -135,7 +135,7 @@ def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> No
 
 def test_among_publishers_and_workers_nothing_is_left_out(consumer: Consumer) -> None:
     """Transactions of all lengths, priorities, claims that give back; then all is looked at."""
-    queue = Queue(USING, consumer.pk)
+    queue = ConsumerListing(USING, consumer.pk)
 
     def busy(number: int) -> None:
         chance = random.Random(number)
@@ -152,7 +152,7 @@ def test_among_publishers_and_workers_nothing_is_left_out(consumer: Consumer) ->
     for _round in range(2):
         at_once(4, busy)
         assert listed(queue) == waiting(consumer)
-        assert listed(Queue(USING, consumer.pk)) == waiting(consumer)
+        assert listed(ConsumerListing(USING, consumer.pk)) == waiting(consumer)
 
 
 def _release_some(consumer: Consumer) -> None:
@@ -190,8 +190,8 @@ def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list
     """Thousands taken and settled at the head of ten priorities, none of them clean yet."""
     for priority in range(10):
         publish_many(consumer.channel.name, [Draft(payload=b"x", priority=priority)] * 600)
-    queue = Queue(USING, consumer.pk)
-    queue.list(25, None)
+    queue = ConsumerListing(USING, consumer.pk)
+    queue.list_jobs(25, None)
     fresh = _blocks(consumer, entries[-1])
     for _ in range(10):
         settle(consumer, 400)
@@ -200,7 +200,7 @@ def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list
 
     def is_quick_again() -> bool:
         """Whatever others have open on the server holds the floors down for a second."""
-        assert [job.id for job in queue.list(25, None)] == waiting(consumer)[:25]
+        assert [job.id for job in queue.list_jobs(25, None)] == waiting(consumer)[:25]
         return _blocks(consumer, entries[-1]) < 2 * fresh
 
     wait_until(is_quick_again)

@@ -162,7 +162,7 @@ def test_counts_are_capped(
     orders: Subscription, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(published, "CAP", 3)
-    monkeypatch.setattr("pulljobs.api.resources.counts.CAP", 3)
+    monkeypatch.setattr("pulljobs.api.broker.resources.CAP", 3)
     for _ in range(5):
         publish("orders", b"x")
     shown = manager.get(f"{ROOT}/messages-status").json()["counts"]["DISPATCHED"]

@@ -384,7 +384,7 @@ def test_a_consumer_with_jobs_stays(manager: Manager) -> None:
 
 def test_a_count_above_the_cap_says_so(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulljobs.storage.counts.CAP", 2)
-    monkeypatch.setattr("pulljobs.api.resources.counts.CAP", 2)
+    monkeypatch.setattr("pulljobs.api.broker.resources.CAP", 2)
     subscription("orders", "k")
     path = "/channel/orders/consumer/k"
     for told in (b"1 jobs", b"2 jobs", b"more than 2 jobs", b"more than 2 jobs"):

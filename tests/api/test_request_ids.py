@@ -10,7 +10,7 @@ from django.test import Client, override_settings
 from django.test.client import AsyncClient
 from django.urls import include, path
 
-from pulljobs.api import request_ids
+from pulljobs.api.middleware import RequestIdFilter
 from pulljobs.checks import check_request_ids
 from tests.api.management import Manager
 
@@ -35,7 +35,7 @@ urlpatterns = [
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Any:
-    caplog.handler.addFilter(request_ids.InLogs())
+    caplog.handler.addFilter(RequestIdFilter())
     return caplog
 
 

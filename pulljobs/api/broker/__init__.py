@@ -1,0 +1,1 @@
+"""The protocol of the reference broker: PascalCase JSON, errors in plain text."""

@@ -1,212 +1,231 @@
-"""Every JSON body and form of part A, by the names that the protocol gives them."""
+"""JSON bodies and forms of the broker protocol, by the names that the protocol gives them."""
 
-from typing import Any
+from typing import Annotated, Literal, NotRequired, TypedDict
 
-from rest_framework import serializers
-from rest_framework.serializers import Serializer
-
+from pulljobs.api.bodies import (
+    YEAR,
+    Bounds,
+    ConsumerType,
+    Format,
+    HeaderMap,
+    Help,
+    Natural,
+    PriorityLevel,
+    Problem,
+    TextUpTo,
+    Time,
+)
 from pulljobs.states import State
 
-Text = serializers.CharField
-Time = serializers.DateTimeField
-Whole = serializers.IntegerField
-Flag = serializers.BooleanField
-
-STATES = list(State)
-BEYOND = 2**31 - 1
-MASKED = "With `***` for login and query, to who may not change the consumer."
+Encoding = Literal["base64"]
+CallbackUrl = Annotated[
+    str, Help("Users who may not change the consumer see `***` for login and query.")
+]
+TokenText = Annotated[str, Help("Only for users who may change the row.")]
 
 
-class Body(Serializer[Any]):
-    """An answer: it has these fields and no others."""
+class TransitionBody(TypedDict):
+    NextState: Annotated[State, Problem("must be INFLIGHT, DELIVERED or DEAD")]
+    IncrementalTimeout: NotRequired[
+        Annotated[
+            int,
+            Bounds(0, YEAR),
+            Help("Seconds."),
+            Problem("must be whole seconds, from 0 to a year"),
+        ]
+        | None
+    ]
 
 
-class Links(Body):
-    next = Text(required=False)
-    previous = Text(required=False)
+class RegistryFormBody(TypedDict):
+    token: NotRequired[
+        Annotated[str, TextUpTo(255, r"^[\u0021-\u007e]*$"), Help("Absent: a random token.")]
+    ]
+    name: NotRequired[Annotated[str, TextUpTo(255), Help("Absent: the id.")]]
 
 
-class Listing(Body):
+class ConsumerFormBody(RegistryFormBody):
+    callbackUrl: Annotated[
+        str, TextUpTo(2000), Format("uri"), Help("Required for pull consumers, too.")
+    ]
+    type: NotRequired[Annotated[ConsumerType, Help("Absent: push.")]]
+
+
+class RequeueFormBody(TypedDict):
+    requeue: Annotated[str, Help("The consumer's token.")]
+
+
+class PagesBody(TypedDict):
+    next: NotRequired[str]
+    previous: NotRequired[str]
+
+
+class ListingBody(TypedDict):
     """Relative links. A page that is not empty has links to both sides."""
 
-    Result = serializers.ListField(child=Text())
-    Pages = Links()
-    Links = Text(allow_null=True, help_text="Always null.")
+    Result: list[str]
+    Pages: PagesBody
+    Links: Annotated[str | None, Help("Always null.")]
 
 
-class TokenHolder(Body):
-    ID = Text()
-    Name = Text()
-    Token = Text(required=False, help_text="Only to who may change it.")
-    ChangedAt = Time()
+class ProducerBody(TypedDict):
+    ID: str
+    Name: str
+    Token: NotRequired[TokenText]
+    ChangedAt: Time
 
 
-class Producer(TokenHolder):
-    pass
+class ChannelBody(ProducerBody):
+    ConsumersURL: str
+    MessagesURL: str
+    BroadcastURL: str
+    MessagesStatusURL: str
 
 
-class Channel(TokenHolder):
-    ConsumersURL = Text(allow_blank=True)
-    MessagesURL = Text(allow_blank=True)
-    BroadcastURL = Text(allow_blank=True)
-    MessagesStatusURL = Text(allow_blank=True)
+class ConsumerBody(ProducerBody):
+    CallbackURL: CallbackUrl
+    DeadLetterQueueURL: str
+    Type: ConsumerType
 
 
-class Consumer(TokenHolder):
-    CallbackURL = Text(allow_blank=True, help_text=MASKED)
-    DeadLetterQueueURL = Text(allow_blank=True)
-    Type = serializers.ChoiceField(["pull", "push"])
+class PayloadBody(TypedDict):
+    Payload: str
+    PayloadEncoding: NotRequired[Annotated[Encoding, Help("Present if the payload is not UTF-8.")]]
 
 
-class Encoded(Body):
-    Payload = Text(allow_blank=True)
-    PayloadEncoding = serializers.ChoiceField(
-        ["base64"], required=False, help_text="Where the payload is not UTF-8."
-    )
+class QueuedMessageBody(PayloadBody):
+    MessageID: str
+    Headers: HeaderMap
+    ContentType: str
 
 
-class QueuedMessage(Encoded):
-    MessageID = Text()
-    Headers = serializers.DictField(child=Text(allow_blank=True))
-    ContentType = Text()
+class QueuedJobBody(TypedDict):
+    ID: str
+    Priority: PriorityLevel
+    IncrementalTimeout: Natural
+    Message: QueuedMessageBody
 
 
-class QueuedJob(Body):
-    ID = Text()
-    Priority = Whole(min_value=-32_768, max_value=32_767)
-    IncrementalTimeout = Whole(min_value=0)
-    Message = QueuedMessage()
+class QueuedJobsBody(TypedDict):
+    Result: list[QueuedJobBody]
 
 
-class QueuedJobs(Body):
-    Result = serializers.ListField(child=QueuedJob())
+class MessageJobBody(TypedDict):
+    ListenerEndpoint: CallbackUrl
+    ListenerName: str
+    Status: State
+    StatusChangedAt: Time
 
 
-class StandingJob(Body):
-    ListenerEndpoint = Text(allow_blank=True, help_text=MASKED)
-    ListenerName = Text()
-    Status = serializers.ChoiceField(STATES)
-    StatusChangedAt = Time()
+class DeadJobBody(MessageJobBody):
+    MessageURL: str
+    JobRequeueURL: str
 
 
-class DeadJob(StandingJob):
-    MessageURL = Text(allow_blank=True)
-    JobRequeueURL = Text(allow_blank=True)
+class JobBody(MessageJobBody):
+    MessageURL: str
+    ChannelURL: str
+    ConsumerURL: str
+    ProducerURL: str
+    JobRequeueURL: str
 
 
-class Job(DeadJob):
-    ChannelURL = Text(allow_blank=True)
-    ConsumerURL = Text(allow_blank=True)
-    ProducerURL = Text(allow_blank=True)
+class DeadJobsBody(TypedDict):
+    DeadJobs: list[DeadJobBody]
+    Pages: PagesBody
 
 
-class DeadJobs(Body):
-    DeadJobs = serializers.ListField(child=DeadJob())
-    Pages = Links()
+class DeletedBody(TypedDict):
+    deletedCount: Natural
 
 
-class Deleted(Body):
-    deletedCount = Whole(min_value=0)
+class MessageBody(PayloadBody):
+    ID: str
+    ContentType: str
+    ProducedBy: str
+    ReceivedAt: Time
+    DispatchedAt: Time
+    Status: Literal["DISPATCHED"]
+    Jobs: list[MessageJobBody]
+    Headers: HeaderMap
 
 
-class Message(Encoded):
-    ID = Text()
-    ContentType = Text()
-    ProducedBy = Text(allow_blank=True)
-    ReceivedAt = Time()
-    DispatchedAt = Time()
-    Status = serializers.ChoiceField(["DISPATCHED"])
-    Jobs = serializers.ListField(child=StandingJob())
-    Headers = serializers.DictField(child=Text(allow_blank=True))
+class MessagesLinkBody(TypedDict):
+    messages: str
 
 
-class MessagesLink(Body):
-    messages = Text()
+class MessageCountBody(TypedDict):
+    Count: Natural
+    Capped: NotRequired[bool]
+    Links: MessagesLinkBody
 
 
-class MessageCount(Body):
-    Count = Whole(min_value=0)
-    Capped = Flag(required=False)
-    Links = MessagesLink()
+class MessageCountsBody(TypedDict):
+    counts: dict[str, MessageCountBody]
+    next_scheduled_message_at: NotRequired[Time]
 
 
-class MessageCounts(Body):
-    counts = serializers.DictField(child=MessageCount())
-    next_scheduled_message_at = Time(required=False)
+class ScheduledListingBody(TypedDict):
+    result: list[str]
+    pages: PagesBody
 
 
-class ScheduledListing(Body):
-    result = serializers.ListField(child=Text())
-    pages = Links()
+class ScheduledMessageBody(TypedDict):
+    id: str
+    messageId: str
+    contentType: str
+    priority: int
+    producedBy: str
+    dispatchSchedule: Time
+    dispatchedAt: Time | None
+    status: Literal["SCHEDULED", "DISPATCHED"]
+    payload: str
+    payloadEncoding: NotRequired[Encoding]
+    headers: HeaderMap
 
 
-class ScheduledMessage(Body):
-    id = Text()
-    messageId = Text()
-    contentType = Text()
-    priority = Whole()
-    producedBy = Text(allow_blank=True)
-    dispatchSchedule = Time()
-    dispatchedAt = Time(allow_null=True)
-    status = serializers.ChoiceField(["SCHEDULED", "DISPATCHED"])
-    payload = Text(allow_blank=True)
-    payloadEncoding = serializers.ChoiceField(["base64"], required=False)
-    headers = serializers.DictField(child=Text(allow_blank=True))
+class NamedBody(TypedDict):
+    ID: str
+    Name: str
 
 
-class Named(Body):
-    ID = Text()
-    Name = Text()
+class NamedConsumerBody(NamedBody):
+    Channel: str
+    Type: ConsumerType
 
 
-class NamedConsumer(Named):
-    Channel = Text()
-    Type = serializers.ChoiceField(["pull", "push"])
+class SeedBody(TypedDict):
+    Channels: list[NamedBody]
+    Producers: list[NamedBody]
+    Consumers: list[NamedConsumerBody]
+    Capped: NotRequired[bool]
 
 
-class Seed(Body):
-    Channels = serializers.ListField(child=Named())
-    Producers = serializers.ListField(child=Named())
-    Consumers = serializers.ListField(child=NamedConsumer())
-    Capped = Flag(required=False)
+class AppStatusBody(TypedDict):
+    SeedData: SeedBody
+    AppStatus: Annotated[int, Bounds(3, 3)]
 
 
-class AppStatus(Body):
-    SeedData = Seed()
-    AppStatus = Whole(min_value=3, max_value=3)
+class DeadCountBody(TypedDict):
+    channelId: str
+    channelName: str
+    consumerId: str
+    consumerName: str
+    deadCount: Natural
+    Capped: NotRequired[bool]
 
 
-class DeadCount(Body):
-    channelId = Text()
-    channelName = Text()
-    consumerId = Text()
-    consumerName = Text()
-    deadCount = Whole(min_value=0)
-    Capped = Flag(required=False)
+class DeadCountsBody(TypedDict):
+    consumers: list[DeadCountBody]
 
 
-class DeadCounts(Body):
-    consumers = serializers.ListField(child=DeadCount())
+class StateCountBody(TypedDict):
+    status: Literal[1001, 1002, 1003, 1004]
+    count: Natural
+    oldestItemTimestamp: Time | None
+    newestItemTimestamp: Time | None
+    Capped: NotRequired[bool]
 
 
-class PartyForm(Serializer[Any]):
-    token = serializers.RegexField(
-        r"^[\x21-\x7e]*$", max_length=255, required=False, help_text="Absent: a random one."
-    )
-    name = Text(max_length=255, required=False, help_text="Absent: the id.")
-
-
-class ConsumerForm(PartyForm):
-    callbackUrl = serializers.URLField(max_length=2000, help_text="Of pull consumers, too.")
-    type = serializers.ChoiceField(["pull", "push"], required=False, help_text="Absent: push.")
-
-
-class RequeueForm(Serializer[Any]):
-    requeue = Text(help_text="The consumer's token.")
-
-
-class Transition(Serializer[Any]):
-    NextState = serializers.ChoiceField(STATES)
-    IncrementalTimeout = Whole(
-        min_value=0, max_value=31_536_000, required=False, allow_null=True, help_text="Seconds."
-    )
+StateCounts = dict[str, dict[str, list[StateCountBody]]]
+"""Counts by channel, then by the primary key of the consumer."""

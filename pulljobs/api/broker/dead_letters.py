@@ -1,4 +1,4 @@
-"""/channel/{c}/consumer/{k}/dlq: the DEAD jobs of a consumer, listed, queued again or deleted."""
+"""Route /channel/{c}/consumer/{k}/dlq: list, requeue or delete the DEAD jobs of a consumer."""
 
 from typing import Any
 
@@ -6,25 +6,27 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import ids, operating
-from pulljobs.api import exceptions, raw_bodies, resources
-from pulljobs.api.authentication import DeleterTokens, caller, shows, users
+from pulljobs.api import exceptions, raw_bodies
+from pulljobs.api.authentication import DeleterTokens, caller, has_token, user_authenticators
 from pulljobs.api.base_views import UserView, consumer_of
-from pulljobs.api.broker import cursors
-from pulljobs.api.broker.cursors import Mark
+from pulljobs.api.broker.bodies import DeadJobsBody, DeletedBody, RequeueFormBody
+from pulljobs.api.broker.links import CursorRow, link_pages, read_cut
+from pulljobs.api.broker.resources import render_dead_job
 from pulljobs.api.permissions import ModelPermission
+from pulljobs.api.reading import pick_form_fields
 from pulljobs.conf import settings
 from pulljobs.storage import published
 
 
 class DeadLetters(UserView):
-    """Users list; the consumer's token, in a form, queues again; both tokens delete."""
+    """View for users (GET), the consumer's token in a form (POST) and both tokens (DELETE)."""
 
     needs = {"GET": ["pulljobs.view_job"]}
 
     def get_authenticators(self) -> list[Any]:
         method = self.request.method if self.request is not None else None
         if method == "GET":
-            return list(users())
+            return list(user_authenticators())
         return [DeleterTokens()] if method == "DELETE" else []
 
     def get_permissions(self) -> list[Any]:
@@ -32,24 +34,25 @@ class DeadLetters(UserView):
 
     def get(self, request: Request, **names: str) -> Response:
         using, consumer = settings().DATABASE, consumer_of(names)
-        page = published.dead(using, consumer, cursors.cut(request))
-        messages = published.heads(using, [one.message_id for one in page])
-        marks = [Mark(one.job_id, ids.time_of(one.job_id)) for one in page]
-        return Response(
-            {
-                "DeadJobs": [
-                    resources.dead_job(request, one, messages.get(one.message_id)) for one in page
-                ],
-                "Pages": cursors.pages(request, marks),
-            }
-        )
+        page = published.dead(using, consumer, read_cut(request))
+        messages = published.heads(using, [standing.message_id for standing in page])
+        rows = [CursorRow(standing.job_id, ids.time_of(standing.job_id)) for standing in page]
+        body: DeadJobsBody = {
+            "DeadJobs": [
+                render_dead_job(request, standing, messages.get(standing.message_id))
+                for standing in page
+            ],
+            "Pages": link_pages(request, rows),
+        }
+        return Response(body)
 
     def post(self, request: Request, **names: str) -> Response:
-        form, consumer = raw_bodies.form(request), consumer_of(names)
-        if not shows(consumer, form.get("requeue", "")):
+        form, consumer = raw_bodies.read_form(request), consumer_of(names)
+        if not has_token(consumer, pick_form_fields(RequeueFormBody, form)["requeue"]):
             raise exceptions.wrong_requeue()
         operating.redrive_all(consumer)
         return Response(status=202)
 
     def delete(self, request: Request, **names: str) -> Response:
-        return Response({"deletedCount": operating.delete_exhausted(caller(request))})
+        body: DeletedBody = {"deletedCount": operating.delete_exhausted(caller(request))}
+        return Response(body)

@@ -1,39 +1,84 @@
-"""/channel/{c}/consumer/{k}/job/{j}: look at it, move it, delete it once it is dead for good."""
+"""Routes of one job: /channel/{c}/consumer/{k}/job/{j} and its requeue-dead-job.
 
-from typing import Any
+Every write of a job POST names the lease it is made under. For a request without a lease token that
+is the lease read a moment before, so that a request that was overtaken changes nothing.
+"""
 
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.utils.crypto import constant_time_compare
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import ids, operating
-from pulljobs.api import exceptions, resources
-from pulljobs.api.authentication import DeleterTokens, caller
+from pulljobs import emission, ids, operating, pulling
+from pulljobs.api import exceptions, raw_bodies
+from pulljobs.api.authentication import LEASE_TOKEN, DeleterTokens, caller
 from pulljobs.api.base_views import PullConsumerView
-from pulljobs.api.views.transition import JobTransition, find
+from pulljobs.api.bodies import render_time
+from pulljobs.api.broker import resources
+from pulljobs.api.broker.bodies import TransitionBody
+from pulljobs.api.permissions import HolderOrPullConsumer
+from pulljobs.api.reading import read_fields, read_object
 from pulljobs.conf import settings
-from pulljobs.storage import published
+from pulljobs.engine import outcomes
+from pulljobs.engine.outcomes import Held
+from pulljobs.models import Consumer, Lease
+from pulljobs.states import TRANSITIONS, Event
+from pulljobs.storage import protocol, published
+from pulljobs.storage.protocol import AddressedJob
+from pulljobs.storage.rows import Refusal, Taken
+
+LEASE_EXPIRES_AT: Final = "X-Broker-Lease-Expires-At"
+LARGEST_BODY: Final = 16 * 1024
+ADVICE: Final = "send NextState and nothing else"
+ERROR: Final = "The consumer rejected the job (job POST)."
+NO_LEASE: Final = UUID(int=0)
+
+EVENTS: Final = {
+    (source, TRANSITIONS[event].target): event
+    for event in (Event.CLAIM, Event.REVIVE, Event.DELIVER, Event.REJECT)
+    for source in TRANSITIONS[event].sources
+}
+"""Events of the protocol by the state of a job and the state that the caller asks for."""
 
 
-class JobView(JobTransition):
+class JobView(PullConsumerView):
+    """View of one job: consumers look at it, take and settle it, and delete it when it is DEAD."""
+
+    permission_classes = [HolderOrPullConsumer]
+
     def get_authenticators(self) -> list[Any]:
         deletes = self.request is not None and self.request.method == "DELETE"
         return [DeleterTokens()] if deletes else super().get_authenticators()
 
     def get_permissions(self) -> list[Any]:
-        """Jobs of a push consumer may be deleted."""
+        """Return the permissions; push consumers may delete their jobs, too."""
         return [] if self.request.method == "DELETE" else list(super().get_permissions())
 
     def get(self, request: Request, job: str, **names: str) -> Response:
         using = settings().DATABASE
-        found = find(caller(request), job)
-        standing = published.standing(using, found.id)
+        standing = published.standing(using, find_job(caller(request), job).id)
         if standing is None:
             raise exceptions.unknown_job()
         message = published.heads(using, [standing.message_id]).get(standing.message_id)
-        return Response(resources.job(request, standing, message))
+        return Response(resources.render_job(request, standing, message))
+
+    def post(self, request: Request, job: str, **names: str) -> Response:
+        consumer = caller(request)
+        addressed = find_job(consumer, job)
+        asked = _read_transition(raw_bodies.read_limited(request, LARGEST_BODY, ADVICE))
+        lease_token = request.headers.get(LEASE_TOKEN)
+        event = _find_event(addressed, asked, lease_token)
+        if event is None:
+            return Response(status=202)
+        if event in (Event.DELIVER, Event.REJECT):
+            return _settle(consumer, addressed, event, has_token=lease_token is not None)
+        return _take(consumer, addressed, asked)
 
     def delete(self, request: Request, job: str, **names: str) -> Response:
-        """Another's job is answered as one that is not there."""
+        """Delete a DEAD job; a job of another consumer is answered like one that does not exist."""
         try:
             deleted = operating.delete_exhausted(caller(request), ids.decode(job))
         except ValueError as error:
@@ -45,7 +90,77 @@ class JobView(JobTransition):
 
 class RequeueDeadJob(PullConsumerView):
     def post(self, request: Request, job: str, **names: str) -> Response:
-        found = find(caller(request), job)
-        if not operating.redrive([found.id]).done:
+        addressed = find_job(caller(request), job)
+        if not operating.redrive([addressed.id]).done:
             raise exceptions.not_dead()
         return Response(status=202)
+
+
+def find_job(consumer: Consumer, xid: str) -> AddressedJob:
+    """Return a job of the consumer; raise 404 if there is none, 401 if it is another consumer's."""
+    try:
+        job = protocol.addressed(settings().DATABASE, ids.decode(xid))
+    except ValueError as error:
+        raise exceptions.unknown_job() from error
+    if job is None:
+        raise exceptions.unknown_job()
+    if job.consumer_id != consumer.pk:
+        raise exceptions.job_of_another()
+    return job
+
+
+def _read_transition(body: bytes) -> TransitionBody:
+    given = read_object(body, exceptions.malformed)
+    return read_fields(TransitionBody, given, exceptions.malformed)
+
+
+def _find_event(job: AddressedJob, asked: TransitionBody, lease_token: str | None) -> Event | None:
+    """Return the event that moves the job; None if it is in the state that the caller asks for."""
+    if lease_token is not None and not _is_lease_of(job, lease_token):
+        raise exceptions.lease_lost()
+    target = asked["NextState"]
+    event = EVENTS.get((job.state, target))
+    if asked.get("IncrementalTimeout") and event not in (Event.CLAIM, Event.REVIVE):
+        raise exceptions.needless_timeout()
+    if event is None and job.state != target:
+        raise exceptions.illegal(job.state, target)
+    return event
+
+
+def _is_lease_of(job: AddressedJob, lease_token: str) -> bool:
+    return job.lease_token is not None and constant_time_compare(
+        lease_token.lower(), str(job.lease_token)
+    )
+
+
+def _take(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Response:
+    seconds = asked.get("IncrementalTimeout")
+    timeout = timedelta(seconds=seconds) if seconds else None
+    taken = pulling.take(consumer, job.id, job.state, incremental_timeout=timeout)
+    if isinstance(taken, Refusal):
+        raise exceptions.not_taken(taken)
+    if taken is None:
+        return _answer_overtaken(consumer, job, asked)
+    return Response(status=202, headers=_lease_headers(taken))
+
+
+def _answer_overtaken(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Response:
+    """Answer a request that another one overtook as if it had come after it."""
+    if _find_event(find_job(consumer, ids.encode(job.id)), asked, None) is None:
+        return Response(status=202)
+    raise exceptions.overtaken()
+
+
+def _lease_headers(taken: Taken) -> dict[str, str]:
+    until = render_time(taken.leased_until)
+    return {LEASE_TOKEN: str(taken.lease_token), LEASE_EXPIRES_AT: until}
+
+
+def _settle(consumer: Consumer, job: AddressedJob, event: Event, *, has_token: bool) -> Response:
+    if not has_token and job.via != Lease.Via.POST:
+        raise exceptions.held_elsewhere()
+    held = Held(job.id, job.lease_token or NO_LEASE)
+    outcome = outcomes.deliver(held) if event == Event.DELIVER else outcomes.reject(held, ERROR)
+    if job.id not in pulling.finish([outcome], emission.paths_of(consumer, [outcome])).states:
+        raise exceptions.overtaken()
+    return Response(status=202)

@@ -1,16 +1,33 @@
-"""Relative links to endpoints, wherever the API is mounted."""
+"""Links of lists and resources, relative to where the API is mounted, and the cursors in them."""
 
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from django.urls import NoReverseMatch, reverse
 from django.utils.encoding import escape_uri_path
 from rest_framework.request import Request
 
+from pulljobs.api import exceptions
+from pulljobs.api.bodies import render_time
+from pulljobs.api.broker.bodies import PagesBody
+from pulljobs.ids import LARGEST_ID
 from pulljobs.models import Channel, Consumer
+from pulljobs.storage.pages import Cut
 
 
-def to(request: Request, endpoint: str, **names: str) -> str:
-    """Empty for a name that no URL can bear, such as one with a slash."""
+class CursorRow(NamedTuple):
+    """Row that a cursor names: base64 of `id|time`, as in the protocol."""
+
+    id: int
+    made_at: datetime
+
+
+def link_to(request: Request, endpoint: str, **names: str) -> str:
+    """Return the path of a route; it is empty for names that no URL can have, as with a slash."""
     match = request.resolver_match
     namespace = f"{match.namespace}:" if match and match.namespace else ""
     try:
@@ -19,18 +36,50 @@ def to(request: Request, endpoint: str, **names: str) -> str:
         return ""
 
 
-def to_channel(request: Request, endpoint: str, channel: Channel, **names: str) -> str:
-    return to(request, endpoint, channel=channel.name, **names)
+def link_in_channel(request: Request, endpoint: str, channel: Channel, **names: str) -> str:
+    """Return the path of a route below a channel."""
+    return link_to(request, endpoint, channel=channel.name, **names)
 
 
-def to_consumer(request: Request, endpoint: str, consumer: Consumer, **names: str) -> str:
-    return to(request, endpoint, channel=consumer.channel.name, consumer=consumer.name, **names)
+def link_in_consumer(request: Request, endpoint: str, consumer: Consumer, **names: str) -> str:
+    """Return the path of a route below a consumer."""
+    return link_in_channel(request, endpoint, consumer.channel, consumer=consumer.name, **names)
 
 
-def here(request: Request) -> str:
-    """The path that was asked for, escaped."""
-    return escape_uri_path(request.path)
-
-
-def with_query(url: str, query: dict[str, object]) -> str:
+def add_query(url: str, query: dict[str, object]) -> str:
+    """Append a query to a path, unless it is empty."""
     return f"{url}?{urlencode(query, doseq=True)}" if query else url
+
+
+def read_cut(request: Request) -> Cut:
+    """Return the page that is asked for; an unreadable cursor counts as absent."""
+    after, before = (request.query_params.get(name, "") for name in ("next", "previous"))
+    if after and before:
+        raise exceptions.both_cursors()
+    return Cut(below=_parse_cursor(after), above=_parse_cursor(before))
+
+
+def link_pages(request: Request, rows: Sequence[CursorRow]) -> PagesBody:
+    """Return the links to the pages on both sides of these rows; an empty page has none."""
+    if not rows:
+        return {}
+    statuses = request.query_params.getlist("status")
+    query: dict[str, object] = {"status": statuses} if statuses else {}
+    here = escape_uri_path(request.path)
+    return {
+        "next": add_query(here, {**query, "next": _render_cursor(rows[-1])}),
+        "previous": add_query(here, {**query, "previous": _render_cursor(rows[0])}),
+    }
+
+
+def _render_cursor(row: CursorRow) -> str:
+    return base64.b64encode(f"{row.id}|{render_time(row.made_at)}".encode()).decode()
+
+
+def _parse_cursor(cursor: str) -> int | None:
+    try:
+        number, bar, _time = base64.b64decode(cursor, validate=True).decode("ascii").partition("|")
+    except (binascii.Error, ValueError):
+        return None
+    is_id = bar and number.isdecimal() and len(number) < 20 and int(number) <= LARGEST_ID
+    return int(number) if is_id else None

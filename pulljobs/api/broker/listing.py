@@ -1,8 +1,8 @@
-"""What waits for a consumer, listed without taking it, however much was taken before.
+"""Listing of a consumer's queued jobs, at a cost that does not depend on earlier jobs.
 
-A listing enters the index where the one before found the first job that waits: its floors are like
-those of claims, each process its own. Where something may have turned up below, it
-looks again before it answers, so nothing that was committed is left out.
+A listing enters the claim index where the listing before found the first queued job. These
+low-water marks are like those of claims, and each process has its own. Where a job may have become
+available below them, the listing looks again before it answers, so that it omits no committed job.
 """
 
 import threading
@@ -21,21 +21,25 @@ from pulljobs.storage import protocol
 from pulljobs.storage.protocol import Listed, Place, WaitingJob
 
 REMEMBERED: Final = 10_000
-"""Consumers of one process, at the most."""
+"""Largest number of consumers whose marks a process keeps."""
 LOWEST: Final = -32_769
 
 
 def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[WaitingJob]:
-    """The next jobs that are due, in the order in which claims take them, behind that place."""
+    """List the next available jobs after a place, in the order in which claims take them."""
     using = settings().DATABASE
     if connections[using].in_atomic_block:
-        # It may see what is rolled back: nothing to remember.
-        return protocol.queued(using, consumer_id, wanted, _behind(LowWaterMarks(), after)).jobs
-    return _queue(using, consumer_id).list(wanted, after)
+        # The transaction may see rows that it rolls back: no marks are learned from them.
+        return protocol.queued(
+            using, consumer_id, wanted, _entry_after(LowWaterMarks(), after)
+        ).jobs
+    return _listing_of(using, consumer_id).list_jobs(wanted, after)
 
 
 @dataclass(slots=True)
-class Queue:
+class ConsumerListing:
+    """Listings of one consumer in this process, with their low-water marks."""
+
     using: str
     consumer_id: int
     _marks: LowWaterMarks = field(default_factory=LowWaterMarks)
@@ -43,16 +47,17 @@ class Queue:
     _watch: Watch = field(default_factory=Watch)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def list(self, wanted: int, after: Place | None) -> list[WaitingJob]:
+    def list_jobs(self, wanted: int, after: Place | None) -> list[WaitingJob]:
+        """List jobs, and look again as long as the marks may hide one."""
         with self._lock:
             while True:
-                entry, asked = _behind(self._marks, after), time.monotonic()
+                entry, asked = _entry_after(self._marks, after), time.monotonic()
                 listed = protocol.queued(self.using, self.consumer_id, wanted, entry)
                 if not self._missed_some(listed, after, asked):
                     return listed.jobs
 
     def _missed_some(self, listed: Listed, after: Place | None, asked: float) -> bool:
-        """Take in what a listing saw; whether it may have begun above something that waits."""
+        """Learn from a listing; return True if it may have begun above a queued job."""
         if self._is_void(listed, asked) and self._marks.positions:
             self._marks.forget()
             return True
@@ -69,7 +74,7 @@ class Queue:
         return self._marks.lower() or cleared
 
     def _is_void(self, listed: Listed, asked: float) -> bool:
-        """Whether what is known is of another server, or of a clock that was set back since."""
+        """Return True if the marks are of another server, or its clock was set back."""
         at, answered = listed.started_at, time.monotonic()
         is_set_back = self._watch.is_set_back(at, asked=asked, answered=answered)
         before, self._server = self._server, listed.server_started_at
@@ -77,11 +82,11 @@ class Queue:
 
 
 @lru_cache(REMEMBERED)
-def _queue(using: str, consumer_id: int) -> Queue:
-    return Queue(using, consumer_id)
+def _listing_of(using: str, consumer_id: int) -> ConsumerListing:
+    return ConsumerListing(using, consumer_id)
 
 
-def _behind(marks: LowWaterMarks, after: Place | None) -> Entry:
+def _entry_after(marks: LowWaterMarks, after: Place | None) -> Entry:
     if after is None:
         return marks.entry_above()
     place = Position(after.available_at, after.id)

@@ -1,38 +1,56 @@
-"""/channel/{c}/messages, /channel/{c}/message/{m}, /channel/{c}/messages-status"""
+"""Routes of messages and scheduled messages of a channel, read back.
 
-from typing import Any
+/channel/{c}/messages, /channel/{c}/message/{m}, /channel/{c}/messages-status,
+/channel/{c}/scheduled-messages and /channel/{c}/scheduled-message/{m}.
+"""
+
+from collections.abc import Iterator
+from typing import Final
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs.api import exceptions, resources, times
-from pulljobs.api.authentication import find
+from pulljobs import ids
+from pulljobs.api import exceptions
+from pulljobs.api.authentication import find_row
 from pulljobs.api.base_views import UserView, channel_of
-from pulljobs.api.broker import cursors, links
-from pulljobs.api.broker.cursors import Mark
-from pulljobs.api.resources.messages import ACKNOWLEDGED, DISPATCHED
+from pulljobs.api.bodies import render_time
+from pulljobs.api.broker import resources
+from pulljobs.api.broker.bodies import (
+    ListingBody,
+    MessageCountBody,
+    MessageCountsBody,
+    ScheduledListingBody,
+)
+from pulljobs.api.broker.links import CursorRow, add_query, link_in_channel, link_pages, read_cut
+from pulljobs.api.broker.resources import ACKNOWLEDGED, DISPATCHED
 from pulljobs.conf import settings
 from pulljobs.models import Channel
 from pulljobs.storage import published, scheduled
 
-NEEDS = {"GET": ["pulljobs.view_message"]}
+NEEDS: Final = {"GET": ["pulljobs.view_message"]}
+SCHEDULED_NEEDS: Final = {"GET": ["pulljobs.view_scheduledmessage"]}
 
 
 class Messages(UserView):
     needs = NEEDS
 
     def get(self, request: Request, **names: str) -> Response:
-        channel, cut = channel_of(names), cursors.cut(request)
-        asked = statuses(request)
+        channel, cut = channel_of(names), read_cut(request)
+        statuses = _read_statuses(request)
         page = []
-        if not asked or DISPATCHED in asked:
+        if not statuses or DISPATCHED in statuses:
             page = published.page(settings().DATABASE, channel.pk, cut)
-        result = [
-            links.to_channel(request, "message", channel, message=resources.id_of(one))
-            for one in page
-        ]
-        pages = cursors.pages(request, [Mark(one.pk, one.published_at) for one in page])
-        return Response({"Result": result, "Pages": pages, "Links": None})
+        rows = [CursorRow(message.pk, message.published_at) for message in page]
+        body: ListingBody = {
+            "Result": [
+                link_in_channel(request, "message", channel, message=resources.id_of(message))
+                for message in page
+            ],
+            "Pages": link_pages(request, rows),
+            "Links": None,
+        }
+        return Response(body)
 
 
 class MessageView(UserView):
@@ -44,43 +62,85 @@ class MessageView(UserView):
         if message is None:
             raise exceptions.unknown_message()
         standings = published.standings(using, message.pk)
-        return Response(resources.message(request, message, standings))
+        return Response(resources.render_message(request, message, standings))
 
 
 class MessagesStatus(UserView):
-    """An unknown channel has none of any status."""
+    """Counts of a channel's messages by status; an unknown channel has none."""
 
     needs = NEEDS
 
     def get(self, request: Request, **names: str) -> Response:
-        channel = find(Channel, names["channel"])
-        return Response(_counts(request, channel) if channel else {"counts": {}})
+        channel = find_row(Channel, names["channel"])
+        none: MessageCountsBody = {"counts": {}}
+        return Response(_count_messages(request, channel) if channel else none)
 
 
-def statuses(request: Request) -> set[int]:
-    """What is no number is ignored."""
+class ScheduledMessages(UserView):
+    needs = SCHEDULED_NEEDS
+
+    def get(self, request: Request, **names: str) -> Response:
+        channel, cut = channel_of(names), read_cut(request)
+        statuses = _read_statuses(request)
+        dispatched = {status == DISPATCHED for status in statuses & {ACKNOWLEDGED, DISPATCHED}}
+        page = []
+        if dispatched or not statuses:
+            page = scheduled.page(settings().DATABASE, channel.pk, cut, dispatched or {True, False})
+        rows = [CursorRow(message.pk, ids.time_of(message.pk)) for message in page]
+        body: ScheduledListingBody = {
+            "result": [
+                link_in_channel(
+                    request, "scheduled-message", channel, message=message.client_message_id
+                )
+                for message in page
+            ],
+            "pages": link_pages(request, rows),
+        }
+        return Response(body)
+
+
+class ScheduledMessageView(UserView):
+    needs = SCHEDULED_NEEDS
+
+    def get(self, request: Request, **names: str) -> Response:
+        channel = channel_of(names)
+        message = scheduled.find(settings().DATABASE, channel.pk, names["message"])
+        if message is None:
+            raise exceptions.unknown_message()
+        return Response(resources.render_scheduled_message(message))
+
+
+def _read_statuses(request: Request) -> set[int]:
+    """Return the statuses that are asked for, and ignore those that are not numbers."""
     given = request.query_params.getlist("status")
     return {int(text) for text in given if text.isdecimal() and len(text) < 10}
 
 
-def _counts(request: Request, channel: Channel) -> dict[str, Any]:
-    using = settings().DATABASE
-    messages = links.to_channel(request, "messages", channel)
-    later = links.to_channel(request, "scheduled-messages", channel)
-    waiting = scheduled.waiting(using, channel.pk)
-    found = {
-        "DISPATCHED": (published.count(using, channel.pk), messages, DISPATCHED),
-        "ACKNOWLEDGED": (waiting.due, later, ACKNOWLEDGED),
-        "SCHEDULED_SCHEDULED": (waiting.scheduled, later, ACKNOWLEDGED),
-        "SCHEDULED_DISPATCHED": (waiting.dispatched, later, DISPATCHED),
-    }
-    counts = {
-        name: {
-            **resources.count(count),
-            "Links": {"messages": links.with_query(url, {"status": status})},
-        }
-        for name, (count, url, status) in found.items()
-        if count
-    }
-    next_at = waiting.next_at and {"next_scheduled_message_at": times.rfc_3339(waiting.next_at)}
-    return {"counts": counts, **(next_at or {})}
+def _count_messages(request: Request, channel: Channel) -> MessageCountsBody:
+    waiting = scheduled.waiting(settings().DATABASE, channel.pk)
+    body: MessageCountsBody = {"counts": dict(_list_counts(request, channel, waiting))}
+    if waiting.next_at:
+        body["next_scheduled_message_at"] = render_time(waiting.next_at)
+    return body
+
+
+def _list_counts(
+    request: Request, channel: Channel, waiting: scheduled.Waiting
+) -> Iterator[tuple[str, MessageCountBody]]:
+    published_count = published.count(settings().DATABASE, channel.pk)
+    messages = link_in_channel(request, "messages", channel)
+    later = link_in_channel(request, "scheduled-messages", channel)
+    for name, count, url, status in (
+        ("DISPATCHED", published_count, messages, DISPATCHED),
+        ("ACKNOWLEDGED", waiting.due, later, ACKNOWLEDGED),
+        ("SCHEDULED_SCHEDULED", waiting.scheduled, later, ACKNOWLEDGED),
+        ("SCHEDULED_DISPATCHED", waiting.dispatched, later, DISPATCHED),
+    ):
+        if count:
+            yield name, _render_count(count, add_query(url, {"status": status}))
+
+
+def _render_count(count: int, url: str) -> MessageCountBody:
+    if count > resources.CAP:
+        return {"Count": resources.CAP, "Capped": True, "Links": {"messages": url}}
+    return {"Count": count, "Links": {"messages": url}}

@@ -1,31 +1,45 @@
-"""queued-jobs: what waits, without taking it; for operators, the end of it."""
+"""Route queued-jobs: consumers list their queued jobs without taking them, operators purge them."""
 
+import re
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
 
+from django.utils.encoding import escape_uri_path
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs import auditing, operating
-from pulljobs.api import exceptions, paging
-from pulljobs.api.authentication import caller, user_name, users
+from pulljobs import auditing, ids, operating
+from pulljobs.api import exceptions
+from pulljobs.api.authentication import caller, user_authenticators, user_name
 from pulljobs.api.base_views import PullConsumerView, consumer_of
 from pulljobs.api.broker import listing
+from pulljobs.api.broker.bodies import QueuedJobBody, QueuedJobsBody
+from pulljobs.api.broker.resources import payload_fields
+from pulljobs.api.leases.bodies import PurgedBody
 from pulljobs.api.permissions import ModelPermission
-from pulljobs.api.serializers import queued_job
 from pulljobs.conf import settings
 from pulljobs.states import Event
 from pulljobs.storage import messages
-from pulljobs.storage.protocol import WaitingJob
+from pulljobs.storage.protocol import Place, WaitingJob
+from pulljobs.storage.rows import StoredMessage
+
+DEFAULT_LIMIT: Final = 25
+LARGEST_LIMIT: Final = 100
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_PLACE: Final = re.compile(r"(-?[0-9]{1,5})\.([0-9]{1,18})\.([0-9a-v]{20})")
+"""Priority, microseconds since 1970 and id of a job."""
 
 
 class QueuedJobs(PullConsumerView):
-    """Consumers read by their tokens, operators purge as users."""
+    """View for consumers by their tokens (GET) and for operators as users (DELETE)."""
 
     needs = {"DELETE": ["pulljobs.change_consumer", "pulljobs.delete_job"]}
 
     def get_authenticators(self) -> list[Any]:
-        return list(users()) if self._purges else super().get_authenticators()
+        return list(user_authenticators()) if self._purges else super().get_authenticators()
 
     def get_permissions(self) -> list[Any]:
         return [ModelPermission()] if self._purges else list(super().get_permissions())
@@ -34,31 +48,82 @@ class QueuedJobs(PullConsumerView):
         return exceptions.as_problem if self._purges else super().get_exception_handler()
 
     def get(self, request: Request, **names: str) -> Response:
-        consumer, limit, after = caller(request).pk, paging.limit(request), paging.after(request)
-        # One more than asked for tells whether there is a next page.
-        found = listing.queued(consumer, limit + 1, after)
-        page, rest = found[:limit], found[limit:]
-        response = Response({"Result": _with_messages(page)})
+        consumer, limit, after = caller(request).pk, _read_limit(request), _read_after(request)
+        # A job more than asked for shows that there is a next page.
+        jobs = listing.queued(consumer, limit + 1, after)
+        page, rest = jobs[:limit], jobs[limit:]
+        body: QueuedJobsBody = {"Result": _with_messages(page)}
+        response = Response(body)
         if page and rest:
-            response["Link"] = paging.link(request, limit, page[-1].place)
+            response["Link"] = _next_link(request, limit, page[-1].place)
         return response
 
     def delete(self, request: Request, **names: str) -> Response:
         consumer = consumer_of(names)
         steps = operating.purging(consumer)
         if by := user_name(request):
-            subject = f"all that waits of {auditing.name_of(consumer)}, purged"
+            subject = f"all queued jobs of {auditing.name_of(consumer)}, purged"
             steps = auditing.noting(steps, Event.KILL, by=by, subject=subject)
-        return Response({"Purged": sum(steps)})
+        body: PurgedBody = {"Purged": sum(steps)}
+        return Response(body)
 
     @property
     def _purges(self) -> bool:
         return self.request is not None and self.request.method == "DELETE"
 
 
-def _with_messages(jobs: list[WaitingJob]) -> list[dict[str, Any]]:
+def _read_limit(request: Request) -> int:
+    given = request.query_params.get("limit", "")
+    if given and not _NUMBER.fullmatch(given):
+        raise exceptions.bad_limit()
+    return min(int(given or DEFAULT_LIMIT), LARGEST_LIMIT)
+
+
+def _read_after(request: Request) -> Place | None:
+    """Return the place of the last job of the page before."""
+    given = request.query_params.get("next", "")
+    if not given:
+        return None
+    try:
+        return _parse_place(given)
+    except (ValueError, OverflowError) as error:
+        raise exceptions.bad_page() from error
+
+
+def _parse_place(given: str) -> Place:
+    parts = _PLACE.fullmatch(given)
+    if parts is None:
+        raise ValueError(given)
+    available_at = _EPOCH + timedelta(microseconds=int(parts[2]))
+    return Place(int(parts[1]), available_at, ids.decode(parts[3]))
+
+
+def _next_link(request: Request, limit: int, last: Place) -> str:
+    """Return the Link header of the page after a job, relative to where the API is mounted."""
+    microseconds = (last.available_at - _EPOCH) // timedelta(microseconds=1)
+    place = f"{last.priority}.{microseconds}.{ids.encode(last.id)}"
+    query = urlencode({"limit": limit, "next": place})
+    return f'<{escape_uri_path(request.path)}?{query}>; rel="next"'
+
+
+def _with_messages(jobs: list[WaitingJob]) -> list[QueuedJobBody]:
+    """Render jobs, but not those that were settled since and whose message was dropped."""
     if not jobs:
         return []
-    read = messages.read(settings().DATABASE, [job.message_id for job in jobs])
-    # One that was settled since, its message dropped with its day, is not shown.
-    return [queued_job(job, read[job.message_id]) for job in jobs if job.message_id in read]
+    stored = messages.read(settings().DATABASE, [job.message_id for job in jobs])
+    return [_render_job(job, stored[job.message_id]) for job in jobs if job.message_id in stored]
+
+
+def _render_job(job: WaitingJob, message: StoredMessage) -> QueuedJobBody:
+    timeout = job.incremental_timeout or timedelta()
+    return {
+        "ID": ids.encode(job.id),
+        "Priority": job.priority,
+        "IncrementalTimeout": int(timeout.total_seconds()),
+        "Message": {
+            "MessageID": message.client_message_id or ids.encode(job.message_id),
+            **payload_fields(message.payload),
+            "Headers": message.headers,
+            "ContentType": message.content_type,
+        },
+    }

@@ -1,93 +1,209 @@
-"""What the endpoints of producers, channels and consumers share: lists, and rows that are PUT."""
+"""Routes of producers, channels and consumers: lists, and rows that are PUT.
+
+/producers, /producer/{p}, /channels, /channel/{c}, /channel/{c}/consumers and
+/channel/{c}/consumer/{k}.
+"""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import QuerySet
 from django.http import QueryDict
+from django.utils import http
+from django.utils.crypto import get_random_string
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import registering
-from pulljobs.api import exceptions, forms, raw_bodies, times
-from pulljobs.api.base_views import UserView
-from pulljobs.api.broker import cursors
-from pulljobs.api.broker.cursors import Mark
-from pulljobs.api.permissions import Needs, may
+from pulljobs.api import exceptions, raw_bodies
+from pulljobs.api.authentication import find_row
+from pulljobs.api.base_views import UserView, channel_of, consumer_of
+from pulljobs.api.broker import resources
+from pulljobs.api.broker.bodies import ConsumerFormBody, ListingBody, RegistryFormBody
+from pulljobs.api.broker.links import (
+    CursorRow,
+    link_in_channel,
+    link_in_consumer,
+    link_pages,
+    link_to,
+    read_cut,
+)
+from pulljobs.api.permissions import Needs, is_permitted
+from pulljobs.api.reading import pick_form_fields
+from pulljobs.conf import settings
 from pulljobs.errors import InvalidRegistration
+from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import TokenHolder
 from pulljobs.storage.pages import newest_first
 
 UNMODIFIED_SINCE: Final = "If-Unmodified-Since"
 LAST_MODIFIED: Final = "Last-Modified"
+RANDOM_TOKEN: Final = 12
+"""Characters."""
 
 
-def needs(kind: str) -> Needs:
-    """To PUT is to add or to change, and its answer shows the token."""
+def registry_needs(kind: str) -> Needs:
+    """Return the permissions by method; PUT adds or changes, and its answer has the token."""
     view, add, change, delete = (
         f"pulljobs.{verb}_{kind}" for verb in ("view", "add", "change", "delete")
     )
     return {"GET": [view], "PUT": [add, change], "DELETE": [delete]}
 
 
-def listed(request: Request, rows: QuerySet[Any], link: Callable[[Any], str]) -> Response:
-    """A page of links, the newest first."""
-    page = newest_first(rows, cursors.cut(request))
-    pages = cursors.pages(request, [Mark(row.pk, row.created_at) for row in page])
-    return Response({"Result": [link(row) for row in page], "Pages": pages, "Links": None})
+def list_rows(request: Request, rows: QuerySet[Any], link: Callable[[Any], str]) -> Response:
+    """Answer a page of links, the newest row first."""
+    page = newest_first(rows, read_cut(request))
+    pages = link_pages(request, [CursorRow(row.pk, row.created_at) for row in page])
+    body: ListingBody = {"Result": [link(row) for row in page], "Pages": pages, "Links": None}
+    return Response(body)
 
 
-def check_precondition(request: Request, party: TokenHolder) -> None:
-    """Whether the caller has seen the row as it is: the text it was given, letter by letter."""
+def check_precondition(request: Request, row: TokenHolder) -> None:
+    """Raise unless If-Unmodified-Since is the row's Last-Modified, character by character."""
     given = request.headers.get(UNMODIFIED_SINCE)
     if not given:
         raise exceptions.precondition_missing()
-    if given != times.http_date(party.changed_at):
+    if given != render_http_date(row.changed_at):
         raise exceptions.precondition_failed()
 
 
-class PartyView(UserView):
-    """GET and PUT of one row."""
+def render_http_date(time: datetime) -> str:
+    """Render a time as HTTP does, rounded down to the second."""
+    return http.http_date(int(time.timestamp()))
+
+
+class Producers(UserView):
+    needs = registry_needs("producer")
+
+    def get(self, request: Request) -> Response:
+        rows = Producer.objects.using(settings().DATABASE)
+        return list_rows(request, rows, lambda row: link_to(request, "producer", producer=row.name))
+
+
+class Channels(UserView):
+    needs = registry_needs("channel")
+
+    def get(self, request: Request) -> Response:
+        rows = Channel.objects.using(settings().DATABASE)
+        return list_rows(request, rows, lambda row: link_in_channel(request, "channel", row))
+
+
+class Consumers(UserView):
+    needs = registry_needs("consumer")
+
+    def get(self, request: Request, **names: str) -> Response:
+        rows = Consumer.objects.using(settings().DATABASE).select_related("channel")
+        return list_rows(
+            request,
+            rows.filter(channel=channel_of(names), deleted_at=None),
+            lambda row: link_in_consumer(request, "consumer", row),
+        )
+
+
+class RegistryView(UserView):
+    """View of one row: GET and PUT."""
 
     model: type[Any]
+    render: Callable[[Request, Any, str | None], Any]
 
     def find(self, names: Mapping[str, str]) -> Any:
-        """The row; 404 if there is none."""
+        """Return the row in the URL; raise 404 if there is none."""
         raise NotImplementedError
 
     def key(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """What finds the row, or makes it."""
-        raise NotImplementedError
+        """Return the fields that identify the row in the URL."""
+        return {"name": names[self.model._meta.model_name]}
 
     def fields(self, form: QueryDict) -> dict[str, Any]:
-        """What a PUT sets beside name and token."""
+        """Return the fields that a PUT sets in addition to title and token."""
         return {}
 
-    def show(self, request: Request, party: Any, token: str | None) -> dict[str, Any]:
-        raise NotImplementedError
-
     def get(self, request: Request, **names: str) -> Response:
-        party = self.find(names)
-        may_see = may(request, *self.needs["PUT"])
-        return self._answer(request, party, party.shown_token() if may_see else None)
+        row = self.find(names)
+        may_see = is_permitted(request, *self.needs["PUT"])
+        return self._answer(request, row, row.shown_token() if may_see else None)
 
     def put(self, request: Request, **names: str) -> Response:
-        """Make it, or change it where it is as the caller has seen it."""
-        form, key = raw_bodies.form(request), self.key(names)
+        """Create the row, or change it if the caller has seen its newest version."""
+        form, key = raw_bodies.read_form(request), self.key(names)
         fields: dict[str, Any] = {}
 
         def decide(existing: TokenHolder | None) -> dict[str, Any]:
             if existing is not None:
                 check_precondition(request, existing)
-            fields.update(self.fields(form), **forms.party(form, key["name"]))
+            fields.update(self.fields(form), **_row_fields(form, key["name"]))
             return fields
 
         try:
-            party, _change = registering.put(self.model, key, decide)
+            row, _change = registering.put(self.model, key, decide)
         except InvalidRegistration as error:
             raise exceptions.refused(400, error) from error
-        return self._answer(request, party, fields["token"])
+        return self._answer(request, row, fields["token"])
 
-    def _answer(self, request: Request, party: Any, token: str | None) -> Response:
-        changed = {LAST_MODIFIED: times.http_date(party.changed_at)}
-        return Response(self.show(request, party, token), headers=changed)
+    def _answer(self, request: Request, row: Any, token: str | None) -> Response:
+        changed = {LAST_MODIFIED: render_http_date(row.changed_at)}
+        return Response(type(self).render(request, row, token), headers=changed)
+
+
+class ProducerView(RegistryView):
+    needs = registry_needs("producer")
+    model = Producer
+    render = staticmethod(resources.render_producer)
+
+    def find(self, names: Mapping[str, str]) -> Producer:
+        producer = find_row(Producer, names["producer"])
+        if producer is None:
+            raise exceptions.no_producer()
+        return producer
+
+
+class ChannelView(RegistryView):
+    needs = registry_needs("channel")
+    model = Channel
+    render = staticmethod(resources.render_channel)
+
+    def find(self, names: Mapping[str, str]) -> Channel:
+        return channel_of(names)
+
+
+class ConsumerView(RegistryView):
+    needs = registry_needs("consumer")
+    model = Consumer
+    render = staticmethod(resources.render_consumer)
+
+    def find(self, names: Mapping[str, str]) -> Consumer:
+        return consumer_of(names)
+
+    def key(self, names: Mapping[str, str]) -> dict[str, Any]:
+        return {"channel": channel_of(names), "name": names["consumer"]}
+
+    def fields(self, form: QueryDict) -> dict[str, Any]:
+        """Return callback URL and type; pull consumers need a URL, too, and the default is push."""
+        given = pick_form_fields(ConsumerFormBody, form)
+        return {
+            "callback_url": given["callbackUrl"],
+            "type": given["type"] or Consumer.Type.PUSH.value,
+        }
+
+    def delete(self, request: Request, **names: str) -> Response:
+        """Delete a consumer without live jobs if the caller has seen its newest version."""
+
+        def check(existing: Consumer | None) -> None:
+            if existing is None:
+                raise exceptions.no_consumer()
+            check_precondition(request, existing)
+
+        stats = registering.delete_consumer(channel_of(names), names["consumer"], check)
+        if stats is not None:
+            raise exceptions.has_jobs(resources.render_count(stats.live))
+        return Response(status=204)
+
+
+def _row_fields(form: QueryDict, id: str) -> dict[str, Any]:
+    """Return title and token; the defaults are no title and a random token."""
+    given = pick_form_fields(RegistryFormBody, form)
+    return {
+        "title": "" if given["name"] == id else given["name"],
+        "token": given["token"] or get_random_string(RANDOM_TOKEN),
+    }

@@ -1,15 +1,31 @@
-"""/_status, /job-status, /dlq-status: no tokens, and no count that takes long."""
+"""Status pages without tokens, with counts that are fast: /_status, /job-status and /dlq-status.
+
+/metrics is here, too: counters of this process, or of those it shares them with, and gauges.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
 
+from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pulljobs.api import times
+from pulljobs import metrics
+from pulljobs.api import exceptions
 from pulljobs.api.base_views import UserView
-from pulljobs.api.resources import name_of
+from pulljobs.api.bodies import render_time
+from pulljobs.api.broker.bodies import (
+    AppStatusBody,
+    DeadCountBody,
+    DeadCountsBody,
+    NamedBody,
+    NamedConsumerBody,
+    SeedBody,
+    StateCountBody,
+    StateCounts,
+)
+from pulljobs.api.broker.resources import name_of
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer, Producer
 from pulljobs.models.registry import TokenHolder
@@ -18,8 +34,11 @@ from pulljobs.storage import counts
 from pulljobs.storage.counts import Count
 
 INITIALISED: Final = 3
-SHOWN: Final = 100
-NUMBERS: Final = {
+"""The protocol's number of an initialised broker, which this server is once it answers."""
+LISTED: Final = 100
+"""Largest number of rows of each kind in the application's status."""
+StateNumber = Literal[1001, 1002, 1003, 1004]
+NUMBERS: Final[Mapping[State, StateNumber]] = {
     State.QUEUED: 1001,
     State.INFLIGHT: 1002,
     State.DELIVERED: 1003,
@@ -28,7 +47,7 @@ NUMBERS: Final = {
 
 
 class AppStatus(UserView):
-    """What there is, up to some of each kind; initialised as soon as it answers."""
+    """View of the registered channels, producers and consumers, up to a number of each."""
 
     needs = {
         "GET": ["pulljobs.view_channel", "pulljobs.view_producer", "pulljobs.view_consumer"],
@@ -36,72 +55,108 @@ class AppStatus(UserView):
 
     def get(self, request: Request) -> Response:
         using = settings().DATABASE
-        consumers = Consumer.objects.using(using).filter(deleted_at=None)
-        found = {
-            "Channels": _named(Channel.objects.using(using).order_by("name")[: SHOWN + 1]),
-            "Producers": _named(Producer.objects.using(using).order_by("name")[: SHOWN + 1]),
-            "Consumers": [
-                {**named, "Channel": row.channel.name, "Type": row.type}
-                for row in consumers.select_related("channel").order_by("pk")[: SHOWN + 1]
-                for named in _named([row])
-            ],
+        channels = _named(Channel.objects.using(using).order_by("name")[: LISTED + 1])
+        producers = _named(Producer.objects.using(using).order_by("name")[: LISTED + 1])
+        consumers = _named_consumers(using)
+        seed: SeedBody = {
+            "Channels": channels[:LISTED],
+            "Producers": producers[:LISTED],
+            "Consumers": consumers[:LISTED],
         }
-        seed: dict[str, Any] = {kind: rows[:SHOWN] for kind, rows in found.items()}
-        if any(len(rows) > SHOWN for rows in found.values()):
+        if max(len(channels), len(producers), len(consumers)) > LISTED:
             seed["Capped"] = True
-        return Response({"SeedData": seed, "AppStatus": INITIALISED})
+        body: AppStatusBody = {"SeedData": seed, "AppStatus": INITIALISED}
+        return Response(body)
 
 
 class JobStatus(UserView):
-    """By channel and by the consumer's row, as the protocol has it."""
+    """View of the counts of jobs by channel, then by the primary key of the consumer."""
 
     needs = {"GET": ["pulljobs.view_job"]}
 
     def get(self, request: Request) -> Response:
         using = settings().DATABASE
         consumers = {row.pk: row for row in counts.consumers(using)}
-        shown: defaultdict[str, dict[str, list[Any]]] = defaultdict(dict)
-        for row in consumers.values():
-            shown[row.channel.name][str(row.pk)] = []
-        for one in [*counts.live(using, list(consumers)), *counts.delivered(using)]:
-            if one.consumer_id in consumers:
-                channel = consumers[one.consumer_id].channel.name
-                shown[channel][str(one.consumer_id)].append(_count(one))
-        return Response(shown)
+        body: StateCounts = defaultdict(dict)
+        for consumer in consumers.values():
+            body[consumer.channel.name][str(consumer.pk)] = []
+        for count in [*counts.live(using, list(consumers)), *counts.delivered(using)]:
+            if count.consumer_id in consumers:
+                channel = consumers[count.consumer_id].channel.name
+                body[channel][str(count.consumer_id)].append(_render_count(count))
+        return Response(body)
 
 
 class DeadLetterStatus(UserView):
-    """Consumers that have DEAD jobs."""
+    """View of the consumers that have DEAD jobs."""
 
     needs = {"GET": ["pulljobs.view_job"]}
 
     def get(self, request: Request) -> Response:
         using = settings().DATABASE
         consumers = {row.pk: row for row in counts.consumers(using)}
-        dead = [one for one in counts.live(using, list(consumers)) if one.state == State.DEAD]
-        return Response({"consumers": [_dead(consumers[one.consumer_id], one) for one in dead]})
+        live = counts.live(using, list(consumers))
+        body: DeadCountsBody = {
+            "consumers": [
+                _render_dead_count(consumers[count.consumer_id], count)
+                for count in live
+                if count.state == State.DEAD
+            ]
+        }
+        return Response(body)
 
 
-def _named(rows: Iterable[TokenHolder]) -> list[dict[str, str]]:
+class Metrics(UserView):
+    """View of the metrics in the format of Prometheus."""
+
+    needs = {"GET": ["pulljobs.view_job"]}
+
+    def get(self, request: Request) -> HttpResponse:
+        if not metrics.is_installed():
+            raise exceptions.without_metrics()
+        from pulljobs.metrics import exposition
+
+        body, content_type = exposition.answer(request.headers.get("Accept", ""))
+        return HttpResponse(body, content_type=content_type)
+
+
+def _named(rows: Iterable[TokenHolder]) -> list[NamedBody]:
     return [{"ID": row.name, "Name": name_of(row)} for row in rows]
 
 
-def _count(one: Count) -> dict[str, Any]:
-    return {
-        "status": NUMBERS[one.state],
-        "count": one.jobs,
-        "oldestItemTimestamp": times.rfc_3339(one.oldest) if one.oldest else None,
-        "newestItemTimestamp": times.rfc_3339(one.newest) if one.newest else None,
-        **({"Capped": True} if one.capped else {}),
+def _named_consumers(using: str) -> list[NamedConsumerBody]:
+    rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
+    return [
+        {
+            "ID": row.name,
+            "Name": name_of(row),
+            "Channel": row.channel.name,
+            "Type": Consumer.Type(row.type),
+        }
+        for row in rows.order_by("pk")[: LISTED + 1]
+    ]
+
+
+def _render_count(count: Count) -> StateCountBody:
+    body: StateCountBody = {
+        "status": NUMBERS[count.state],
+        "count": count.jobs,
+        "oldestItemTimestamp": render_time(count.oldest) if count.oldest else None,
+        "newestItemTimestamp": render_time(count.newest) if count.newest else None,
     }
+    if count.capped:
+        body["Capped"] = True
+    return body
 
 
-def _dead(consumer: Consumer, one: Count) -> dict[str, Any]:
-    return {
+def _render_dead_count(consumer: Consumer, count: Count) -> DeadCountBody:
+    body: DeadCountBody = {
         "channelId": consumer.channel.name,
         "channelName": name_of(consumer.channel),
         "consumerId": str(consumer.pk),
         "consumerName": name_of(consumer),
-        "deadCount": one.jobs,
-        **({"Capped": True} if one.capped else {}),
+        "deadCount": count.jobs,
     }
+    if count.capped:
+        body["Capped"] = True
+    return body

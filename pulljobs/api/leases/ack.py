@@ -1,110 +1,178 @@
-"""POST ack: outcomes of jobs, each by itself, and perhaps the next pull with it."""
+"""Route ack: outcomes of jobs, each settled by itself, optionally with the next pull."""
 
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from rest_framework.exceptions import Throttled
 
-from pulljobs import emission, pulling
-from pulljobs.api import exceptions, pull_bodies, throttling
+from pulljobs import emission, ids, pulling
+from pulljobs.api import exceptions, throttling
+from pulljobs.api.leases.bodies import (
+    AckBody,
+    AckedBody,
+    HeldBody,
+    ItemStatus,
+    JobOutcome,
+    OutcomeBody,
+    PulledBody,
+    SettledBody,
+)
 from pulljobs.api.leases.lease_view import LeaseView
-from pulljobs.api.leases.long_poll.pending import Answer, Asked, Why
-from pulljobs.api.leases.pull import pull
-from pulljobs.api.pull_bodies import Word
+from pulljobs.api.leases.long_poll.pending import PullAnswer, PullReason, PullRequest
+from pulljobs.api.leases.pull import pull, render_pulled, render_refused, to_request
+from pulljobs.api.reading import read_body
 from pulljobs.conf import settings
+from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer
+from pulljobs.outcome_texts import clean
 from pulljobs.states import Event
 from pulljobs.storage import listen, protocol
 
-
-class Status(StrEnum):
-    OK = "ok"
-    LEASE_LOST = "lease_lost"
-    NOT_FOUND = "not_found"
-    REFUSED = "refused"
-    """The database would not take it; no text that came through `clean` is known to do that."""
+LONGEST_DELAY: Final = 3600.0
+NO_LEASE: Final = UUID(int=0)
+"""Token that no lease has, for those are random."""
+NO_REASON: Final = "The consumer rejected the job (ack)."
+NO_ERROR: Final = "The consumer asked for a retry (ack)."
 
 
-class Acked(NamedTuple):
-    answer: dict[str, Any]
-    settled: bool
-    """All of it."""
-    asked: Asked | None
+class AckItem(NamedTuple):
+    """Job as the caller names it, with its settlement; None if no job has such an id."""
+
+    id: str
+    settlement: Settlement | None
+
+
+class BegunAck(NamedTuple):
+    """Ack whose outcomes are settled, before its pull."""
+
+    body: AckedBody
+    is_settled: bool
+    """True if every item was settled."""
+    asked: PullRequest | None
     wait: float | None = None
-    """Seconds until it may pull again, for that is counted with the pulls of its own."""
+    """Seconds until the next pull, which is throttled together with requests of the pull route."""
 
 
-class AckView(LeaseView[Acked]):
+class AckView(LeaseView[BegunAck]):
     largest_body = 2 * 1024 * 1024
 
-    def named(self, body: bytes) -> list[Held]:
-        words = pull_bodies.words(pull_bodies.fields(body))
-        return [word.settlement.held for word in words if word.settlement]
+    def held_jobs(self, body: bytes) -> list[Held]:
+        items = _read_items(read_body(AckBody, body))
+        return [item.settlement.held for item in items if item.settlement]
 
-    def begin(self, consumer: Consumer, body: bytes) -> Acked:
-        given = pull_bodies.fields(body)
-        words, asked = pull_bodies.words(given), pull_bodies.asked_beside(given)
-        statuses = settle(consumer, words)
-        told = [
-            {"ID": word.id, "Status": status} for word, status in zip(words, statuses, strict=True)
+    def begin(self, consumer: Consumer, body: bytes) -> BegunAck:
+        given = read_body(AckBody, body)
+        items, pull_body = _read_items(given), given.get("Pull")
+        asked = None if pull_body is None else to_request(pull_body)
+        statuses = settle(consumer, items)
+        results: list[SettledBody] = [
+            {"ID": item.id, "Status": status} for item, status in zip(items, statuses, strict=True)
         ]
-        settled = set(statuses) <= {Status.OK}
-        wait = throttling.seconds_to_wait("pull", consumer) if asked and settled else None
-        return Acked({"Results": told}, settled, asked, wait)
+        is_settled = set(statuses) <= {ItemStatus.OK}
+        wait = throttling.seconds_to_wait("pull", consumer) if asked and is_settled else None
+        return BegunAck({"Results": results}, is_settled, asked, wait)
 
-    async def finish(self, consumer: Consumer, begun: Acked) -> dict[str, Any]:
-        answer, settled, asked, wait = begun
+    async def finish(self, consumer: Consumer, begun: BegunAck) -> AckedBody:
+        body, is_settled, asked, wait = begun
         if asked is None:
-            return answer
-        if not settled:
-            return answer | pull_bodies.pulled(asked, Answer(Why.ACK_FAILED))
-        if wait is not None:
-            return answer | pull_bodies.refused(asked, Throttled(wait))
-        return answer | await self._pulled(consumer, asked)
+            return body
+        if not is_settled:
+            pulled = render_pulled(asked, PullAnswer(PullReason.ACK_FAILED))
+        elif wait is not None:
+            pulled = render_refused(asked, Throttled(wait))
+        else:
+            pulled = await self._pull(consumer, asked)
+        return {**body, **pulled}
 
-    async def _pulled(self, consumer: Consumer, asked: Asked) -> dict[str, Any]:
-        """What was settled is told, whatever becomes of the pull."""
+    async def _pull(self, consumer: Consumer, asked: PullRequest) -> PulledBody:
+        """Pull; a refusal is part of the body, so that the client receives the results above it."""
         try:
             return await pull(self, consumer, asked)
         except Exception as error:
             refusal = exceptions.refusal_of(error)
             if refusal is None:
                 raise
-            return pull_bodies.refused(asked, refusal)
+            return render_refused(asked, refusal)
 
 
-def settle(consumer: Consumer, words: Sequence[Word]) -> list[Status]:
-    """In their order. What one word settles, a later one about the same job finds settled."""
+def settle(consumer: Consumer, items: Sequence[AckItem]) -> list[ItemStatus]:
+    """Settle items in their order; a later item about the same job finds it settled."""
     using = settings().DATABASE
-    named = [word.settlement.held.job_id for word in words if word.settlement]
-    theirs = protocol.jobs_of(using, consumer.pk, named)
-    statuses = [Status.NOT_FOUND] * len(words)
-    open = {
-        place: word.settlement
-        for place, word in enumerate(words)
-        if word.settlement and word.settlement.held.job_id in theirs
+    named = [item.settlement.held.job_id for item in items if item.settlement]
+    owned = protocol.jobs_of(using, consumer.pk, named)
+    statuses = [ItemStatus.NOT_FOUND] * len(items)
+    open_items = {
+        index: item.settlement
+        for index, item in enumerate(items)
+        if item.settlement and item.settlement.held.job_id in owned
     }
-    while open:
-        first = {one.held.job_id: place for place, one in reversed(open.items())}
-        batch = [(place, open.pop(place)) for place in first.values()]
-        for (place, _), status in zip(batch, _finish(consumer, [s for _, s in batch]), strict=True):
-            statuses[place] = status
+    while open_items:
+        first = {item.held.job_id: index for index, item in reversed(open_items.items())}
+        batch = {index: open_items.pop(index) for index in first.values()}
+        statuses_of_batch = _finish(consumer, list(batch.values()))
+        for index, status in zip(batch, statuses_of_batch, strict=True):
+            statuses[index] = status
     return statuses
 
 
-def _finish(consumer: Consumer, settlements: list[Settlement]) -> list[Status]:
-    """A job once."""
+def _finish(consumer: Consumer, settlements: list[Settlement]) -> list[ItemStatus]:
+    """Settle different jobs."""
     finished = pulling.finish(settlements, emission.paths_of(consumer, settlements))
-    if any(one.event is Event.RETRY and one.held.job_id in finished.states for one in settlements):
-        # Who waits has to learn when it falls due.
+    if any(
+        settlement.event is Event.RETRY and settlement.held.job_id in finished.states
+        for settlement in settlements
+    ):
+        # Waiting pulls have to learn when the job becomes available.
         listen.wake_on_commit(settings().DATABASE, [consumer.pk])
     return [
-        Status.OK
-        if one.held.job_id in finished.states
-        else Status.REFUSED
-        if one.held.job_id in finished.refused
-        else Status.LEASE_LOST
-        for one in settlements
+        ItemStatus.OK
+        if settlement.held.job_id in finished.states
+        else ItemStatus.REFUSED
+        if settlement.held.job_id in finished.refused
+        else ItemStatus.LEASE_LOST
+        for settlement in settlements
     ]
+
+
+def find_held(given: HeldBody | OutcomeBody) -> Held | None:
+    """Return the job and the lease that an item names; None if no job has such an id."""
+    try:
+        return Held(ids.decode(given["ID"]), _parse_token(given["LeaseToken"]))
+    except ValueError:
+        return None
+
+
+def _parse_token(lease_token: str) -> UUID:
+    try:
+        return UUID(lease_token)
+    except ValueError:
+        return NO_LEASE
+
+
+def _read_items(given: AckBody) -> list[AckItem]:
+    return [_read_item(item) for item in given.get("Results") or ()]
+
+
+def _read_item(given: OutcomeBody) -> AckItem:
+    held = find_held(given)
+    if held is None:
+        return AckItem(given["ID"], None)
+    text = clean(": ".join(filter(None, (given.get("Reason"), given.get("Error")))))
+    settlement = OUTCOMES[given["Outcome"]](held, text, given.get("DelaySeconds"))
+    return AckItem(given["ID"], settlement)
+
+
+def _retry(held: Held, text: str, delay: float | None) -> Settlement:
+    after = None if delay is None else timedelta(seconds=min(delay, LONGEST_DELAY))
+    return outcomes.retry(held, text or NO_ERROR, after=after)
+
+
+OUTCOMES: Final[Mapping[JobOutcome, Callable[[Held, str, float | None], Settlement]]] = {
+    JobOutcome.DELIVERED: lambda held, text, delay: outcomes.deliver(held),
+    JobOutcome.DEAD: lambda held, text, delay: outcomes.reject(held, text or NO_REASON),
+    JobOutcome.RETRY: _retry,
+    JobOutcome.RELEASE: lambda held, text, delay: outcomes.release(held),
+}

@@ -1,188 +1,229 @@
-"""Every JSON body of part B."""
+"""JSON bodies of the lease protocol: requests, then answers."""
 
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Literal, NotRequired, TypedDict
 
-from rest_framework import serializers
-from rest_framework.serializers import Serializer
+from pulljobs.api.bodies import (
+    YEAR,
+    Bounds,
+    ConsumerType,
+    Format,
+    HeaderMap,
+    Help,
+    ItemsUpTo,
+    Natural,
+    PriorityLevel,
+    Problem,
+    TextUpTo,
+    Time,
+    UpTo,
+)
 
-from pulljobs.api.broker.bodies import Body, Flag, Text, Time, Whole
-
-LIMIT = 100
-SECONDS = serializers.FloatField
-
-
-class Problem(Body):
-    type = Text()
-    title = Text()
-    status = Whole()
-    detail = Text()
-    code = Text()
-
-
-class PulledMessage(Body):
-    MessageID = Text()
-    Payload = Text(allow_blank=True)
-    PayloadEncoding = serializers.ChoiceField(["base64"], allow_null=True)
-    ContentType = Text()
-    Headers = serializers.DictField(child=Text(allow_blank=True))
-    PublishedAt = Time()
-
-
-class PulledJob(Body):
-    ID = Text()
-    Priority = Whole(min_value=-32_768, max_value=32_767)
-    RetryCount = Whole(min_value=0)
-    Deliveries = Whole(min_value=1)
-    Key = Text(allow_null=True)
-    LeaseToken = serializers.UUIDField()
-    LeaseExpiresAt = Time()
-    LeaseSeconds = SECONDS()
-    Message = PulledMessage()
+AsPulled = Annotated[str, Problem("must be text, as the pull returned it")]
+RequestId = Annotated[
+    str,
+    TextUpTo(255, r"^[\u0020-\u007e]*$"),
+    Problem("must be at most 255 printable characters"),
+]
+NameText = Annotated[str, TextUpTo(255)]
 
 
-class PullStatus(Body):
-    Code = Whole()
-    Reason = Text()
-    PendingMessages = Whole(min_value=0)
-    PendingBytes = Whole(min_value=0)
+class JobOutcome(StrEnum):
+    """Outcome of a job that a client reports."""
+
+    DELIVERED = "DELIVERED"
+    DEAD = "DEAD"
+    RETRY = "RETRY"
+    RELEASE = "RELEASE"
 
 
-class Pulled(Body):
-    Result = serializers.ListField(child=PulledJob())
-    Status = PullStatus()
+class ItemStatus(StrEnum):
+    """Result of an ack or a renewal for one job."""
+
+    OK = "ok"
+    LEASE_LOST = "lease_lost"
+    NOT_FOUND = "not_found"
+    REFUSED = "refused"
+    """The database did not take it. No text that `clean` returns is known to cause that."""
 
 
-class Settled(Body):
-    ID = Text(allow_blank=True)
-    Status = serializers.ChoiceField(["ok", "lease_lost", "not_found", "refused"])
+class LineStatus(StrEnum):
+    """Result of publishing one line of a batch."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    KEY_FULL = "key_full"
+    INVALID = "invalid"
+    TOO_LARGE = "too_large"
 
 
-class Acked(Body):
-    Results = serializers.ListField(child=Settled())
-    Result = serializers.ListField(child=PulledJob(), required=False)
-    Status = PullStatus(required=False)
+class PullBody(TypedDict):
+    Batch: NotRequired[Annotated[int, Bounds(1), UpTo("MAX_BATCH")] | None]
+    Expires: NotRequired[Annotated[float, Bounds(0), UpTo("MAX_EXPIRES")] | None]
+    NoWait: NotRequired[bool | None]
+    MaxBytes: NotRequired[Natural | None]
+    RequestID: NotRequired[RequestId | None]
+    IncrementalTimeout: NotRequired[Annotated[int, Bounds(0, YEAR)] | None]
 
 
-class RenewedJob(Settled):
-    LeaseExpiresAt = Time(required=False)
-    RemainingSeconds = SECONDS(required=False, min_value=0)
+class OutcomeBody(TypedDict):
+    ID: AsPulled
+    LeaseToken: AsPulled
+    Outcome: JobOutcome
+    DelaySeconds: NotRequired[Annotated[float, Bounds(0)] | None]
+    Reason: NotRequired[str | None]
+    Error: NotRequired[str | None]
 
 
-class Renewed(Body):
-    Results = serializers.ListField(child=RenewedJob())
+class AckBody(TypedDict):
+    Results: NotRequired[Annotated[list[OutcomeBody], ItemsUpTo("MAX_BATCH")] | None]
+    Pull: NotRequired[PullBody | None]
 
 
-class Pull(Serializer[Any]):
-    Batch = Whole(min_value=1, max_value=LIMIT, required=False, allow_null=True)
-    Expires = SECONDS(min_value=0, max_value=60, required=False, allow_null=True)
-    NoWait = Flag(required=False, allow_null=True)
-    MaxBytes = Whole(min_value=0, required=False, allow_null=True)
-    RequestID = serializers.RegexField(
-        r"^[\x20-\x7e]*$", max_length=255, required=False, allow_null=True
-    )
-    IncrementalTimeout = Whole(min_value=0, max_value=31_536_000, required=False, allow_null=True)
+class HeldBody(TypedDict):
+    ID: AsPulled
+    LeaseToken: AsPulled
 
 
-class Outcome(Serializer[Any]):
-    ID = Text()
-    LeaseToken = Text()
-    Outcome = serializers.ChoiceField(["DELIVERED", "DEAD", "RETRY", "RELEASE"])
-    DelaySeconds = SECONDS(min_value=0, required=False, allow_null=True)
-    Reason = Text(required=False, allow_null=True)
-    Error = Text(required=False, allow_null=True)
+class RenewBody(TypedDict):
+    Leases: NotRequired[Annotated[list[HeldBody], ItemsUpTo("MAX_BATCH")] | None]
+    Seconds: NotRequired[Annotated[float, Bounds(0.001, YEAR)] | None]
 
 
-class Ack(Serializer[Any]):
-    Results = serializers.ListField(
-        child=Outcome(), max_length=LIMIT, required=False, allow_null=True
-    )
-    Pull = Pull(required=False, allow_null=True)
+class PauseBody(TypedDict):
+    Until: NotRequired[
+        Annotated[
+            Time,
+            Help("Null or a past time ends the pause."),
+            Problem("must be a time such as 2030-01-31T12:00:00Z, before the year 9000"),
+        ]
+        | None
+    ]
 
 
-class Held(Serializer[Any]):
-    ID = Text()
-    LeaseToken = Text()
+class LineBody(TypedDict):
+    """Exactly one of Payload and PayloadBase64 is given."""
+
+    Payload: NotRequired[str | None]
+    PayloadBase64: NotRequired[str | None]
+    MessageID: NotRequired[NameText | None]
+    Key: NotRequired[NameText | None]
+    Priority: NotRequired[PriorityLevel]
+    Headers: NotRequired[HeaderMap | None]
+    ContentType: NotRequired[NameText | None]
 
 
-class Renew(Serializer[Any]):
-    Leases = serializers.ListField(child=Held(), max_length=LIMIT, required=False, allow_null=True)
-    Seconds = SECONDS(min_value=0.001, max_value=31_536_000, required=False, allow_null=True)
+class PulledMessageBody(TypedDict):
+    MessageID: str
+    Payload: str
+    PayloadEncoding: Literal["base64"] | None
+    ContentType: str
+    Headers: HeaderMap
+    PublishedAt: Time
 
 
-class Info(Body):
-    """Counts of one moment; above 10,000 they are that, and `Capped` is true."""
-
-    NumQueued = Whole(min_value=0)
-    NumDelayed = Whole(min_value=0)
-    NumBlocked = Whole(min_value=0)
-    NumInFlight = Whole(min_value=0)
-    NumRedelivered = Whole(min_value=0)
-    NumWaiting = Whole(min_value=0)
-    NumDead = Whole(min_value=0)
-    OldestQueuedSeconds = SECONDS(allow_null=True)
-    Delivered = Whole(min_value=0)
-    AckFloor = Text(allow_null=True)
-    Capped = Flag()
-    Paused = Flag()
-    PauseUntil = Time(allow_null=True)
-    MaxBatch = Whole()
-    MaxExpires = SECONDS()
-    MaxInFlight = Whole(allow_null=True)
-    MaxWaiting = Whole()
-    MaxPayloadBytes = Whole()
-    LeaseSeconds = SECONDS()
-    MaxLeaseSeconds = SECONDS()
-    MaxRetries = Whole()
-    MaxDeliveries = Whole()
-    RetryDelays = serializers.ListField(child=SECONDS())
-    Now = Time()
+class PulledJobBody(TypedDict):
+    ID: str
+    Priority: PriorityLevel
+    RetryCount: Natural
+    Deliveries: Annotated[int, Bounds(1)]
+    Key: str | None
+    LeaseToken: Annotated[str, Format("uuid")]
+    LeaseExpiresAt: Time
+    LeaseSeconds: float
+    Message: PulledMessageBody
 
 
-class Paused(Body):
-    PauseUntil = Time(allow_null=True)
+class PullStatusBody(TypedDict):
+    Code: int
+    Reason: str
+    PendingMessages: Natural
+    PendingBytes: Natural
 
 
-class Purged(Body):
-    Purged = Whole(min_value=0)
+class PulledBody(TypedDict):
+    Result: list[PulledJobBody]
+    Status: PullStatusBody
 
 
-class Accepted(Body):
-    Line = Whole(min_value=1)
-    MessageID = Text(allow_null=True)
-    Status = serializers.ChoiceField(["accepted", "duplicate", "key_full", "invalid", "too_large"])
-    Error = Text(required=False)
+class SettledBody(TypedDict):
+    ID: str
+    Status: ItemStatus
 
 
-class AcceptedLines(Body):
-    Results = serializers.ListField(child=Accepted())
+class AckedBody(TypedDict):
+    Results: list[SettledBody]
+    Result: NotRequired[list[PulledJobBody]]
+    Status: NotRequired[PullStatusBody]
 
 
-class FoundConsumer(Body):
-    ID = Text()
-    Name = Text(allow_blank=True)
-    Type = serializers.ChoiceField(["pull", "push"])
+class RenewedJobBody(SettledBody):
+    LeaseExpiresAt: NotRequired[Time]
+    RemainingSeconds: NotRequired[Annotated[float, Bounds(0)]]
 
 
-class Found(Body):
-    Addresses = serializers.ListField(child=Text())
-    Consumers = serializers.ListField(child=FoundConsumer())
+class RenewedBody(TypedDict):
+    Results: list[RenewedJobBody]
 
 
-class Health(Body):
-    Status = serializers.ChoiceField(["ok"])
+class InfoBody(TypedDict):
+    """Counts of one moment; where one exceeds 10,000 it is 10,000, and `Capped` is true."""
+
+    NumQueued: Natural
+    NumDelayed: Natural
+    NumBlocked: Natural
+    NumInFlight: Natural
+    NumRedelivered: Natural
+    NumWaiting: Natural
+    NumDead: Natural
+    OldestQueuedSeconds: float | None
+    Delivered: Natural
+    AckFloor: str | None
+    Capped: bool
+    Paused: bool
+    PauseUntil: Time | None
+    MaxBatch: int
+    MaxExpires: float
+    MaxInFlight: int | None
+    MaxWaiting: int
+    MaxPayloadBytes: int
+    LeaseSeconds: float
+    MaxLeaseSeconds: float
+    MaxRetries: int
+    MaxDeliveries: int
+    RetryDelays: list[float]
+    Now: Time
 
 
-class Pause(Serializer[Any]):
-    Until = Time(required=False, allow_null=True, help_text="Null or past: go on.")
+class PausedBody(TypedDict):
+    PauseUntil: Time | None
 
 
-class Line(Serializer[Any]):
-    """One of Payload and PayloadBase64."""
+class PurgedBody(TypedDict):
+    Purged: Natural
 
-    Payload = Text(required=False, allow_null=True)
-    PayloadBase64 = Text(required=False, allow_null=True)
-    MessageID = Text(required=False, allow_null=True, max_length=255)
-    Key = Text(required=False, allow_null=True, max_length=255)
-    Priority = Whole(required=False, min_value=-32_768, max_value=32_767)
-    Headers = serializers.DictField(child=Text(allow_blank=True), required=False, allow_null=True)
-    ContentType = Text(required=False, allow_null=True, max_length=255)
+
+class AcceptedBody(TypedDict):
+    Line: Annotated[int, Bounds(1)]
+    MessageID: str | None
+    Status: LineStatus
+    Error: NotRequired[str]
+
+
+class AcceptedLinesBody(TypedDict):
+    Results: list[AcceptedBody]
+
+
+class ListedConsumerBody(TypedDict):
+    ID: str
+    Name: str
+    Type: ConsumerType
+
+
+class LookupBody(TypedDict):
+    Addresses: list[str]
+    Consumers: list[ListedConsumerBody]
+
+
+class HealthBody(TypedDict):
+    Status: Literal["ok"]

@@ -1,20 +1,21 @@
-"""POST broadcast-batch: many messages in one body, a JSON object a line."""
+"""Route broadcast-batch: many messages in one body, a JSON object a line."""
 
 import base64
 import binascii
 import re
 from collections.abc import Iterator
-from enum import StrEnum
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import ids
-from pulljobs.api import problems, raw_bodies, serializers
+from pulljobs.api import exceptions, raw_bodies
 from pulljobs.api.authentication import ProducerTokens, publisher
-from pulljobs.api.base_views import ProblemsTold, ProtocolView
+from pulljobs.api.base_views import ProblemMixin, ProtocolView
+from pulljobs.api.leases.bodies import AcceptedBody, AcceptedLinesBody, LineBody, LineStatus
+from pulljobs.api.reading import pick_fields, read_object
 from pulljobs.conf import settings
 from pulljobs.engine import tracing
 from pulljobs.errors import InvalidMessage, PayloadTooLarge, PublishError
@@ -23,57 +24,55 @@ from pulljobs.publishing import Draft, Receipt, checked, publish_many
 FILLED: Final = re.compile(rb"\S[^\n]*")
 
 
-class Status(StrEnum):
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    KEY_FULL = "key_full"
-    INVALID = "invalid"
-    TOO_LARGE = "too_large"
-
-
-class Line(NamedTuple):
-    """`draft` None: it is refused, for what `error` says."""
+class BatchLine(NamedTuple):
+    """Line of a batch; `draft` is None if it is refused for the reason in `error`."""
 
     number: int
     draft: Draft | None
-    status: Status = Status.ACCEPTED
+    status: LineStatus = LineStatus.ACCEPTED
     error: str | None = None
 
 
-class BroadcastBatch(ProblemsTold, ProtocolView):
+class BroadcastBatch(ProblemMixin, ProtocolView):
     authentication_classes = [ProducerTokens]
 
     def post(self, request: Request, **names: str) -> Response:
         to = publisher(request)
-        lines = list(_lines(raw_bodies.decoded(request._request, settings().MAX_BATCH_BYTES)))
+        lines = list(
+            _read_lines(raw_bodies.read_decompressed(request._request, settings().MAX_BATCH_BYTES))
+        )
         drafts = [line.draft for line in lines if line.draft is not None]
         with tracing.within(request.headers):
             receipts = iter(publish_many(to.channel.name, drafts, producer=to.producer))
-        told = [
-            _refused(line) if line.draft is None else _receipt(line, line.draft, next(receipts))
-            for line in lines
-        ]
-        return Response({"Results": told})
+        body: AcceptedLinesBody = {
+            "Results": [
+                _render_refused(line)
+                if line.draft is None
+                else _render_receipt(line, line.draft, next(receipts))
+                for line in lines
+            ]
+        }
+        return Response(body)
 
 
-def _lines(body: bytes) -> Iterator[Line]:
+def _read_lines(body: bytes) -> Iterator[BatchLine]:
     most = settings().MAX_BATCH
-    filled = list(islice(_filled(body), most + 1))
+    filled = list(islice(_filled_lines(body), most + 1))
     if len(filled) > most:
-        raise problems.too_many_lines(most)
+        raise exceptions.too_many_lines(most)
     for number, line in filled:
         try:
-            draft = _draft(serializers.json_object(line, InvalidMessage))
+            draft = _to_draft(pick_fields(LineBody, read_object(line, InvalidMessage)))
             checked(draft, settings())
-            yield Line(number, draft)
+            yield BatchLine(number, draft)
         except PayloadTooLarge as error:
-            yield Line(number, None, Status.TOO_LARGE, str(error))
+            yield BatchLine(number, None, LineStatus.TOO_LARGE, str(error))
         except PublishError as error:
-            yield Line(number, None, Status.INVALID, str(error))
+            yield BatchLine(number, None, LineStatus.INVALID, str(error))
 
 
-def _filled(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Empty lines count, and are left out; never a list of all, for a body may have millions."""
+def _filled_lines(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield lines with their numbers, but not empty ones, of which a body may have millions."""
     number, counted = 1, 0
     for line in FILLED.finditer(body):
         number += body.count(b"\n", counted, line.start())
@@ -81,24 +80,25 @@ def _filled(body: bytes) -> Iterator[tuple[int, bytes]]:
         yield number, line[0]
 
 
-def _draft(given: dict[str, Any]) -> Draft:
+def _to_draft(given: LineBody) -> Draft:
+    headers = given.get("Headers")
     return Draft(
-        payload=_payload(given),
-        key=given.get("key"),
-        priority=given.get("priority", 0),
-        message_id=given.get("messageid"),
-        headers={} if given.get("headers") is None else given["headers"],
-        content_type=given.get("contenttype"),
+        payload=_read_payload(given),
+        key=given.get("Key"),
+        priority=given.get("Priority", 0),
+        message_id=given.get("MessageID"),
+        headers={} if headers is None else headers,
+        content_type=given.get("ContentType"),
     )
 
 
-def _payload(given: dict[str, Any]) -> bytes | str:
-    """Text, or bytes in base64; exactly one of the two."""
-    text, encoded = given.get("payload"), given.get("payloadbase64")
+def _read_payload(given: LineBody) -> bytes | str:
+    """Return the payload: text, or bytes in base64, but not both."""
+    text, encoded = given.get("Payload"), given.get("PayloadBase64")
     if (text is None) == (encoded is None):
-        raise InvalidMessage("A line has either Payload or PayloadBase64: give one of them.")
+        raise InvalidMessage("A line needs either Payload or PayloadBase64: give one of them.")
     if not isinstance(text or encoded, str) or not (text or encoded):
-        raise InvalidMessage("Payload and PayloadBase64 are text, and not empty.")
+        raise InvalidMessage("Payload and PayloadBase64 must be text that is not empty.")
     if encoded is None:
         return str(text)
     try:
@@ -107,14 +107,15 @@ def _payload(given: dict[str, Any]) -> bytes | str:
         raise InvalidMessage(f"PayloadBase64 is not base64: {error}.") from error
 
 
-def _receipt(line: Line, draft: Draft, receipt: Receipt) -> dict[str, Any]:
-    """A message that was not taken has no id but its producer's."""
+def _render_receipt(line: BatchLine, draft: Draft, receipt: Receipt) -> AcceptedBody:
+    """Render a receipt; a message that its key refused has no id but its producer's."""
     if receipt.key_full:
-        return {"Line": line.number, "MessageID": draft.message_id, "Status": Status.KEY_FULL}
-    status = Status.DUPLICATE if receipt.duplicate else Status.ACCEPTED
+        return {"Line": line.number, "MessageID": draft.message_id, "Status": LineStatus.KEY_FULL}
+    status = LineStatus.DUPLICATE if receipt.duplicate else LineStatus.ACCEPTED
     id = draft.message_id or ids.encode(receipt.message_id)
     return {"Line": line.number, "MessageID": id, "Status": status}
 
 
-def _refused(line: Line) -> dict[str, Any]:
-    return {"Line": line.number, "MessageID": None, "Status": line.status, "Error": line.error}
+def _render_refused(line: BatchLine) -> AcceptedBody:
+    error = line.error or ""
+    return {"Line": line.number, "MessageID": None, "Status": line.status, "Error": error}

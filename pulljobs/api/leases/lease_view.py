@@ -1,37 +1,44 @@
-"""What the views share that wait: on the event loop, with the database on threads of its own.
+"""Base view of pull, ack and renew: on the event loop, with the database on other threads.
 
-DRF has no asynchronous views, so these are plain ones of Django. Under WSGI they work as well, each
-on its thread.
+DRF has no asynchronous views, so these are plain views of Django. Under WSGI each request of them
+holds its thread.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from functools import partial
+from io import BytesIO
 from typing import Any, Final, Generic, TypeVar
 
 from asgiref.sync import SyncToAsync
 from django.core.handlers.asgi import ASGIRequest
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connections
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views import View
 from rest_framework.exceptions import Throttled
 
-from pulljobs.api import exceptions, problems, raw_bodies, request_ids, throttling
-from pulljobs.api.answers import as_json
+from pulljobs.api import exceptions, middleware, raw_bodies, throttling
 from pulljobs.api.asgi import SHARED
-from pulljobs.api.authentication import known
-from pulljobs.api.leases.long_poll.waiters import waiting_room
+from pulljobs.api.authentication import authenticate_consumer
+from pulljobs.api.leases.long_poll.waiters import process_waiters
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
 from pulljobs.storage import protocol
 
 LARGEST_BODY: Final = 16 * 1024
+LARGE_ANSWER: Final = 1024 * 1024
+"""Characters of payloads that take milliseconds to encode."""
 
 T = TypeVar("T")
 
 
 class LeaseView(View, Generic[T]):
-    """For the consumer that the URL names; the body is JSON, whatever its Content-Type."""
+    """View for the consumer in the URL; the body is JSON, whatever its Content-Type.
+
+    `T` is the type of a request whose work with the database is done.
+    """
 
     http_method_names = ["post", "options"]
     largest_body = LARGEST_BODY
@@ -40,60 +47,61 @@ class LeaseView(View, Generic[T]):
     def as_view(cls, **initkwargs: Any) -> Callable[..., HttpResponse]:
         view: Any = super().as_view(**initkwargs)
         view.csrf_exempt = True
-        # No transaction may be open while a pull lingers.
+        # A transaction must not stay open while a pull waits.
         view._non_atomic_requests = set(connections)
         return view  # type: ignore[no-any-return]  # what View returns
 
     async def post(self, request: HttpRequest, **names: str) -> HttpResponse:
-        """For `View`, which looks at it to see that the view is asynchronous."""
-        sent = raw_bodies.sent(request, self.largest_body)
-        self.room = waiting_room()
-        consumer, begun = await self.room.run(partial(self._begin, request, names, sent))
-        return await as_json(await self.finish(consumer, begun))
+        """Answer a request; `View` inspects this method to learn that the view is asynchronous."""
+        sent = raw_bodies.read_sent(request, self.largest_body)
+        self.waiters = process_waiters()
+        consumer, begun = await self.waiters.run(partial(self._begin, request, names, sent))
+        return await encode_answer(await self.finish(consumer, begun))
 
     def begin(self, consumer: Consumer, body: bytes) -> T:
-        """What takes the database, on one of its threads; a Refusal ends the request."""
+        """Do the work with the database, on a thread; a refusal ends the request."""
         raise NotImplementedError
 
-    async def finish(self, consumer: Consumer, begun: T) -> dict[str, Any]:
-        """The answer, on the event loop."""
+    async def finish(self, consumer: Consumer, begun: T) -> Any:
+        """Return the body of the answer, on the event loop."""
         raise NotImplementedError
 
     def _begin(
         self, request: HttpRequest, names: dict[str, str], sent: bytes
     ) -> tuple[Consumer, T]:
-        consumer = known(request.headers, names["channel"], names["consumer"])
-        body = raw_bodies.unpacked(request, sent, self.largest_body)
+        consumer = authenticate_consumer(request.headers, names["channel"], names["consumer"])
+        body = raw_bodies.decompress(request, sent, self.largest_body)
         self._check(request, consumer, body)
-        self.room.reached_at(base_of(request))  # A stranger is not to say where others shall go.
+        # After authentication: lookups send other clients to this address.
+        self.waiters.learn_address(base_of(request))
         return consumer, self.begin(consumer, body)
 
-    def named(self, body: bytes) -> list[Held]:
-        """Jobs that are to be settled or renewed."""
+    def held_jobs(self, body: bytes) -> list[Held]:
+        """Return the jobs that the request settles or renews."""
         return []
 
     def _check(self, request: HttpRequest, consumer: Consumer, body: bytes) -> None:
-        """Raise for what stands against this caller."""
-        if consumer.type != Consumer.Type.PULL and not self._ends(consumer, body):
+        """Raise if the consumer may not make this request, or not yet."""
+        if consumer.type != Consumer.Type.PULL and not self._holds(consumer, body):
             raise exceptions.push_consumer()
         scope = request.resolver_match.url_name if request.resolver_match else None
         wait = throttling.seconds_to_wait(scope or "", consumer)
         if wait is not None:
             raise Throttled(wait)
 
-    def _ends(self, consumer: Consumer, body: bytes) -> bool:
-        """Whether it is about what was pulled before the consumer was turned to push."""
+    def _holds(self, consumer: Consumer, body: bytes) -> bool:
+        """Return True if a push consumer holds these jobs, which it pulled before it was one."""
         try:
-            held = self.named(body)
-        except exceptions.Refusal:
+            held = self.held_jobs(body)
+        except exceptions.RefusedRequest:
             return False
         return protocol.is_held(settings().DATABASE, consumer.pk, held)
 
     async def dispatch(self, request: HttpRequest, *args: Any, **names: str) -> HttpResponse:  # type: ignore[override]  # Django awaits it
         give_thread_back()
         response = await self._dispatch(request, **names)
-        response[request_ids.HEADER] = request_ids.of(request)
-        # Here, for a site that has only this API may want to do without the middleware.
+        response[middleware.REQUEST_ID] = middleware.ensure_id(request)
+        # Set here, so that a site of this API alone needs no middleware for it.
         response["Content-Length"] = str(len(response.content))
         return response
 
@@ -103,7 +111,7 @@ class LeaseView(View, Generic[T]):
                 return await self.post(request, **names)
             if request.method == "OPTIONS":
                 return HttpResponse(headers={"Allow": self._allow})
-            raise problems.not_allowed(request.method or "")
+            raise exceptions.not_allowed(request.method or "")
         except Exception as error:
             problem = exceptions.as_problem(error, {})
             if problem is None:
@@ -117,21 +125,41 @@ class LeaseView(View, Generic[T]):
         return ", ".join(name.upper() for name in self.http_method_names)
 
 
+async def encode_answer(body: Mapping[str, Any]) -> HttpResponse:
+    """Encode an answer as JSON; a large one on a thread, because the event loop is shared."""
+    if _payload_size(body) <= LARGE_ANSWER:
+        return JsonResponse(body)
+    content = await asyncio.to_thread(_encode, body)
+    return HttpResponse(content, content_type="application/json")
+
+
+def _payload_size(body: Mapping[str, Any]) -> int:
+    return sum(len(job["Message"]["Payload"]) for job in body.get("Result", ()))
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    """Encode in pieces: `dumps` would hold the GIL, and all other threads, until the end."""
+    content = BytesIO()
+    for piece in DjangoJSONEncoder().iterencode(body):
+        content.write(piece.encode())
+    return content.getvalue()
+
+
 def base_of(request: HttpRequest) -> str:
-    """The URL below which the API is mounted, as this caller reached it."""
+    """Return the URL at which the API is mounted, as this caller reached it."""
     mounted, _slash, _rest = request.path.partition("/channel/")
     return request.build_absolute_uri(mounted or "/")
 
 
 def holds_thread(request: HttpRequest) -> bool:
-    """Whether a thread waits for the answer: under WSGI."""
+    """Return True if a thread waits for the answer, as under WSGI."""
     return not isinstance(request, ASGIRequest)
 
 
 def give_thread_back() -> None:
-    """End the thread that Django has for this request alone, for the time of the wait.
+    """End the thread that Django runs for this request alone, while the request waits.
 
-    Its signals and synchronous middleware ran there; they get another one for the answer.
+    Signals and synchronous middleware ran on it. Django starts another thread for the answer.
     """
     context = SyncToAsync.thread_sensitive_context.get(None)
     if context is not None and context is not SHARED:

@@ -1,83 +1,177 @@
-"""POST pull: jobs under a lease, now or as soon as there are some."""
+"""Route pull: jobs under a lease, at once or as soon as there are some."""
 
 import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from pulljobs import pulling
-from pulljobs.api import exceptions, problems, pull_bodies
+from rest_framework.exceptions import APIException
+
+from pulljobs import ids, pulling
+from pulljobs.api import exceptions
+from pulljobs.api.bodies import render_payload, render_time
+from pulljobs.api.leases.bodies import PullBody, PulledBody, PulledJobBody
 from pulljobs.api.leases.lease_view import LeaseView, holds_thread
-from pulljobs.api.leases.long_poll.pending import Answer, Asked, Pull, Why
-from pulljobs.api.leases.long_poll.queue import lease_of
-from pulljobs.api.leases.long_poll.waiters import WaitingRoom
+from pulljobs.api.leases.long_poll.pending import (
+    PendingPull,
+    PullAnswer,
+    PullReason,
+    PullRequest,
+    lease_duration_of,
+)
+from pulljobs.api.leases.long_poll.waiters import Waiters
+from pulljobs.api.reading import read_body
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
+from pulljobs.storage.rows import HeldJob, StoredMessage, Taken
+
+LARGEST_BYTES: Final = 2**31 - 1
+"""Largest MaxBytes: the type of the statement's parameter."""
 
 
-class PullView(LeaseView[Asked]):
-    def begin(self, consumer: Consumer, body: bytes) -> Asked:
-        return pull_bodies.asked(pull_bodies.fields(body))
+class PullView(LeaseView[PullRequest]):
+    def begin(self, consumer: Consumer, body: bytes) -> PullRequest:
+        return to_request(read_body(PullBody, body))
 
-    async def finish(self, consumer: Consumer, begun: Asked) -> dict[str, Any]:
+    async def finish(self, consumer: Consumer, begun: PullRequest) -> PulledBody:
         return await pull(self, consumer, begun)
 
 
-async def pull(view: LeaseView[Any], consumer: Consumer, asked: Asked) -> dict[str, Any]:
-    """What an answer has of a pull."""
+def to_request(given: PullBody) -> PullRequest:
+    """Convert the body of a pull."""
+    timeout, no_wait = given.get("IncrementalTimeout"), given.get("NoWait")
+    max_bytes = given.get("MaxBytes")
+    return PullRequest(
+        given.get("Batch") or 1,
+        0.0 if no_wait else given.get("Expires") or 0.0,
+        min(max_bytes, LARGEST_BYTES) if max_bytes else None,
+        given.get("RequestID") or None,
+        timedelta(seconds=timeout) if timeout else None,
+    )
+
+
+async def pull(view: LeaseView[Any], consumer: Consumer, asked: PullRequest) -> PulledBody:
+    """Pull for a request, and wait as long as it asks for; return the body of the answer."""
     if consumer.type != Consumer.Type.PULL:
         raise exceptions.push_consumer()
-    pull = Pull(consumer, asked)
-    if (before := await claimed_before(view.room, pull)) is not None:
-        return pull_bodies.pulled(asked, before, lease_of(pull))
-    held = pull.lingers and holds_thread(view.request)
-    with lingering_threads.one_more() if held else nullcontext():
-        answer = await wait_for(view.room, pull)
-    return pull_bodies.pulled(asked, answer, lease_of(pull))
+    pending = PendingPull(consumer, asked)
+    answer = await find_claimed(view.waiters, pending)
+    if answer is None:
+        blocks_thread = pending.waits and holds_thread(view.request)
+        with long_poll_threads.hold() if blocks_thread else nullcontext():
+            answer = await wait_for(view.waiters, pending)
+    return render_pulled(asked, answer, lease_duration_of(pending))
 
 
-async def claimed_before(room: WaitingRoom, pull: Pull) -> Answer | None:
-    """What was lost is told again at once, whoever waits in line."""
-    if pull.asked.request_id is None:
+async def find_claimed(waiters: Waiters, pending: PendingPull) -> PullAnswer | None:
+    """Return the claim that an earlier request of this RequestID made, ahead of the queue."""
+    request_id = pending.asked.request_id
+    if request_id is None:
         return None
-    using, consumer_id = settings().DATABASE, pull.consumer.pk
-    look = partial(pulling.claimed_before, using, consumer_id, pull.asked.request_id)
-    claim = await room.run(look)
+    using, consumer_id = settings().DATABASE, pending.consumer.pk
+    claim = await waiters.run(partial(pulling.claimed_before, using, consumer_id, request_id))
     if claim is None:
         return None
-    return Answer(pull.otherwise if claim.is_spent else Why.OK, claim)
+    return PullAnswer(pending.reason_if_empty if claim.is_spent else PullReason.OK, claim)
 
 
-async def wait_for(room: WaitingRoom, pull: Pull) -> Answer:
-    """The answer; when the client goes away before it is sent, what it was given goes back."""
-    room.join(pull)
+async def wait_for(waiters: Waiters, pending: PendingPull) -> PullAnswer:
+    """Return the answer; if the client disconnects before it is sent, its jobs are given back."""
+    waiters.join(pending)
     try:
-        answer = await asyncio.wrap_future(pull.future)
-        await asyncio.sleep(0)  # A disconnect that is known by now is heard of here.
+        answer = await asyncio.wrap_future(pending.future)
+        await asyncio.sleep(0)  # A disconnect that the server knows of is delivered here.
     except asyncio.CancelledError:
-        room.left(pull)
+        waiters.abandon(pending)
         raise
     request = asyncio.current_task()
     if request is not None and answer.claim is not None:
-        # Middleware runs before the answer goes out.
-        request.add_done_callback(lambda task: room.left(pull) if task.cancelled() else None)
+        # Middleware runs before the answer is sent.
+        request.add_done_callback(
+            lambda task: waiters.abandon(pending) if task.cancelled() else None
+        )
     return answer
 
 
-class LingeringThreads:
-    """How many pulls hold a thread of this process."""
+def render_pulled(
+    asked: PullRequest, answer: PullAnswer, lease_duration: timedelta = timedelta()
+) -> PulledBody:
+    """Render the answer to a pull."""
+    claim = answer.claim
+    jobs = claim.jobs if claim is not None and claim.taken is not None else []
+    size = sum(message.size for _job, message in jobs)
+    return {
+        "Result": _render_jobs(jobs, claim.taken, lease_duration) if claim and claim.taken else [],
+        "Status": {
+            "Code": answer.reason.code,
+            "Reason": answer.reason.reason,
+            "PendingMessages": max(asked.batch - len(jobs), 0),
+            "PendingBytes": max((asked.max_bytes or size) - size, 0),
+        },
+    }
+
+
+def render_refused(asked: PullRequest, refusal: APIException) -> PulledBody:
+    """Render the refusal of a pull that is part of an ack: alone it would be the HTTP status."""
+    return {
+        "Result": [],
+        "Status": {
+            "Code": refusal.status_code,
+            "Reason": str(refusal.get_codes()),
+            "PendingMessages": asked.batch,
+            "PendingBytes": asked.max_bytes or 0,
+        },
+    }
+
+
+def _render_jobs(
+    jobs: list[tuple[HeldJob, StoredMessage]], taken: Taken, lease_duration: timedelta
+) -> list[PulledJobBody]:
+    lease_token, expires_at = str(taken.lease_token), render_time(taken.leased_until)
+    seconds = lease_duration.total_seconds()
+    return [_render_job(job, message, lease_token, expires_at, seconds) for job, message in jobs]
+
+
+def _render_job(
+    job: HeldJob, message: StoredMessage, lease_token: str, expires_at: str, seconds: float
+) -> PulledJobBody:
+    payload, encoding = render_payload(message.payload)
+    return {
+        "ID": ids.encode(job.id),
+        "Priority": job.priority,
+        "RetryCount": job.retry_count,
+        "Deliveries": job.deliveries,
+        "Key": message.key,
+        "LeaseToken": lease_token,
+        "LeaseExpiresAt": expires_at,
+        "LeaseSeconds": seconds,
+        "Message": {
+            "MessageID": message.client_message_id or ids.encode(job.message_id),
+            "PayloadEncoding": encoding,
+            "Payload": payload,
+            "ContentType": message.content_type,
+            "Headers": message.headers,
+            "PublishedAt": render_time(message.published_at),
+        },
+    }
+
+
+class LongPollThreads:
+    """Threads of this process that long polls hold, which a setting limits."""
 
     def __init__(self) -> None:
         self._count, self._lock = 0, threading.Lock()
 
     @contextmanager
-    def one_more(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
+        """Count a thread while the block runs; raise 429 if too many are held."""
         limit = settings().MAX_LONG_POLL_THREADS
         with self._lock:
             if self._count >= limit:
-                raise problems.too_many_threads(limit)
+                raise exceptions.too_many_threads(limit)
             self._count += 1
         try:
             yield
@@ -86,4 +180,4 @@ class LingeringThreads:
                 self._count -= 1
 
 
-lingering_threads = LingeringThreads()
+long_poll_threads = LongPollThreads()

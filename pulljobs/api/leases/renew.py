@@ -1,60 +1,75 @@
-"""POST renew: a full new lease from now, a job each by itself."""
+"""Route renew: a full new lease from now, for each job by itself."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import NamedTuple
 
 from pulljobs import pulling
-from pulljobs.api import pull_bodies
-from pulljobs.api.leases.ack import Status
+from pulljobs.api.bodies import render_time
+from pulljobs.api.leases.ack import find_held
+from pulljobs.api.leases.bodies import ItemStatus, RenewBody, RenewedBody, RenewedJobBody
 from pulljobs.api.leases.lease_view import LeaseView
-from pulljobs.api.pull_bodies import Item
-from pulljobs.api.times import rfc_3339
+from pulljobs.api.reading import read_body
 from pulljobs.conf import settings
 from pulljobs.engine.outcomes import Held
 from pulljobs.models import Consumer
 from pulljobs.storage import nodes, protocol
 
-Renewed = list[dict[str, Any]]
+
+class RenewItem(NamedTuple):
+    """Job as the caller names it, with its lease; None if no job has such an id."""
+
+    id: str
+    held: Held | None
 
 
-class RenewView(LeaseView[Renewed]):
+class RenewView(LeaseView[RenewedBody]):
     largest_body = 256 * 1024
 
-    def named(self, body: bytes) -> list[Held]:
-        items, _lease = pull_bodies.leases(pull_bodies.fields(body))
-        return [item.held for item in items if item.held]
+    def held_jobs(self, body: bytes) -> list[Held]:
+        return [item.held for item in _read_items(read_body(RenewBody, body)) if item.held]
 
-    def begin(self, consumer: Consumer, body: bytes) -> Renewed:
-        return renew(consumer, *pull_bodies.leases(pull_bodies.fields(body)))
+    def begin(self, consumer: Consumer, body: bytes) -> RenewedBody:
+        given = read_body(RenewBody, body)
+        seconds = given.get("Seconds")
+        lease_duration = None if seconds is None else timedelta(seconds=seconds)
+        return {"Results": renew(consumer, _read_items(given), lease_duration)}
 
-    async def finish(self, consumer: Consumer, begun: Renewed) -> dict[str, Any]:
-        return {"Results": begun}
+    async def finish(self, consumer: Consumer, begun: RenewedBody) -> RenewedBody:
+        return begun
 
 
-def renew(consumer: Consumer, items: list[Item], lease_duration: timedelta | None) -> Renewed:
+def renew(
+    consumer: Consumer, items: list[RenewItem], lease_duration: timedelta | None
+) -> list[RenewedJobBody]:
+    """Renew the leases of the consumer's jobs; return a result for each item, in their order."""
     using = settings().DATABASE
-    theirs = protocol.jobs_of(using, consumer.pk, [item.held.job_id for item in items if item.held])
-    held = {item.held for item in items if item.held and item.held.job_id in theirs}
+    named = [item.held.job_id for item in items if item.held]
+    owned = protocol.jobs_of(using, consumer.pk, named)
+    held = {item.held for item in items if item.held and item.held.job_id in owned}
     untils = pulling.renew(sorted(held), lease_duration)
     now = nodes.clock(using)
     return [
-        _told(item, untils[item.held], now)
+        _render_renewed(item, untils[item.held], now)
         if item.held in untils
-        else {"ID": item.id, "Status": _lost(item, theirs)}
+        else {"ID": item.id, "Status": _find_failure(item, owned)}
         for item in items
     ]
 
 
-def _told(item: Item, until: datetime, now: datetime) -> dict[str, Any]:
+def _read_items(given: RenewBody) -> list[RenewItem]:
+    return [RenewItem(item["ID"], find_held(item)) for item in given.get("Leases") or ()]
+
+
+def _render_renewed(item: RenewItem, until: datetime, now: datetime) -> RenewedJobBody:
     remaining = round(max((until - now).total_seconds(), 0.0), 3)
     return {
         "ID": item.id,
-        "Status": Status.OK,
-        "LeaseExpiresAt": rfc_3339(until),
+        "Status": ItemStatus.OK,
+        "LeaseExpiresAt": render_time(until),
         "RemainingSeconds": remaining,
     }
 
 
-def _lost(item: Item, theirs: set[int]) -> Status:
-    known = item.held is not None and item.held.job_id in theirs
-    return Status.LEASE_LOST if known else Status.NOT_FOUND
+def _find_failure(item: RenewItem, owned: set[int]) -> ItemStatus:
+    is_owned = item.held is not None and item.held.job_id in owned
+    return ItemStatus.LEASE_LOST if is_owned else ItemStatus.NOT_FOUND

@@ -1,8 +1,8 @@
-"""The OpenAPI document: bodies, then operations, put together by drf-spectacular.
+"""OpenAPI document: operations and the declared bodies, combined by drf-spectacular.
 
-    python docs/openapi.py    writes pulljobs/api/openapi.json, which is served as it stands
+    python docs/openapi.py    writes pulljobs/api/openapi.json, which the API serves
 
-The views build their JSON themselves, so that a page of jobs costs no serializers, and some of them
-are plain asynchronous views that DRF knows nothing of. What they take and answer is told here; that
-they do as told is shown by schemathesis (tests/access).
+The views build their answers as declared dictionaries, and some of them are plain asynchronous
+views that DRF does not know. The operations here name the bodies, and schemathesis (tests/access)
+shows that the views keep to them. Only `view` is imported by the running API.
 """

@@ -1,16 +1,14 @@
-"""Part A: what the broker protocol's routes take and answer, by route and method."""
+"""Operations of the broker protocol by route and method."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from drf_spectacular.types import OpenApiTypes
-
 from pulljobs.api.broker import bodies
 from pulljobs.api.openapi.operation import (
-    ANYBODY,
+    ANYONE,
     CONSUMER,
     PRODUCER,
-    Operation,
+    ApiOperation,
     answer_header,
     header,
     query,
@@ -20,75 +18,65 @@ FORM: Final = "application/x-www-form-urlencoded"
 NUMBER: Final = {"type": "integer", "minimum": 0}
 BYTES: Final = {"type": "string", "format": "binary", "minLength": 1}
 CURSORS: Final = (
-    query("next", "A cursor, from the link of that name; an unreadable one is ignored."),
-    query("previous", "Likewise. Not both."),
+    query("next", "A cursor from the link of that name. An unreadable one is ignored."),
+    query("previous", "A cursor for the page before. Not together with next."),
 )
-STATUSES: Final = query("status", "A number; others are ignored. May be repeated.")
+STATUSES: Final = query("status", "A number. Others are ignored. It may be repeated.")
 UNMODIFIED: Final = header(
-    "If-Unmodified-Since", "The Last-Modified that you have seen, letter by letter."
+    "If-Unmodified-Since", "The Last-Modified of the row as you know it, character by character."
 )
-MODIFIED: Final = answer_header("Last-Modified", "When it changed.", [200])
+MODIFIED: Final = answer_header("Last-Modified", "Time of the last change.", [200])
 FENCE: Final = header(
     "X-Broker-Lease-Token",
-    "Your lease: nothing happens under another. Without it you settle only what a job POST took.",
+    "Lease token of the job: another one changes nothing. Without it you settle only jobs that "
+    "a job POST took.",
 )
 LEASE: Final = (
-    answer_header("X-Broker-Lease-Token", "You took it: your lease.", [202], required=False),
-    answer_header("X-Broker-Lease-Expires-At", "RFC 3339.", [202], required=False),
+    answer_header(
+        "X-Broker-Lease-Token", "Lease token of the job that you took.", [202], required=False
+    ),
+    answer_header(
+        "X-Broker-Lease-Expires-At", "End of the lease, by RFC 3339.", [202], required=False
+    ),
 )
 PUBLISHING: Final = (
-    header("X-Broker-Message-ID", "Your id: a second one inside the window is 409."),
-    header("X-Broker-Message-Priority", "A whole number, its sign ignored; unreadable: 0."),
-    header("X-Broker-Key", "Jobs of one key run one at a time, if the consumer says so."),
+    header(
+        "X-Broker-Message-ID", "Your id of the message: a duplicate in the dedupe window is 409."
+    ),
+    header("X-Broker-Message-Priority", "A whole number without its sign; 0 if it is unreadable."),
+    header("X-Broker-Key", "Jobs of one key run one at a time, if the consumer is set so."),
     header(
         "X-Broker-Metadata-Headers",
-        "Names of headers to keep, with commas; logins and tokens never.",
+        "Names of headers to keep, separated by commas. Logins and tokens are never kept.",
     ),
-    header("X-Broker-Scheduled-For", "RFC 3339, two minutes ahead or more."),
-    answer_header("Location", "Where the message is.", [201]),
+    header("X-Broker-Scheduled-For", "Time by RFC 3339, at least two minutes ahead."),
+    answer_header("Location", "Path of the message.", [201]),
 )
-STATE_COUNTS: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "description": "By channel, then by the number of the consumer's row.",
-    "additionalProperties": {
-        "type": "object",
-        "additionalProperties": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["status", "count", "oldestItemTimestamp", "newestItemTimestamp"],
-                "properties": {
-                    "status": {"enum": [1001, 1002, 1003, 1004]},
-                    "count": NUMBER,
-                    "oldestItemTimestamp": {"type": ["string", "null"], "format": "date-time"},
-                    "newestItemTimestamp": {"type": ["string", "null"], "format": "date-time"},
-                    "Capped": {"const": True},
-                },
-            },
-        },
-    },
-}
 
 
-def listing(what: str, answer: Any = bodies.Listing, *more: Any, refusals: Any = ()) -> Operation:
-    return Operation(
-        summary=f"List {what}, newest first",
+def listing(
+    rows: str, answer: Any = bodies.ListingBody, *more: Any, refusals: Any = ()
+) -> ApiOperation:
+    """Describe a list with cursors."""
+    return ApiOperation(
+        summary=f"List {rows}, newest first",
         answer=answer,
         parameters=(*CURSORS, *more),
         refusals=(400, *refusals),
     )
 
 
-def shown(what: str, answer: Any) -> Operation:
-    return Operation(
-        summary=f"Show a {what}", answer=answer, parameters=(MODIFIED,), refusals=(404,)
+def show(kind: str, answer: Any) -> ApiOperation:
+    """Describe the GET of a row."""
+    return ApiOperation(
+        summary=f"Show a {kind}", answer=answer, parameters=(MODIFIED,), refusals=(404,)
     )
 
 
-def put(what: str, answer: Any, form: Any, refusals: Any = ()) -> Operation:
-    return Operation(
-        summary=f"Make or change a {what}",
+def put(kind: str, answer: Any, form: Any, refusals: Any = ()) -> ApiOperation:
+    """Describe the PUT of a row."""
+    return ApiOperation(
+        summary=f"Create or change a {kind}",
         answer=answer,
         body={FORM: form},
         parameters=(UNMODIFIED, MODIFIED),
@@ -96,23 +84,23 @@ def put(what: str, answer: Any, form: Any, refusals: Any = ()) -> Operation:
     )
 
 
-OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
+OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
     ("producers", "GET"): listing("producers"),
-    ("producer", "GET"): shown("producer", bodies.Producer),
-    ("producer", "PUT"): put("producer", bodies.Producer, bodies.PartyForm),
+    ("producer", "GET"): show("producer", bodies.ProducerBody),
+    ("producer", "PUT"): put("producer", bodies.ProducerBody, bodies.RegistryFormBody),
     ("channels", "GET"): listing("channels"),
-    ("channel", "GET"): shown("channel", bodies.Channel),
-    ("channel", "PUT"): put("channel", bodies.Channel, bodies.PartyForm),
+    ("channel", "GET"): show("channel", bodies.ChannelBody),
+    ("channel", "PUT"): put("channel", bodies.ChannelBody, bodies.RegistryFormBody),
     ("consumers", "GET"): listing("the consumers of a channel", refusals=(404,)),
-    ("consumer", "GET"): shown("consumer", bodies.Consumer),
-    ("consumer", "PUT"): put("consumer", bodies.Consumer, bodies.ConsumerForm, (404,)),
-    ("consumer", "DELETE"): Operation(
+    ("consumer", "GET"): show("consumer", bodies.ConsumerBody),
+    ("consumer", "PUT"): put("consumer", bodies.ConsumerBody, bodies.ConsumerFormBody, (404,)),
+    ("consumer", "DELETE"): ApiOperation(
         summary="Delete a consumer that has no live jobs",
         status=204,
         parameters=(UNMODIFIED,),
         refusals=(400, 404, 409, 412),
     ),
-    ("broadcast", "POST"): Operation(
+    ("broadcast", "POST"): ApiOperation(
         summary="Publish a message",
         auth=PRODUCER,
         status=201,
@@ -120,27 +108,27 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         parameters=PUBLISHING,
         refusals=(400, 409, 412, 413),
     ),
-    ("messages", "GET"): listing("messages", bodies.Listing, STATUSES, refusals=(404,)),
-    ("message", "GET"): Operation(
-        summary="Show a message and its jobs", answer=bodies.Message, refusals=(404,)
+    ("messages", "GET"): listing("messages", bodies.ListingBody, STATUSES, refusals=(404,)),
+    ("message", "GET"): ApiOperation(
+        summary="Show a message and its jobs", answer=bodies.MessageBody, refusals=(404,)
     ),
-    ("messages-status", "GET"): Operation(
-        summary="Count messages by status", answer=bodies.MessageCounts
+    ("messages-status", "GET"): ApiOperation(
+        summary="Count messages by status", answer=bodies.MessageCountsBody
     ),
     ("scheduled-messages", "GET"): listing(
-        "scheduled messages", bodies.ScheduledListing, STATUSES, refusals=(404,)
+        "scheduled messages", bodies.ScheduledListingBody, STATUSES, refusals=(404,)
     ),
-    ("scheduled-message", "GET"): Operation(
-        summary="Show a scheduled message", answer=bodies.ScheduledMessage, refusals=(404,)
+    ("scheduled-message", "GET"): ApiOperation(
+        summary="Show a scheduled message", answer=bodies.ScheduledMessageBody, refusals=(404,)
     ),
-    ("queued-jobs", "GET"): Operation(
-        summary="List what waits, without taking it",
+    ("queued-jobs", "GET"): ApiOperation(
+        summary="List queued jobs without taking them",
         auth=CONSUMER,
-        answer=bodies.QueuedJobs,
+        answer=bodies.QueuedJobsBody,
         parameters=(
-            query("limit", "25; above 100 is 100.", NUMBER),
-            query("next", "From the Link header."),
-            answer_header("Link", "The next page.", [200], required=False),
+            query("limit", "25 by default, at most 100.", NUMBER),
+            query("next", "From the Link header of the page before."),
+            answer_header("Link", "Next page.", [200], required=False),
         ),
         refusals=(400,),
         links={
@@ -155,14 +143,14 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
             },
         },
     ),
-    ("job", "GET"): Operation(
-        summary="Show a job", auth=CONSUMER, answer=bodies.Job, refusals=(404,)
+    ("job", "GET"): ApiOperation(
+        summary="Show a job", auth=CONSUMER, answer=bodies.JobBody, refusals=(404,)
     ),
-    ("job", "POST"): Operation(
+    ("job", "POST"): ApiOperation(
         summary="Take a job, or settle it",
         auth=CONSUMER,
         status=202,
-        body={"application/json": bodies.Transition},
+        body={"application/json": bodies.TransitionBody},
         parameters=(FENCE, *LEASE),
         refusals=(400, 409, 413),
         links={
@@ -176,37 +164,41 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
             },
         },
     ),
-    ("job", "DELETE"): Operation(
+    ("job", "DELETE"): ApiOperation(
         summary="Delete a DEAD job whose retries are used up", auth=CONSUMER, status=204
     ),
-    ("requeue-dead-job", "POST"): Operation(
+    ("requeue-dead-job", "POST"): ApiOperation(
         summary="Queue a DEAD job again", auth=CONSUMER, status=202, refusals=(400,)
     ),
-    ("dlq", "GET"): Operation(
+    ("dlq", "GET"): ApiOperation(
         summary="List DEAD jobs",
-        answer=bodies.DeadJobs,
+        answer=bodies.DeadJobsBody,
         parameters=CURSORS,
         refusals=(400, 404),
     ),
-    ("dlq", "POST"): Operation(
+    ("dlq", "POST"): ApiOperation(
         summary="Queue all DEAD jobs again",
-        auth=ANYBODY,
+        auth=ANYONE,
         status=202,
-        body={FORM: bodies.RequeueForm},
+        body={FORM: bodies.RequeueFormBody},
         refusals=(400, 404, 413, 415),
     ),
-    ("dlq", "DELETE"): Operation(
+    ("dlq", "DELETE"): ApiOperation(
         summary="Delete all DEAD jobs whose retries are used up",
         auth=CONSUMER,
-        answer=bodies.Deleted,
+        answer=bodies.DeletedBody,
     ),
-    ("app-status", "GET"): Operation(summary="What is registered", answer=bodies.AppStatus),
-    ("job-status", "GET"): Operation(summary="Count jobs by state", answer=STATE_COUNTS),
-    ("dlq-status", "GET"): Operation(summary="Count DEAD jobs", answer=bodies.DeadCounts),
-    ("openapi", "GET"): Operation(summary="This document", auth=ANYBODY, answer={"type": "object"}),
-    ("metrics", "GET"): Operation(
-        summary="Prometheus",
-        answer=OpenApiTypes.STR,
+    ("app-status", "GET"): ApiOperation(
+        summary="List registered channels, producers and consumers", answer=bodies.AppStatusBody
+    ),
+    ("job-status", "GET"): ApiOperation(summary="Count jobs by state", answer=bodies.StateCounts),
+    ("dlq-status", "GET"): ApiOperation(summary="Count DEAD jobs", answer=bodies.DeadCountsBody),
+    ("openapi", "GET"): ApiOperation(
+        summary="Show this document", auth=ANYONE, answer={"type": "object"}
+    ),
+    ("metrics", "GET"): ApiOperation(
+        summary="Show metrics in the format of Prometheus",
+        answer=str,
         media_type="text/plain; version=1.0.0; charset=utf-8; escaping=underscores",
         refusals=(501,),
     ),

@@ -1,7 +1,7 @@
-"""The document: a view of DRF stands in for every route, and drf-spectacular reads those."""
+"""The document: drf-spectacular reads a view of DRF that stands in for each route."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, is_typeddict
 
 from django.urls import URLPattern, path
 from drf_spectacular.generators import SchemaGenerator
@@ -10,15 +10,16 @@ from drf_spectacular.settings import patched_settings
 from rest_framework.views import APIView
 
 from pulljobs import __version__
-from pulljobs.api.broker.bodies import Body
+from pulljobs.api.bodies import ProblemBody
 from pulljobs.api.openapi import broker, leases
-from pulljobs.api.openapi.operation import Operation
+from pulljobs.api.openapi.operation import ApiOperation
+from pulljobs.api.openapi.schemas import list_components
 
 OPERATIONS: Final = {**broker.OPERATIONS, **leases.OPERATIONS}
 ABOUT: Final = """\
-Part A is the broker protocol: PascalCase JSON, errors in plain text. Part B is pulling with leases;
-its errors are `application/problem+json`. No path ends with a slash. Ids compare exactly, times are
-UTC. Where the gateway is on, every request also bears `X-Broker-Signature`.
+The broker protocol has PascalCase JSON, and errors in plain text. The lease protocol pulls jobs
+under leases, and its errors are `application/problem+json`. No path ends with a slash. Ids compare
+exactly, and times are UTC. Where the gateway is on, every request also has `X-Broker-Signature`.
 """
 SCHEMES: Final = {
     "basic": {"type": "http", "scheme": "basic"},
@@ -35,52 +36,67 @@ SCHEMES: Final = {
     "producerToken": {"type": "apiKey", "in": "header", "name": "X-Broker-Producer-Token"},
     "gateway": {"type": "apiKey", "in": "header", "name": "X-Broker-Signature"},
 }
-SETTINGS: Final[dict[str, Any]] = {
-    "TITLE": "pulljobs",
-    "DESCRIPTION": ABOUT,
-    "VERSION": __version__,
-    "OAS_VERSION": "3.1.0",
-    "SCHEMA_PATH_PREFIX": "",
-    "APPEND_COMPONENTS": {"securitySchemes": SCHEMES},
-    "POSTPROCESSING_HOOKS": [],
-    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
-}
-
 Document = dict[str, Any]
 
 
 def document() -> Document:
-    """OpenAPI 3.1 of all routes; raise KeyError for one that nobody has told of."""
+    """Return OpenAPI 3.1 of all routes; raise KeyError for a route without an operation."""
     generator: Any = SchemaGenerator  # not typed
-    with patched_settings(SETTINGS):
+    with patched_settings(_settings()):
         made: Document = generator(patterns=[*_stand_ins()]).get_schema(public=True)
-    _link(made)
-    _share(made)
-    _close(made)
+    _add_links(made)
+    _share_refusals(made)
+    _mark_required_bodies(made)
     return made
 
 
 def routes() -> Iterator[URLPattern]:
-    """Those that answer something."""
+    """Yield the routes that have an operation."""
     from pulljobs.api.urls import urlpatterns
 
-    return (one for one in urlpatterns if one.name)
+    return (pattern for pattern in urlpatterns if pattern.name)
+
+
+def _settings() -> dict[str, Any]:
+    answers = [ProblemBody, *(operation.answer for operation in OPERATIONS.values())]
+    requests = [
+        body for operation in OPERATIONS.values() for body in (operation.body or {}).values()
+    ]
+    components = {
+        "securitySchemes": SCHEMES,
+        "schemas": list_components(filter(None, answers), filter(None, requests)),
+    }
+    return {
+        "TITLE": "pulljobs",
+        "DESCRIPTION": ABOUT,
+        "VERSION": __version__,
+        "OAS_VERSION": "3.1.0",
+        "SCHEMA_PATH_PREFIX": "",
+        "APPEND_COMPONENTS": components,
+        "POSTPROCESSING_HOOKS": [],
+    }
 
 
 def _stand_ins() -> Iterator[URLPattern]:
     for route in routes():
-        told = {method: one for (name, method), one in OPERATIONS.items() if name == route.name}
-        yield path(str(route.pattern), _stand_in(str(route.name), told).as_view(), name=route.name)
+        operations = {
+            method: operation
+            for (name, method), operation in OPERATIONS.items()
+            if name == route.name
+        }
+        view = _stand_in(str(route.name), operations)
+        yield path(str(route.pattern), view.as_view(), name=route.name)
 
 
-def _stand_in(route: str, told: dict[str, Operation]) -> type[APIView]:
+def _stand_in(route: str, operations: dict[str, ApiOperation]) -> type[APIView]:
     methods: dict[str, Any] = {
-        method.lower(): one.decorator(route, method)(_answers()) for method, one in told.items()
+        method.lower(): operation.decorator(route, method)(_make_method())
+        for method, operation in operations.items()
     }
-    return type(f"Of{route}", (APIView,), {"schema": AutoSchema(), **methods})
+    return type(f"StandIn{route}", (APIView,), {"schema": AutoSchema(), **methods})
 
 
-def _answers() -> Callable[..., None]:
+def _make_method() -> Callable[..., None]:
     def answer(view: APIView, request: Any) -> None:  # never called, only decorated
         pass
 
@@ -88,35 +104,34 @@ def _answers() -> Callable[..., None]:
     return answer
 
 
-def _link(made: Document) -> None:
-    """What one operation answers that another takes, which drf-spectacular has no word for."""
-    named = {f"{method.lower()}-{name}": one for (name, method), one in OPERATIONS.items()}
-    for operation in (one for item in made["paths"].values() for one in item.values()):
-        told = named[operation["operationId"]]
-        if told.links:
-            operation["responses"][str(told.status)]["links"] = dict(told.links)
+def _each_operation(made: Document) -> Iterator[tuple[ApiOperation, dict[str, Any]]]:
+    named = {f"{method.lower()}-{name}": item for (name, method), item in OPERATIONS.items()}
+    for methods in made["paths"].values():
+        for described in methods.values():
+            yield named[described["operationId"]], described
 
 
-def _share(made: Document) -> None:
-    """Refusals stand once, and operations point to them."""
+def _add_links(made: Document) -> None:
+    """Link answers to the operations that take values from them, which drf-spectacular can't."""
+    for operation, described in _each_operation(made):
+        if operation.links:
+            described["responses"][str(operation.status)]["links"] = dict(operation.links)
+
+
+def _share_refusals(made: Document) -> None:
+    """Describe each refusal once, and have operations refer to it."""
     shared = made["components"]["responses"] = {}
-    for operation in (one for item in made["paths"].values() for one in item.values()):
-        for status in filter(lambda status: status >= "400", operation["responses"]):
-            [media_type] = operation["responses"][status]["content"]
+    for _operation, described in _each_operation(made):
+        for status in filter(lambda status: status >= "400", described["responses"]):
+            [media_type] = described["responses"][status]["content"]
             name = f"{'Problem' if 'problem' in media_type else 'Text'}{status}"
-            shared[name] = operation["responses"][status]
-            operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+            shared[name] = described["responses"][status]
+            described["responses"][status] = {"$ref": f"#/components/responses/{name}"}
 
 
-def _close(made: Document) -> None:
-    """An answer has no fields but those that are told."""
-    answers = {one.__name__ for one in _descendants(Body)}
-    for name, schema in made["components"]["schemas"].items():
-        if name in answers:
-            schema["additionalProperties"] = False
-
-
-def _descendants(body: type[Any]) -> Iterator[type[Any]]:
-    for one in body.__subclasses__():
-        yield one
-        yield from _descendants(one)
+def _mark_required_bodies(made: Document) -> None:
+    """Mark the bodies of requests that have a required field."""
+    for operation, described in _each_operation(made):
+        bodies = (operation.body or {}).values()
+        if any(is_typeddict(body) and body.__required_keys__ for body in bodies):
+            described["requestBody"]["required"] = True

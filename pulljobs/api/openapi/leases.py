@@ -1,26 +1,26 @@
-"""Part B: what the routes of pulling with leases take and answer."""
+"""Operations of the lease protocol by route and method."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from pulljobs.api.leases import bodies
 from pulljobs.api.openapi.operation import (
-    ANYBODY,
+    ANYONE,
     CHANNEL,
     CONSUMER,
-    PART_B,
+    LEASES,
     PRODUCER,
-    Operation,
+    ApiOperation,
     query,
 )
 
-OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
-    ("pull", "POST"): Operation(
-        summary="Take jobs under a lease, now or as soon as there are some",
-        part=PART_B,
+OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
+    ("pull", "POST"): ApiOperation(
+        summary="Pull jobs under a lease, at once or as soon as there are some",
+        protocol=LEASES,
         auth=CONSUMER,
-        answer=bodies.Pulled,
-        body={"application/json": bodies.Pull},
+        answer=bodies.PulledBody,
+        body={"application/json": bodies.PullBody},
         refusals=(400, 409, 410, 413),
         links={
             "ack": {
@@ -37,61 +37,67 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
             },
         },
     ),
-    ("ack", "POST"): Operation(
-        summary="Settle jobs, each by itself, and perhaps pull more",
-        part=PART_B,
+    ("ack", "POST"): ApiOperation(
+        summary="Settle jobs, each by itself, and optionally pull more",
+        protocol=LEASES,
         auth=CONSUMER,
-        answer=bodies.Acked,
-        body={"application/json": bodies.Ack},
+        answer=bodies.AckedBody,
+        body={"application/json": bodies.AckBody},
         refusals=(400, 409, 410, 413),
     ),
-    ("renew", "POST"): Operation(
-        summary="Give jobs a full new lease from now",
-        part=PART_B,
+    ("renew", "POST"): ApiOperation(
+        summary="Renew leases in full from now",
+        protocol=LEASES,
         auth=CONSUMER,
-        answer=bodies.Renewed,
-        body={"application/json": bodies.Renew},
+        answer=bodies.RenewedBody,
+        body={"application/json": bodies.RenewBody},
         refusals=(400, 409, 413),
     ),
-    ("info", "GET"): Operation(
-        summary="How the consumer stands, and the limits that a client has to respect",
-        part=PART_B,
+    ("info", "GET"): ApiOperation(
+        summary="Show the counts of a consumer and the limits of its clients",
+        protocol=LEASES,
         auth=CONSUMER,
-        answer=bodies.Info,
+        answer=bodies.InfoBody,
         refusals=(410,),
     ),
-    ("pause", "POST"): Operation(
-        summary="Pause a consumer, or have it go on",
-        part=PART_B,
-        answer=bodies.Paused,
-        body={"application/json": bodies.Pause},
+    ("pause", "POST"): ApiOperation(
+        summary="Pause a consumer, or end its pause",
+        protocol=LEASES,
+        answer=bodies.PausedBody,
+        body={"application/json": bodies.PauseBody},
         refusals=(400, 404, 413, 415),
     ),
-    ("queued-jobs", "DELETE"): Operation(
-        summary="Purge what is queued: DEAD, for the reason purged",
-        part=PART_B,
-        answer=bodies.Purged,
+    ("queued-jobs", "DELETE"): ApiOperation(
+        summary="Purge queued jobs: they become DEAD with the reason purged",
+        protocol=LEASES,
+        answer=bodies.PurgedBody,
         refusals=(404,),
     ),
-    ("broadcast-batch", "POST"): Operation(
-        summary="Publish many messages, a JSON object a line",
-        part=PART_B,
+    ("broadcast-batch", "POST"): ApiOperation(
+        summary="Publish many messages, one JSON object a line",
+        protocol=LEASES,
         auth=PRODUCER,
-        answer=bodies.AcceptedLines,
-        body={"application/x-ndjson": bodies.Line},
+        answer=bodies.AcceptedLinesBody,
+        body={"application/x-ndjson": bodies.LineBody},
         refusals=(400, 413),
     ),
-    ("lookup", "GET"): Operation(
-        summary="Where a channel's consumers can pull",
-        part=PART_B,
+    ("lookup", "GET"): ApiOperation(
+        summary="List a channel's consumers and the servers that they can pull from",
+        protocol=LEASES,
         auth=CHANNEL,
-        answer=bodies.Found,
-        parameters=(query("channel", "Its id."),),
+        answer=bodies.LookupBody,
+        parameters=(query("channel", "Id of the channel."),),
     ),
-    ("livez", "GET"): Operation(
-        summary="Whether the process lives", part=PART_B, auth=ANYBODY, answer=bodies.Health
+    ("livez", "GET"): ApiOperation(
+        summary="Answer while the process lives",
+        protocol=LEASES,
+        auth=ANYONE,
+        answer=bodies.HealthBody,
     ),
-    ("readyz", "GET"): Operation(
-        summary="Whether it can do its work", part=PART_B, auth=ANYBODY, answer=bodies.Health
+    ("readyz", "GET"): ApiOperation(
+        summary="Answer 200 if the process can do its work",
+        protocol=LEASES,
+        auth=ANYONE,
+        answer=bodies.HealthBody,
     ),
 }

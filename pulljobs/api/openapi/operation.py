@@ -1,4 +1,4 @@
-"""An operation as data, in the terms of drf-spectacular."""
+"""ApiOperation of the API as data, in the terms of drf-spectacular."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +7,15 @@ from typing import Any, Final
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 
-from pulljobs.api.leases import bodies
+from pulljobs.api.bodies import ProblemBody
+from pulljobs.api.openapi.schemas import refer
 
 Auth = Sequence[Mapping[str, list[str]]]
-"""Alternatives, each of schemes that go together."""
+"""Alternatives, each with the schemes that it combines."""
+BROKER: Final = "broker protocol"
+LEASES: Final = "lease protocol"
 
-ANYBODY: Final[Auth] = ({},)
+ANYONE: Final[Auth] = ({},)
 USERS: Final[Auth] = (
     {"basic": []},
     {"token": []},
@@ -24,18 +27,18 @@ PRODUCER: Final[Auth] = ({"channelToken": [], "producer": [], "producerToken": [
 
 ALWAYS: Final = (429, 503)
 REFUSED: Final = {
-    400: "Malformed, or a move that does not exist; nothing changed.",
-    401: "Nobody known: no login, an unknown consumer or producer, or another's job.",
+    400: "Malformed, or a transition that does not exist. Nothing changed.",
+    401: "No login, an unknown consumer or producer, or a job of another consumer.",
     403: "A wrong token, or a permission is missing.",
-    404: "There is none.",
-    409: "It stands against it; nothing changed.",
+    404: "There is no such row, job or message.",
+    409: "The state of the job or the consumer does not permit it. Nothing changed.",
     410: "The consumer was deleted.",
     412: "The precondition failed.",
-    413: "Too large.",
-    415: "Of another type than it takes.",
-    429: "Too often, or too many at once: again after Retry-After seconds.",
+    413: "The body is too large.",
+    415: "The Content-Type is wrong.",
+    429: "Too many requests, or too many at once: repeat after Retry-After seconds.",
     501: "prometheus-client is not installed.",
-    503: "The database can't be reached: again after Retry-After seconds.",
+    503: "The database can't be reached: repeat after Retry-After seconds.",
 }
 REFUSALS_OF: Final[Mapping[str, tuple[int, ...]]] = {
     str(USERS): (401, 403),
@@ -46,41 +49,45 @@ REFUSALS_OF: Final[Mapping[str, tuple[int, ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation:
+class ApiOperation:
+    """Method of a route: its callers, its bodies and its statuses."""
+
     summary: str
     auth: Auth = USERS
     answer: Any = None
-    """The body of success: a serializer, a schema, or none."""
+    """Declared body of success, or a schema; None if it has no body."""
     status: int = 200
     media_type: str = "application/json"
     body: Any = None
-    """By media type."""
+    """Declared bodies or schemas by media type."""
     parameters: Sequence[OpenApiParameter] = ()
     refusals: Sequence[int] = ()
-    """Beside those that go with `auth`."""
+    """Statuses in addition to those of `auth`."""
     links: Mapping[str, Any] = field(default_factory=dict)
-    part: str = "broker protocol"
+    protocol: str = BROKER
 
     def decorator(self, route: str, method: str) -> Callable[[Any], Any]:
+        """Return the decorator that describes a method of a view to drf-spectacular."""
         return extend_schema(
             operation_id=f"{method.lower()}-{route}",
-            tags=[self.part],
+            tags=[self.protocol],
             summary=self.summary,
             auth=list(self.auth),  # type: ignore[arg-type]  # typed for names, written as they are
             parameters=[*self.parameters, *self._headers()],
-            request=self.body,
+            request=None if self.body is None else _refer_all(self.body),
             responses=dict(self._responses()),
         )
 
     @property
     def statuses(self) -> list[int]:
+        """Statuses of success and of all refusals."""
         refusals = {*ALWAYS, *REFUSALS_OF.get(str(self.auth), ()), *self.refusals}
         return [self.status, *sorted(refusals)]
 
     def _responses(self) -> list[tuple[Any, Any]]:
         refused, media_type = self._refused
         return [
-            ((self.status, self.media_type), OpenApiResponse(self.answer, self.summary)),
+            ((self.status, self.media_type), OpenApiResponse(refer(self.answer), self.summary)),
             *(
                 ((status, media_type), OpenApiResponse(refused, REFUSED[status]))
                 for status in self.statuses[1:]
@@ -89,24 +96,26 @@ class Operation:
 
     @property
     def _refused(self) -> tuple[Any, str]:
-        if self.part == PART_B:
-            return bodies.Problem, "application/problem+json"
+        if self.protocol == LEASES:
+            return refer(ProblemBody), "application/problem+json"
         return OpenApiTypes.STR, "text/plain; charset=utf-8"
 
     def _headers(self) -> list[OpenApiParameter]:
         statuses = self.statuses
-        headers = [answer_header("X-Request-ID", "Yours, or a new one.", statuses)]
+        headers = [answer_header("X-Request-ID", "Id of the request, or a new one.", statuses)]
         for status in {429, 503} & set(statuses):
             headers.append(answer_header("Retry-After", "Seconds.", [status]))
         return headers
 
 
-PART_B: Final = "pulling with leases"
+def _refer_all(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {media_type: refer(declared) for media_type, declared in body.items()}
 
 
 def answer_header(
     name: str, text: str, statuses: Sequence[int], *, required: bool = True
 ) -> OpenApiParameter:
+    """Describe a header of answers."""
     return OpenApiParameter(
         name,
         OpenApiTypes.STR,
@@ -118,10 +127,12 @@ def answer_header(
 
 
 def header(name: str, text: str, **options: Any) -> OpenApiParameter:
+    """Describe a header of requests."""
     return OpenApiParameter(
         name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text, **options
     )
 
 
 def query(name: str, text: str, type: Any = OpenApiTypes.STR) -> OpenApiParameter:
+    """Describe a parameter of the query."""
     return OpenApiParameter(name, type, OpenApiParameter.QUERY, description=text)

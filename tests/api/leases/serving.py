@@ -136,8 +136,8 @@ def close_room() -> None:
 
 def lingering() -> int:
     """Pulls that wait, by what the process knows."""
-    running = waiters.running()
-    return running.lingering if running else 0
+    running = waiters.running_waiters()
+    return running.waiting if running else 0
 
 
 def waiting() -> int:

@@ -9,7 +9,7 @@ import pytest
 from pytest_django import Settings
 
 from pulljobs.api.leases.long_poll import waiters
-from pulljobs.api.leases.long_poll.queue import Line
+from pulljobs.api.leases.long_poll.queue import WaiterQueue
 from pulljobs.models import Lease, Node, PullWaiter
 from tests.api.caller import publish
 from tests.api.leases.serving import (
@@ -59,7 +59,7 @@ def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
 def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     """Claims that bring something are answered late: their clients can go meanwhile."""
     events = Late(threading.Event(), threading.Event())
-    claim = Line._claim
+    claim = WaiterQueue._claim
 
     def claim_late(*args: object) -> object:
         claimed = claim(*args)  # type: ignore[arg-type]  # passed on
@@ -68,7 +68,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
             events.gone.wait(LONG)
         return claimed
 
-    monkeypatch.setattr(Line, "_claim", claim_late)
+    monkeypatch.setattr(WaiterQueue, "_claim", claim_late)
     return events
 
 
@@ -136,7 +136,7 @@ def sessions() -> int:
 def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
     """One job, a few claims, and of those that had come before: not one a pull."""
     claims = []
-    claim = Line._claim
+    claim = WaiterQueue._claim
 
     def counted(*args: Any) -> Any:
         claims.append(args)
@@ -145,7 +145,7 @@ def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
     with ExitStack() as clients, pytest.MonkeyPatch.context() as patch:
         for _ in range(CLIENTS):
             clients.enter_context(puller.hung_up())
-        patch.setattr(Line, "_claim", counted)
+        patch.setattr(WaiterQueue, "_claim", counted)
         publish()
         wait_until(lambda: lingering() == CLIENTS - 1)
         assert len(claims) < CLIENTS / 2
@@ -175,7 +175,7 @@ def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
 def test_a_server_that_stops_says_so(puller: Puller) -> None:
     """Who lingers is answered, what is there is still given, and nobody is thought to wait."""
     waits = [puller.lingering(Batch=n) for n in (1, 2)]
-    running = waiters.running()
+    running = waiters.running_waiters()
     assert running is not None
     running.stop()
     statuses = [wait.result().json()["Status"] for wait in waits]

@@ -11,7 +11,7 @@ import pytest
 from django.db.models.functions import Now
 
 from pulljobs import ids, operating, pulling
-from pulljobs.api.answers import as_json
+from pulljobs.api.leases.lease_view import encode_answer
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
 from tests.api.caller import Subscription, publish, subscription
@@ -94,7 +94,7 @@ def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, w
     answer = {"Result": [{"Message": {"Payload": "x" * 100}}] * jobs}
 
     async def went_on() -> bool:
-        writing = asyncio.create_task(as_json(answer))
+        writing = asyncio.create_task(encode_answer(answer))
         await asyncio.sleep(0)
         went_on = not writing.done()
         response = await writing
@@ -109,7 +109,7 @@ def test_a_large_answer_is_encoded_piece_by_piece(monkeypatch: pytest.MonkeyPatc
     """At once it would keep the interpreter from all other threads."""
     answer = {"Result": [{"Message": {"Payload": "x" * 100}}] * 20_000}
     monkeypatch.delattr(json.JSONEncoder, "encode")
-    assert json.loads(asyncio.run(as_json(answer)).content) == answer
+    assert json.loads(asyncio.run(encode_answer(answer)).content) == answer
 
 
 def test_without_a_body_it_answers_at_once(puller: Puller) -> None:
@@ -255,7 +255,7 @@ def test_a_refused_pull_is_not_counted(
     census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other processes would refuse theirs for it; its own count is looked after now and then."""
-    monkeypatch.setattr("pulljobs.api.leases.long_poll.waiters.LOOK_SECONDS", LONG)
+    monkeypatch.setattr("pulljobs.api.leases.long_poll.waiters.PASS_SECONDS", LONG)
     Consumer.objects.update(max_waiting=2)
     waiter = {"consumer_id": census.consumer.pk, "waiting_until": Now() + timedelta(minutes=1)}
     PullWaiter.objects.create(**waiter, node_id="0" * 32, waiting=2)

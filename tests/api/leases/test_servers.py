@@ -17,9 +17,9 @@ from django.http import HttpRequest, HttpResponseBase
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from pulljobs.api import request_ids
 from pulljobs.api.asgi import SHARED, with_pulls
-from pulljobs.api.leases.long_poll.queue import Line
+from pulljobs.api.leases.long_poll.queue import WaiterQueue
+from pulljobs.api.middleware import RequestIdFilter
 from pulljobs.checks import check_middleware
 from pulljobs.conf import SETTING
 from tests.api.caller import Subscription, publish
@@ -173,7 +173,7 @@ def test_log_lines_of_a_request_bear_its_id(
     puller: Puller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever thread they are of; those of a line, which others wait in, are nobody's."""
-    caplog.handler.addFilter(request_ids.InLogs())
+    caplog.handler.addFilter(RequestIdFilter())
     publish()
     [job] = puller.taken()
     puller.ack(said(job, "RELEASE"))
@@ -184,7 +184,7 @@ def test_log_lines_of_a_request_bear_its_id(
         logging.getLogger("pulljobs.tests").warning("claiming")
         raise OperationalError("the connection was cut")
 
-    monkeypatch.setattr(Line, "_claim", fails)
+    monkeypatch.setattr(WaiterQueue, "_claim", fails)
     assert puller.post("pull").status_code == 503
     told = {record.getMessage().partition(" ")[0]: record for record in caplog.records}
     of = {word: getattr(record, "request_id", None) for word, record in told.items()}

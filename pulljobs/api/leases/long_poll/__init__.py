@@ -1,7 +1,7 @@
-"""Pulls that wait for jobs: any number of them in a process, on a handful of connections.
+"""Long poll: any number of pulls wait in a process, on a few database connections.
 
-A request hands its `Pull` to the process's `WaitingRoom` and awaits the answer, whatever event loop
-or thread it runs on. The room has a thread with an event loop of its own: one LISTEN connection,
-one `Line` a consumer, which registers, claims for its pulls in turn and deals the jobs out, and a
-few `DatabaseThreads` that run the statements.
+A request hands its `PendingPull` to the `Waiters` of the process and awaits the answer, on any
+event loop or thread. The waiters have a thread with an event loop of its own. It runs one LISTEN
+connection and one `WaiterQueue` a consumer, which registers, claims for its pulls in turn and
+distributes the jobs, and a few `DatabaseThreads` run the statements.
 """

@@ -1,4 +1,4 @@
-"""One pull, known to the request that makes it and to the waiting room."""
+"""Pull that is not answered yet, which its request and the waiters share."""
 
 import asyncio
 from concurrent.futures import Future
@@ -12,8 +12,8 @@ from pulljobs.models import Consumer
 from pulljobs.pulling import Claim
 
 
-class Why(Enum):
-    """What the `Status` of an answer says."""
+class PullReason(Enum):
+    """Code and reason in the `Status` of an answer."""
 
     OK = 200, "ok"
     NO_MESSAGES = 404, "no_messages"
@@ -33,55 +33,67 @@ class Why(Enum):
         return self.value[1]
 
 
-class Asked(NamedTuple):
-    """The body of a pull."""
+class PullRequest(NamedTuple):
+    """Pull as a request asks for it."""
 
     batch: int = 1
     expires: float = 0.0
-    """Seconds to linger at the most."""
+    """Longest wait in seconds."""
     max_bytes: int | None = None
     request_id: str | None = None
     incremental_timeout: timedelta | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether its claim may be one with those of others, to be dealt out."""
+        """True if one claim can serve this pull together with others."""
         return self[2:] == (None, None, None)
 
 
-class Answer(NamedTuple):
-    why: Why
+class PullAnswer(NamedTuple):
+    """Result of a pull."""
+
+    reason: PullReason
     claim: Claim | None = None
 
 
 @dataclass(eq=False, slots=True)
-class Pull:
+class PendingPull:
+    """Pull of one request, with the future that the queue answers."""
+
     consumer: Consumer
-    asked: Asked
-    future: Future[Answer] = field(default_factory=Future)
-    """Cancelled by the request when its client goes away."""
-    otherwise: Why = Why.NO_MESSAGES
-    """What it is told when nothing is there, unless it lingers."""
+    asked: PullRequest
+    future: Future[PullAnswer] = field(default_factory=Future)
+    """The request cancels it when its client disconnects."""
+    reason_if_empty: PullReason = PullReason.NO_MESSAGES
+    """Reason of the answer if no job is available and the pull does not wait."""
     timer: asyncio.TimerHandle | None = None
     context: Context = field(default_factory=copy_context)
-    """Of the request."""
+    """Context of the request."""
 
     @property
-    def lingers(self) -> bool:
+    def waits(self) -> bool:
+        """True for a long poll."""
         return self.asked.expires > 0
 
-    def answer(self, answer: Answer) -> bool:
-        """Whether it was still waiting: then what it is given is its own."""
+    def answer(self, answer: PullAnswer) -> bool:
+        """Answer the pull; return True if its request received the jobs."""
         if not self._closes():
             return False
         self.future.set_result(answer)
         return True
 
     def refuse(self, refusal: Exception) -> None:
+        """Answer the pull with a refusal."""
         if self._closes():
             self.future.set_exception(refusal)
 
     def _closes(self) -> bool:
+        """Stop the timer; return True if the future was still open."""
         if self.timer is not None:
             self.timer.cancel()
         return not self.future.done() and self.future.set_running_or_notify_cancel()
+
+
+def lease_duration_of(pull: PendingPull) -> timedelta:
+    """Return the consumer's lease duration plus the incremental timeout of the pull."""
+    return pull.consumer.lease_duration + (pull.asked.incremental_timeout or timedelta())

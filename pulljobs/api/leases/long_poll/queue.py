@@ -1,4 +1,4 @@
-"""The pulls that wait for one consumer in this process: first come, first served."""
+"""Queue of the pulls that wait for one consumer in this process: first come, first served."""
 
 import asyncio
 import random
@@ -10,8 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulljobs import emission, pulling
-from pulljobs.api import exceptions, problems
-from pulljobs.api.leases.long_poll.pending import Answer, Pull, Why
+from pulljobs.api import exceptions
+from pulljobs.api.leases.long_poll.pending import (
+    PendingPull,
+    PullAnswer,
+    PullReason,
+    lease_duration_of,
+)
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
@@ -22,126 +27,130 @@ from pulljobs.storage import jobs, listen
 from pulljobs.storage.rows import Refusal
 
 if TYPE_CHECKING:
-    from pulljobs.api.leases.long_poll.waiters import WaitingRoom
+    from pulljobs.api.leases.long_poll.waiters import Waiters
 
 PATIENCE: Final = timedelta(seconds=15)
-"""How long our row counts without being renewed."""
+"""Time that a row of waiting pulls counts without being renewed."""
 IDLE_SECONDS: Final = 60.0
-SOONEST: Final = 0.001
+SHORTEST_PAUSE: Final = 0.001
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 
-REFUSALS: Final = {
-    Refusal.PAUSED: Why.PAUSED,
-    Refusal.MAX_IN_FLIGHT: Why.MAX_IN_FLIGHT,
-    Refusal.MAX_BYTES: Why.MAX_BYTES,
+REASONS: Final = {
+    Refusal.PAUSED: PullReason.PAUSED,
+    Refusal.MAX_IN_FLIGHT: PullReason.MAX_IN_FLIGHT,
+    Refusal.MAX_BYTES: PullReason.MAX_BYTES,
 }
 
 T = TypeVar("T")
 
 
-class Line:
-    """Used on the event loop of its room; one claim at a time, however many pulls wait."""
+class WaiterQueue:
+    """Pulls of one consumer, on the event loop of the waiters, with one claim at a time."""
 
-    def __init__(self, room: "WaitingRoom", consumer: Consumer) -> None:
-        self._room = room
+    def __init__(self, waiters: "Waiters", consumer: Consumer) -> None:
+        self._waiters = waiters
         self._using = settings().DATABASE
         self._puller = Puller(self._using, consumer, Lease.Via.PULL)
-        self._wakened = asyncio.Event()
+        self._woken = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._failures = 0
-        self._dry = False
-        """Nothing was there after we had registered: whatever comes wakes us."""
+        self._is_dry = False
+        """True if no job was available after registration: a notification ends this."""
         self._row = asyncio.Lock()
-        # Dicts, for they keep the order and forget one at once.
-        self.pulls: dict[Pull, None] = {}
-        self._asking: dict[Pull, None] = {}
-        """Those of them that do not linger."""
+        # Dicts keep the order, and remove an entry in constant time.
+        self.pulls: dict[PendingPull, None] = {}
+        self._immediate: dict[PendingPull, None] = {}
+        """Those pulls that do not wait."""
         self.registered = 0
-        """Pulls that our row says wait here."""
+        """Number of waiting pulls in the row of this process."""
         self.registered_until = 0.0
-        """On the monotonic clock; 0: there is no row."""
+        """Time on the monotonic clock until which the row counts; 0 if there is no row."""
         self.joined_at = 0.0
 
     @property
     def consumer(self) -> Consumer:
+        """Consumer, as the newest request read it."""
         return self._puller.consumer
 
     @property
     def is_idle(self) -> bool:
-        """Nobody has waited for a while, and nothing of it is left."""
-        idle = not self.pulls and not self.registered_until
-        return idle and time.monotonic() - self.joined_at > IDLE_SECONDS
+        """True if no pull waited for a while and no row is left."""
+        is_empty = not self.pulls and not self.registered_until
+        return is_empty and time.monotonic() - self.joined_at > IDLE_SECONDS
 
     @property
-    def lingering(self) -> int:
-        return len(self.pulls) - len(self._asking)
+    def waiting(self) -> int:
+        """Number of long polls."""
+        return len(self.pulls) - len(self._immediate)
 
-    def join(self, pull: Pull) -> None:
-        self._puller.consumer = pull.consumer  # The newest look at its row.
+    def join(self, pull: PendingPull) -> None:
+        """Append a pull, and serve it as soon as a claim can."""
+        self._puller.consumer = pull.consumer
         self.joined_at = time.monotonic()
         self.pulls[pull] = None
-        if pull.lingers:
+        if pull.waits:
             loop = asyncio.get_running_loop()
             pull.timer = loop.call_later(pull.asked.expires, self._expire, pull)
         else:
-            self._asking[pull] = None
+            self._immediate[pull] = None
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve())
-        elif not (self._dry and pull.lingers and len(self.pulls) <= self.registered):
+        elif not (self._is_dry and pull.waits and len(self.pulls) <= self.registered):
             self.wake()
 
-    def drop(self, pull: Pull) -> None:
+    def drop(self, pull: PendingPull) -> None:
+        """Remove a pull."""
         self.pulls.pop(pull, None)
-        self._asking.pop(pull, None)
+        self._immediate.pop(pull, None)
         if pull.timer is not None:
             pull.timer.cancel()
 
     def wake(self) -> None:
-        """There may be something to claim."""
-        self._dry = False
-        self._wakened.set()
+        """Claim again: a job may be available."""
+        self._is_dry = False
+        self._woken.set()
 
     def end(self, refusal: Exception) -> None:
-        """For all who wait."""
-        for pull in self._leave(self.pulls):
+        """Refuse all pulls."""
+        for pull in self._remove(self.pulls):
             pull.refuse(refusal)
 
     def stop(self) -> None:
-        """Who lingers is told that the server shuts down."""
-        for pull in self._leave([pull for pull in self.pulls if pull.lingers]):
-            pull.answer(Answer(Why.SERVER_SHUTDOWN))
+        """Answer long polls that the server shuts down."""
+        for pull in self._remove([pull for pull in self.pulls if pull.waits]):
+            pull.answer(PullAnswer(PullReason.SERVER_SHUTDOWN))
 
     async def ended(self) -> None:
-        """Once nothing goes on any more; nobody must be in line."""
+        """Return when the claim in progress has ended; no pull may be in the queue."""
         self.wake()
         if self._serving is not None:
             await self._serving
 
     async def _serve(self) -> None:
         while self.pulls:
-            self._wakened.clear()
+            self._woken.clear()
             pause = await self._pass()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wakened.wait(), pause)
+                await asyncio.wait_for(self._woken.wait(), pause)
 
     async def _pass(self) -> float:
-        """Deal out what is there; the seconds until the next look, unless something wakes us."""
+        """Distribute available jobs; return the seconds until the next pass without a wake-up."""
         try:
             due = await self._claim_all()
-            if self.lingering and await self._register():
+            if self.waiting and await self._register():
                 due = await self._claim_all()
                 due = listen.NEW if due is None else min(due, listen.NEW)
         except Exception as error:
-            return self._after(error)
+            return self._handle_failure(error)
         self._failures = 0
         longest = settings().MAX_FETCH_INTERVAL.total_seconds() * random.uniform(0.7, 1)
-        return longest if due is None else min(max(due.total_seconds(), SOONEST), longest)
+        return longest if due is None else min(max(due.total_seconds(), SHORTEST_PAUSE), longest)
 
-    def _after(self, error: Exception) -> float:
-        """Who lingers goes on to, for it may pass; the others are told now."""
+    def _handle_failure(self, error: Exception) -> float:
+        """Refuse the pulls that do not wait; return the seconds until the next try for the rest."""
         unreachable = isinstance(error, exceptions.UNREACHABLE)
-        for pull in self._leave(self._asking):
+        for pull in self._remove(self._immediate):
             pull.refuse(exceptions.unreachable() if unreachable else error)
         self._failures = min(self._failures + 1, 10)
         pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
@@ -149,22 +158,22 @@ class Line:
         return pause
 
     async def _claim_all(self) -> timedelta | None:
-        """Claim until nothing is left for those in line; when something falls due."""
-        while party := self._party():
-            asking = list(self._asking)
-            claim = await self._on_thread(self._claiming(party))
-            await self._deal(party, claim)
+        """Claim until no job is left for the queue; return when the next one is due."""
+        while party := self._next_party():
+            immediate = list(self._immediate)
+            claim = await self._on_thread(self._prepare_claim(party))
+            await self._distribute(party, claim)
             if claim.refusal is Refusal.DELETED:
-                self.end(problems.consumer_deleted())
-            elif not claim.more and not self._goes_on(party, claim):
-                self._dry = True
-                self._tell(asking, claim)
+                self.end(exceptions.consumer_deleted())
+            elif not claim.more and not self._can_continue(party, claim):
+                self._is_dry = True
+                self._answer_empty(immediate, claim)
                 return claim.next_due
         return None
 
-    def _party(self) -> list[Pull]:
-        """Those at the head of the line whose claim can be one."""
-        party: list[Pull] = []
+    def _next_party(self) -> list[PendingPull]:
+        """Return the pulls at the head of the queue that one claim can serve together."""
+        party: list[PendingPull] = []
         wanted = 0
         for pull in self.pulls:
             wanted += pull.asked.batch
@@ -175,128 +184,132 @@ class Line:
                 break
         return party
 
-    def _claiming(self, party: list[Pull]) -> Callable[[], Claim]:
-        """The claim; what is logged of one for a single request bears its id."""
+    def _prepare_claim(self, party: list[PendingPull]) -> Callable[[], Claim]:
+        """Return the claim; log lines of a claim for one request have the id of that request."""
         claim = partial(self._claim, party)
         return claim if len(party) > 1 else partial(party[0].context.run, claim)
 
-    def _claim(self, party: list[Pull]) -> Claim:
+    def _claim(self, party: list[PendingPull]) -> Claim:
         asked = party[0].asked
         return self._puller.claim(
             sum(pull.asked.batch for pull in party),
-            lease_duration=lease_of(party[0]),
+            lease_duration=lease_duration_of(party[0]),
             max_bytes=asked.max_bytes,
             request_id=asked.request_id,
         )
 
-    async def _deal(self, party: list[Pull], claim: Claim) -> None:
-        """What was meant for those who have left meanwhile goes back as if never taken."""
+    async def _distribute(self, party: list[PendingPull], claim: Claim) -> None:
+        """Answer the pulls; jobs of a pull whose client disconnected are given back untouched."""
         rest = claim.jobs
-        short = _why(claim, Why.OK)
+        reason_if_short = _reason_of(claim, PullReason.OK)
         for pull in party:
             wanted = len(rest) if claim.repeated else pull.asked.batch
             share, beyond = rest[:wanted], rest[wanted:]
-            why = Why.OK if len(share) == pull.asked.batch else short
-            if share and self._give(pull, why, claim._replace(jobs=share)):
+            reason = PullReason.OK if len(share) == pull.asked.batch else reason_if_short
+            if share and self._give(pull, reason, claim._replace(jobs=share)):
                 rest = beyond
             elif claim.refusal is Refusal.MAX_BYTES:
-                self._answer(pull, Answer(Why.MAX_BYTES))
+                self._answer(pull, PullAnswer(PullReason.MAX_BYTES))
             elif claim.is_spent:
-                self._answer(pull, Answer(pull.otherwise))
+                self._answer(pull, PullAnswer(pull.reason_if_empty))
         if rest:
             await self._on_thread(partial(give_back, party[0], claim._replace(jobs=rest)))
 
-    def _give(self, pull: Pull, why: Why, claim: Claim) -> bool:
-        """To it and to its repeats, wherever they stand in line; whether anybody took it."""
-        same = {pull: None}
+    def _give(self, pull: PendingPull, reason: PullReason, claim: Claim) -> bool:
+        """Answer a pull and all its repeats in the queue; return True if any received it."""
+        repeats = {pull: None}
         if (id := pull.asked.request_id) is not None:
-            same |= dict.fromkeys(one for one in self.pulls if one.asked.request_id == id)
-        answer = Answer(why, claim._replace(repeated=claim.repeated or len(same) > 1))
-        taken = [self._answer(one, answer) for one in same]
-        return any(taken)
+            repeats |= dict.fromkeys(
+                repeat for repeat in self.pulls if repeat.asked.request_id == id
+            )
+        is_repeated = claim.repeated or len(repeats) > 1
+        answer = PullAnswer(reason, claim._replace(repeated=is_repeated))
+        received = [self._answer(repeat, answer) for repeat in repeats]
+        return any(received)
 
-    def _goes_on(self, party: list[Pull], claim: Claim) -> bool:
-        """Whether the next in line may get what this party could not, or did not ask for."""
+    def _can_continue(self, party: list[PendingPull], claim: Claim) -> bool:
+        """Return True if the next pull may get jobs that this party could not or did not want."""
         if claim.refusal is Refusal.MAX_BYTES:
             return True
         return claim.taken is not None and not party[0].asked.is_plain
 
-    def _tell(self, asking: list[Pull], claim: Claim) -> None:
-        for pull in self._leave(asking):
-            pull.answer(Answer(_why(claim, pull.otherwise)))
+    def _answer_empty(self, immediate: list[PendingPull], claim: Claim) -> None:
+        for pull in self._remove(immediate):
+            pull.answer(PullAnswer(_reason_of(claim, pull.reason_if_empty)))
 
     async def keep_count(self) -> None:
-        """Renew our row, have it say how many wait here, or drop it when nobody does."""
+        """Renew the row with the number of waiting pulls, or delete it if none waits."""
         async with self._row:
             soon = time.monotonic() + PATIENCE.total_seconds() / 2
             if not self.registered_until:
                 return
-            if not self.lingering:
+            if not self.waiting:
                 self.registered, self.registered_until = 0, 0.0
                 ids = [self.consumer.pk]
-                await self._on_thread(partial(listen.leave, self._using, ids, self._room.node_id))
-            elif self.lingering != self.registered or self.registered_until < soon:
+                await self._on_thread(
+                    partial(listen.leave, self._using, ids, self._waiters.node_id)
+                )
+            elif self.waiting != self.registered or self.registered_until < soon:
                 await self._write_row()
 
     async def _register(self) -> bool:
-        """Be woken from now on, and count; whether that is news, so that we have to look again."""
+        """Count the waiting pulls, so that publishers notify this process.
+
+        Return True if publishers did not notify it before, so that the queue has to claim again.
+        """
         async with self._row:
             now = time.monotonic()
-            if self.lingering <= self.registered and now < self.registered_until:
+            if self.waiting <= self.registered and now < self.registered_until:
                 return False
-            lapsed = now >= self.registered_until
+            has_lapsed = now >= self.registered_until
             if self._refuse_excess(await self._write_row()):
-                await self._write_row()  # Else other processes would refuse theirs for those.
-            return lapsed
+                await self._write_row()  # Else the excess would count in other processes.
+            return has_lapsed
 
     async def _write_row(self) -> int:
-        """How many wait in other processes."""
-        lingering, now = min(self.lingering, self.consumer.max_waiting), time.monotonic()
-        args = [self.consumer.pk], self._room.node_id, PATIENCE, [lingering]
+        """Write the row; return the number of pulls that wait in other processes."""
+        waiting, now = min(self.waiting, self.consumer.max_waiting), time.monotonic()
+        args = [self.consumer.pk], self._waiters.node_id, PATIENCE, [waiting]
         elsewhere = await self._on_thread(partial(listen.wait, self._using, *args))
-        self.registered, self.registered_until = lingering, now + PATIENCE.total_seconds()
+        self.registered, self.registered_until = waiting, now + PATIENCE.total_seconds()
         return elsewhere[self.consumer.pk]
 
     def _refuse_excess(self, elsewhere: int) -> int:
-        """The newest go away where too many wait; how many."""
+        """Refuse the newest pulls above the limit of waiting pulls; return their number."""
         room = max(self.consumer.max_waiting - elsewhere, 0)
-        lingering = [pull for pull in self.pulls if pull.lingers]
-        excess = self._leave(lingering[room:])
+        waiting = [pull for pull in self.pulls if pull.waits]
+        excess = self._remove(waiting[room:])
         for pull in excess:
-            pull.refuse(problems.too_many_waiting(self.consumer.max_waiting))
+            pull.refuse(exceptions.too_many_waiting(self.consumer.max_waiting))
         return len(excess)
 
-    def _expire(self, pull: Pull) -> None:
+    def _expire(self, pull: PendingPull) -> None:
         self.drop(pull)
         if self._failures:
             pull.refuse(exceptions.unreachable())
         else:
-            pull.answer(Answer(Why.TIMEOUT))
+            pull.answer(PullAnswer(PullReason.TIMEOUT))
 
-    def _answer(self, pull: Pull, answer: Answer) -> bool:
+    def _answer(self, pull: PendingPull, answer: PullAnswer) -> bool:
         self.drop(pull)
         return pull.answer(answer)
 
-    def _leave(self, pulls: Iterable[Pull]) -> list[Pull]:
-        leaving = list(pulls)
-        for pull in leaving:
+    def _remove(self, pulls: Iterable[PendingPull]) -> list[PendingPull]:
+        removed = list(pulls)
+        for pull in removed:
             self.drop(pull)
-        return leaving
+        return removed
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
-        return await self._room.run(work, claiming_for=self.consumer.pk)
+        return await self._waiters.run(work, claiming_for=self.consumer.pk)
 
 
-def _why(claim: Claim, otherwise: Why) -> Why:
-    return otherwise if claim.refusal is None else REFUSALS.get(claim.refusal, otherwise)
+def _reason_of(claim: Claim, otherwise: PullReason) -> PullReason:
+    return otherwise if claim.refusal is None else REASONS.get(claim.refusal, otherwise)
 
 
-def lease_of(pull: Pull) -> timedelta:
-    return pull.consumer.lease_duration + (pull.asked.incremental_timeout or timedelta())
-
-
-def give_back(pull: Pull, claim: Claim) -> None:
-    """Unless a repeat of the pull was told of it: that one's client may hold it by now."""
+def give_back(pull: PendingPull, claim: Claim) -> None:
+    """Release the jobs of a claim, unless the client of a repeat may hold them by now."""
     if claim.taken is None or claim.repeated:
         return
     token = claim.taken.lease_token
@@ -305,8 +318,8 @@ def give_back(pull: Pull, claim: Claim) -> None:
         pulling.finish(released, emission.paths_of(pull.consumer, released))
 
 
-def give_back_answered(pull: Pull, run: Callable[[Callable[[], None]], Any]) -> None:
-    """What a request was answered that can't pass it on."""
+def give_back_answered(pull: PendingPull, run: Callable[[Callable[[], None]], Any]) -> None:
+    """Give back the jobs of an answer that its request could not send."""
     future = pull.future
     if not future.cancelled() and future.exception() is None:
         claim = future.result().claim

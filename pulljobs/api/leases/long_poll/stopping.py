@@ -1,4 +1,4 @@
-"""Hearing of the end before the server waits for its last requests."""
+"""Signal handlers that end long polls before the server waits for its last requests."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _before: dict[int, Any] = {}
 
 
-def before_the_end(stop: Callable[[], None]) -> None:
-    """Call it at a signal to end, ahead of the server's own handler; once is enough to ask for.
+def call_before_end(stop: Callable[[], None]) -> None:
+    """Call `stop` at a signal to end, ahead of the server's own handler; later calls do nothing.
 
-    A server such as uvicorn tells applications of the end only when all requests are over, and a
-    pull that lingers would keep it waiting. Only the main thread can ask for signals: where the
-    pulls come on others, as under WSGI, they end with their time.
+    A server such as uvicorn notifies applications only after all requests, and so would wait for
+    long polls. Only the main thread can set signal handlers: pulls on other threads, as under WSGI,
+    end when their time is over.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -29,8 +29,8 @@ def before_the_end(stop: Callable[[], None]) -> None:
             _before[number] = signal.signal(number, handle)
 
 
-def forget() -> None:
-    """Whoever handled the signals before does so again."""
+def restore_handlers() -> None:
+    """Give the signals back to the handlers before."""
     if threading.current_thread() is threading.main_thread():
         for number in list(_before):
             signal.signal(number, _before.pop(number))

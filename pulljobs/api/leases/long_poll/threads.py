@@ -1,4 +1,4 @@
-"""A few threads, each with a connection of its own that it keeps: all that a process needs."""
+"""Threads that run the statements of all pulls, each with a database connection of its own."""
 
 import threading
 from collections.abc import Callable
@@ -11,12 +11,14 @@ from pulljobs.conf import settings
 from pulljobs.storage import statements
 
 THREADS: Final = 3
-"""For claims, and as many for all else."""
+"""Threads for claims, and as many for all other work."""
 
 T = TypeVar("T")
 
 
 class DatabaseThreads:
+    """Threads of one process."""
+
     def __init__(self) -> None:
         self._using = settings().DATABASE
         self._failures = 0
@@ -25,32 +27,35 @@ class DatabaseThreads:
         self._serving = self._executor("pulljobs-serve", THREADS)
 
     def submit(self, work: Callable[[], T], *, claiming_for: int | None = None) -> Future[T]:
-        """All claims of a consumer have one thread: where they begin holds for one connection."""
+        """Run work on a thread.
+
+        All claims of a consumer run on one thread, because low-water marks hold for a connection.
+        """
         if claiming_for is None:
             return self._serving.submit(self._run, work)
         return self._claiming[claiming_for % THREADS].submit(self._run, work)
 
     def close(self) -> None:
-        """Returns when what was submitted is done and the connections are closed."""
+        """Return when all submitted work is done and the connections are closed."""
         every = threading.Barrier(THREADS)
 
         def leave() -> None:
-            every.wait()  # So that each of them does it.
+            every.wait()  # Each thread closes its connections.
             connections.close_all()
 
         wait(
             [self._serving.submit(leave) for _ in range(THREADS)]
-            + [one.submit(connections.close_all) for one in self._claiming]
+            + [executor.submit(connections.close_all) for executor in self._claiming]
         )
-        for one in (self._serving, *self._claiming):
-            one.shutdown()
+        for executor in (self._serving, *self._claiming):
+            executor.shutdown()
 
     def _executor(self, name: str, threads: int) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(threads, name, statements.dedicate, (self._using,))
 
     def _run(self, work: Callable[[], T]) -> T:
         if getattr(self._seen, "failures", 0) != self._failures:
-            # Another thread's connection failed: this one is as old, and may be as dead.
+            # Another thread's connection failed: this one is as old, and may fail, too.
             self._seen.failures = self._failures
             connections.close_all()
         try:

@@ -1,4 +1,4 @@
-"""/openapi.json: the document as it is checked in, for whoever asks."""
+"""Route openapi.json: the document that is checked in, without authentication."""
 
 import json
 from functools import cache
@@ -16,10 +16,10 @@ class OpenApi(ProtocolView):
 
     def get(self, request: Request) -> Response:
         mounted_at = request.path.removesuffix("/openapi.json")
-        return Response({**_document(), "servers": [{"url": mounted_at or "/"}]})
+        return Response({**_load_document(), "servers": [{"url": mounted_at or "/"}]})
 
 
 @cache
-def _document() -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(DOCUMENT.read_text("utf-8"))
-    return read
+def _load_document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(DOCUMENT.read_text("utf-8"))
+    return document

@@ -1,0 +1,227 @@
+"""JSON bodies as typed dictionaries: reading, rendering and the OpenAPI schema follow from them.
+
+A body is declared once, as a `TypedDict`. Its keys are the names on the wire, and `Annotated` adds
+bounds, formats and help texts:
+
+    class RenewBody(TypedDict, total=False):
+        Seconds: Annotated[float, Bounds(0.001, YEAR)] | None
+
+- `reading.read_body(RenewBody, ...)` checks a request against it.
+- An answer is a dictionary in the code that returns it: mypy compares its keys and types with the
+  declaration, so that rendering a page of jobs costs no more than making the dictionaries.
+- `openapi/schemas.py` makes the component of the OpenAPI document, without the suffix `Body`.
+
+The client has no Django and reads the answers of servers of any version: `pulljobs.client.bodies`
+is a declaration of its own.
+"""
+
+import base64
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Required,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from pulljobs.conf import settings
+from pulljobs.models import Consumer
+
+YEAR: Final = 365 * 86_400
+"""Seconds."""
+_RFC_3339: Final = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
+)
+
+M = TypeVar("M")
+
+
+class Bounds(NamedTuple):
+    """Smallest and largest value of a number."""
+
+    least: float
+    most: float = math.inf
+
+
+class UpTo(NamedTuple):
+    """Setting that bounds a number: the API refuses a larger one as above a limit (409)."""
+
+    setting: str
+
+    @property
+    def limit(self) -> float:
+        """Limit of this project as JSON has it: durations are seconds."""
+        return as_number(getattr(settings(), self.setting))
+
+
+class ItemsUpTo(NamedTuple):
+    """Setting that bounds the length of a list."""
+
+    setting: str
+
+
+class TextUpTo(NamedTuple):
+    """Largest number of characters, and a regular expression that the text matches."""
+
+    length: int
+    pattern: str | None = None
+
+
+class Format(NamedTuple):
+    """Format of a text as OpenAPI names it."""
+
+    name: str
+
+
+class Help(NamedTuple):
+    """Sentence for the reader of the OpenAPI document."""
+
+    text: str
+
+
+class Problem(NamedTuple):
+    """End of the sentence that refuses a wrong value; it begins with the name of the field."""
+
+    text: str
+
+
+Time = Annotated[str, Format("date-time")]
+"""Time in UTC by RFC 3339."""
+Natural = Annotated[int, Bounds(0)]
+PriorityLevel = Annotated[int, Bounds(-32_768, 32_767)]
+ConsumerType = Consumer.Type
+HeaderMap = dict[str, str]
+
+
+class ProblemBody(TypedDict):
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Field of a body as its declaration has it."""
+
+    name: str
+    key: str
+    """Name in lower case."""
+    kind: Any
+    """Type of the value, without `None` and without marks."""
+    marks: tuple[Any, ...]
+    is_required: bool
+    is_nullable: bool
+
+    def mark(self, mark_type: type[M]) -> M | None:
+        """Return the mark of this type, or None."""
+        return next((mark for mark in self.marks if isinstance(mark, mark_type)), None)
+
+
+@cache
+def fields_of(body: Any) -> tuple[Field, ...]:
+    """Return the fields of a body in the order of the declaration."""
+    return tuple(
+        _field(name, hint, is_required=name in body.__required_keys__)
+        for name, hint in get_type_hints(body, include_extras=True).items()
+    )
+
+
+def _field(name: str, hint: Any, *, is_required: bool) -> Field:
+    bare, marks, is_nullable = unwrap(hint)
+    return Field(name, name.lower(), bare, marks, is_required, is_nullable)
+
+
+def unwrap(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """Return the bare type of a hint, its marks, and True if it may be null."""
+    marks: list[Any] = []
+    is_nullable = False
+    while True:
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            marks += arguments[1:]
+        elif origin in (Union, UnionType):
+            is_nullable = True
+            arguments = tuple(argument for argument in arguments if argument is not NoneType)
+        elif origin not in (Required, NotRequired):
+            return hint, tuple(marks), is_nullable
+        hint = arguments[0]
+
+
+def is_choice(kind: Any) -> bool:
+    """Return True for a `Literal` and for an enumeration."""
+    return get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, Enum))
+
+
+def choices_of(kind: Any) -> list[Any]:
+    """Return the values of a `Literal` or of an enumeration."""
+    return list(get_args(kind)) or [member.value for member in kind]
+
+
+def describe(field: Field) -> str:
+    """Return the end of the sentence that says what the value must be."""
+    if (problem := field.mark(Problem)) is not None:
+        return problem.text
+    if is_typeddict(field.kind):
+        return "must be an object"
+    if get_origin(field.kind) is list:
+        return "must be a list of objects"
+    if is_choice(field.kind):
+        return f"must be one of {', '.join(choices_of(field.kind))}"
+    bounds = _describe_bounds(field.mark(Bounds))
+    return {
+        int: f"must be a whole number{bounds}",
+        float: f"must be a number of seconds{bounds}",
+        bool: "must be true or false",
+    }.get(field.kind, "must be text")
+
+
+def _describe_bounds(bounds: Bounds | None) -> str:
+    if bounds is None:
+        return ""
+    return f" from {bounds.least:g}" + ("" if bounds.most == math.inf else f" to {bounds.most:,}")
+
+
+def as_number(limit: Any) -> float:
+    """Return a limit as JSON has it: a duration in seconds."""
+    return float(limit.total_seconds()) if hasattr(limit, "total_seconds") else limit
+
+
+def render_payload(payload: bytes) -> tuple[str, Literal["base64"] | None]:
+    """Render a payload as text, or else as base64; return it with its encoding."""
+    try:
+        return payload.decode(), None
+    except UnicodeDecodeError:
+        return base64.b64encode(payload).decode(), "base64"
+
+
+def render_time(time: datetime) -> str:
+    """Render a time in UTC by RFC 3339."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a time by RFC 3339; raise ValueError for any other text."""
+    if not _RFC_3339.fullmatch(text):
+        raise ValueError(f"{text!r} is not a time such as 2030-01-31T12:00:00Z.")
+    try:
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is not a time in UTC.") from error

@@ -1,0 +1,176 @@
+"""JSON of channels, producers, consumers, messages and jobs, with the protocol's keys."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rest_framework.request import Request
+
+from pulljobs import ids, registering
+from pulljobs.api.bodies import render_payload, render_time
+from pulljobs.api.broker.bodies import (
+    ChannelBody,
+    ConsumerBody,
+    DeadJobBody,
+    JobBody,
+    MessageBody,
+    MessageJobBody,
+    PayloadBody,
+    ProducerBody,
+    ScheduledMessageBody,
+)
+from pulljobs.api.broker.links import link_in_channel, link_in_consumer, link_to
+from pulljobs.api.permissions import is_permitted
+from pulljobs.models import Channel, Consumer, Message, Producer, ScheduledMessage
+from pulljobs.models.registry import TokenHolder
+from pulljobs.states import State
+from pulljobs.storage.published import Standing
+
+CAP: Final = 10_000
+"""Largest number that counts of the API show."""
+DISPATCHED: Final = 102
+"""Status of a message, whose jobs are made with it, and of a dispatched scheduled message."""
+ACKNOWLEDGED: Final = 101
+"""Status of a scheduled message that is not dispatched yet, which is called SCHEDULED there."""
+
+
+def render_producer(request: Request, producer: Producer, token: str | None) -> ProducerBody:
+    return _render_row(producer, token)
+
+
+def render_channel(request: Request, channel: Channel, token: str | None) -> ChannelBody:
+    return {
+        **_render_row(channel, token),
+        "ConsumersURL": link_in_channel(request, "consumers", channel),
+        "MessagesURL": link_in_channel(request, "messages", channel),
+        "BroadcastURL": link_in_channel(request, "broadcast", channel),
+        "MessagesStatusURL": link_in_channel(request, "messages-status", channel),
+    }
+
+
+def render_consumer(request: Request, consumer: Consumer, token: str | None) -> ConsumerBody:
+    return {
+        **_render_row(consumer, token),
+        "CallbackURL": callback_url(request, consumer),
+        "DeadLetterQueueURL": link_in_consumer(request, "dlq", consumer),
+        "Type": Consumer.Type(consumer.type),
+    }
+
+
+def render_job(request: Request, standing: Standing, message: Message | None) -> JobBody:
+    """Render a job; its message is None if its partition was dropped."""
+    consumer, producer = standing.consumer, message.producer if message else None
+    return {
+        **render_message_job(request, standing),
+        "MessageURL": _message_url(request, consumer, message),
+        "ChannelURL": link_in_channel(request, "channel", consumer.channel),
+        "ConsumerURL": link_in_consumer(request, "consumer", consumer),
+        "ProducerURL": link_to(request, "producer", producer=producer.name) if producer else "",
+        "JobRequeueURL": _requeue_url(request, standing),
+    }
+
+
+def render_dead_job(request: Request, standing: Standing, message: Message | None) -> DeadJobBody:
+    """Render a job of the dead-letter queue; its message is None if its partition was dropped."""
+    return {
+        **render_message_job(request, standing),
+        "MessageURL": _message_url(request, standing.consumer, message),
+        "JobRequeueURL": _requeue_url(request, standing),
+    }
+
+
+def render_message_job(request: Request, standing: Standing) -> MessageJobBody:
+    return {
+        "ListenerEndpoint": callback_url(request, standing.consumer),
+        "ListenerName": name_of(standing.consumer),
+        "Status": standing.state,
+        "StatusChangedAt": render_time(standing.since),
+    }
+
+
+def render_message(
+    request: Request, message: Message, standings: Sequence[Standing]
+) -> MessageBody:
+    published_at = render_time(message.published_at)
+    return {
+        "ID": id_of(message),
+        **payload_fields(bytes(message.payload)),
+        "ContentType": message.content_type,
+        "ProducedBy": name_of(message.producer) if message.producer else "",
+        "ReceivedAt": published_at,
+        "DispatchedAt": published_at,
+        "Status": "DISPATCHED",
+        "Jobs": [render_message_job(request, standing) for standing in standings],
+        "Headers": message.headers,
+    }
+
+
+def render_scheduled_message(message: ScheduledMessage) -> ScheduledMessageBody:
+    dispatched_at = message.dispatched_at
+    payload, encoding = render_payload(bytes(message.payload))
+    body: ScheduledMessageBody = {
+        "id": ids.encode(message.pk),
+        "messageId": message.client_message_id,
+        "contentType": message.content_type,
+        "priority": message.priority,
+        "producedBy": message.producer.name if message.producer else "",
+        "dispatchSchedule": render_time(message.dispatch_at),
+        "dispatchedAt": render_time(dispatched_at) if dispatched_at else None,
+        "status": "DISPATCHED" if dispatched_at else "SCHEDULED",
+        "payload": payload,
+        "headers": message.headers,
+    }
+    if encoding is not None:
+        body["payloadEncoding"] = encoding
+    return body
+
+
+def payload_fields(payload: bytes) -> PayloadBody:
+    """Render a payload with its encoding, which is absent for text."""
+    text, encoding = render_payload(payload)
+    return {"Payload": text} if encoding is None else {"Payload": text, "PayloadEncoding": encoding}
+
+
+def render_count(count: int) -> str:
+    """Render a count that storage stops just above the cap for a sentence."""
+    return f"more than {CAP}" if count > CAP else str(count)
+
+
+def callback_url(request: Request, consumer: Consumer) -> str:
+    """Return the callback URL, masked unless the user may change the consumer."""
+    url = consumer.callback_url
+    may_change = is_permitted(request, "pulljobs.change_consumer")
+    return url if may_change else registering.masked(url)
+
+
+def name_of(row: TokenHolder) -> str:
+    """Return the protocol's Name: the title, or else the id."""
+    return row.title or row.name
+
+
+def id_of(message: Message) -> str:
+    """Return the client's id of a message, or else the one that the server made."""
+    return message.client_message_id or ids.encode(message.pk)
+
+
+def _render_row(row: TokenHolder, token: str | None) -> ProducerBody:
+    """Render a row, without a token that is None.
+
+    It is None where the user may not see it, and where no key decrypts its copy.
+    """
+    name, changed_at = name_of(row), render_time(row.changed_at)
+    if token is None:
+        return {"ID": row.name, "Name": name, "ChangedAt": changed_at}
+    return {"ID": row.name, "Name": name, "Token": token, "ChangedAt": changed_at}
+
+
+def _message_url(request: Request, consumer: Consumer, message: Message | None) -> str:
+    if message is None:
+        return ""
+    return link_in_channel(request, "message", consumer.channel, message=id_of(message))
+
+
+def _requeue_url(request: Request, standing: Standing) -> str:
+    if standing.state != State.DEAD:
+        return ""
+    xid = ids.encode(standing.job_id)
+    return link_in_consumer(request, "requeue-dead-job", standing.consumer, job=xid)

@@ -1,0 +1,105 @@
+"""Routes info and pause of a consumer."""
+
+from datetime import datetime
+from typing import Final
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pulljobs import auditing, ids, operating
+from pulljobs.api import exceptions, raw_bodies
+from pulljobs.api.authentication import caller, user_name
+from pulljobs.api.base_views import ProblemMixin, PullConsumerView, UserView, consumer_of
+from pulljobs.api.bodies import describe, fields_of, parse_time, render_time
+from pulljobs.api.leases.bodies import InfoBody, PauseBody, PausedBody
+from pulljobs.api.reading import read_body
+from pulljobs.conf import settings
+from pulljobs.models import Consumer
+from pulljobs.storage.status import StatusRow, read_status
+
+JSON: Final = "application/json"
+LARGEST_BODY: Final = 1024
+
+
+class InfoView(ProblemMixin, PullConsumerView):
+    """View of the consumer's counts, and of the limits that its clients must respect."""
+
+    def get(self, request: Request, **names: str) -> Response:
+        using = settings().DATABASE
+        consumer = Consumer.objects.using(using).filter(pk=caller(request).pk).first()
+        now = None if consumer is None else read_status(using, consumer.pk)
+        if consumer is None or now is None:
+            raise exceptions.consumer_deleted()
+        return Response(_render_info(consumer, now))
+
+
+class PauseView(ProblemMixin, UserView):
+    """View for operators: pause a consumer, or end its pause."""
+
+    needs = {"POST": ["pulljobs.change_consumer"]}
+
+    def post(self, request: Request, **names: str) -> Response:
+        _check_type(request)
+        consumer = consumer_of(names)
+        until = _read_until(
+            raw_bodies.read_limited(request, LARGEST_BODY, "send Until and nothing else")
+        )
+        operating.pause(consumer, until)
+        if by := user_name(request):
+            auditing.note_pause(consumer, until, by=by)
+        body: PausedBody = {"PauseUntil": None if until is None else render_time(until)}
+        return Response(body)
+
+
+def _render_info(consumer: Consumer, now: StatusRow) -> InfoBody:
+    limits = settings()
+    settled_up_to = now.settled_up_to
+    return {
+        "NumQueued": now.ready,
+        "NumDelayed": now.delayed,
+        "NumBlocked": now.blocked,
+        "NumInFlight": now.in_flight,
+        "NumRedelivered": now.redelivered,
+        "NumWaiting": now.waiting,
+        "NumDead": now.dead,
+        "OldestQueuedSeconds": now.oldest_ready_seconds,
+        "Delivered": now.delivered,
+        "AckFloor": None if settled_up_to is None else ids.encode(settled_up_to),
+        "Capped": now.is_capped,
+        "Paused": now.is_paused,
+        "PauseUntil": render_time(now.paused_until) if now.paused_until and now.is_paused else None,
+        "MaxBatch": limits.MAX_BATCH,
+        "MaxExpires": limits.MAX_EXPIRES.total_seconds(),
+        "MaxInFlight": consumer.max_in_flight,
+        "MaxWaiting": consumer.max_waiting,
+        "MaxPayloadBytes": limits.MAX_PAYLOAD_BYTES,
+        "LeaseSeconds": consumer.lease_duration.total_seconds(),
+        "MaxLeaseSeconds": max(consumer.lease_duration, limits.MAX_LEASE).total_seconds(),
+        "MaxRetries": consumer.retries,
+        "MaxDeliveries": consumer.max_deliveries,
+        "RetryDelays": consumer.retry_delays,
+        "Now": render_time(now.now),
+    }
+
+
+def _check_type(request: Request) -> None:
+    """Refuse a form that a page of another site has a browser send with its user's login.
+
+    Browsers send the Origin. Other clients do not, and their Content-Type is ignored.
+    """
+    content_type = request.META.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
+    if "Origin" in request.headers and content_type != JSON:
+        raise exceptions.not_json()
+
+
+def _read_until(body: bytes) -> datetime | None:
+    given = read_body(PauseBody, body).get("Until")
+    if given is None:
+        return None
+    until = parse_time(given)
+    try:
+        operating.check_pause(until)
+    except ValueError as error:
+        [field] = fields_of(PauseBody)
+        raise exceptions.bad_body(f"Until {describe(field)}") from error
+    return until

@@ -1,0 +1,120 @@
+"""Routes of the service: lookup for clients that discover servers, livez and readyz."""
+
+import time
+from typing import Any, Final
+
+from django.contrib.auth.models import AnonymousUser
+from django.db import DatabaseError, InterfaceError, connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models.functions import Now
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pulljobs.api import exceptions
+from pulljobs.api.authentication import authenticate_channel
+from pulljobs.api.base_views import ProblemMixin, ProtocolView
+from pulljobs.api.leases.bodies import HealthBody, ListedConsumerBody, LookupBody
+from pulljobs.api.leases.long_poll import waiters
+from pulljobs.conf import settings
+from pulljobs.diagnosis import serving
+from pulljobs.hooks import app_labels
+from pulljobs.models import Channel, Consumer, Node
+
+SILENCE: Final = 15.0
+"""Seconds without a pass after which a loop counts as stuck."""
+MOST_ADDRESSES: Final = 100
+MOST_CONSUMERS: Final = 1000
+OK: Final[HealthBody] = {"Status": "ok"}
+
+
+class ChannelToken(BaseAuthentication):
+    """Authentication by the token of the channel in the query."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Channel]:
+        name = request.GET.get("channel", "")
+        return AnonymousUser(), authenticate_channel(request.headers, name)
+
+
+class LookupView(ProblemMixin, ProtocolView):
+    """View of the base URLs of live API servers, and of a channel's consumers."""
+
+    authentication_classes = [ChannelToken]
+
+    def get(self, request: Request) -> Response:
+        here = request.build_absolute_uri(request.path.removesuffix("/lookup") or "/")
+        # Lookups at other servers return this one, too.
+        waiters.process_waiters().learn_address(here)
+        body: LookupBody = {
+            "Addresses": sorted({settings().ADDRESS or here, *_live_addresses()}),
+            "Consumers": _consumers_of(request.auth),
+        }
+        return Response(body)
+
+
+class LiveView(ProblemMixin, ProtocolView):
+    """View that answers as long as the process does."""
+
+    throttle_classes = []
+    authentication_classes = []
+
+    def get(self, request: Request) -> Response:
+        return Response(OK)
+
+
+class ReadyView(LiveView):
+    """View that answers 200 if the process can do its work."""
+
+    def get(self, request: Request) -> Response:
+        if problem := _find_problem():
+            raise exceptions.not_ready(problem)
+        return Response(OK)
+
+
+def _live_addresses() -> list[str]:
+    """Return the addresses of API processes whose heartbeat is recent."""
+    oldest = Now() - serving.heartbeat_limit()
+    nodes = Node.objects.using(settings().DATABASE).filter(
+        kind=Node.Kind.API, stopped_at=None, heartbeat_at__gt=oldest
+    )
+    addresses = nodes.exclude(address="").values_list("address", flat=True).distinct()
+    return list(addresses[:MOST_ADDRESSES])
+
+
+def _consumers_of(channel: Any) -> list[ListedConsumerBody]:
+    rows = Consumer.objects.using(settings().DATABASE).filter(channel=channel, deleted_at=None)
+    return [
+        {"ID": row.name, "Name": row.title, "Type": Consumer.Type(row.type)}
+        for row in rows.order_by("name")[:MOST_CONSUMERS]
+    ]
+
+
+def _find_problem() -> str:
+    """Return the reason why the process can't do its work, or an empty text."""
+    try:
+        with connections[settings().DATABASE].cursor() as cursor:
+            cursor.execute("SELECT 1")
+        unapplied = _has_unapplied_migrations()
+    except (DatabaseError, InterfaceError):
+        return "The database can't be reached"
+    if unapplied:
+        return "Migrations are not applied: run manage.py migrate"
+    running = waiters.running_waiters()
+    if running is not None and time.monotonic() - running.ticked > SILENCE:
+        return "The loop that maintains waiting pulls is stuck"
+    return ""
+
+
+_applied: set[str] = set()
+
+
+def _has_unapplied_migrations() -> bool:
+    """Return True if migrations are missing; once they are applied they stay so."""
+    using = settings().DATABASE
+    if using not in _applied:
+        executor = MigrationExecutor(connections[using])
+        ours = [node for node in executor.loader.graph.leaf_nodes() if node[0] in app_labels]
+        if executor.migration_plan(ours):
+            return True
+        _applied.add(using)
+    return False

@@ -1,0 +1,237 @@
+"""Reading of request bodies by their declarations."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import (
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
+
+from django.http import QueryDict
+
+from pulljobs.api import exceptions
+from pulljobs.api.bodies import (
+    Bounds,
+    Field,
+    Format,
+    ItemsUpTo,
+    TextUpTo,
+    UpTo,
+    choices_of,
+    describe,
+    fields_of,
+    is_choice,
+    parse_time,
+)
+from pulljobs.conf import settings
+
+B = TypeVar("B", bound=Mapping[str, Any])
+GivenFields = Mapping[str, Any]
+"""A JSON object with its keys in lower case."""
+Refuse = Callable[[str], Exception]
+"""Function that makes the refusal of a body from a sentence without its period."""
+Check = Callable[[Any, Refuse], Any]
+"""Function that returns a checked value; it raises ValueError for a wrong one."""
+UNBOUNDED: Final = Bounds(-math.inf)
+
+
+class FieldReader(NamedTuple):
+    """Field of a declaration, prepared for reading."""
+
+    name: str
+    key: str
+    check: Check
+    is_required: bool
+    limit: UpTo | None
+
+
+def read_body(body: type[B], text: bytes, refuse: Refuse = exceptions.bad_body) -> B:
+    """Return the fields of a JSON body; an absent or empty one is an empty object."""
+    return read_fields(body, read_object(text, refuse) if text.strip() else {}, refuse)
+
+
+def read_object(text: bytes, refuse: Refuse) -> GivenFields:
+    """Return a JSON object with its keys in lower case; raise the refusal of any other text."""
+    try:
+        parsed = json.loads(text.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise refuse("The body is not JSON") from error
+    if not isinstance(parsed, dict):
+        raise refuse("The body is not a JSON object")
+    return _in_lower_case(parsed)
+
+
+def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
+    """Check the given fields and return them by their declared names.
+
+    Null counts as absent. Fields that are not declared are ignored. A value above a limit of the
+    project is refused after all others.
+    """
+    readers = _readers_of(body)
+    values: dict[str, Any] = {}
+    for name, key, check, is_required, _limit in readers:
+        value = given.get(key)
+        if value is not None:
+            try:
+                values[name] = check(value, refuse)
+            except (ValueError, OverflowError) as error:
+                raise _refusal(body, name, refuse) from error
+        elif is_required:
+            raise _refusal(body, name, refuse)
+    _check_limits(readers, values)
+    return cast("B", values)
+
+
+def pick_fields(body: type[B], given: GivenFields) -> B:
+    """Return the declared fields that are given, unchecked, for publishing checks them."""
+    return cast(
+        "B",
+        {
+            field.name: given[field.key]
+            for field in fields_of(body)
+            if field.key in given and not (field.is_nullable and given[field.key] is None)
+        },
+    )
+
+
+def pick_form_fields(form: Any, sent: QueryDict) -> dict[str, str]:
+    """Return the texts of a form, empty where absent, unchecked, for registering checks them."""
+    return {field.name: sent.get(field.name, "") for field in fields_of(form)}
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _in_lower_case(given: Mapping[str, Any]) -> GivenFields:
+    return {key.lower(): value for key, value in given.items()}
+
+
+def _refusal(body: Any, name: str, refuse: Refuse) -> Exception:
+    [field] = (field for field in fields_of(body) if field.name == name)
+    return refuse(f"{name} {describe(field)}")
+
+
+def _check_limits(readers: Iterable[FieldReader], values: Mapping[str, Any]) -> None:
+    for reader in readers:
+        if reader.limit is not None and values.get(reader.name, 0) > reader.limit.limit:
+            raise exceptions.above_limit(reader.name, reader.limit.limit)
+
+
+@cache
+def _readers_of(body: Any) -> tuple[FieldReader, ...]:
+    return tuple(
+        FieldReader(field.name, field.key, _make_check(field), field.is_required, field.mark(UpTo))
+        for field in fields_of(body)
+    )
+
+
+def _make_check(field: Field) -> Check:
+    if get_origin(field.kind) is list:
+        return _check_items_of(field)
+    if is_typeddict(field.kind):
+        return _check_object_of(field.kind)
+    if is_choice(field.kind):
+        return _check_choice_of(field.kind)
+    return CHECKS[field.kind](field)
+
+
+def _check_items_of(field: Field) -> Check:
+    [body], limit = get_args(field.kind), field.mark(ItemsUpTo)
+
+    def check(value: Any, refuse: Refuse) -> list[Any]:
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise ValueError(value)
+        if limit is not None and len(value) > (most := getattr(settings(), limit.setting)):
+            raise refuse(f"{field.name} has more than {most} entries")
+        return [read_fields(body, _in_lower_case(item), refuse) for item in value]
+
+    return check
+
+
+def _check_object_of(body: Any) -> Check:
+    def check(value: Any, refuse: Refuse) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(value)
+        return read_fields(body, _in_lower_case(value), refuse)
+
+    return check
+
+
+def _check_choice_of(kind: Any) -> Check:
+    choices = {
+        choice: kind(choice) if isinstance(kind, type) else choice for choice in choices_of(kind)
+    }
+
+    def check(value: Any, refuse: Refuse) -> Any:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(value)
+        return choices[value]
+
+    return check
+
+
+def _check_whole_of(field: Field) -> Check:
+    least, most = field.mark(Bounds) or UNBOUNDED
+
+    def check(value: Any, refuse: Refuse) -> int:
+        if type(value) is not int or not least <= value <= most:  # True is an int
+            raise ValueError(value)
+        return value
+
+    return check
+
+
+def _check_seconds_of(field: Field) -> Check:
+    least, most = field.mark(Bounds) or UNBOUNDED
+
+    def check(value: Any, refuse: Refuse) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(value)
+        seconds = float(value)
+        if not (math.isfinite(seconds) and least <= seconds <= most):
+            raise ValueError(value)
+        return seconds
+
+    return check
+
+
+def _check_flag_of(field: Field) -> Check:
+    def check(value: Any, refuse: Refuse) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError(value)
+        return value
+
+    return check
+
+
+def _check_text_of(field: Field) -> Check:
+    limit, is_time = field.mark(TextUpTo), Format("date-time") in field.marks
+
+    def check(value: Any, refuse: Refuse) -> str:
+        if not isinstance(value, str):
+            raise ValueError(value)
+        if limit is not None and (len(value) > limit.length or not value.isprintable()):
+            raise ValueError(value)
+        if is_time:
+            parse_time(value)
+        return value
+
+    return check
+
+
+CHECKS: Final[Mapping[Any, Callable[[Field], Check]]] = {
+    int: _check_whole_of,
+    float: _check_seconds_of,
+    bool: _check_flag_of,
+    str: _check_text_of,
+}

@@ -1,1 +1,0 @@
-"""One module an endpoint, on the view they share."""
