@@ -6,7 +6,7 @@ from django.db import close_old_connections, connection
 from pytest_django import DjangoDbBlocker
 
 from tests.access.world import World
-from tests.api.leases.serving import close_room
+from tests.api.leases.serving import close_waiters
 from tests.emptying import empty_tables
 
 
@@ -22,7 +22,7 @@ def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
                 signal.disconnect(close_old_connections)
             yield World.made()
         finally:
-            close_room()
+            close_waiters()
             for signal in (request_started, request_finished):
                 signal.connect(close_old_connections)
             empty_tables()

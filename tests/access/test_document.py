@@ -1,4 +1,4 @@
-"""The OpenAPI document tells of everything that is routed, and is checked in as it is made."""
+"""The OpenAPI document describes every route, and the checked-in copy is up to date."""
 
 import json
 from typing import Any
@@ -13,12 +13,12 @@ from pulljobs.api.openapi.document import OPERATIONS, document, routes
 urlpatterns = [path("broker/", include("pulljobs.api.urls"))]
 
 
-def test_what_is_checked_in_is_what_the_code_says() -> None:
+def test_the_checked_in_document_is_that_of_the_code() -> None:
     """After a change: `python docs/openapi.py`."""
     assert json.loads(DOCUMENT.read_text("utf-8")) == json.loads(json.dumps(document()))
 
 
-def test_every_route_and_method_is_told_and_no_other() -> None:
+def test_every_route_and_method_is_documented_and_no_other() -> None:
     routed = {
         (str(route.name), method)
         for route in routes()
@@ -43,7 +43,9 @@ def test_it_is_served_for_the_place_where_the_api_is_mounted() -> None:
 
 def test_every_answer_has_a_request_id_and_every_refusal_a_form() -> None:
     made = document()
-    for operation in (one for item in made["paths"].values() for one in item.values()):
+    for operation in (
+        described for methods in made["paths"].values() for described in methods.values()
+    ):
         for status, response in operation["responses"].items():
             if "$ref" in response:
                 response = made["components"]["responses"][response["$ref"].split("/")[-1]]

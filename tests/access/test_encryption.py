@@ -1,4 +1,4 @@
-"""A party's token can be shown again, by whoever has a key, and is compared by its digest only."""
+"""A token can be shown again with the key, and is compared by its digest only."""
 
 import pytest
 from django.core.checks import run_checks
@@ -20,8 +20,8 @@ def stored(token: str, **fields: str) -> Channel:
     return Channel.objects.get()
 
 
-def told() -> list[str | None]:
-    return [one.id for one in run_checks() if str(one.id).startswith("pulljobs")]
+def problem_ids() -> list[str | None]:
+    return [check.id for check in run_checks() if str(check.id).startswith("pulljobs")]
 
 
 def test_a_token_is_shown_as_it_was_set_and_not_stored_in_clear() -> None:
@@ -48,7 +48,7 @@ def test_a_copy_that_no_key_opens_shows_nothing_and_breaks_nothing(copy: str) ->
 
 
 def test_the_copy_of_another_is_not_shown() -> None:
-    """Whoever can write to the table can't have somebody's token shown to somebody else."""
+    """A writer of the table can't have a token shown with another row."""
     channel = stored("mine", token_sealed=encryption.seal("of another"))
     assert (channel.shown_token(), channel.has_token("of another")) == (None, False)
 
@@ -89,18 +89,18 @@ def test_without_cryptography_nothing_is_sealed_and_a_check_says_so(
     after.set_token("another")
     assert (after.token_sealed, after.has_token("another")) == ("", True)
     assert (before.shown_token(), before.has_token("secret")) == (None, True)
-    assert told() == ["pulljobs.W001"]
+    assert problem_ids() == ["pulljobs.W001"]
 
 
 @pytest.mark.parametrize("keys", [["short"], ["\u2603"], [None], [new_key(), ""]])
-def test_what_is_no_key_is_told_by_a_check_without_its_text(keys: list[str]) -> None:
+def test_a_check_names_an_invalid_key_without_its_text(keys: list[str]) -> None:
     with override_settings(PULLJOBS={"TOKEN_KEYS": keys}):
-        [problem] = [one for one in run_checks() if str(one.id).startswith("pulljobs")]
+        [problem] = [check for check in run_checks() if str(check.id).startswith("pulljobs")]
     assert problem.id == "pulljobs.E012"
     assert "short" not in str(problem)
 
 
 def test_a_secret_of_the_wrong_type_is_not_repeated() -> None:
     with override_settings(PULLJOBS={"TOKEN_KEYS": "my-secret-key"}):
-        [problem] = [one for one in run_checks() if str(one.id).startswith("pulljobs")]
+        [problem] = [check for check in run_checks() if str(check.id).startswith("pulljobs")]
     assert (problem.id, "my-secret-key" in str(problem)) == ("pulljobs.E003", False)

@@ -23,7 +23,7 @@ OLDER = base64.b64encode(b"shared before").decode()
 BODY = b'{"NextState": "INFLIGHT"}'
 
 
-def shown(request: HttpRequest) -> HttpResponse:
+def show_id(request: HttpRequest) -> HttpResponse:
     return HttpResponse(request.read(5) + request.read())
 
 
@@ -32,9 +32,9 @@ async def shown_async(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [
-    guard(path("echo", shown)),
+    guard(path("echo", show_id)),
     guard(path("echo-async", shown_async), exceptions.as_problem),
-    guard(path("metrics", shown)),
+    guard(path("metrics", show_id)),
 ]
 
 
@@ -45,10 +45,10 @@ def _gateway() -> Iterator[None]:
 
 
 def signature(body: bytes = BODY, *, secret: bytes = b"shared by both sides", at: float = 0) -> str:
-    """As the reference has it, at so many seconds from now."""
+    """Sign as the reference does, at this number of seconds from now."""
     seconds = int(time.time() + at)
-    said = f"{seconds}.".encode() + body
-    return f"t={seconds},v1={hmac.new(secret, said, hashlib.sha256).hexdigest()}"
+    signed = f"{seconds}.".encode() + body
+    return f"t={seconds},v1={hmac.new(secret, signed, hashlib.sha256).hexdigest()}"
 
 
 def call(signed: str | None, body: bytes = BODY, url: str = "/echo") -> Any:
@@ -151,7 +151,7 @@ def test_without_a_secret_there_is_no_gateway() -> None:
 
 
 @pytest.mark.parametrize("secrets", [["not base64!"], [""], [None], [SECRET, "\u2603"]])
-def test_a_secret_that_is_none_is_told_by_a_check(secrets: list[Any]) -> None:
+def test_a_check_names_an_invalid_secret(secrets: list[Any]) -> None:
     with override_settings(PULLJOBS={"GATEWAY_SECRETS": secrets}):
-        ids = [one.id for one in run_checks() if str(one.id).startswith("pulljobs")]
+        ids = [check.id for check in run_checks() if str(check.id).startswith("pulljobs")]
     assert ids == ["pulljobs.E011"]

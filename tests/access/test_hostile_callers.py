@@ -1,4 +1,4 @@
-"""What a stranger, or a consumer that means harm, could try."""
+"""Attempts of strangers and of hostile consumers."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from pulljobs.api.broker import queued_jobs
 from pulljobs.models import Job, Message, Node, Producer
 from pulljobs.states import State
 from tests.api.caller import Subscription, job_in, publish, subscription
-from tests.api.leases.serving import close_room
+from tests.api.leases.serving import close_waiters
 from tests.sessions import contents, wait_until
 
 ROUTES = json.loads(DOCUMENT.read_text("utf-8"))["paths"]
@@ -63,7 +63,7 @@ JSON = "application/json"
 @pytest.fixture
 def census(transactional_db: None) -> Iterator[Subscription]:
     yield subscription("orders", "census")
-    close_room()
+    close_waiters()
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def send(method: str, url: str, body: bytes, headers: dict[str, str], type: str 
     return Client(raise_request_exception=False).generic(method, url, body, type, headers=headers)
 
 
-def test_odd_names_in_a_url_are_nobody_s(headers: dict[str, str]) -> None:
+def test_odd_names_in_a_url_match_no_row(headers: dict[str, str]) -> None:
     """Alone, and behind names that are there; by every operation."""
     before = contents()
     good = {"channel": "orders", "consumer": "census"}
@@ -156,9 +156,9 @@ def test_nothing_logs_tokens_or_payloads(
             _do_all(headers)
     finally:
         logging.getLogger("django.db.backends").propagate = True
-    told = [record.getMessage() for record in caplog.records if "django.db" not in record.name]
-    assert told
-    assert not [one for one in told for secret in secrets if secret in one]
+    lines = [record.getMessage() for record in caplog.records if "django.db" not in record.name]
+    assert lines
+    assert not [line for line in lines for secret in secrets if secret in line]
 
 
 def _do_all(headers: dict[str, str]) -> None:
@@ -190,23 +190,25 @@ def test_a_page_of_an_error_has_no_secrets(
 
 
 def test_a_job_is_out_of_reach_for_every_other_consumer(headers: dict[str, str]) -> None:
-    """Of another channel and the same name, and of the same channel: at every door."""
+    """Consumers of the same name elsewhere and of the same channel try every route."""
     stranger = subscription("invoices", "census")
     job_id = job_in(State.INFLIGHT, stranger)
     token = str(Job.objects.get(pk=job_id).lease_token)
     xid, before = ids.encode(job_id), contents()
     root = "/channel/orders/consumer/census"
-    word = {"ID": xid, "LeaseToken": token}
+    outcome = {"ID": xid, "LeaseToken": token}
     acked = send(
         "POST",
         f"{root}/ack",
-        json.dumps({"Results": [{**word, "Outcome": "DELIVERED"}]}).encode(),
+        json.dumps({"Results": [{**outcome, "Outcome": "DELIVERED"}]}).encode(),
         headers,
         JSON,
     )
-    assert [one["Status"] for one in acked.json()["Results"]] == ["not_found"]
-    renewed = send("POST", f"{root}/renew", json.dumps({"Leases": [word]}).encode(), headers, JSON)
-    assert [one["Status"] for one in renewed.json()["Results"]] == ["not_found"]
+    assert [result["Status"] for result in acked.json()["Results"]] == ["not_found"]
+    renewed = send(
+        "POST", f"{root}/renew", json.dumps({"Leases": [outcome]}).encode(), headers, JSON
+    )
+    assert [result["Status"] for result in renewed.json()["Results"]] == ["not_found"]
     fence = headers | {"X-Broker-Lease-Token": token}
     body = b'{"NextState": "DELIVERED"}'
     assert send("POST", f"{root}/job/{xid}", body, fence, JSON).status_code == 401
@@ -227,11 +229,11 @@ def test_a_stranger_does_not_say_where_others_shall_go(
     assert send("POST", url, b"", headers | {"Host": "good.example"}).status_code == 200
     wait_until(lambda: Node.objects.exclude(address="").exists())
     assert not Node.objects.filter(address__contains="evil").exists()
-    found = send("GET", "/lookup?channel=orders", b"", headers | {"Host": "good.example"})
-    assert found.json()["Addresses"] == ["http://good.example/"]
+    answer = send("GET", "/lookup?channel=orders", b"", headers | {"Host": "good.example"})
+    assert answer.json()["Addresses"] == ["http://good.example/"]
 
 
-def test_a_port_that_is_none_is_told_to_nobody(
+def test_an_invalid_port_is_not_passed_on_to_clients(
     headers: dict[str, str], census: Subscription
 ) -> None:
     """The framework takes any number for one, and the clients of all channels would go there."""

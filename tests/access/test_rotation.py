@@ -63,8 +63,8 @@ def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixt
         *_others, billing = parties()
     Channel.objects.update(token_sealed="")
     with sealed_by(new_key()):
-        told = rotate(capsys)
-        assert told == {
+        output = rotate(capsys)
+        assert output == {
             "resealed": 0,
             "kept": 0,
             "unreadable": ["producer shop", "consumer orders/billing"],
@@ -76,7 +76,7 @@ def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixt
 
 
 def test_a_token_set_meanwhile_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between its look at the row and its write, somebody gives the channel a new token."""
+    """Between the read of the row and its write, the channel gets a new token."""
     old, new = new_key(), new_key()
     with sealed_by(old):
         Channel.objects.create(name="orders")

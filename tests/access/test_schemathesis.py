@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is one that the OpenAPI document tells of, and never a 500.
+"""Every answer is one that the OpenAPI document describes, and never a 500.
 
 PULLJOBS_TEST_EXAMPLES says how many requests an operation gets.
 """
@@ -42,16 +42,18 @@ def api() -> OpenApiSchema:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_operation_answers_as_told(operation: str, api: OpenApiSchema, world: World) -> None:
+def test_an_operation_answers_as_documented(
+    operation: str, api: OpenApiSchema, world: World
+) -> None:
     """Half of the requests are as the document has them, half are not."""
-    told = api.find_operation_by_id(operation)
+    described = api.find_operation_by_id(operation)
 
     @FUZZED
-    @given(st.sampled_from(GenerationMode).flatmap(told.as_strategy), st.integers(0, 19))
-    def answers_as_told(case: Case[Any], named: int) -> None:
+    @given(st.sampled_from(GenerationMode).flatmap(described.as_strategy), st.integers(0, 19))
+    def answers_as_described(case: Case[Any], named: int) -> None:
         world.answer(case, named)
 
-    answers_as_told()
+    answers_as_described()
 
 
 def test_what_one_operation_answers_another_takes(api: OpenApiSchema, world: World) -> None:

@@ -1,4 +1,4 @@
-"""A caller is told when to come again once it has called as often as its scope allows."""
+"""A caller that reached the limit of its scope learns when to call again."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -46,7 +46,7 @@ def test_a_caller_is_refused_for_itself_and_in_that_scope_alone(
     assert refused["Content-Type"].startswith("text/plain")
 
 
-def test_who_shows_no_token_spends_nobody_s_calls(callers: tuple[Caller, Caller]) -> None:
+def test_a_caller_without_a_token_does_not_count_for_others(callers: tuple[Caller, Caller]) -> None:
     census, _billing = callers
     stranger = Caller(census.subscription)
     stranger.tokens = {}
@@ -89,16 +89,16 @@ def test_calls_are_forgotten_with_their_period(
 
 
 @pytest.mark.parametrize("rate", ["100", "0/s", "x/s", "100/fortnight", "-1/s", 100, None])
-def test_a_rate_that_is_none_is_told_by_a_check(rate: object) -> None:
+def test_a_check_names_an_invalid_rate(rate: object) -> None:
     with override_settings(PULLJOBS={"THROTTLES": {"pull": rate}}):
-        [problem] = [one for one in run_checks() if str(one.id).startswith("pulljobs")]
+        [problem] = [check for check in run_checks() if str(check.id).startswith("pulljobs")]
     assert problem.id == "pulljobs.E010"
 
 
-def test_a_scope_that_is_no_route_is_told_by_a_check() -> None:
+def test_a_check_names_a_scope_without_a_route() -> None:
     """It would limit nothing."""
     with override_settings(PULLJOBS={"THROTTLES": {"queued-job": "1/s"}}):
-        [problem] = [one for one in run_checks() if str(one.id).startswith("pulljobs")]
+        [problem] = [check for check in run_checks() if str(check.id).startswith("pulljobs")]
     assert (problem.id, "did you mean 'queued-jobs'" in str(problem)) == ("pulljobs.E006", True)
 
 

@@ -49,9 +49,9 @@ def orders() -> Subscription:
 
 def who_may(*permissions: str) -> User:
     user = get_user_model().objects.create_user("somebody")
-    for one in permissions:
+    for name in permissions:
         user.user_permissions.add(
-            Permission.objects.get(codename=one, content_type__app_label="pulljobs")
+            Permission.objects.get(codename=name, content_type__app_label="pulljobs")
         )
     return user
 
@@ -72,7 +72,7 @@ def test_reading_needs_a_login_and_that_permission(
 ) -> None:
     stranger = Client().get(url)
     assert (stranger.status_code, stranger["WWW-Authenticate"]) == (401, 'Basic realm="api"')
-    others = {one for one in READ.values() if one != permission}
+    others = {other for other in READ.values() if other != permission}
     user = who_may(*others, "change_channel", "change_consumer")
     client = by_token(user)
     assert client.get(url).status_code == 403
@@ -88,8 +88,8 @@ def test_managing_needs_a_login_and_those_permissions(
     user = who_may(*set(READ.values()))
     client = by_token(user)
     assert write(client, method, url).status_code == 403
-    for one in permissions[:-1]:
-        user.user_permissions.add(Permission.objects.get(codename=one))
+    for name in permissions[:-1]:
+        user.user_permissions.add(Permission.objects.get(codename=name))
         assert write(client, method, url).status_code == 403
     user.user_permissions.add(Permission.objects.get(codename=permissions[-1]))
     assert write(client, method, url).status_code not in (401, 403)
@@ -105,7 +105,7 @@ def test_tokens_are_shown_to_who_may_change_and_never_kept_by_a_cache(orders: Su
 
 
 def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
-    """As DRF has it: reading needs none, and a login by a header neither."""
+    """Reading and a login by a header need no token, as in DRF."""
     client = Client(enforce_csrf_checks=True)
     client.force_login(get_user_model().objects.create_superuser("root"))
     assert client.get(CHANNEL).status_code == 200
@@ -175,10 +175,10 @@ def test_without_required_tokens_consumers_are_who_they_say(orders: Subscription
         ({"API_ACCESS": "open", "TOKENS_REQUIRED": False}, 2),
     ],
 )
-def test_open_doors_are_told_by_a_deploy_check(given: dict[str, Any], warned: int) -> None:
+def test_a_deploy_check_names_open_access(given: dict[str, Any], warned: int) -> None:
     with override_settings(PULLJOBS=given):
-        told = [one.id for one in run_checks(include_deployment_checks=True)]
-    assert told.count("pulljobs.W003") == warned
+        problems = [check.id for check in run_checks(include_deployment_checks=True)]
+    assert problems.count("pulljobs.W003") == warned
 
 
 @pytest.mark.parametrize(
@@ -189,17 +189,17 @@ def test_open_doors_are_told_by_a_deploy_check(given: dict[str, Any], warned: in
         ("", "django.contrib.auth.urls", 0),
     ],
 )
-def test_that_callers_say_where_clients_go_is_told_by_a_deploy_check(
+def test_a_deploy_check_names_an_address_that_callers_choose(
     address: str, urls: str, warned: int
 ) -> None:
     with override_settings(PULLJOBS={"ADDRESS": address}, ROOT_URLCONF=urls):
-        told = [one.id for one in run_checks(include_deployment_checks=True)]
-    assert told.count("pulljobs.W008") == warned
+        problems = [check.id for check in run_checks(include_deployment_checks=True)]
+    assert problems.count("pulljobs.W008") == warned
 
 
 def test_an_access_that_is_none_is_an_error() -> None:
     with override_settings(PULLJOBS={"API_ACCESS": "readonly"}):
-        assert "pulljobs.E009" in [one.id for one in run_checks()]
+        assert "pulljobs.E009" in [check.id for check in run_checks()]
 
 
 @pytest.mark.parametrize(
@@ -208,21 +208,21 @@ def test_an_access_that_is_none_is_an_error() -> None:
 def test_a_login_that_is_not_there_is_an_error(name: str) -> None:
     """Every request of a user would fail for it."""
     with override_settings(PULLJOBS={"API_AUTHENTICATION": [name]}):
-        [problem] = [one for one in run_checks() if one.id == "pulljobs.E023"]
+        [problem] = [check for check in run_checks() if check.id == "pulljobs.E023"]
     assert "PULLJOBS['API_AUTHENTICATION']: " in problem.msg
 
 
 def test_without_the_app_of_tokens_the_other_logins_work(orders: Subscription) -> None:
     with modify_settings(INSTALLED_APPS={"remove": ["rest_framework.authtoken"]}):
-        assert [type(one).__name__ for one in user_authenticators()] == [
+        assert [type(authenticator).__name__ for authenticator in user_authenticators()] == [
             "SessionAuthentication",
             "BasicAuthentication",
         ]
         assert Client().get(CHANNEL, headers={"Authorization": "Token x"}).status_code == 401
-        assert "pulljobs.W002" not in [one.id for one in run_checks()]
+        assert "pulljobs.W002" not in [check.id for check in run_checks()]
         named = {"API_AUTHENTICATION": ["rest_framework.authentication.TokenAuthentication"]}
         with override_settings(PULLJOBS=named):
-            assert "pulljobs.W002" in [one.id for one in run_checks()]
+            assert "pulljobs.W002" in [check.id for check in run_checks()]
 
 
 def test_other_classes_can_take_the_place_of_ours(orders: Subscription) -> None:

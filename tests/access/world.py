@@ -1,4 +1,4 @@
-"""What a fuzzer meets: a channel with jobs in every state, and credentials that open every door."""
+"""World of the fuzzer: a channel with jobs in every state, and credentials for every route."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -32,11 +32,14 @@ PLACES = {
     "job": [*State, "WORKER"],
     "message": ["first"],
 }
-"""What a path may name: those that are there, or the state to find a job by."""
+"""Names for paths: those that exist, or the state by which to find a job."""
 
 EXCLUDED = [positive_data_acceptance, negative_data_rejection, ignored_auth]
-"""A precondition can be in the way of a good body, and any path and header is text in the end; what
-is refused, and to whom, is shown elsewhere."""
+"""Checks that do not hold here.
+
+A precondition can refuse a good body, and any path and header is text in the end. Other tests show
+which requests are refused.
+"""
 
 
 @serializer("application/x-ndjson")
@@ -47,9 +50,9 @@ def lines(context: Any, value: Any) -> bytes:
 
 
 def in_this_process(document: Path) -> OpenApiSchema:
-    """The API that the document tells of."""
-    told: dict[str, Any] = json.loads(document.read_text("utf-8"))
-    schema = openapi.from_dict(told | {"servers": [{"url": "/"}]})
+    """Load the API that the document describes."""
+    described: dict[str, Any] = json.loads(document.read_text("utf-8"))
+    schema = openapi.from_dict(described | {"servers": [{"url": "/"}]})
     schema.app = get_wsgi_application()
     return schema
 
@@ -59,7 +62,7 @@ class World(NamedTuple):
     jobs: dict[str, str]
     headers: dict[str, str]
     last_modified: str
-    """Of all that can be PUT."""
+    """Last-Modified of all rows that can be PUT."""
 
     @classmethod
     def made(cls) -> "World":
@@ -87,9 +90,9 @@ class World(NamedTuple):
         return cls(orders, jobs_of(orders), headers, render_http_date(changed_at))
 
     def answer(self, case: Case[Any], named: int) -> Any:
-        """The answer, which is as the document tells.
+        """Send a request and check that the document describes the answer.
 
-        `named` 0 leaves the path as it came, which is nobody's; others pick of what is there.
+        `named` 0 leaves the path as it is, which names nothing. Other values choose existing names.
         """
         for name in (case.path_parameters or {}) if named else ():
             there = PLACES[name][named % len(PLACES[name])]
@@ -104,7 +107,7 @@ class World(NamedTuple):
 
 
 def jobs_of(orders: Subscription) -> dict[str, str]:
-    """One in each state, besides many that wait."""
+    """Make a job in each state, and many queued ones."""
     publish("orders", b"\x89PNG\r\n\x1a\n", message_id="first")
     jobs: dict[str, int] = {state: job_in(state, orders) for state in State}
     jobs["WORKER"] = publish("orders", {"a": uuid4().hex})

@@ -21,6 +21,8 @@ class Announcer:
         }
         producer.save()
 
-    def post(self, payload: bytes = b"x", content_type: str = "text/plain", **said: str) -> Any:
-        headers = self.headers | {f"X-Broker-{name}".replace("_", "-"): said[name] for name in said}
+    def post(self, payload: bytes = b"x", content_type: str = "text/plain", **named: str) -> Any:
+        headers = self.headers | {
+            f"X-Broker-{name}".replace("_", "-"): named[name] for name in named
+        }
         return self.client.generic("POST", self.url, payload, content_type, headers=headers)

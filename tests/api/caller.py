@@ -71,12 +71,12 @@ class Caller:
 
 
 def publish(channel: str = "orders", payload: Any = b"x", **options: Any) -> int:
-    """The job of the message; of the channel's first consumer, if there are more."""
+    """Publish a message; return its job of the channel's first consumer."""
     return publishing.publish(channel, payload, **options).job_ids[0]
 
 
 def job_in(state: State, subscription: Subscription) -> int:
-    """A job in that state; whatever took it was a job POST."""
+    """Make a job in that state, taken by a job POST if need be."""
     job_id = publish(subscription.channel.name)
     if state == State.QUEUED:
         return job_id

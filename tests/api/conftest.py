@@ -11,7 +11,7 @@ def census(transactional_db: None) -> Subscription:
 
 @pytest.fixture
 def manager(db: None) -> Manager:
-    """Who may do all."""
+    """User with all permissions."""
     user("boss", *ALL)
     return Manager("boss")
 

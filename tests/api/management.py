@@ -12,21 +12,21 @@ ALL = ("view", "add", "change", "delete")
 
 
 def user(name: str, *verbs: str, models: tuple[str, ...] = ()) -> User:
-    """Who has the permissions of these verbs, on all models of ours or on some."""
+    """Make a user with the permissions of these verbs, on all models of pulljobs or on some."""
     made = User.objects.create(username=name)
     Token.objects.create(user=made, key=name)
     permissions = Permission.objects.filter(content_type__app_label="pulljobs")
     given = []
-    for one in permissions:
-        verb, _, model = one.codename.partition("_")
+    for permission in permissions:
+        verb, _, model = permission.codename.partition("_")
         if verb in verbs and (not models or model in models):
-            given.append(one)
+            given.append(permission)
     made.user_permissions.set(given)
     return made
 
 
 class Manager:
-    """Speaks HTTP as a user, whose token is the name; as nobody without one."""
+    """HTTP client of a user whose token is the name; without a name it is anonymous."""
 
     def __init__(self, name: str | None = None) -> None:
         self.client = Client(raise_request_exception=True)
@@ -46,8 +46,8 @@ class Manager:
     def _send(self, method: str, url: str, seen: Any, body: str, content_type: str) -> Any:
         headers = dict(self.headers)
         if seen is not None:
-            told = seen if isinstance(seen, str) else seen["Last-Modified"]
-            headers["If-Unmodified-Since"] = told
+            last_modified = seen if isinstance(seen, str) else seen["Last-Modified"]
+            headers["If-Unmodified-Since"] = last_modified
         # The client leaves it out where there is no body.
         extra: dict[str, Any] = {"CONTENT_TYPE": content_type}
         return self.client.generic(method, url, body, headers=headers, **extra)

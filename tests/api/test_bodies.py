@@ -1,4 +1,4 @@
-"""What a job POST may carry."""
+"""Bodies of a job POST."""
 
 import json
 
@@ -70,7 +70,7 @@ def test_what_can_t_be_read_is_400_and_changes_nothing(body: bytes, caller: Call
 
 @pytest.mark.parametrize("size", [20_000, 3_000_000])
 def test_a_body_above_the_limit_is_413(size: int, caller: Caller) -> None:
-    """Also above Django's own limit, which would answer with a page."""
+    """Django's own limit, which would answer with a page, does not apply."""
     job_id = publish()
     before = contents()
     answer = caller.move(job_id, body=TAKE + b" " * size)

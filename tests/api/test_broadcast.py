@@ -82,21 +82,21 @@ RUNGS = [
 
 
 @pytest.mark.parametrize("first", range(len(RUNGS)))
-def test_the_first_broken_rung_answers(first: int, announcer: Announcer) -> None:
-    """Also with everything behind it wrong, an empty body included; nothing is written."""
+def test_the_first_failing_check_answers(first: int, announcer: Announcer) -> None:
+    """All later checks would fail, too, and the body is empty. Nothing is written."""
     before = counts()
-    said = {}
+    named = {}
     for rung, _status in RUNGS[first:]:
         if rung == "no such channel":
             announcer.url = announcer.url.replace("orders", "order_")
         elif rung == "no producer":
             announcer.headers["X-Broker-Producer-ID"] = "sho_"
         elif rung == "unreadable schedule":
-            said = {"Scheduled_For": "tomorrow"}
+            named = {"Scheduled_For": "tomorrow"}
         else:
             name = "Channel" if "channel" in rung else "Producer"
             announcer.headers[f"X-Broker-{name}-Token"] = "guessed"
-    answer = announcer.post(b"", **said)
+    answer = announcer.post(b"", **named)
     assert answer.status_code == RUNGS[first][1]
     assert answer["Content-Type"] == "text/plain; charset=utf-8"
     assert counts() == before
@@ -134,7 +134,7 @@ def test_the_payload_has_a_limit(announcer: Announcer) -> None:
 
 
 def test_a_payload_above_what_django_holds_in_memory(announcer: Announcer) -> None:
-    """2.5 MiB, where Django would answer a page of its own; ours is 1 MiB."""
+    """Django would answer a page of its own above 2.5 MiB, but the limit is 1 MiB."""
     assert announcer.post(b"x" * 3_000_000).status_code == 413
 
 
@@ -181,7 +181,7 @@ def test_metadata_headers(announcer: Announcer) -> None:
     ],
 )
 def test_secrets_are_no_metadata(name: str, announcer: Announcer) -> None:
-    """Neither of the producer nor of a proxy, however it spells them: others read the message."""
+    """Credentials of the producer and of a proxy are not kept, in any spelling."""
     sent_as = name.replace("_", "-").replace("\u212a", "k")
     announcer.headers = {sent_as: "secret", "X-Token": "t-1", **announcer.headers}
     named = f"{name},X-Token,X-Broker-Producer-ID".encode().decode("latin-1")

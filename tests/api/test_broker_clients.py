@@ -33,7 +33,7 @@ PLACE = re.compile(r"http://127\.0\.0\.1:[1-9]\d*")
 
 @contextmanager
 def serving(kind: str, log: Path) -> Iterator[str]:
-    """The base URL of a server on the test's database."""
+    """Serve the test's database; return the base URL."""
     known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     url = f"postgres:///{known['dbname']}?{urlencode(place)}"
@@ -51,9 +51,9 @@ def serving(kind: str, log: Path) -> Iterator[str]:
             lambda: bool(PLACE.search(log.read_text())) or process.poll() is not None,
             STARTING_SECONDS,
         )
-        found = PLACE.search(log.read_text())
-        assert found, log.read_text()
-        yield found[0]
+        match = PLACE.search(log.read_text())
+        assert match, log.read_text()
+        yield match[0]
     finally:
         process.terminate()
         process.wait(PATIENCE_SECONDS)
@@ -69,7 +69,7 @@ class Operator:
         return self._http.get(path, headers=self._headers)
 
     def put(self, path: str, **fields: str) -> Any:
-        """As the other's integration client does: ChangedAt is Last-Modified."""
+        """Send ChangedAt as Last-Modified, as the other broker's integration client does."""
         seen = {"If-Unmodified-Since": self.get(path).headers.get("Last-Modified", "")}
         answer = self._http.put(path, data=fields, headers=self._headers | seen)
         assert answer.status_code == 200, answer.text

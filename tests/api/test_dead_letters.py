@@ -32,7 +32,7 @@ def consumer(orders: Subscription) -> Caller:
 
 
 def exhausted(orders: Subscription) -> int:
-    """A DEAD job that was tried as often as may be."""
+    """Make a DEAD job that has used up its retries."""
     job_id = job_in(State.DEAD, orders)
     Job.objects.filter(id=job_id).update(retry_count=orders.consumer.max_retries)
     return job_id
@@ -79,9 +79,9 @@ def test_secrets_of_the_endpoint_are_shown_to_those_who_may_change_the_consumer(
     Consumer.objects.update(callback_url=whole)
     dead = ids.encode(job_in(State.DEAD, orders))
     user("reader", "view")
-    for who, shown in ((Manager("reader"), masked), (manager, whole)):
-        [listed] = who.get(DLQ).json()["DeadJobs"]
-        [of_message] = who.get(listed["MessageURL"]).json()["Jobs"]
+    for reader, shown in ((Manager("reader"), masked), (manager, whole)):
+        [listed] = reader.get(DLQ).json()["DeadJobs"]
+        [of_message] = reader.get(listed["MessageURL"]).json()["Jobs"]
         assert (listed["ListenerEndpoint"], of_message["ListenerEndpoint"]) == (shown, shown)
     assert call(consumer, "GET", f"/job/{dead}").json()["ListenerEndpoint"] == masked
 
@@ -114,8 +114,8 @@ def test_all_are_queued_again_as_new(orders: Subscription, consumer: Caller) -> 
     other = job_in(State.DEAD, subscription("invoices", "census"))
     answer = call(consumer, "POST", "/dlq", requeue=orders.consumer_token)
     assert (answer.status_code, answer.content) == (202, b"")
-    found = Job.objects.filter(id__in=made).values_list("state", "retry_count")
-    assert set(found) == {("QUEUED", 0)}
+    rows = Job.objects.filter(id__in=made).values_list("state", "retry_count")
+    assert set(rows) == {("QUEUED", 0)}
     assert Job.objects.get(id=other).state == "DEAD"
 
 
@@ -186,7 +186,7 @@ def test_what_is_not_dead_is_not_deleted(
 
 @pytest.mark.parametrize("channel", ["orders", "invoices"])
 def test_another_s_job_is_not_deleted(channel: str, orders: Subscription) -> None:
-    """404, as if it were not there; also for a consumer of the same name elsewhere."""
+    """The answer is 404, also for a consumer of the same name elsewhere."""
     job_id = exhausted(orders)
     other = subscription(channel, "census" if channel == "invoices" else "digest")
     assert call(Caller(other), "DELETE", f"/job/{ids.encode(job_id)}").status_code == 404

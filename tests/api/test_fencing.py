@@ -1,4 +1,4 @@
-"""Who holds a job, and who only thinks so."""
+"""Job POSTs by the holder of a lease and by others."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -123,7 +123,7 @@ def test_a_killed_job_is_lost(census: Subscription, caller: Caller) -> None:
 def test_nothing_is_taken_while_paused(
     scope: str, source: State, census: Subscription, caller: Caller
 ) -> None:
-    """The reason is told; once the pause is over the job can be taken."""
+    """The answer names the reason. Once the pause is over the job can be taken."""
     job_id = job_in(source, census)
     paused = getattr(census, scope)
     paused.paused_until = Now() + timedelta(hours=1)
@@ -142,7 +142,7 @@ def test_nothing_is_taken_while_paused(
 def test_of_takers_at_once_one_gets_the_lease(
     source: State, timeout: dict[str, int], census: Subscription
 ) -> None:
-    """The others are told 202 without a token, as after it, or 400 if they wanted a timeout."""
+    """The others get 202 without a token, as after it, or 400 if they asked for a timeout."""
     takers = 8
     for _round in range(5):
         job_id = job_in(source, census)
@@ -177,15 +177,15 @@ def test_a_request_that_was_overtaken_overwrites_nothing(
     caller: Caller,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Between its look at the job and its write, the job is settled by somebody else."""
+    """Between the read of the job and its write, another request settles the job."""
     held = taken_by_post(census, publish())
     finish = pulling.finish
 
-    def overtaken(*said: Any) -> object:
+    def overtaken(*arguments: Any) -> object:
         monkeypatch.undo()
         meanwhile(held)
         seen.update(contents())
-        return finish(*said)
+        return finish(*arguments)
 
     seen: dict[str, object] = {}
     monkeypatch.setattr(pulling, "finish", overtaken)

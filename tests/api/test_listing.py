@@ -32,7 +32,7 @@ def consumer() -> Consumer:
 
 
 def waiting(consumer: Consumer) -> list[int]:
-    """What is due, in order, as the table has it."""
+    """Return the available jobs in order, by the table."""
     rows = query(
         "SELECT id FROM pulljobs_job WHERE consumer_id = %s AND state = 'QUEUED'"
         " AND available_at <= clock_timestamp() ORDER BY priority DESC, available_at, id",
@@ -42,20 +42,20 @@ def waiting(consumer: Consumer) -> list[int]:
 
 
 def listed(queue: ConsumerListing, size: int = 50) -> list[int]:
-    """All pages."""
-    found: list[int] = []
+    """List the jobs of all pages."""
+    seen: list[int] = []
     after: Place | None = None
     while page := queue.list_jobs(size, after):
-        found += [job.id for job in page]
+        seen += [job.id for job in page]
         after = page[-1].place
-    return found
+    return seen
 
 
 def settle(consumer: Consumer, wanted: int) -> None:
     claim = pulling.Puller(USING, consumer).claim(wanted)
     if claim.taken:
         held = [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
-        pulling.finish([outcomes.deliver(one) for one in held])
+        pulling.finish([outcomes.deliver(lease) for lease in held])
 
 
 def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
@@ -122,7 +122,7 @@ def test_what_comes_back_is_seen(consumer: Consumer) -> None:
 
 
 def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> None:
-    """What it saw taken may be given back by a rollback."""
+    """A rollback gives back jobs that the listing saw taken."""
     publish_many(consumer.channel.name, [b"x"] * 5)
     before = listing.queued(consumer.pk, 10)
     with transaction.atomic(USING):
@@ -164,7 +164,7 @@ def _release_some(consumer: Consumer) -> None:
 
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
-    """Where listings entered the index."""
+    """Entries of listings into the index."""
     seen: list[Entry] = []
     queued = protocol.queued
 
@@ -199,7 +199,7 @@ def test_what_was_settled_is_not_waded_through(consumer: Consumer, entries: list
     assert 2 * fresh < _blocks(consumer, entries[0])
 
     def is_quick_again() -> bool:
-        """Whatever others have open on the server holds the floors down for a second."""
+        """Return True once no other transaction on the server holds the marks down."""
         assert [job.id for job in queue.list_jobs(25, None)] == waiting(consumer)[:25]
         return _blocks(consumer, entries[-1]) < 2 * fresh
 
@@ -211,6 +211,6 @@ def _blocks(consumer: Consumer, entry: Entry) -> int:
     where = entry._asdict()
     del where["until"]
     params = {"consumer_id": consumer.pk, "wanted": 25, **where}
-    [(told,)] = query(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement('queued')}", params)  # type: ignore[arg-type]  # by name
-    plan = told[0]["Plan"]
+    [(plan,)] = query(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement('queued')}", params)  # type: ignore[arg-type]  # by name
+    plan = plan[0]["Plan"]
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])

@@ -54,21 +54,21 @@ def file(tmp_path: Path, db: None) -> Path:
 def load(file: Path) -> dict[str, Any]:
     output = StringIO()
     call_command("pulljobs", "loadbroker", str(file), "--json", stdout=output)
-    told: dict[str, Any] = json.loads(output.getvalue())
-    return told
+    output: dict[str, Any] = json.loads(output.getvalue())
+    return output
 
 
 def test_what_it_makes(file: Path) -> None:
-    """Ids are told apart by case; what holds for all consumers is set on each."""
-    told = load(file)
-    assert sorted(told["made"]) == [
+    """Ids are output apart by case; what holds for all consumers is set on each."""
+    output = load(file)
+    assert sorted(output["made"]) == [
         "channel orders",
         "consumer Billing",
         "consumer billing",
         "producer shop",
     ]
-    assert (told["changed"], told["unchanged"], told["skipped"]) == ([], [], [])
-    assert told["elsewhere"] == ["[scheduler]: see PULLJOBS['MIN_SCHEDULE_DELAY']."]
+    assert (output["changed"], output["unchanged"], output["skipped"]) == ([], [], [])
+    assert output["elsewhere"] == ["[scheduler]: see PULLJOBS['MIN_SCHEDULE_DELAY']."]
     orders, shop = Channel.objects.get(), Producer.objects.get()
     assert (orders.title, orders.has_token("channel-token")) == ("Orders, all of them", True)
     assert (shop.name, shop.has_token("shop-token")) == ("shop", True)
@@ -88,8 +88,8 @@ def test_what_it_makes(file: Path) -> None:
 def test_the_same_file_again_changes_nothing(file: Path) -> None:
     made = load(file)["made"]
     before = contents(*TABLES)
-    told = load(file)
-    assert (told["made"], told["changed"], told["unchanged"]) == ([], [], made)
+    output = load(file)
+    assert (output["made"], output["changed"], output["unchanged"]) == ([], [], made)
     assert contents(*TABLES) == before
 
 
@@ -97,8 +97,8 @@ def test_a_changed_file_changes_what_it_names(file: Path) -> None:
     """A row that it names no more stays."""
     load(file)
     file.write_text(GOOD.replace("=channel-token", "=new").replace("shop=The shop", ""))
-    told = load(file)
-    assert told["changed"] == ["channel orders"]
+    output = load(file)
+    assert output["changed"] == ["channel orders"]
     assert Channel.objects.get().has_token("new")
     assert Producer.objects.count() == 1
 
@@ -131,23 +131,23 @@ def test_a_bad_entry_is_named_and_the_others_are_made(
 ) -> None:
     assert old in GOOD
     file.write_text(GOOD.replace(old, new, 1))
-    told = load(file)
-    [skipped] = told["skipped"]
+    output = load(file)
+    [skipped] = output["skipped"]
     assert named in skipped
-    assert len(told["made"]) >= 3
+    assert len(output["made"]) >= 3
 
 
 def test_consumers_whose_delays_are_too_many_are_named_and_the_others_are_made(
     file: Path,
 ) -> None:
     file.write_text(GOOD.replace("1,2,3", ",".join(["3600"] * 80)))
-    told = load(file)
-    assert told["made"] == ["channel orders", "producer shop"]
-    for skipped, name in zip(told["skipped"], ("billing", "Billing"), strict=True):
+    output = load(file)
+    assert output["made"] == ["channel orders", "producer shop"]
+    for skipped, name in zip(output["skipped"], ("billing", "Billing"), strict=True):
         assert skipped.startswith(f"consumer {name}: The retry delays must have 255 characters")
 
 
-def test_no_token_is_told(file: Path) -> None:
+def test_no_token_is_printed(file: Path) -> None:
     output = StringIO()
     call_command("pulljobs", "loadbroker", str(file), stdout=output)
     assert "channel orders" in output.getvalue()

@@ -24,7 +24,7 @@ MATRIX = [(source, target) for source in State for target in State]
 def test_without_a_timeout(
     source: State, target: State, census: Subscription, caller: Caller
 ) -> None:
-    """202 for the four moves and for the state it is in, 400 and nothing changed for the rest."""
+    """Four transitions and the current state get 202. The rest gets 400 and changes nothing."""
     job_id = job_in(source, census)
     before = contents()
     answer = caller.move(job_id, target)

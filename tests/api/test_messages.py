@@ -1,4 +1,4 @@
-"""What was said on a channel, read back."""
+"""Messages of a channel, read back."""
 
 import base64
 from datetime import timedelta
@@ -125,12 +125,12 @@ def test_lists(orders: Subscription, manager: Manager) -> None:
     ("status", "found"),
     [(102, 1), ([101, 102], 1), ("x", 1), ("", 1), (101, 0), (7, 0), (["x", 7], 0)],
 )
-def test_lists_by_status(status: Any, found: int, orders: Subscription, manager: Manager) -> None:
+def test_lists_by_status(status: Any, matches: int, orders: Subscription, manager: Manager) -> None:
     """Every message is DISPATCHED; what is no number is ignored."""
     publish("orders", b"x")
     page = manager.get(f"{ROOT}/messages", status=status).json()
-    assert len(page["Result"]) == found
-    if found and status == 102:
+    assert len(page["Result"]) == matches
+    if matches and status == 102:
         assert manager.get(page["Pages"]["previous"]).json()["Result"] == []
 
 
@@ -145,7 +145,7 @@ def test_counts(orders: Subscription, manager: Manager) -> None:
     scheduled.filter(client_message_id="done").update(dispatched_at=Now())
     scheduled.filter(client_message_id="due").update(dispatch_at=Now() - timedelta(seconds=1))
     shown = manager.get(f"{ROOT}/messages-status").json()
-    counts = {name: one["Count"] for name, one in shown["counts"].items()}
+    counts = {name: count["Count"] for name, count in shown["counts"].items()}
     assert counts == {
         "DISPATCHED": 3,
         "ACKNOWLEDGED": 1,
@@ -177,7 +177,7 @@ def test_who_may_read(path: str, orders: Subscription, manager: Manager) -> None
     user("clerk", "view", models=("channel", "consumer", "job"))
     user("reader", "view", models=("message", "scheduledmessage"))
     answers = [
-        one.get(f"{ROOT}/{path}") for one in (Manager(), Manager("clerk"), Manager("reader"))
+        reader.get(f"{ROOT}/{path}") for reader in (Manager(), Manager("clerk"), Manager("reader"))
     ]
     assert [answer.status_code for answer in answers[1:]] == [403, 200]
     assert answers[0].status_code in (401, 403)

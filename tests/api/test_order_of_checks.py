@@ -37,8 +37,8 @@ def break_rung(rung: str, caller: Caller) -> None:
 
 @pytest.mark.parametrize("first", range(len(LADDER)))
 @pytest.mark.parametrize("endpoint", ["queued-jobs", "job"])
-def test_the_first_broken_rung_answers(first: int, endpoint: str, caller: Caller) -> None:
-    """Also when everything behind it is wrong too: limit, job id and body."""
+def test_the_first_failing_check_answers(first: int, endpoint: str, caller: Caller) -> None:
+    """All later checks would fail, too: limit, job id and body."""
     for rung, _status in LADDER[first:]:
         break_rung(rung, caller)
     answer = caller.queued(limit="-1") if endpoint == "queued-jobs" else caller.move("x", body=b"{")
@@ -76,7 +76,7 @@ def test_a_dead_job_that_was_deleted_is_unknown(census: Subscription, caller: Ca
 def test_a_job_of_another_consumer(
     source: State, channel: str, census: Subscription, caller: Caller
 ) -> None:
-    """401 and nothing changed, also for a consumer of the same name in another channel."""
+    """The answer is 401 and nothing changes, also for a consumer of the same name elsewhere."""
     other = subscription(channel, "census" if channel == "invoices" else "digest")
     job_id = job_in(source, census)
     before = contents()
@@ -106,7 +106,7 @@ def test_no_trailing_slash(caller: Caller) -> None:
 @pytest.mark.parametrize("call", ["queued", "move"])
 @pytest.mark.parametrize("status", [200, 404])
 def test_the_request_id_is_echoed_or_made(call: str, status: int, caller: Caller) -> None:
-    """Also on refusals; what could break a header or a log line is replaced."""
+    """Refusals have it, too. An id that could break a header or a log line is replaced."""
 
     def request_id(sent: dict[str, str]) -> str:
         caller.tokens |= sent

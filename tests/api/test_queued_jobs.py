@@ -1,4 +1,4 @@
-"""What waits for a consumer, in the order in which it would be claimed."""
+"""Queued jobs of a consumer, in the order of claims."""
 
 import base64
 from datetime import timedelta
@@ -113,7 +113,7 @@ def test_a_limit_that_is_no_whole_number(limit: str, caller: Caller) -> None:
 
 
 def test_pages_show_every_job_once(caller: Caller) -> None:
-    """Also where one instant and one priority run across pages, and while jobs leave and come."""
+    """Pages neither repeat nor omit jobs of one instant and priority, while jobs leave and come."""
     _many(23)
     Job.objects.filter(priority=1).update(available_at=Now() - timedelta(minutes=1))
     expected = _in_order()

@@ -39,7 +39,7 @@ def fields_of(url: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("url", ITEMS)
 def test_a_put_makes_it_and_a_get_shows_the_same(url: str, orders: Any, manager: Manager) -> None:
-    """200 also for a new one, and Last-Modified is ChangedAt as an HTTP date."""
+    """A new row gets 200, too, and Last-Modified is ChangedAt as an HTTP date."""
     seen = orders if url == "/channel/orders" else None
     made: Any = manager.put(url, seen, **fields_of(url, token="t-1", name="A name"))
     assert made.status_code == 200, made.content
@@ -84,10 +84,10 @@ def test_what_is_left_out_is_set_too(url: str, orders: Any, manager: Manager) ->
 
 @pytest.mark.parametrize("url", ITEMS)
 def test_preconditions(url: str, orders: Any, manager: Manager) -> None:
-    """400 without, 412 with another text, even one that means the same time or a later one."""
+    """Without it 400, with another text 412, even if it means the same time or a later one."""
     made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
-    told = made["Last-Modified"]
-    for seen, status in [(None, 400), ("", 400), ("x", 412), (f" {told}x", 412)]:
+    last_modified = made["Last-Modified"]
+    for seen, status in [(None, 400), ("", 400), ("x", 412), (f" {last_modified}x", 412)]:
         assert manager.put(url, seen, **fields_of(url, token="new")).status_code == status
     assert manager.get(url).json() == made.json()
     assert manager.put(url, made, **fields_of(url, token="new")).status_code == 200
@@ -97,7 +97,7 @@ def test_preconditions(url: str, orders: Any, manager: Manager) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("url", ITEMS)
 def test_of_writers_at_once_one_wins(url: str, orders: Any, manager: Manager) -> None:
-    """Also within one second: the precondition is checked under the row's lock."""
+    """The precondition is checked under the row's lock, which also helps within one second."""
     made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
 
     def put(number: int) -> Any:
@@ -125,7 +125,7 @@ def test_of_makers_at_once_one_makes_it(manager: Manager) -> None:
 def test_secrets_of_a_callback_url_are_shown_to_those_who_may_change_it(
     callback: str, shown: str, orders: Any, manager: Manager
 ) -> None:
-    """What others are shown is not stored by who puts it back."""
+    """A masked URL is not stored if a reader puts it back."""
     url = "/channel/orders/consumer/k"
     made = manager.put(url, callbackUrl=callback)
     user("reader", "view", "add")
@@ -141,7 +141,7 @@ def test_secrets_of_a_callback_url_are_shown_to_those_who_may_change_it(
     "url", ["ftp://user:pass@h/", "http://user:pass", "http://u:p?a@b/", "u:p@h"]
 )
 def test_of_a_callback_url_that_can_t_be_read_nothing_is_shown(url: str, orders: Any) -> None:
-    """As code may have stored it."""
+    """The URL is one that code stored unchecked."""
     consumer = ConsumerFactory.create(callback_url=url)
     user("reader", "view")
     shown = Manager("reader").get(f"/channel/{consumer.channel.name}/consumer/{consumer.name}")
@@ -207,7 +207,7 @@ def test_bodies_and_names_that_are_too_long(manager: Manager) -> None:
     ["", "/hook", "example.com", "ftp://a/b", "mailto:x", "http://", "http://a b/", "http://[x"],
 )
 def test_the_callback_url_must_be_absolute(url: str, orders: Any, manager: Manager) -> None:
-    """Also of a pull consumer."""
+    """A pull consumer needs a callback URL, too."""
     path = "/channel/orders/consumer/k"
     assert manager.put(path, callbackUrl=url, type="pull").status_code == 400
     assert manager.get(path).status_code == 404
@@ -291,7 +291,7 @@ def test_lists_page_by_25_newest_first(url: str, orders: Any, manager: Manager) 
         pages.append(page.json()["Result"])
         seen += pages[-1]
         last, page = page, manager.get(page.json()["Pages"]["next"])
-    assert (seen, [len(one) for one in pages]) == (expected, [25, 25, len(expected) - 50])
+    assert (seen, [len(page) for page in pages]) == (expected, [25, 25, len(expected) - 50])
     assert page.json() == {"Result": [], "Pages": {}, "Links": None}
     back = manager.get(last.json()["Pages"]["previous"])
     assert back.json()["Result"] == pages[1]
@@ -348,7 +348,7 @@ def test_a_deleted_consumer_can_be_put_again(orders: Any, manager: Manager) -> N
 
 
 def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manager) -> None:
-    """Neither paused nor bounded nor signed as whoever deleted it had it."""
+    """It has neither the pause nor the limits nor the secret of the deleted consumer."""
     path = "/channel/orders/consumer/k"
     manager.put(path, callbackUrl=URL, type="pull", name="Old")
     there = Consumer.objects.get()
@@ -358,8 +358,8 @@ def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manage
     operating.pause(there, there.created_at + timedelta(days=1))
     there.save()
     assert manager.delete(path, manager.get(path)).status_code == 204
-    for one in (path, "/channel/orders/consumer/new"):
-        assert manager.put(one, callbackUrl=URL, type="pull").status_code == 200
+    for url in (path, "/channel/orders/consumer/new"):
+        assert manager.put(url, callbackUrl=URL, type="pull").status_code == 200
     again, new = Consumer.objects.order_by("id")
     assert again.pk == there.pk
     own = {"id", "name", "token_digest", "token_sealed", "created_at", "changed_at"}
@@ -370,7 +370,7 @@ def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manage
 
 
 def test_a_consumer_with_jobs_stays(manager: Manager) -> None:
-    """409 says how many there are, and how to get rid of them."""
+    """The 409 says how many jobs there are, and how to end them."""
     subscription("orders", "k")
     for _ in range(3):
         publish("orders", b"x")
@@ -387,13 +387,13 @@ def test_a_count_above_the_cap_says_so(manager: Manager, monkeypatch: pytest.Mon
     monkeypatch.setattr("pulljobs.api.broker.resources.CAP", 2)
     subscription("orders", "k")
     path = "/channel/orders/consumer/k"
-    for told in (b"1 jobs", b"2 jobs", b"more than 2 jobs", b"more than 2 jobs"):
+    for count in (b"1 jobs", b"2 jobs", b"more than 2 jobs", b"more than 2 jobs"):
         publish("orders", b"x")
-        assert b"has " + told in manager.delete(path, manager.get(path)).content
+        assert b"has " + count in manager.delete(path, manager.get(path)).content
 
 
 def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> None:
-    """What is dead by then goes with it; its history stays."""
+    """Its DEAD jobs go with it, and its history stays."""
     path, there = "/channel/orders/consumer/k", subscription("orders", "k")
     theirs = job_in(State.DEAD, subscription("others", "k"))
     job_in(State.DEAD, there)
@@ -452,14 +452,14 @@ def test_deleting_asks_for_what_is_there(orders: Any, manager: Manager) -> None:
 
 
 @pytest.mark.parametrize("url", [*ITEMS, *LISTS])
-def test_nobody_is_asked_who_it_is(url: str, orders: Any) -> None:
+def test_options_need_no_authentication(url: str, orders: Any) -> None:
     answer = Manager().get(url)
     assert (answer.status_code, answer.content.startswith(b"Log in")) == (401, True)
     assert Manager().put(url).status_code in (401, 403) if url in ITEMS else True
 
 
 @pytest.mark.parametrize("url", [*ITEMS, *LISTS])
-def test_nul_in_a_user_s_name_is_nobody_s(url: str, orders: Any) -> None:
+def test_nul_in_a_user_name_matches_no_user(url: str, orders: Any) -> None:
     stranger = Manager()
     stranger.headers = {"Authorization": "Basic " + base64.b64encode(b"a\x00b:x").decode()}
     assert stranger.get(url).status_code == 401

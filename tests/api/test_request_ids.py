@@ -23,7 +23,7 @@ def logs(request: HttpRequest) -> HttpResponse:
 
 
 def breaks(request: HttpRequest) -> HttpResponse:
-    raise RuntimeError("as it was told to")
+    raise RuntimeError("as the test asks")
 
 
 urlpatterns = [
@@ -52,7 +52,7 @@ def test_every_answer_and_its_log_lines_bear_it(url: str, status: int, logged: A
     assert {record.request_id for record in logged.records} == {"r-1"}
     made = [client.get(url)["X-Request-ID"] for _ in range(2)]
     assert len(set(made)) == 2
-    assert all(len(one) == 32 for one in made)
+    assert all(len(id) == 32 for id in made)
 
 
 @override_settings(ROOT_URLCONF=__name__)
@@ -121,7 +121,7 @@ def test_unknown_paths_are_404_by_any_method(url: str, method: str, db: None) ->
     ],
 )
 def test_methods(url: str, allowed: str, db: None) -> None:
-    """405 with Allow before anybody is asked who it is, HEAD among them; OPTIONS tells the same."""
+    """The answer is 405 with Allow before authentication, also for HEAD. OPTIONS has Allow, too."""
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
         if method not in allowed:
             answer = Client().generic(method, url)

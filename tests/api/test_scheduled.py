@@ -121,8 +121,13 @@ def test_it_must_be_far_enough_ahead(
 def test_it_goes_to_the_consumers_of_then(announcer: Announcer, manager: Manager) -> None:
     """With everything it was sent with; once, however often it is looked for."""
     announcer.headers["X-Trace"] = "t"
-    said = {"Message_ID": "m-1", "Message_Priority": "4", "Key": "k", "Metadata_Headers": "X-Trace"}
-    announcer.post(b"\xff", "image/png", Scheduled_For=LATER, **said)
+    named = {
+        "Message_ID": "m-1",
+        "Message_Priority": "4",
+        "Key": "k",
+        "Metadata_Headers": "X-Trace",
+    }
+    announcer.post(b"\xff", "image/png", Scheduled_For=LATER, **named)
     assert scheduling.dispatch() == 0
     subscription("orders", "digest")
     fall_due()
@@ -153,7 +158,7 @@ def test_a_plain_message_of_its_id_does_not_make_it_lost(announcer: Announcer) -
     announcer.post(b"now", Message_ID="m-1")
     fall_due()
     scheduling.dispatch()
-    assert sorted(bytes(one.payload) for one in Message.objects.all()) == [b"later", b"now"]
+    assert sorted(bytes(message.payload) for message in Message.objects.all()) == [b"later", b"now"]
 
 
 def test_one_that_is_refused_does_not_stop_the_others(

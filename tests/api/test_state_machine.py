@@ -175,7 +175,7 @@ def test_an_invalid_call_changes_no_job(
 def test_jobs_of_a_push_consumer_are_pulled_after_it_changes_its_type(
     orders: Subscription, consumer: Caller, manager: Manager
 ) -> None:
-    """What waits can be pulled from then on; what is being pushed ends as it would have."""
+    """Queued jobs can be pulled from then on. A push in progress ends normally."""
     path = "/channel/orders/consumer/census"
     fields = {"callbackUrl": "http://example.com", "token": orders.consumer_token}
     manager.put(path, manager.get(path), type="push", **fields)
@@ -188,13 +188,13 @@ def test_jobs_of_a_push_consumer_are_pulled_after_it_changes_its_type(
     answer: Any = consumer.queued()
     listed = [job["ID"] for job in answer.json()["Result"]]
     assert len(listed) == 3
-    assert all(_taken(consumer, ids.decode(one)) for one in listed)
+    assert all(_taken(consumer, ids.decode(id)) for id in listed)
     pushed = Held(claim.jobs[0][0].id, claim.taken.lease_token)
     assert pulling.finish([outcomes.deliver(pushed)]).states == {pushed.job_id: State.DELIVERED}
 
 
 def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
-    """What was taken ends under its lease; nothing is taken, and the fence is no way to that."""
+    """Taken jobs end under their leases. No job is taken, not even with a lease token."""
     held, other, dead = (taken_by_post(orders, publish()) for _ in range(3))
     assert pulling.finish([outcomes.reject(dead, "no good")]).states
     waits = publish()
@@ -215,7 +215,7 @@ def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
 def test_a_job_post_takes_nothing_above_max_in_flight(
     orders: Subscription, consumer: Caller
 ) -> None:
-    """409 with the reason, and nothing changed."""
+    """The answer is 409 with the reason, and nothing changes."""
     Consumer.objects.update(max_in_flight=1)
     taken_by_post(orders, publish())
     job_id = publish()

@@ -110,8 +110,8 @@ def test_the_app(every: Subscription, manager: Manager) -> None:
 def test_metrics(every: Subscription, manager: Manager) -> None:
     answer = manager.get("/metrics")
     assert answer["Content-Type"].startswith("text/plain")
-    told = dict(re.findall(r"^(\w+_job_count{.*}) (\S+)$", answer.content.decode(), re.MULTILINE))
-    assert told == {
+    gauges = dict(re.findall(r"^(\w+_job_count{.*}) (\S+)$", answer.content.decode(), re.MULTILINE))
+    assert gauges == {
         'queued_job_count{channel="orders",consumer="census"}': "3.0",
         'queued_job_count{channel="invoices",consumer="idle"}': "0.0",
         'dead_job_count{channel="orders",consumer="census"}': "1.0",

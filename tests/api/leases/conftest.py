@@ -6,7 +6,7 @@ import pytest
 from pytest_django import Settings
 
 from tests.api.caller import Subscription
-from tests.api.leases.serving import Puller, close_room, served
+from tests.api.leases.serving import Puller, close_waiters, served
 from tests.sessions import PATIENCE_SECONDS
 
 
@@ -19,17 +19,17 @@ def client() -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def base() -> Iterator[str]:
-    """Of a server of the whole session; what waits in it is of one test."""
+    """Base URL of a server for the whole session, whose waiting pulls are those of one test."""
     with served() as url:
         yield url
 
 
 @pytest.fixture
 def emptied(transactional_db: None, settings: Settings) -> Iterator[None]:
-    """Nobody waits in this process before and after; polls are so rare that only wake-ups wake."""
+    """Start and end without a waiting pull, with polls too rare to replace wake-ups."""
     settings.PULLJOBS = {"MAX_FETCH_INTERVAL": timedelta(minutes=1)}
     yield
-    close_room()
+    close_waiters()
 
 
 @pytest.fixture

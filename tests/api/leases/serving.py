@@ -29,7 +29,7 @@ LONG = 50.0
 
 @contextmanager
 def served(wrap: Callable[[Any], Any] = with_pulls) -> Iterator[str]:
-    """The base URL, while it is served on a thread, by the middleware of the moment."""
+    """Serve on a thread with the current middleware; return the base URL."""
     config = uvicorn.Config(wrap(get_asgi_application()), port=0, lifespan="off", log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
@@ -62,13 +62,13 @@ class Puller:
         )
 
     def pull(self, **fields: Any) -> Any:
-        """The answer to a pull that is not refused."""
+        """Return the answer to a pull that is not refused."""
         answer = self.post("pull", **fields)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def taken(self, **fields: Any) -> Any:
-        """The jobs of such an answer."""
+        """Return the jobs of a pull that is not refused."""
         return self.pull(**fields)["Result"]
 
     def ack(self, *results: Any, **fields: Any) -> Any:
@@ -77,7 +77,7 @@ class Puller:
         return answer.json()
 
     def statuses(self, *results: Any) -> list[str]:
-        return [one["Status"] for one in self.ack(*results)["Results"]]
+        return [result["Status"] for result in self.ack(*results)["Results"]]
 
     def renew(self, *jobs: Any, **fields: Any) -> Any:
         leases = [{"ID": job["ID"], "LeaseToken": job["LeaseToken"]} for job in jobs]
@@ -88,14 +88,14 @@ class Puller:
     def info(self) -> Any:
         return self._client.get(f"{self.base}{self.path}/info", headers=self.tokens).json()
 
-    def lingering(self, **fields: Any) -> Thread:
-        """A pull that lingers on a thread, once it waits and would be woken."""
+    def long_poll(self, **fields: Any) -> Thread:
+        """Start a long poll on a thread; return once it waits and would be woken."""
         with self._one_more():
             return Thread(lambda: self.post("pull", **{"Expires": LONG, **fields}))
 
     @contextmanager
     def hung_up(self, **fields: Any) -> Iterator[None]:
-        """A client that lingers, and is gone at the end."""
+        """Open a long poll, and close its connection at the end."""
         content = json.dumps({"Expires": LONG, **fields}).encode()
         lines = [f"POST {self.path}/pull HTTP/1.1", "Host: 127.0.0.1"]
         lines += [f"{name}: {value}" for name, value in self.tokens.items()]
@@ -108,14 +108,14 @@ class Puller:
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:
-        before = lingering()
+        before = waiting_pulls()
         yield
-        wait_until(lambda: lingering() > before and waiting() > 0)
+        wait_until(lambda: waiting_pulls() > before and waiting() > 0)
 
 
 def claim_elsewhere(puller: Puller, request_id: str, jobs: int = 1) -> set[str]:
-    """The ids of jobs that are published, and claimed at once by another process."""
-    PullWaiter.objects.all().delete()  # So what is published wakes nobody.
+    """Publish jobs and claim them at once as another process; return their ids."""
+    PullWaiter.objects.all().delete()  # So that publishing wakes no waiter.
     elsewhere = pulling.Puller(USING, puller.subscription.consumer, Lease.Via.PULL)
     with transaction.atomic(using=USING):  # Nor does a poll find it.
         published = {ids.encode(publish()) for _ in range(jobs)}
@@ -123,25 +123,25 @@ def claim_elsewhere(puller: Puller, request_id: str, jobs: int = 1) -> set[str]:
     return published
 
 
-def said(job: Any, outcome: str, **more: Any) -> dict[str, Any]:
-    """An outcome of a job as it was pulled."""
+def outcome_of(job: Any, outcome: str, **more: Any) -> dict[str, Any]:
+    """Return an outcome of a pulled job."""
     return {"ID": job["ID"], "LeaseToken": job["LeaseToken"], "Outcome": outcome, **more}
 
 
-def close_room() -> None:
-    """And wait for its end: what it writes after that of a test would be in the next."""
+def close_waiters() -> None:
+    """Close the waiters and wait for their thread, which would else write in the next test."""
     waiters.close()
-    wait_until(lambda: "pulljobs-waiting" not in {one.name for one in threading.enumerate()})
+    wait_until(lambda: "pulljobs-waiting" not in {thread.name for thread in threading.enumerate()})
 
 
-def lingering() -> int:
-    """Pulls that wait, by what the process knows."""
+def waiting_pulls() -> int:
+    """Count waiting pulls in this process."""
     running = waiters.running_waiters()
     return running.waiting if running else 0
 
 
 def waiting() -> int:
-    """Pulls that wait, by the rows of the processes that they wait in."""
+    """Count waiting pulls in the rows of all processes."""
     return PullWaiter.objects.aggregate(pulls=Sum("waiting"))["pulls"] or 0
 
 

@@ -1,4 +1,4 @@
-"""Of the servers that tests start as processes: the example project over the test's database."""
+"""Settings of servers that tests start as processes: the example project on the test's database."""
 
 import os
 

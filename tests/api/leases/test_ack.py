@@ -13,7 +13,7 @@ from django.test import override_settings
 from pulljobs import ids, pulling
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease
 from tests.api.caller import publish, subscription
-from tests.api.leases.serving import LONG, Puller, in_flight, said, waiting
+from tests.api.leases.serving import LONG, Puller, in_flight, outcome_of, waiting
 from tests.factories import USING
 from tests.sessions import Thread, contents, pass_time, query, wait_until
 
@@ -37,7 +37,7 @@ def test_outcomes(puller: Puller) -> None:
         publish()
     jobs = puller.taken(Batch=4)
     outcomes = ["DELIVERED", "DEAD", "RETRY", "RELEASE"]
-    statuses = puller.statuses(*map(said, jobs, outcomes))
+    statuses = puller.statuses(*map(outcome_of, jobs, outcomes))
     assert statuses == ["ok"] * 4
     states = dict(ArchivedJob.objects.values_list("job_id", "state"))
     states |= dict(Job.objects.values_list("id", "state"))
@@ -55,8 +55,8 @@ def test_a_repeated_ack_changes_nothing(puller: Puller) -> None:
     for outcome in ("DELIVERED", "DEAD"):
         publish()
         [job] = puller.taken()
-        assert puller.statuses(said(job, outcome), said(job, outcome)) == ["ok", "ok"]
-        assert puller.statuses(said(job, outcome)) == ["ok"]
+        assert puller.statuses(outcome_of(job, outcome), outcome_of(job, outcome)) == ["ok", "ok"]
+        assert puller.statuses(outcome_of(job, outcome)) == ["ok"]
     assert ArchivedJob.objects.count() == 2
 
 
@@ -65,13 +65,16 @@ def test_a_repeat_of_what_went_back_is_lost(puller: Puller) -> None:
     for first, second in (("RETRY", "RETRY"), ("RELEASE", "RELEASE"), ("DELIVERED", "DEAD")):
         publish()
         [job] = puller.taken()
-        assert puller.statuses(said(job, first), said(job, second)) == ["ok", "lease_lost"]
+        assert puller.statuses(outcome_of(job, first), outcome_of(job, second)) == [
+            "ok",
+            "lease_lost",
+        ]
 
 
 def test_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
     publish(payload={"id": 17}, message_id="order-17", headers={"a": "b"})
     [first] = puller.taken()
-    puller.ack(said(first, "RETRY", DelaySeconds=0))
+    puller.ack(outcome_of(first, "RETRY", DelaySeconds=0))
     [second] = puller.taken()
     assert (second["ID"], second["Message"]) == (first["ID"], first["Message"])
     assert (second["Deliveries"], second["RetryCount"]) == (2, 1)
@@ -80,9 +83,9 @@ def test_a_retry_without_delay_comes_again_at_once(puller: Puller) -> None:
 def test_a_waiter_learns_of_a_delay(puller: Puller) -> None:
     publish()
     [job] = puller.taken()
-    lingering = puller.lingering()
+    lingering = puller.long_poll()
     start = time.monotonic()
-    puller.ack(said(job, "RETRY", DelaySeconds=0.6))
+    puller.ack(outcome_of(job, "RETRY", DelaySeconds=0.6))
     [again] = lingering.result().json()["Result"]
     assert 0.6 <= time.monotonic() - start < LONG / 2
     assert again["ID"] == job["ID"]
@@ -91,7 +94,7 @@ def test_a_waiter_learns_of_a_delay(puller: Puller) -> None:
 def test_a_delayed_job_is_not_given(puller: Puller) -> None:
     publish()
     [job] = puller.taken()
-    puller.ack(said(job, "RETRY", DelaySeconds=60))
+    puller.ack(outcome_of(job, "RETRY", DelaySeconds=60))
     assert not puller.taken()
 
 
@@ -99,7 +102,7 @@ def test_delays_are_clamped_or_refused(puller: Puller) -> None:
     for asked, kept in ((0, 0), (3600, 3600), (1e9, 3600), (10**300, 3600)):
         publish()
         [job] = puller.taken()
-        assert puller.statuses(said(job, "RETRY", DelaySeconds=asked)) == ["ok"]
+        assert puller.statuses(outcome_of(job, "RETRY", DelaySeconds=asked)) == ["ok"]
         [(seconds,)] = query(
             "SELECT extract(epoch FROM available_at - now())::float8 FROM pulljobs_job"
         )
@@ -123,7 +126,7 @@ def test_a_retry_without_delay_takes_that_of_the_consumer(puller: Puller) -> Non
     for named in (None, 200, None, None, None):
         [job] = puller.taken()
         delay = {} if named is None else {"DelaySeconds": named}
-        puller.ack(said(job, "RETRY", **delay))
+        puller.ack(outcome_of(job, "RETRY", **delay))
         [(seconds,)] = query(
             "UPDATE pulljobs_job SET available_at = now() RETURNING"
             " (SELECT extract(epoch FROM old.available_at - now())::float8"
@@ -150,7 +153,7 @@ def test_a_renewal_extends_the_lease(puller: Puller) -> None:
 
 
 def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
-    """What remains shrinks towards it; after it nothing is renewed, and what is done counts."""
+    """The remaining time shrinks. After the end no renewal works, and a delivery counts."""
     publish()
     [job] = puller.taken()
     query("UPDATE pulljobs_lease SET hard_end = clock_timestamp() + interval '25 s'")
@@ -159,7 +162,7 @@ def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
     assert 0 < renewed["RemainingSeconds"] <= 25
     query("UPDATE pulljobs_lease SET hard_end = clock_timestamp()")
     assert puller.renew(job) == [{"ID": job["ID"], "Status": "lease_lost"}]
-    assert puller.statuses(said(job, "DELIVERED")) == ["ok"]
+    assert puller.statuses(outcome_of(job, "DELIVERED")) == ["ok"]
 
 
 def test_renewals_that_are_refused(puller: Puller) -> None:
@@ -173,17 +176,17 @@ def test_renewals_that_are_refused(puller: Puller) -> None:
     assert contents() == before
     other = {**job, "LeaseToken": "0" * 32}
     unknown = {**job, "ID": ids.encode(2**40)}
-    statuses = [one["Status"] for one in puller.renew(other, unknown, job)]
+    statuses = [result["Status"] for result in puller.renew(other, unknown, job)]
     assert statuses == ["lease_lost", "not_found", "ok"]
 
 
 def test_a_dead_job_keeps_its_reason(puller: Puller) -> None:
-    """As its error, for reasons are ours; its key is free."""
+    """The reason is stored as the error, and the key is free."""
     Consumer.objects.update(exclusive_keys=True)
     publish(key="k")
     publish(key="k")
     [job] = puller.taken(Batch=2)
-    puller.ack(said(job, "DEAD", Reason="no such order", Error="KeyError: 17\x00"))
+    puller.ack(outcome_of(job, "DEAD", Reason="no such order", Error="KeyError: 17\x00"))
     archived = ArchivedJob.objects.get()
     assert (archived.state, archived.reason) == ("DEAD", "rejected")
     assert archived.error == "no such order: KeyError: 17\N{REPLACEMENT CHARACTER}"
@@ -197,13 +200,13 @@ def test_a_late_ack_counts_until_the_job_is_taken_back(puller: Puller) -> None:
     publish()
     late, too_late = puller.taken(Batch=2)
     pass_time()
-    assert puller.statuses(said(late, "DELIVERED")) == ["ok"]
+    assert puller.statuses(outcome_of(late, "DELIVERED")) == ["ok"]
     pulling.reap()
-    assert puller.statuses(said(too_late, "DELIVERED")) == ["lease_lost"]
+    assert puller.statuses(outcome_of(too_late, "DELIVERED")) == ["lease_lost"]
 
 
 def test_tokens_of_other_jobs_and_consumers_settle_nothing(puller: Puller) -> None:
-    """Nothing changes, and nobody learns of another's jobs."""
+    """Nothing changes, and no consumer learns of another's jobs."""
     other = Puller(puller._client, puller.base, subscription("invoices", "census"))
     publish()
     publish()
@@ -216,17 +219,17 @@ def test_tokens_of_other_jobs_and_consumers_settle_nothing(puller: Puller) -> No
     nonsense = {**x, "ID": "x"}
     no_token = {**x, "LeaseToken": "x"}
     statuses = puller.statuses(
-        *(said(job, "DELIVERED") for job in (mixed, no_token, theirs, unknown, nonsense))
+        *(outcome_of(job, "DELIVERED") for job in (mixed, no_token, theirs, unknown, nonsense))
     )
     assert statuses == ["lease_lost"] * 2 + ["not_found"] * 3
-    assert [one["Status"] for one in puller.renew(mixed, theirs, unknown)] == [
+    assert [result["Status"] for result in puller.renew(mixed, theirs, unknown)] == [
         "lease_lost",
         "not_found",
         "not_found",
     ]
     assert contents() == before
-    other.ack(said(theirs, "DELIVERED"))
-    assert puller.statuses(said(theirs, "DELIVERED")) == ["not_found"]
+    other.ack(outcome_of(theirs, "DELIVERED"))
+    assert puller.statuses(outcome_of(theirs, "DELIVERED")) == ["not_found"]
 
 
 @pytest.fixture
@@ -238,26 +241,26 @@ def _counts_from_none() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_counts_from_none")
 def test_a_pull_in_an_ack_counts_as_a_pull(puller: Puller) -> None:
-    """One too many is refused, and what was said of jobs stands."""
+    """A pull above the limit is refused, and the outcomes stay settled."""
     publish()
     [job] = puller.taken()
     with override_settings(PULLJOBS={"THROTTLES": {"pull": "1/day"}}):
-        acked = [puller.ack(said(job, "DELIVERED"), Pull={}) for _twice in range(2)]
+        acked = [puller.ack(outcome_of(job, "DELIVERED"), Pull={}) for _twice in range(2)]
         assert puller.post("pull").status_code == 429
-    assert [one["Results"][0]["Status"] for one in acked] == ["ok", "ok"]
-    told = [(one["Status"]["Code"], one["Status"]["Reason"]) for one in acked]
-    assert told == [(404, "no_messages"), (429, "throttled")]
+    assert [answer["Results"][0]["Status"] for answer in acked] == ["ok", "ok"]
+    pulls = [(answer["Status"]["Code"], answer["Status"]["Reason"]) for answer in acked]
+    assert pulls == [(404, "no_messages"), (429, "throttled")]
 
 
 def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller: Puller) -> None:
-    """What is pushed to it, and what it pulls now, is refused."""
+    """A push consumer may neither settle pushed jobs nor pull."""
     for _ in range(3):
         publish()
     first, second = puller.taken(Batch=2)
     Consumer.objects.update(type="push")
     [renewed] = puller.renew(first, Seconds=60)
     assert renewed["Status"] == "ok"
-    answer = puller.ack(said(first, "DELIVERED"), Pull={"Expires": LONG})
+    answer = puller.ack(outcome_of(first, "DELIVERED"), Pull={"Expires": LONG})
     assert answer["Results"] == [{"ID": first["ID"], "Status": "ok"}]
     assert (answer["Result"], answer["Status"]["Reason"]) == ([], "push_consumer")
     pushing = pulling.Puller(USING, puller.subscription.consumer, Lease.Via.PUSH).claim(1)
@@ -266,16 +269,16 @@ def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller:
     pushed = {"ID": ids.encode(job.id), "LeaseToken": str(pushing.taken.lease_token)}
     before = contents()
     for held in (pushed, {**second, "LeaseToken": first["LeaseToken"][::-1]}, first):
-        refused = puller.post("ack", Results=[said(held, "DELIVERED")])
+        refused = puller.post("ack", Results=[outcome_of(held, "DELIVERED")])
         assert (refused.status_code, refused.json()["code"]) == (412, "push_consumer")
         leases = [{"ID": held["ID"], "LeaseToken": held["LeaseToken"]}]
         assert puller.post("renew", Leases=leases).status_code == 412
     assert contents() == before
-    assert puller.statuses(said(second, "RETRY")) == ["ok"]
+    assert puller.statuses(outcome_of(second, "RETRY")) == ["ok"]
 
 
 def test_deliveries_are_bounded(puller: Puller) -> None:
-    """Two deliveries, then DEAD, once, however many reapers there are and though nobody pulls."""
+    """Two deliveries, then DEAD, once, with any number of reapers and without another pull."""
     Consumer.objects.update(max_deliveries=2, retry_delays=[0.0])
     publish()
     for deliveries in (1, 2):
@@ -292,12 +295,12 @@ def test_an_ack_pulls_the_next_job(puller: Puller) -> None:
     publish()
     next_id = publish()
     [job] = puller.taken()
-    answer = puller.ack(said(job, "DELIVERED"), Pull={"Batch": 5})
+    answer = puller.ack(outcome_of(job, "DELIVERED"), Pull={"Batch": 5})
     assert answer["Results"] == [{"ID": job["ID"], "Status": "ok"}]
     [following] = answer["Result"]
     assert following["ID"] == ids.encode(next_id)
     assert answer["Status"]["Reason"] == "ok"
-    failed = puller.ack(said(job, "DEAD"), Pull={"Expires": LONG})
+    failed = puller.ack(outcome_of(job, "DEAD"), Pull={"Expires": LONG})
     assert (failed["Result"], failed["Status"]["Reason"]) == ([], "ack_failed")
     assert puller.post("ack", Results=[], Pull={"Batch": 0}).status_code == 400
     assert puller.post("ack", Results=[], Pull=1).status_code == 400
@@ -313,7 +316,9 @@ def test_an_ack_reports_its_settlements_when_its_pull_is_refused(
     publish()
     [job] = puller.taken()
     Consumer.objects.update(max_waiting=fields.get("max_waiting", 9))
-    acking = Thread(lambda: puller.ack(said(job, "DELIVERED"), Pull={"Batch": 2, "Expires": LONG}))
+    acking = Thread(
+        lambda: puller.ack(outcome_of(job, "DELIVERED"), Pull={"Batch": 2, "Expires": LONG})
+    )
     if "deleted_at" in fields:
         wait_until(lambda: waiting() == 1)
         Consumer.objects.update(**fields)
@@ -342,22 +347,24 @@ def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
     valid = puller.taken(Batch=2)
     unknown = {"ID": ids.encode(2**40), "LeaseToken": stale["LeaseToken"]}
     statuses = puller.statuses(
-        said(stale, "DELIVERED"), *(said(job, "DELIVERED") for job in valid), said(unknown, "DEAD")
+        outcome_of(stale, "DELIVERED"),
+        *(outcome_of(job, "DELIVERED") for job in valid),
+        outcome_of(unknown, "DEAD"),
     )
     assert statuses == ["lease_lost", "ok", "ok", "not_found"]
     assert ArchivedJob.objects.filter(state="DELIVERED").count() == 2
 
 
 def test_malformed_acks_change_nothing(puller: Puller) -> None:
-    """Not even what stands beside them."""
+    """Valid items of the same ack are not settled either."""
     publish()
     [job] = puller.taken()
     before = contents()
     held = {"ID": job["ID"], "LeaseToken": job["LeaseToken"]}
     for bad in MALFORMED:
-        answer = puller.post("ack", Results=[said(job, "DELIVERED"), {**held, **bad}])
+        answer = puller.post("ack", Results=[outcome_of(job, "DELIVERED"), {**held, **bad}])
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_body")
-    too_many = [said(job, "DELIVERED")] * 101
+    too_many = [outcome_of(job, "DELIVERED")] * 101
     for results in ("x", [1], too_many):
         assert puller.post("ack", Results=results).status_code == 400
     assert contents() == before

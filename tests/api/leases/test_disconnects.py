@@ -17,9 +17,9 @@ from tests.api.leases.serving import (
     Puller,
     claim_elsewhere,
     in_flight,
-    lingering,
-    said,
+    outcome_of,
     waiting,
+    waiting_pulls,
 )
 from tests.sessions import Thread, query, wait_until
 
@@ -42,12 +42,12 @@ WHERE datname = current_database()
 
 
 def test_clients_that_were_killed_leave_nothing(puller: Puller) -> None:
-    """Their jobs go to the next puller with deliveries unchanged, and nobody waits any more."""
+    """Their jobs go to the next puller with deliveries unchanged, and no pull waits any more."""
     with ExitStack() as clients:
         for _ in range(CLIENTS):
             clients.enter_context(puller.hung_up())
-        assert lingering() == CLIENTS
-    wait_until(lambda: lingering() == 0)
+        assert waiting_pulls() == CLIENTS
+    wait_until(lambda: waiting_pulls() == 0)
     wait_until(lambda: not PullWaiter.objects.exists())
     publish()
     [job] = puller.taken()
@@ -80,23 +80,23 @@ def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
     with puller.hung_up(**asked):
         publish()
         wait_until(lambda: in_flight() == 1)
-    wait_until(lambda: lingering() == 0)
+    wait_until(lambda: waiting_pulls() == 0)
     late.gone.set()
     wait_until(lambda: in_flight() == 0)
     [job] = puller.taken(Expires=LONG, **asked)
     assert (job["Deliveries"], job["RetryCount"]) == (1, 0)
 
 
-def test_what_a_repeat_was_told_of_does_not_go_back(puller: Puller, late: Late) -> None:
+def test_jobs_that_a_repeat_received_are_not_given_back(puller: Puller, late: Late) -> None:
     """Its client had gone between the claim and the answer, and came again."""
     with puller.hung_up(RequestID="r"):
         publish()
         wait_until(lambda: in_flight() == 1)
-    wait_until(lambda: lingering() == 0)
+    wait_until(lambda: waiting_pulls() == 0)
     [job] = puller.taken(RequestID="r")
     late.gone.set()
     assert puller.taken() == []  # In line behind what would go back.
-    assert puller.statuses(said(job, "DELIVERED")) == ["ok"]
+    assert puller.statuses(outcome_of(job, "DELIVERED")) == ["ok"]
 
 
 def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Late) -> None:
@@ -105,7 +105,7 @@ def test_what_another_process_claimed_does_not_go_back(puller: Puller, late: Lat
         claim_elsewhere(puller, "r")
         wakes = Thread(puller.taken)
         assert late.claimed.wait(LONG)
-    wait_until(lambda: lingering() == 0)
+    wait_until(lambda: waiting_pulls() == 0)
     late.gone.set()
     assert wakes.result() == []
     assert in_flight() == 1
@@ -125,7 +125,7 @@ def test_pulls_that_linger_hold_next_to_nothing(puller: Puller) -> None:
 
 
 def sessions() -> int:
-    """Of this database beside our own, also those of a server that tests share."""
+    """Count other sessions of this database, including those of a server that tests share."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid()"
@@ -147,13 +147,13 @@ def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
             clients.enter_context(puller.hung_up())
         patch.setattr(WaiterQueue, "_claim", counted)
         publish()
-        wait_until(lambda: lingering() == CLIENTS - 1)
+        wait_until(lambda: waiting_pulls() == CLIENTS - 1)
         assert len(claims) < CLIENTS / 2
 
 
 def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
-    """Who lingers notices nothing; who asks meanwhile is told to try again."""
-    waits = puller.lingering()
+    """Long polls notice nothing. Other pulls are refused for the time being."""
+    waits = puller.long_poll()
     query(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -173,8 +173,8 @@ def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
 
 
 def test_a_server_that_stops_says_so(puller: Puller) -> None:
-    """Who lingers is answered, what is there is still given, and nobody is thought to wait."""
-    waits = [puller.lingering(Batch=n) for n in (1, 2)]
+    """Long polls are answered, available jobs are still given, and no row says that pulls wait."""
+    waits = [puller.long_poll(Batch=n) for n in (1, 2)]
     running = waiters.running_waiters()
     assert running is not None
     running.stop()
@@ -193,10 +193,10 @@ def test_a_server_that_stops_says_so(puller: Puller) -> None:
 def test_without_notifications_it_polls(
     puller: Puller, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """As behind a pooler that hands connections out by the transaction."""
+    """Polling replaces notifications, as behind a pooler in transaction mode."""
     settings.PULLJOBS = {}
     monkeypatch.setattr("pulljobs.storage.listen.DATABASE_CHANNEL", "nobody_listens_here")
-    waits = puller.lingering()
+    waits = puller.long_poll()
     monkeypatch.undo()
     publish()
     assert len(waits.result().json()["Result"]) == 1

@@ -12,7 +12,7 @@ from pulljobs.conf import settings
 from pulljobs.models import Message
 from tests.api.broadcasting import Announcer
 from tests.api.caller import Subscription, publish
-from tests.api.leases.serving import Puller, in_flight, said
+from tests.api.leases.serving import Puller, in_flight, outcome_of
 
 PULL = json.dumps({"Batch": 1}).encode()
 PACKED = gzip.compress(PULL)
@@ -27,23 +27,25 @@ def pulled(puller: Puller, body: bytes, coding: str = "gzip") -> tuple[int, Any]
 
 def test_a_body_may_be_compressed(puller: Puller) -> None:
     publish()
-    status, told = pulled(puller, PACKED)
-    assert (status, len(told["Result"])) == (200, 1)
+    status, body = pulled(puller, PACKED)
+    assert (status, len(body["Result"])) == (200, 1)
 
 
 def test_all_members_are_read(puller: Puller) -> None:
-    """As `cat` puts them together."""
+    """Two members in a row, as `cat` joins them."""
     publish()
     publish()
-    status, told = pulled(puller, gzip.compress(b'{"Batch"') + gzip.compress(b": 2}"))
-    assert (status, len(told["Result"])) == (200, 2)
+    status, body = pulled(puller, gzip.compress(b'{"Batch"') + gzip.compress(b": 2}"))
+    assert (status, len(body["Result"])) == (200, 2)
 
 
 def test_members_are_of_any_length(puller: Puller) -> None:
     """Below and above what is unpacked at once, and ending with it."""
     publish()
     [job] = puller.taken()
-    body = json.dumps({"Results": [said(job, "DELIVERED")], "Other": token_hex(200_000)}).encode()
+    body = json.dumps(
+        {"Results": [outcome_of(job, "DELIVERED")], "Other": token_hex(200_000)}
+    ).encode()
     cuts = [0, 1, 30_000, 30_001, 200_000, len(body)]
     packed = b"".join(gzip.compress(body[a:b]) for a, b in pairwise(cuts))
     puller.tokens["Content-Encoding"] = "gzip"
@@ -88,7 +90,7 @@ def test_what_can_t_be_unpacked_takes_nothing(
 
 @pytest.mark.parametrize("verb", ["pull", "ack", "renew"])
 def test_nothing_is_unpacked_for_strangers(puller: Puller, verb: str) -> None:
-    """What they sent is not even looked at; that it is too large is told without."""
+    """The body is not decompressed. A body that is too large is refused without that."""
     puller.tokens |= {"Content-Encoding": "gzip", "X-Broker-Consumer-Token": "guessed"}
     assert puller.post(verb, b"no gzip").status_code == 403
     assert puller.post(verb, b"x" * 3_000_000).status_code == 413
@@ -100,6 +102,6 @@ def test_a_batch_of_messages_may_be_compressed(census: Subscription) -> None:
     announcer.headers["Content-Encoding"] = "gzip"
     lines = b'{"Payload": "one"}\n{"Payload": "two"}'
     answer = announcer.post(gzip.compress(lines))
-    assert [one["Status"] for one in answer.json()["Results"]] == ["accepted", "accepted"]
+    assert [result["Status"] for result in answer.json()["Results"]] == ["accepted", "accepted"]
     bomb = announcer.post(gzip.compress(b" " * (settings().MAX_BATCH_BYTES + 1)))
     assert (bomb.status_code, Message.objects.count()) == (413, 2)

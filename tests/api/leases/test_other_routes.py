@@ -1,4 +1,4 @@
-"""What stands around pulls: info, pause, purge, lookup, batches of messages, health."""
+"""Other routes of the lease protocol: info, pause, purge, lookup, broadcast-batch, health."""
 
 import gzip
 import json
@@ -56,14 +56,14 @@ def test_the_counts_add_up(census: Subscription, tokens: dict[str, str]) -> None
     held = Held(claim.jobs[0][0].id, claim.taken.lease_token)
     pulling.finish([outcomes.retry(held, "later", after=timedelta(seconds=60))])
     kill(publish())
-    told = info(tokens)
-    counts = {name: told[name] for name in ("NumQueued", "NumDelayed", "NumInFlight", "NumDead")}
+    shown = info(tokens)
+    counts = {name: shown[name] for name in ("NumQueued", "NumDelayed", "NumInFlight", "NumDead")}
     assert counts == {"NumQueued": 3, "NumDelayed": 1, "NumInFlight": 1, "NumDead": 1}
-    assert sum(counts.values()) + told["NumBlocked"] == Job.objects.count()
-    assert told["OldestQueuedSeconds"] >= 0
+    assert sum(counts.values()) + shown["NumBlocked"] == Job.objects.count()
+    assert shown["OldestQueuedSeconds"] >= 0
     lowest = Job.objects.exclude(state="DEAD").order_by("id")[0].id
-    assert told["AckFloor"] == ids.encode(lowest - 1)
-    assert (told["Capped"], told["Paused"], told["PauseUntil"]) == (False, False, None)
+    assert shown["AckFloor"] == ids.encode(lowest - 1)
+    assert (shown["Capped"], shown["Paused"], shown["PauseUntil"]) == (False, False, None)
 
 
 def test_info_of_what_was_delivered_and_came_again(
@@ -77,8 +77,8 @@ def test_info_of_what_was_delivered_and_came_again(
         held = claimed_by_worker(census, again)
         pulling.finish([outcomes.retry(held, "again", after=timedelta())])
     claimed_by_worker(census, again)
-    told = info(tokens)
-    assert (told["Delivered"], told["NumRedelivered"]) == (1, 1)
+    shown = info(tokens)
+    assert (shown["Delivered"], shown["NumRedelivered"]) == (1, 1)
     pulling.finish([outcomes.deliver(claimed) for claimed in [_held(again)]])
     assert info(tokens)["AckFloor"] == ids.encode(again)
 
@@ -89,9 +89,9 @@ def test_info_of_jobs_behind_their_key(census: Subscription, tokens: dict[str, s
     for _ in range(3):
         publish(key="k")
     pulling.Puller(USING, census.consumer).claim(10)
-    told = info(tokens)
-    live = [told[name] for name in ("NumQueued", "NumDelayed", "NumBlocked", "NumInFlight")]
-    assert (sum(live), told["NumInFlight"]) == (3, 1)
+    shown = info(tokens)
+    live = [shown[name] for name in ("NumQueued", "NumDelayed", "NumBlocked", "NumInFlight")]
+    assert (sum(live), shown["NumInFlight"]) == (3, 1)
 
 
 def test_info_counts_up_to_ten_thousand(census: Subscription, tokens: dict[str, str]) -> None:
@@ -102,13 +102,13 @@ def test_info_counts_up_to_ten_thousand(census: Subscription, tokens: dict[str, 
             " FROM generate_series(1, %s) AS number",
             [census.consumer.pk, count, count],
         )
-        told = info(tokens)
-        assert (told["NumQueued"], told["Capped"]) == (queued, capped)
-        assert (told["AckFloor"] is None) == capped
+        shown = info(tokens)
+        assert (shown["NumQueued"], shown["Capped"]) == (queued, capped)
+        assert (shown["AckFloor"] is None) == capped
 
 
 def test_info_tells_the_limits(tokens: dict[str, str]) -> None:
-    told = info(tokens)
+    shown = info(tokens)
     limits = {
         "MaxBatch": 100,
         "MaxExpires": 60,
@@ -121,12 +121,12 @@ def test_info_tells_the_limits(tokens: dict[str, str]) -> None:
         "MaxDeliveries": 20,
         "RetryDelays": [5, 30, 60],
     }
-    assert limits.items() <= told.items()
-    assert told["Now"].endswith("Z")
+    assert limits.items() <= shown.items()
+    assert shown["Now"].endswith("Z")
 
 
 def test_info_says_how_many_wait(puller: Puller) -> None:
-    waits = puller.lingering()
+    waits = puller.long_poll()
     assert puller.info()["NumWaiting"] == 1
     publish()
     waits.result()
@@ -169,10 +169,10 @@ def test_pauses_that_are_refused(
 def test_operators_need_the_permission(census: Subscription, tokens: dict[str, str]) -> None:
     """A consumer's tokens do not do; nothing changes."""
     publish()
-    nobody = Client()
-    nobody.force_login(User.objects.create_user("nobody", password="x"))
+    stranger = Client()
+    stranger.force_login(User.objects.create_user("nobody", password="x"))
     before = contents()
-    for client in (Client(), nobody):
+    for client in (Client(), stranger):
         for answer in (
             client.post(f"{CENSUS}/pause", b"{}", "application/json", headers=tokens),
             client.delete(f"{CENSUS}/queued-jobs", headers=tokens),
@@ -183,7 +183,7 @@ def test_operators_need_the_permission(census: Subscription, tokens: dict[str, s
 
 
 def test_purge(operator: Client, census: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is queued is DEAD as purged, in batches; what is in flight goes on."""
+    """Queued jobs become DEAD as purged, in batches. Jobs in flight go on."""
     monkeypatch.setattr("pulljobs.operating.BATCH", 2)
     held = claimed_by_worker(census, publish())
     for number in range(5):
@@ -231,7 +231,7 @@ def test_a_purge_that_is_cut_off_is_in_the_audit_trail_as_far_as_it_came(
 def test_who_paused_and_purged_is_in_the_audit_trail(
     operator: Client, census: Subscription
 ) -> None:
-    """By the name of the user; where the doors are open, nobody's name is known."""
+    """The audit has the name of the user. With open access there is none."""
     for _ in range(3):
         publish()
     subject = "consumer orders/census"
@@ -284,8 +284,8 @@ def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> No
     ]
     body = b"\n".join(json.dumps(line).encode() for line in lines) + b"\n\n{\n"
     answer = _batch(tokens, body)
-    told = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
-    assert [(one["Line"], one["Status"]) for one in told] == [
+    results = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
+    assert [(result["Line"], result["Status"]) for result in results] == [
         (1, "accepted"),
         (2, "accepted"),
         (3, "duplicate"),
@@ -296,12 +296,14 @@ def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> No
         (8, "too_large"),
         (10, "invalid"),
     ]
-    assert all(("Error" in one) == (one["Status"] in ("invalid", "too_large")) for one in told)
+    assert all(
+        ("Error" in result) == (result["Status"] in ("invalid", "too_large")) for result in results
+    )
     text, image = Message.objects.order_by("id")
     assert (bytes(text.payload).decode(), text.priority, text.key) == ("ä", 5, "k")
     assert (text.headers, text.client_message_id) == ({"a": "b"}, "m1")
     assert (bytes(image.payload), image.content_type) == (b"\xff\x00", "image/png")
-    assert [one["MessageID"] for one in told[:2]] == ["m1", ids.encode(image.id)]
+    assert [result["MessageID"] for result in results[:2]] == ["m1", ids.encode(image.id)]
     assert Job.objects.count() == 2
 
 
@@ -311,15 +313,15 @@ def test_headers_of_a_line_are_an_object_or_none(
 ) -> None:
     lines = [{"Payload": "x", "Headers": given} for given in (headers, None, {})]
     answer = _batch(tokens, b"\n".join(json.dumps(line).encode() for line in lines))
-    told = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
-    assert [one["Status"] for one in told] == ["invalid", "accepted", "accepted"]
+    results = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
+    assert [result["Status"] for result in results] == ["invalid", "accepted", "accepted"]
 
 
 def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) -> None:
     assert _batch(tokens, b'{"Payload": "x"}\n' * 101).status_code == 413
     assert _batch(tokens, b"x" * (8 * 1024 * 1024 + 1)).status_code == 413
     assert _batch({**tokens, "X-Broker-Channel-Token": "x"}, b"").status_code == 403
-    assert _batch(tokens, b"").json() == {"Results": []}  # type: ignore[attr-defined]  # likewise
+    assert _batch(tokens, b"").json() == {"Results": []}  # type: ignore[attr-defined]  # the client adds to it
     assert not Message.objects.exists()
 
 
@@ -334,8 +336,8 @@ def test_a_batch_of_empty_lines_takes_no_more_memory_than_its_body(
         _now, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    [told] = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
-    assert told["Line"] == 8 * 1024 * 1024 - 15
+    [result] = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
+    assert result["Line"] == 8 * 1024 * 1024 - 15
     assert peak < 32 * 1024 * 1024
 
 
@@ -364,6 +366,6 @@ def _batch(tokens: dict[str, str], body: bytes) -> HttpResponse:
     token = producer.set_token("shop-token")
     producer.save()
     headers = {"X-Broker-Producer-ID": "shop", "X-Broker-Producer-Token": token}
-    return Client().generic(  # type: ignore[return-value]  # likewise
+    return Client().generic(  # type: ignore[return-value]  # the client adds to it
         "POST", f"{ORDERS}/broadcast-batch", body, "application/x-ndjson", headers=tokens | headers
     )

@@ -1,4 +1,4 @@
-"""A server of pulls that is told to end, and one whose database goes away."""
+"""A server of long polls that stops, and one whose database goes away."""
 
 import os
 import signal
@@ -37,14 +37,14 @@ from pulljobs.models import Node, PullWaiter
 from tests import second
 from tests.api.caller import Subscription
 from tests.api.leases.processes import site
-from tests.api.leases.serving import LONG, Puller, said, waiting
+from tests.api.leases.serving import LONG, Puller, outcome_of, waiting
 from tests.example.processes import kill_server, project
 from tests.sessions import PATIENCE_SECONDS, Thread, query, wait_until
 
 pytestmark = pytest.mark.processes
 
 
-def test_a_server_that_is_told_to_end_answers_who_lingers(
+def test_a_server_that_stops_answers_its_long_polls(
     client: httpx.Client, census: Subscription
 ) -> None:
     """At once, though it waits for its requests; and publishers wake it no more."""
@@ -95,7 +95,7 @@ CENSUS = {
 
 
 class Load:
-    """Publishes, pulls and acks over HTTP until it is stopped; writes down what it is told."""
+    """Load that publishes, pulls and acks over HTTP, and records the answers."""
 
     def __init__(self, base: str, directory: Path) -> None:
         self.root, self.stopping = f"{base}/channel/orders", False
@@ -131,20 +131,22 @@ class Load:
             return
         held = [_entry(job) for job in jobs]
         self.pen.write(CLAIMED, held, since=since, seconds=jobs[0]["LeaseSeconds"])
-        for event, word in ((STARTED, "-"), (ENDED, "-"), (SENT, "deliver")):
-            self.pen.write(event, [entry._replace(outcome=word) for entry in held])
+        for event, outcome in ((STARTED, "-"), (ENDED, "-"), (SENT, "deliver")):
+            self.pen.write(event, [entry._replace(outcome=outcome) for entry in held])
         since = time.monotonic()
-        results = [said(job, "DELIVERED") for job in jobs]
-        acked = client.post(f"{consumer}/ack", json={"Results": results}, headers=CENSUS)
+        body = [outcome_of(job, "DELIVERED") for job in jobs]
+        acked = client.post(f"{consumer}/ack", json={"Results": body}, headers=CENSUS)
         if self._answered("ack", acked, 200):
-            oks = [one["Status"] == "ok" for one in acked.json()["Results"]]
-            words = [DELIVERED if ok else LOST for ok in oks]
-            told = [entry._replace(outcome=word) for entry, word in zip(held, words, strict=True)]
-            self.pen.write(ANSWERED, told, since=since)
+            oks = [result["Status"] == "ok" for result in acked.json()["Results"]]
+            results = [DELIVERED if ok else LOST for ok in oks]
+            answered = [
+                entry._replace(outcome=result) for entry, result in zip(held, results, strict=True)
+            ]
+            self.pen.write(ANSWERED, answered, since=since)
             self.delivered += sum(oks)
 
     def _answered(self, call: str, answer: httpx.Response, success: int) -> bool:
-        """Whether it was done; the only other answer there may be is a clear 503."""
+        """Return True if the call succeeded; the only other answer may be a clear 503."""
         if answer.status_code == success:
             self.served[call] += 1
             return True
@@ -160,7 +162,7 @@ def _entry(job: Any) -> Entry:
 
 
 def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
-    """503 with Retry-After meanwhile, work again after it, and a history that breaks no promise."""
+    """Answers are 503 with Retry-After, then work goes on. The history breaks no promise."""
     with project() as made:
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
         settings = {"DJANGO_SETTINGS_MODULE": "tests.api.leases.settings"}
@@ -178,7 +180,7 @@ def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
         )
         run = Path(prepared.stdout.decode().strip())
         url = f"postgres:///pulljobs?{urlencode({'host': run, 'user': 'pulljobs'})}"
-        # By its address: the server must not start because somebody asks for it.
+        # By its address: a request for it must not start the server.
         with site({"SERVED_DATABASE": "pulljobs", "DATABASE_URL": url, **second.NOT}) as served:
             load = Load(served.base, tmp_path)
             wait_until(lambda: load.delivered > 50, 3 * PATIENCE_SECONDS)
@@ -198,7 +200,7 @@ def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
                 thread.result()
             with psycopg.connect(host=str(run), user="pulljobs", dbname="pulljobs") as session:
                 made_of: dict[str, int] = dict(session.execute(JOBS).fetchall())
-                load.pen.write(PUBLISHED, [Entry(made_of.get(one, -1)) for one in load.published])
+                load.pen.write(PUBLISHED, [Entry(made_of.get(id, -1)) for id in load.published])
                 case = Case(history.read_history(tmp_path), tables.read_tables(session), CALLERS)
     # What was in flight waits for the end of its lease, and there is no reaper.
     assert find_faults(case).keys() <= {"all_is_settled"}
@@ -206,7 +208,7 @@ def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
 
 
 def is_alone() -> bool:
-    """Whether the server has noticed the end of all others: a database in use can't be dropped."""
+    """Return True if all other sessions have ended: a database in use can't be dropped."""
     return not query(
         "SELECT FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"

@@ -15,7 +15,7 @@ from pulljobs.api.leases.lease_view import encode_answer
 from pulljobs.models import Consumer, Job, Lease, PullWaiter
 from pulljobs.publishing import publish_many
 from tests.api.caller import Subscription, publish, subscription
-from tests.api.leases.serving import LONG, Puller, lingering, said, waiting
+from tests.api.leases.serving import LONG, Puller, outcome_of, waiting, waiting_pulls
 from tests.sessions import contents, pass_time, wait_until
 
 REFUSED = [
@@ -142,9 +142,9 @@ def test_a_long_poll_takes_queued_jobs_at_once(puller: Puller) -> None:
 
 
 def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
-    lingering = puller.lingering()
+    polls = puller.long_poll()
     job, published = publish(), time.monotonic()
-    [taken] = lingering.result().json()["Result"]
+    [taken] = polls.result().json()["Result"]
     assert time.monotonic() - published < LONG / 2
     assert taken["ID"] == ids.encode(job)
 
@@ -158,7 +158,7 @@ def test_a_long_poll_ends_after_its_time(puller: Puller) -> None:
 
 
 def test_a_pull_without_wait_never_waits(puller: Puller) -> None:
-    """Also where Expires is given: it neither waits nor returns a part late."""
+    """With Expires a pull neither waits nor returns a part late."""
     start = time.monotonic()
     assert puller.pull(NoWait=True, Expires=LONG)["Status"]["Reason"] == "no_messages"
     assert time.monotonic() - start < LONG / 2
@@ -171,16 +171,16 @@ def test_a_pull_gives_one_job_unless_it_asks_for_more(puller: Puller) -> None:
 
 
 def test_invalid_bodies_are_refused(puller: Puller) -> None:
-    """Each with its status, its code and a word on what is wrong; nothing changes."""
+    """Each with its status, its code and a text on what is wrong; nothing changes."""
     publish()
     before = contents()
-    for body, status, code, word in REFUSED:
+    for body, status, code, text in REFUSED:
         answer = puller.post("pull", body)
         problem = answer.json()
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert (answer.status_code, problem["status"]) == (status, status), body
         assert problem["code"] == code
-        assert word in problem["detail"]
+        assert text in problem["detail"]
         assert problem.keys() == {"type", "title", "status", "detail", "code"}
     assert contents() == before
 
@@ -217,24 +217,24 @@ def test_a_first_job_above_max_bytes_stays_queued(expires: float, puller: Puller
 def test_a_pull_above_the_limit_of_waiters_is_refused(puller: Puller) -> None:
     """The third is refused, and its place is free again when one ends."""
     Consumer.objects.update(max_waiting=2)
-    both = [puller.lingering(), puller.lingering()]
+    both = [puller.long_poll(), puller.long_poll()]
     refused = puller.post("pull", Expires=LONG)
     assert (refused.status_code, refused.json()["code"]) == (429, "max_waiting")
     assert int(refused.headers["Retry-After"]) > 0
     publish()
-    wait_until(lambda: lingering() == 1)
-    third = puller.lingering()
+    wait_until(lambda: waiting_pulls() == 1)
+    third = puller.long_poll()
     publish()
     publish()
-    for one in [*both, third]:
-        assert len(one.result().json()["Result"]) == 1
+    for poll in [*both, third]:
+        assert len(poll.result().json()["Result"]) == 1
 
 
 def test_a_killed_client_leaves_its_place_free(puller: Puller) -> None:
     Consumer.objects.update(max_waiting=1)
     with puller.hung_up():
         assert puller.post("pull", Expires=LONG).status_code == 429
-    wait_until(lambda: lingering() == 0)
+    wait_until(lambda: waiting_pulls() == 0)
     assert puller.pull(Expires=0.1)["Status"]["Reason"] == "timeout"
 
 
@@ -264,7 +264,7 @@ def test_a_refused_pull_is_not_counted(
 
 
 def test_pulls_take_no_more_than_max_in_flight(puller: Puller) -> None:
-    """What is released goes out again at the limit; NoWait answers at once there."""
+    """A released job goes out again at the limit. NoWait answers at once there."""
     Consumer.objects.update(max_in_flight=3)
     for _ in range(5):
         publish()
@@ -273,9 +273,9 @@ def test_pulls_take_no_more_than_max_in_flight(puller: Puller) -> None:
     full = puller.pull(Batch=10, NoWait=True)
     assert (full["Result"], full["Status"]["Code"]) == ([], 409)
     assert full["Status"]["Reason"] == "max_in_flight"
-    puller.ack(said(first[0], "DELIVERED"))
+    puller.ack(outcome_of(first[0], "DELIVERED"))
     assert len(puller.taken(Batch=10)) == 1
-    puller.ack(said(first[1], "RELEASE"))
+    puller.ack(outcome_of(first[1], "RELEASE"))
     [again] = puller.taken(Batch=10)
     assert again["ID"] == first[1]["ID"] or again["Deliveries"] == 1
 
@@ -285,10 +285,10 @@ def test_a_settlement_that_makes_room_wakes_a_waiter(puller: Puller) -> None:
     publish()
     publish()
     [held] = puller.taken()
-    lingering = puller.lingering()
-    puller.ack(said(held, "DELIVERED"))
+    polls = puller.long_poll()
+    puller.ack(outcome_of(held, "DELIVERED"))
     settled = time.monotonic()
-    assert len(lingering.result().json()["Result"]) == 1
+    assert len(polls.result().json()["Result"]) == 1
     assert time.monotonic() - settled < LONG / 2
 
 
@@ -308,22 +308,22 @@ def test_returned_jobs_queue_behind_those_that_waited(puller: Puller) -> None:
 @pytest.mark.parametrize("gone", ["tombstone", "row"])
 def test_the_deletion_of_a_consumer_ends_the_wait(gone: str, puller: Puller) -> None:
     """Within a second, for ever."""
-    lingering = puller.lingering()
+    polls = puller.long_poll()
     deleted = time.monotonic()
     if gone == "row":
         Consumer.objects.all().delete()
     else:
         Consumer.objects.update(deleted_at=Now())
-    answer = lingering.result()
+    answer = polls.result()
     assert time.monotonic() - deleted < LONG / 2
     assert (answer.status_code, answer.json()["code"]) == (410, "consumer_deleted")
     assert puller.post("pull").status_code == 401
 
 
 def test_a_consumer_that_is_turned_to_push_ends_the_wait(puller: Puller) -> None:
-    lingering = puller.lingering()
+    polls = puller.long_poll()
     Consumer.objects.update(type=Consumer.Type.PUSH)
-    assert lingering.result().status_code == 412
+    assert polls.result().status_code == 412
     assert puller.post("pull").status_code == 412
 
 
@@ -334,7 +334,7 @@ def test_a_paused_consumer_gives_no_jobs(puller: Puller, census: Subscription) -
     operating.pause(census.consumer, _database_now() + timedelta(hours=1))
     publish()
     assert puller.pull()["Status"]["Reason"] == "paused"
-    assert puller.statuses(said(held, "DELIVERED")) == ["ok"]
+    assert puller.statuses(outcome_of(held, "DELIVERED")) == ["ok"]
     operating.pause(census.consumer, _database_now() + timedelta(seconds=1.5))
     answer = puller.pull(Expires=LONG)
     assert _database_now() >= Consumer.objects.get().paused_until
@@ -344,30 +344,30 @@ def test_a_paused_consumer_gives_no_jobs(puller: Puller, census: Subscription) -
 def test_the_end_of_a_pause_wakes_a_waiter(puller: Puller, census: Subscription) -> None:
     publish()
     operating.pause(census.consumer, _database_now() + timedelta(hours=1))
-    lingering = puller.lingering()
+    polls = puller.long_poll()
     operating.pause(census.consumer, None)
-    assert len(lingering.result().json()["Result"]) == 1
+    assert len(polls.result().json()["Result"]) == 1
 
 
 def test_concurrent_pulls_take_one_job_each(puller: Puller) -> None:
-    lingering = [puller.lingering(), puller.lingering()]
+    polls = [puller.long_poll(), puller.long_poll()]
     published = {ids.encode(publish()), ids.encode(publish())}
-    taken = [one.result().json()["Result"] for one in lingering]
+    taken = [poll.result().json()["Result"] for poll in polls]
     assert {job["ID"] for jobs in taken for job in jobs} == published
     assert list(map(len, taken)) == [1, 1]
 
 
 def test_first_come_first_served(puller: Puller) -> None:
-    lingering = [puller.lingering() for _ in range(4)]
-    for one in lingering:
+    polls = [puller.long_poll() for _ in range(4)]
+    for poll in polls:
         job = publish()
-        assert one.result().json()["Result"][0]["ID"] == ids.encode(job)
+        assert poll.result().json()["Result"][0]["ID"] == ids.encode(job)
 
 
 def test_a_batch_is_filled_before_the_next_pull_gets_something(puller: Puller) -> None:
-    first, second = puller.lingering(Batch=2), puller.lingering(Batch=2)
+    first, second = puller.long_poll(Batch=2), puller.long_poll(Batch=2)
     publish_together(3)
-    assert [len(one.result().json()["Result"]) for one in (first, second)] == [2, 1]
+    assert [len(poll.result().json()["Result"]) for poll in (first, second)] == [2, 1]
 
 
 def test_what_falls_due_wakes(puller: Puller) -> None:
@@ -380,9 +380,9 @@ def test_what_falls_due_wakes(puller: Puller) -> None:
 def test_a_job_that_was_released_goes_to_who_waits(puller: Puller) -> None:
     publish()
     [held] = puller.taken()
-    lingering = puller.lingering()
-    puller.ack(said(held, "RELEASE"))
-    [again] = lingering.result().json()["Result"]
+    polls = puller.long_poll()
+    puller.ack(outcome_of(held, "RELEASE"))
+    [again] = polls.result().json()["Result"]
     assert (again["ID"], again["Deliveries"]) == (held["ID"], 1)
 
 
@@ -437,11 +437,11 @@ def test_consumers_do_not_wait_for_each_other(
     client: httpx.Client, base: str, puller: Puller
 ) -> None:
     other = Puller(client, base, subscription("invoices", "digest"))
-    lingering, theirs = puller.lingering(), other.lingering()
+    polls, theirs = puller.long_poll(), other.long_poll()
     publish("invoices")
     assert len(theirs.result().json()["Result"]) == 1
     publish()
-    assert len(lingering.result().json()["Result"]) == 1
+    assert len(polls.result().json()["Result"]) == 1
 
 
 def publish_together(count: int) -> None:

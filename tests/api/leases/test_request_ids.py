@@ -5,7 +5,7 @@ import pytest
 from pulljobs import ids, pulling
 from pulljobs.models import Consumer
 from tests.api.caller import kill, publish
-from tests.api.leases.serving import LONG, Puller, claim_elsewhere, in_flight, said
+from tests.api.leases.serving import LONG, Puller, claim_elsewhere, in_flight, outcome_of
 from tests.sessions import at_once, pass_time
 
 
@@ -23,7 +23,7 @@ def test_a_repeat_gets_what_is_still_held(puller: Puller) -> None:
     for _ in range(3):
         publish()
     first, second, third = puller.taken(Batch=3, RequestID="r")
-    puller.ack(said(first, "DELIVERED"))
+    puller.ack(outcome_of(first, "DELIVERED"))
     kill(ids.decode(third["ID"]))
     assert puller.taken(Batch=3, RequestID="r") == [second]
 
@@ -38,13 +38,13 @@ def test_a_repeat_beside_the_first_gets_the_same(puller: Puller) -> None:
 
 def test_a_request_that_lingered_is_repeated(puller: Puller) -> None:
     """Its answer was lost: the same jobs come again."""
-    lingering = puller.lingering(RequestID="r")
+    lingering = puller.long_poll(RequestID="r")
     publish()
     taken = lingering.result().json()["Result"]
     assert puller.taken(RequestID="r", Expires=LONG) == taken
 
 
-def test_after_the_lease_a_request_claims_anew(puller: Puller) -> None:
+def test_after_the_lease_a_request_claims_again(puller: Puller) -> None:
     Consumer.objects.update(retry_delays=[0.0])
     publish()
     [before] = puller.taken(RequestID="r")
@@ -60,7 +60,7 @@ def test_a_repeat_does_not_stand_in_line(puller: Puller, expires: float) -> None
     """Nothing is there for those who wait before it, but what it was given is its own."""
     publish()
     first = puller.taken(RequestID="r")
-    other = puller.lingering(RequestID="s")
+    other = puller.long_poll(RequestID="s")
     assert puller.taken(RequestID="r", Expires=expires) == first
     publish()
     assert len(other.result().json()["Result"]) == 1
@@ -68,9 +68,9 @@ def test_a_repeat_does_not_stand_in_line(puller: Puller, expires: float) -> None
 
 def test_a_repeat_that_lingers_beside_the_first_gets_the_same(puller: Puller) -> None:
     """With another between them."""
-    first = puller.lingering(RequestID="r")
-    between = puller.lingering()
-    again = puller.lingering(RequestID="r")
+    first = puller.long_poll(RequestID="r")
+    between = puller.long_poll()
+    again = puller.long_poll(RequestID="r")
     publish()
     assert again.result().json()["Result"] == first.result().json()["Result"]
     publish()
@@ -78,18 +78,18 @@ def test_a_repeat_that_lingers_beside_the_first_gets_the_same(puller: Puller) ->
 
 
 @pytest.mark.parametrize("expires", [0.0, LONG])
-def test_a_repeat_of_which_nothing_is_held_is_told_so(puller: Puller, expires: float) -> None:
+def test_a_repeat_without_held_jobs_says_so(puller: Puller, expires: float) -> None:
     publish()
     [taken] = puller.taken(RequestID="r")
     kill(ids.decode(taken["ID"]))
     publish()
-    told = puller.pull(RequestID="r", Expires=expires)
-    assert (told["Result"], told["Status"]["Reason"]) == ([], "no_messages")
+    answer = puller.pull(RequestID="r", Expires=expires)
+    assert (answer["Result"], answer["Status"]["Reason"]) == ([], "no_messages")
 
 
-def test_a_repeat_of_which_nothing_is_held_keeps_nobody_waiting(puller: Puller) -> None:
+def test_a_repeat_without_held_jobs_delays_no_other_pull(puller: Puller) -> None:
     """Its claim was made, and killed, in another process."""
-    repeat = puller.lingering(RequestID="r")
+    repeat = puller.long_poll(RequestID="r")
     [killed] = claim_elsewhere(puller, "r")
     kill(ids.decode(killed))
     publish()
@@ -99,7 +99,7 @@ def test_a_repeat_of_which_nothing_is_held_keeps_nobody_waiting(puller: Puller) 
 
 def test_a_repeat_in_line_gets_the_whole_claim(puller: Puller) -> None:
     """However few it asks for; its claim was made in another process."""
-    repeat = puller.lingering(RequestID="r", Batch=1)
+    repeat = puller.long_poll(RequestID="r", Batch=1)
     taken = claim_elsewhere(puller, "r", jobs=2)
     assert puller.taken() == []
     assert {job["ID"] for job in repeat.result().json()["Result"]} == taken

@@ -23,7 +23,7 @@ from pulljobs.api.middleware import RequestIdFilter
 from pulljobs.checks import check_middleware
 from pulljobs.conf import SETTING
 from tests.api.caller import Subscription, publish
-from tests.api.leases.serving import LONG, Puller, lingering, said, served
+from tests.api.leases.serving import LONG, Puller, outcome_of, served, waiting_pulls
 from tests.sessions import wait_until
 
 Passed = Callable[[HttpRequest], HttpResponseBase]
@@ -43,8 +43,8 @@ def synchronous_only(get_response: Passed) -> Passed:
 
 
 def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
-    """As many as that, each woken by a job of its own."""
-    threads = [puller.lingering() for _ in range(waits)]
+    """Start long polls, and wake each with a job of its own."""
+    threads = [puller.long_poll() for _ in range(waits)]
     for _ in range(waits):
         publish()
     answers = [thread.result() for thread in threads]
@@ -67,7 +67,7 @@ def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
             assert answer.headers["X-Passed"] == "yes"
         with puller.hung_up():
             pass
-        wait_until(lambda: lingering() == 0)
+        wait_until(lambda: waiting_pulls() == 0)
     settings.ROOT_URLCONF = "django.contrib.auth.urls"
     assert check_middleware() == []
 
@@ -80,22 +80,22 @@ def test_the_log_names_it_too(settings: Settings, caplog: pytest.LogCaptureFixtu
     assert with_pulls(application) is not application
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
     assert with_pulls(application) is application
-    [record] = [one for one in caplog.records if one.name == "pulljobs.api"]
+    [record] = [record for record in caplog.records if record.name == "pulljobs.api"]
     assert MIDDLEWARE in record.getMessage()
 
 
 def test_middleware_that_is_not_there_is_left_to_django(settings: Settings) -> None:
-    """Who checks before it has it to be told must not end in an error of ours."""
+    """A check that runs before the setting is read must not fail."""
     settings.MIDDLEWARE = ["nowhere.ours", MIDDLEWARE]
     [warning] = check_middleware()
     assert MIDDLEWARE in warning.msg
 
 
-def test_who_listens_to_the_signals_of_requests_has_a_thread(puller: Puller) -> None:
-    """Without one, whoever is synchronous there could not use the database."""
+def test_receivers_of_request_signals_have_a_thread(puller: Puller) -> None:
+    """Without a thread a synchronous receiver could not use the database."""
     heard_on: list[str] = []
 
-    def hears(**said: object) -> None:
+    def hears(**arguments: object) -> None:
         connection.ensure_connection()
         connection.close()
         heard_on.append(threading.current_thread().name)
@@ -118,7 +118,7 @@ def listening(hears: Callable[..., None]) -> Iterator[None]:
 
 
 def test_a_body_that_no_route_takes_is_not_kept() -> None:
-    """What follows is passed over, to hear when the client goes."""
+    """The rest of the body is dropped, so that a disconnect is noticed."""
     chunk, kept = {"type": "http.request", "body": bytes(MIB), "more_body": True}, []
     sent = iter([*[chunk] * 20, {"type": "http.disconnect"}])
 
@@ -172,13 +172,13 @@ def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
 def test_log_lines_of_a_request_bear_its_id(
     puller: Puller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever thread they are of; those of a line, which others wait in, are nobody's."""
+    """Log lines of any thread have it; those of a queue of several requests have none."""
     caplog.handler.addFilter(RequestIdFilter())
     publish()
     [job] = puller.taken()
-    puller.ack(said(job, "RELEASE"))
+    puller.ack(outcome_of(job, "RELEASE"))
     puller.tokens["X-Request-ID"] = "r-1"
-    assert puller.statuses(said(job, "DELIVERED")) == ["lease_lost"]
+    assert puller.statuses(outcome_of(job, "DELIVERED")) == ["lease_lost"]
 
     def fails(*args: object) -> None:
         logging.getLogger("pulljobs.tests").warning("claiming")
@@ -186,9 +186,9 @@ def test_log_lines_of_a_request_bear_its_id(
 
     monkeypatch.setattr(WaiterQueue, "_claim", fails)
     assert puller.post("pull").status_code == 503
-    told = {record.getMessage().partition(" ")[0]: record for record in caplog.records}
-    of = {word: getattr(record, "request_id", None) for word, record in told.items()}
-    assert (of["Lost"], of["claiming"], of["claims"]) == ("r-1", "r-1", "-")
+    records = {record.getMessage().partition(" ")[0]: record for record in caplog.records}
+    ids = {text: getattr(record, "request_id", None) for text, record in records.items()}
+    assert (ids["Lost"], ids["claiming"], ids["claims"]) == ("r-1", "r-1", "-")
 
 
 def test_a_site_that_is_not_wrapped_gets_its_threads_back(
@@ -225,7 +225,7 @@ def test_under_wsgi_pulls_linger_on_threads_up_to_a_limit(
 ) -> None:
     """Above it 429 with Retry-After; what does not linger is not counted."""
     setattr(settings, SETTING, {"MAX_LONG_POLL_THREADS": 2})
-    threads = [by_wsgi.lingering(), by_wsgi.lingering()]
+    threads = [by_wsgi.long_poll(), by_wsgi.long_poll()]
     refused = by_wsgi.post("pull", Expires=LONG)
     assert (refused.status_code, refused.json()["code"]) == (429, "max_lingering_threads")
     assert refused.headers["Retry-After"] == "1"
