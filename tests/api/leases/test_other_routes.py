@@ -245,7 +245,7 @@ def test_who_paused_and_purged_is_in_the_audit_trail(
     assert list(entries.values_list("by", "act", "subject", "done")) == [
         ("ops", "pause", subject, 1),
         ("ops", "resume", subject, 1),
-        ("ops", "kill", f"all that waits of {subject}, purged", 3),
+        ("ops", "kill", f"all queued jobs of {subject}, purged", 3),
     ]
     assert [entry.at is not None for entry in entries] == [True, False, False]
 
