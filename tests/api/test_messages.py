@@ -122,7 +122,7 @@ def test_lists(orders: Subscription, manager: Manager) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "found"),
+    ("status", "matches"),
     [(102, 1), ([101, 102], 1), ("x", 1), ("", 1), (101, 0), (7, 0), (["x", 7], 0)],
 )
 def test_lists_by_status(status: Any, matches: int, orders: Subscription, manager: Manager) -> None:
