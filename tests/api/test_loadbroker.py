@@ -54,8 +54,8 @@ def file(tmp_path: Path, db: None) -> Path:
 def load(file: Path) -> dict[str, Any]:
     output = StringIO()
     call_command("pulljobs", "loadbroker", str(file), "--json", stdout=output)
-    output: dict[str, Any] = json.loads(output.getvalue())
-    return output
+    report: dict[str, Any] = json.loads(output.getvalue())
+    return report
 
 
 def test_what_it_makes(file: Path) -> None:
