@@ -38,7 +38,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 client = Client(headers={"host": "localhost"})
 client.force_login(User.objects.create_superuser("looking"))
-print(client.get("/admin/pulljobs/rollup/?period__exact=day").content.decode())
+print(client.get("/admin/pulljobs_lake/rollup/?period__exact=day").content.decode())
 """
 COUNTED = """
 SELECT
