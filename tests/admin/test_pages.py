@@ -245,7 +245,7 @@ def test_payloads_are_shown_safely(
     job = JobFactory.create(consumer=consumer, payload=payload)
     text = read(operator, page("job", job.id))
     assert shown in text
-    assert ("only its beginning is shown" in text) == cut
+    assert ("only the beginning is shown" in text) == cut
 
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
@@ -296,7 +296,7 @@ def test_a_job_s_page_has_its_styles_wherever_static_files_are(
 def test_a_job_whose_message_is_gone(operator: Client, consumer: Consumer) -> None:
     job = JobFactory.create(consumer=consumer)
     Message.objects.all().delete()
-    assert "not kept any more" in read(operator, page("job", job.id))
+    assert "no longer stored" in read(operator, page("job", job.id))
 
 
 def test_at_most_20_settlements_are_shown(operator: Client, consumer: Consumer) -> None:

@@ -177,7 +177,7 @@ def test_from_the_page_of_a_secret_it_goes_where_the_form_would_have_led(
 ) -> None:
     data = {"name": "jobs", "_addanother": "1"}
     assert (
-        f'<a href="{add("channel")}">I have it</a>'
+        f'<a href="{add("channel")}">Continue</a>'
         in operator.post(add("channel"), data).content.decode()
     )
 

@@ -115,7 +115,7 @@ def test_a_consumer_is_paused_and_goes_on(visitor: Visitor) -> None:
     page.get_by_label("until it is resumed").check()
     keep(page, "admin-pause")
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_text("Nobody is given its jobs.")).to_be_visible()
+    expect(page.get_by_text("Its jobs are not claimed.")).to_be_visible()
     keep(page, "admin-consumer")
     assert project.number(paused, census) == 1
     page.get_by_role("button", name="Resume").click()

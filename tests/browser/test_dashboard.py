@@ -42,7 +42,7 @@ def _looks_right(page: Page, name: str) -> None:
     assert drawn.evaluate("rect => getComputedStyle(rect).fill") != "rgb(0, 0, 0)", name
     consumers = page.get_by_role("region", name="Consumers now")
     expect(consumers.get_by_role("row", name="python-files / census")).to_be_visible()
-    expect(page.get_by_role("heading", name="Workers, and what they do now")).to_be_visible()
+    expect(page.get_by_role("heading", name="Workers now")).to_be_visible()
     expect(page.locator("#workers")).to_contain_text("alive")
 
 

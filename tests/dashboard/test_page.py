@@ -70,7 +70,7 @@ def test_a_new_installation_has_a_page_that_says_what_to_do(operator: Client) ->
     told = words(read(operator))
     assert "Nothing needs attention." in told
     assert "There are no consumers yet." in told
-    assert "No worker was heard of within a day." in told
+    assert "No worker had a heartbeat within a day." in told
     assert "Nothing was settled in this time." in told
     assert "No job is dead." in told
 
@@ -107,7 +107,7 @@ def test_dead_jobs_are_told_by_their_error(operator: Client, consumer: Consumer)
     query("UPDATE pulljobs_job SET error = 'no order ' || id || E'\\ntraceback' WHERE reason <> ''")
     JobFactory.create(consumer=consumer, state=State.DEAD)
     told = words(read(operator))
-    assert re.search(r"What is dead, by its error 2 no order \d+ orders / invoicing", told)
+    assert re.search(r"Dead jobs by error 2 no order \d+ orders / invoicing", told)
     assert "1 bad orders / invoicing" in told
     assert "traceback" not in told
 
@@ -154,7 +154,7 @@ def test_the_oldest_snapshot_is_named_with_its_pid(operator: Client, consumer: C
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT 'mine' FROM pulljobs_job")
         told = words(read(operator))
-        assert f"pid {backend(other)} pins the horizon session · idle in transaction" in told
+        assert f"pid {backend(other)} holds back cleanup session · idle in transaction" in told
 
 
 def test_a_slot_is_not_hidden_by_everyday_transactions(
@@ -166,7 +166,7 @@ def test_a_slot_is_not_hidden_by_everyday_transactions(
     monkeypatch.setattr(blockers, "pins", lambda using, age: pins)
     told = words(read(operator))
     assert "The replication slot standby_2 keeps dead rows from being cleaned" in told
-    assert "standby_2 pins the horizon" in told
+    assert "standby_2 holds back cleanup" in told
 
 
 def test_rows_without_a_partition_are_bad_news(operator: Client) -> None:
@@ -202,7 +202,7 @@ def test_what_the_database_does_not_tell_in_time_is_left_out(
         other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")
         page = read(operator)
     assert "The database did not tell in time: workers" in words(page)
-    assert "No worker was heard of" not in page
+    assert "No worker had a heartbeat" not in page
     assert "not served" not in page
     assert tile(page, "Ready").startswith("3 ")
     assert tile(page, "In flight") == "0 workers not read in time"

@@ -1,4 +1,4 @@
-// The page refreshes itself: the same page is asked for again, and what changed is put in its place.
+// Automatic refresh: fetch the page again and replace the parts that changed.
 "use strict";
 {
     const root = document.getElementById("pj");
