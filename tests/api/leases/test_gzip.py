@@ -1,4 +1,4 @@
-"""Bodies of part B in gzip, and those that only say so."""
+"""Bodies of the lease protocol in gzip, and those that only claim to be."""
 
 import gzip
 import json

@@ -396,7 +396,7 @@ def test_incremental_timeout_makes_the_lease_longer(puller: Puller) -> None:
 
 @pytest.mark.parametrize("verb", ["pull", "ack", "renew"])
 def test_the_ladder_of_checks(verb: str, puller: Puller, census: Subscription) -> None:
-    """The rungs of part A, each with a code, before the body is looked at."""
+    """The checks of the broker protocol, each with a code, come before the body is read."""
     census.consumer.type = Consumer.Type.PUSH
     census.consumer.save()
     codes = [_code(puller.post(verb, b"{"))]
