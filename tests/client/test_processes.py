@@ -173,4 +173,4 @@ def test_an_error_is_printed_in_one_line(
         assert sentence in line
     monkeypatch.delenv("PULLJOBS_CHANNEL_TOKEN")
     assert main(["info", "http://127.0.0.1:9/channel/a/consumer/b"]) == 1
-    assert "Set PULLJOBS_CHANNEL_TOKEN" in capsys.readouterr().err
+    assert "PULLJOBS_CHANNEL_TOKEN is not set" in capsys.readouterr().err
