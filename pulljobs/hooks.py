@@ -8,6 +8,7 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     ranges           ranges of the dashboard's charts
     gauges           metrics read from the database
     roles            roles of `manage.py pulljobs grants`
+    statements       statements that replace those of the core
 
 Strings are dotted names that `load` imports on first use, so a worker loads no pages and a page
 loads no commands. Statements of SQL have a registry of their own, `engine.sql.add_package`,
@@ -60,6 +61,8 @@ ranges: Final[list[str]] = []
 gauges: Final[dict[str, str]] = {}
 """Modules with FAMILIES and `read_samples(using)`, by the value of `pulljobs_read_ok`'s label."""
 roles: Final[dict[str, DatabaseRole]] = {}
+statements: Final[dict[str, str]] = {}
+"""Names of statements that take the same parameters, by the name of the core's."""
 
 
 def load(name: str) -> Any:

@@ -20,3 +20,4 @@ class LakeConfig(AppConfig):
         hooks.ranges.append("pulljobs.lake.history:RANGES")
         hooks.gauges["lake"] = "pulljobs.lake.gauges"
         hooks.roles["lake"] = ROLE
+        hooks.statements["verify_messages"] = "verify_published"

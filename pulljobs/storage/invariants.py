@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from django.db import connections, transaction
 from django.utils import timezone
 
-from pulljobs import ids
+from pulljobs import hooks, ids
 from pulljobs.engine.sql import Row
 from pulljobs.storage import partitions
 from pulljobs.storage.statements import run
@@ -157,7 +157,8 @@ def _since(using: str, retention: timedelta | None) -> int:
 def _page(using: str, table: str, params: dict[str, Any], limits: CheckLimits) -> Row:
     with transaction.atomic(using=using):
         read_only(using, limits.page_timeout)
-        [row] = run(using, f"verify_{table}", params)
+        name = f"verify_{table}"
+        [row] = run(using, hooks.statements.get(name, name), params)
     return row
 
 

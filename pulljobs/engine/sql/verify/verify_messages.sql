@@ -3,8 +3,7 @@
 -- Parameters: after bigint (the last id of the page before), wanted int, since bigint (what has lower ids may have outlived the
 --   archive), settled interval (how long before a publish a consumer must have been left alone to count).
 -- Returns one row: reached bigint (NULL: the end), looked_at int8, invariants text[] and ids bigint[] of one length: messages.
--- Locks: none. Index: primary key of each partition, pulljobs_job_fan_out, archived message_id; where some seem to lack a job all
---   bulk publishes are read.
+-- Locks: none. Index: primary key of each partition, pulljobs_job_fan_out, archived message_id.
 WITH page AS MATERIALIZED (
     SELECT id, channel_id, key, published_at
     FROM pulljobs_message
@@ -29,27 +28,9 @@ missing AS MATERIALIZED (
             SELECT FROM pulljobs_archived_job WHERE message_id = page.id AND consumer_id = consumer.id
         )
 ),
-alone AS MATERIALIZED (
-    -- Bulk publishes for one consumer only; which messages of their time are theirs is not known.
-    SELECT
-        channel_id,
-        only_consumer_id,
-        -- Of a sink's the first ones are forgotten (forget_batches.sql).
-        CASE WHEN query_id IS NULL THEN opened_at ELSE '-infinity' END AS since,
-        CASE WHEN state = 'open' THEN 'infinity' ELSE settled_at END AS until
-    FROM pulljobs_bulk_publish
-    WHERE only_consumer_id IS NOT NULL AND channel_id IN (SELECT channel_id FROM missing)
-),
 broken (invariant, id) AS (
     SELECT DISTINCT 'consumer_has_its_job', id
     FROM missing
-    WHERE NOT EXISTS (
-            SELECT
-            FROM alone
-            WHERE alone.channel_id = missing.channel_id
-                AND only_consumer_id <> missing.consumer_id
-                AND missing.published_at BETWEEN since AND until
-        )
 )
 SELECT
     (SELECT min(id) FROM page) AS reached,
