@@ -18,7 +18,6 @@ STILL_TO_DO: Final[frozenset[str]] = frozenset(
         "pulljobs/engine",
         "pulljobs/management",
         "pulljobs/metrics",
-        "pulljobs/models",
         "pulljobs/static",
         "pulljobs/storage",
         "pulljobs/templates",
@@ -30,7 +29,6 @@ STILL_TO_DO: Final[frozenset[str]] = frozenset(
         "tests/diagnosis",
         "tests/lake",
         "tests/metrics",
-        "tests/storage",
     }
 )
 """Folders that still break a rule; a folder that is not here keeps them all."""
