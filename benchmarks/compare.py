@@ -157,7 +157,9 @@ def table(comparisons: Sequence[Comparison]) -> Table:
 def _verdict(comparison: Comparison) -> str:
     if not comparison.is_judged:
         return "not judged"
-    return "slower" if comparison.is_slower else "passes"
+    if comparison.is_slower:
+        return "slower"
+    return "as fast" if comparison.ratio.low >= LOWEST_RATIO else "unclear"
 
 
 def _name(row: dict[str, Any]) -> str:
