@@ -35,7 +35,7 @@ class Delays:
     cap: float = LONGEST
 
     def before(self, retry: int) -> float:
-        """What SQL computes for the retry-th retry (from 1), jitter left out."""
+        """Return the seconds before a retry, counted from 1, as finish.sql computes them; no jitter."""
         if not self.seconds:
             return 0.0
         length = len(self.seconds)
@@ -48,7 +48,7 @@ NEVER: Final = "none"
 
 
 def expand(text: str) -> Delays:
-    """The delays a strategy stands for; ValueError, with the forms, for any other text."""
+    """Return the delays of a strategy; ValueError, with the valid forms, for any other text."""
     text = text.replace(" ", "")
     if text == NEVER:
         return Delays(())
@@ -82,7 +82,7 @@ def _exponential(first: float, factor: float) -> Iterator[float]:
 
 
 def _ladder(rungs: Iterator[float], highest: str | float) -> Delays:
-    """Rungs until they end: at the highest, where they rise no more, or at as many as are kept."""
+    """Take rungs up to the highest, until they no longer rise, or until as many as are stored."""
     ladder: list[float] = []
     cap = min(float(highest), LONGEST)
     for seconds in islice(rungs, _ENTRIES):

@@ -115,7 +115,7 @@ def out_of_order(settings: Settings) -> list[CheckMessage]:
 
 
 def _lake_not_installed(settings: Settings) -> list[CheckMessage]:
-    """Without the app, history would be dropped that the lake does not have."""
+    """Check that the app of the lake is installed: without it, unexported history is dropped."""
     if not settings.LAKE or apps.is_installed("pulljobs.lake"):
         return []
     return [

@@ -70,14 +70,18 @@ class Settings:
     """Longest time that renewals can keep a claim, unless a longer lease was granted."""
 
     RETENTION: timedelta | None = None
-    """Age at which partitions of messages and archive may be dropped; None keeps everything. With
-    a lake, only partitions that it verifiably has are dropped."""
+    """Age at which partitions of messages and archive may be dropped; None keeps everything.
+
+    With a lake, only partitions that it verifiably has are dropped.
+    """
     PARTITIONS_AHEAD: int = 7
     """Days for which partitions are created in advance."""
 
     ONLY: Sequence[str] = ()
-    """Channels, or channel/consumer, that workers serve; empty: all with a handler and all push
-    consumers."""
+    """Channels, or channel/consumer, that workers serve.
+
+    Empty: all consumers with a handler, and all push consumers.
+    """
     PROCESSES: int = 1
     """Child processes of a worker, each with its own threads and limits."""
     CONCURRENCY: int = 8
@@ -121,8 +125,10 @@ class Settings:
     MAX_MEMORY: int | None = None
     """Bytes of resident memory at which a child process is replaced; the flag takes 512M."""
     HEALTH_PORT: int | None = None
-    """Port at which a worker answers /livez, /readyz and, with METRICS, /metrics; 0: a free port,
-    named in the log."""
+    """Port at which a worker answers /livez, /readyz and, with METRICS, /metrics.
+
+    With 0 it takes a free port, which it logs.
+    """
     HEALTH_HOST: str = "127.0.0.1"
     """Address to which the health port is bound."""
     LIVENESS_TIMEOUT: timedelta = timedelta(seconds=60)
@@ -162,24 +168,33 @@ class Settings:
     MAX_LONG_POLL_THREADS: int = 8
     """Long polls at once in a process under WSGI, where each of them holds a thread."""
     ADDRESS: str = ""
-    """Base URL at which clients reach the API of this process; empty: the URL of its first
-    caller."""
+    """Base URL at which clients reach the API of this process.
+
+    Empty: the URL that its first caller used.
+    """
 
     TOKEN_KEYS: Sequence[str] = field(default=(), repr=False)
-    """Fernet keys for the encrypted copies of tokens: the first encrypts, all decrypt. Keys derived
-    from SECRET_KEY follow them."""
+    """Fernet keys for the encrypted copies of tokens: the first encrypts, all decrypt.
+
+    Keys derived from SECRET_KEY follow them.
+    """
     API_AUTHENTICATION: Sequence[str] = OF_DRF
     """Authentication classes of DRF for Django users that manage and read over HTTP."""
     API_ACCESS: str = Access.USERS
-    """Users that may manage and read over HTTP: `users` are those with the permission, `read-only`
-    also lets everyone read, `open` lets everyone do everything."""
+    """Users that may manage and read over HTTP.
+
+    `users` are those with the permission, `read-only` also lets everyone read, `open` lets everyone
+    do everything.
+    """
     TOKENS_REQUIRED: bool = True
     """If False, tokens are not checked: anyone can publish and pull."""
     THROTTLES: Mapping[str, str] = field(default_factory=dict)
     """Rates per token and scope, such as `{"pull": "100/s"}`; other scopes have no limit."""
     GATEWAY_SECRETS: Sequence[str] = field(default=(), repr=False)
-    """Secrets in base64: requests must carry an X-Broker-Signature made with one of them. Empty:
-    no signature is needed."""
+    """Secrets in base64: requests must carry an X-Broker-Signature made with one of them.
+
+    Empty: no signature is needed.
+    """
     GATEWAY_TOLERANCE: timedelta = timedelta(minutes=5)
     """Largest difference between a signature's time and the clock of this process."""
     GATEWAY_EXEMPT: Sequence[str] = ("/_status", "/metrics", "/debug/pprof/", "/livez", "/readyz")
@@ -188,8 +203,10 @@ class Settings:
     METRICS: bool = False
     """If True, events are counted for Prometheus; needs `pulljobs[metrics]`."""
     TRACING: bool = False
-    """If True, spans are recorded for OpenTelemetry and their context travels in the headers of
-    messages; needs `pulljobs[metrics]`."""
+    """If True, spans are recorded for OpenTelemetry; needs `pulljobs[metrics]`.
+
+    Their context travels in the headers of messages.
+    """
 
     LAKE: str = ""
     """Directory or URL that history is exported to; empty: there is no lake."""

@@ -26,7 +26,7 @@ class HistoryKeeper(Protocol):
     """A copy of history outside PostgreSQL."""
 
     missing: str
-    """Why a day stays that this keeper does not have, for people."""
+    """Reason, for people, why a day stays that this keeper does not have."""
 
     def is_active(self) -> bool:
         """Return True if days may be dropped only after this keeper has a copy of them."""

@@ -1,4 +1,4 @@
-"""How far long work is, on the error stream: on a terminal a line that moves, else one at times."""
+"""Progress of long work on the error stream: a moving line on a terminal, else a line at times."""
 
 import os
 import sys
@@ -15,13 +15,13 @@ ERASE: Final = "\r\033[K"
 
 
 def is_smart(stream: TextIO) -> bool:
-    """Whether it is a terminal that can do more than print lines, and may."""
+    """Return True for a terminal that can rewrite a line."""
     term = os.environ.get("TERM", "")
     return stream.isatty() and term not in ("", "dumb") and not os.environ.get("NO_COLOR")
 
 
 class Progress:
-    """Of work upon `unit`s; without a total there is no end to tell. Used by one thread."""
+    """Progress of work on `unit`s. Without a total it shows no end. It belongs to one thread."""
 
     def __init__(
         self, title: str, unit: str, total: int | None = None, stream: TextIO | None = None
@@ -36,7 +36,7 @@ class Progress:
         self.look()
 
     def look(self) -> None:
-        """Say how far it is, if it is time to."""
+        """Print the progress if a line is due."""
         if self.is_due:
             self.say(self.text)
 
@@ -50,7 +50,7 @@ class Progress:
         self._stream.flush()
 
     def end(self) -> None:
-        """What moved is gone: the result is told elsewhere."""
+        """Erase the moving line; the caller prints the result."""
         if self._moves:
             self._stream.write(ERASE)
             self._stream.flush()
@@ -76,14 +76,14 @@ def shown(
 
 
 def counted(items: Iterable[T], progress: Progress) -> Iterator[T]:
-    """The same ones, each a step."""
+    """Yield the items, each of them a step."""
     for item in items:
         yield item
         progress.advance(1)
 
 
 def text_of(title: str, done: int, total: int | None, unit: str, seconds: float) -> str:
-    """One line: how much is done, how fast, and how long it may take yet."""
+    """Return a line with the work done, the rate and the remaining time."""
     share = "" if total is None else f" of {total:,}"
     parts = [f"{title}: {done:,}{share} {unit}"]
     if done:

@@ -68,7 +68,7 @@ COUNTED: Final = (
         CONSUMER,
         "Time from publish to first claim, by the database's clock, including a requested delay. "
         "The first claim after a release or a redrive counts again, with all the time since the "
-        "publish: a redrive of old jobs shows in the percentiles.",
+        "publish: redriving earlier jobs shows in the percentiles.",
     ),
     Family(
         "pulljobs_run_seconds",

@@ -49,8 +49,8 @@ class Gauges:
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges of a fresh reading."""
         families = {
-            one.name: GaugeMetricFamily(one.name, one.meaning, labels=one.labels)
-            for one in families_read()
+            family.name: GaugeMetricFamily(family.name, family.meaning, labels=family.labels)
+            for family in families_read()
         }
         for name, labels, value in self._current():
             families[name].add_metric(labels, value)
