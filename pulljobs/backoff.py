@@ -35,7 +35,7 @@ class Delays:
     cap: float = LONGEST
 
     def before(self, retry: int) -> float:
-        """Return the seconds before a retry, counted from 1, as finish.sql computes them; no jitter."""
+        """Return the seconds before a retry, counted from 1, as finish.sql does without jitter."""
         if not self.seconds:
             return 0.0
         length = len(self.seconds)
