@@ -1,13 +1,13 @@
-"""The Spark data source `pulljobs`, and all that Spark's executors load: nothing of Django here.
+"""Spark data source `pulljobs`, and the code that Spark executors load, without Django.
 
     spark.read.format("pulljobs")          reading      archive, messages or live jobs
     df.write.format("pulljobs")            publishing   jobs by the million
     spark.readStream.format("pulljobs")    streaming    a consumer's jobs, under leases
     writeStream.format("pulljobs")         sink         published once a micro-batch
 
-Spark finds it by the name of this package where it runs on the driver's own Python; elsewhere
-`spark.dataSource.register(DefaultSource)` makes it known. Classes travel by reference, so this
-wheel must be installed on the executors. Modules are loaded only where they are needed.
+Spark finds the data source by the name of this package if Spark runs on the driver's own Python.
+Otherwise call `spark.dataSource.register(DefaultSource)`. Spark pickles classes by reference, so
+this wheel must be installed on the executors. The methods import their modules when they need them.
 """
 
 from pyspark.sql.datasource import (
@@ -19,18 +19,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-import pulljobs.lake.sql  # noqa: F401  adds the statements of this package
+import pulljobs.lake.sql  # noqa: F401  registers the SQL statements of this package
 
 
 class DefaultSource(DataSource):
-    """Options are the modules' own; `dsn` is common to all, and never holds a password."""
+    """Data source `pulljobs`. The modules read their options; all need `dsn`, without password."""
 
     @classmethod
     def name(cls) -> str:
         return "pulljobs"
 
     def schema(self) -> StructType | str:
-        """A consumer's jobs where the options name one, else the rows of a table."""
+        """Return the schema of a stream if the options name a consumer, otherwise of a table."""
         if "consumer" in self.options:
             from pyspark_pulljobs.streaming import schema as of_jobs
 

@@ -1,4 +1,4 @@
-"""What goes on while Spark runs a batch: the ack of the one before, the claim of the one behind."""
+"""Work done while Spark runs a batch: the previous batch is acked, the next batch is claimed."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Aside(Generic[T]):
-    """One work at a time, in a thread of `pool`; what fails it is raised when it is waited for."""
+    """Background call, one at a time, in a thread of `pool`; `end` raises the error of the call."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -18,7 +18,7 @@ class Aside(Generic[T]):
 
     @property
     def seq(self) -> int:
-        """The number of the batch that it is about, or 0."""
+        """Number of the batch that the running call works on; 0 if no call was begun."""
         return self._begun[0] if self._begun else 0
 
     def begin(self, link: Link, seq: int, work: Callable[[], T]) -> None:
@@ -26,7 +26,7 @@ class Aside(Generic[T]):
         self._begun = seq, link, self._pool.submit(work)
 
     def end(self, link: Link) -> tuple[int, T] | None:
-        """Wait for it; None: there was none, or it went down with a link that is gone."""
+        """Wait for the call; return None if there was none, or if it failed on an earlier link."""
         if self._begun is None:
             return None
         (seq, begun_on, work), self._begun = self._begun, None

@@ -1,4 +1,4 @@
-"""Publishing all or nothing: tasks stage their rows, one transaction publishes them."""
+"""Atomic bulk publishes: tasks stage their rows, and one transaction publishes all of them."""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,15 +22,15 @@ from pyspark_pulljobs.storing import Store
 logger = logging.getLogger("pulljobs.lake")
 
 ATTEMPTS: Final = 5
-"""At a publish that loses a conflict over locks; nothing was published then."""
-GONE: Final = "The publish was committed or given up by another run meanwhile: run it again."
+"""Maximum of attempts to publish. An attempt that loses a conflict over locks is rolled back."""
+GONE: Final = "Another run committed or aborted this publish in the meantime: run it again."
 KEPT_BATCHES: Final = 100
-"""Of a sink, in the ledger: Spark repeats the last one at the most."""
+"""Batches of a sink that stay in the ledger. Spark repeats at most the last batch."""
 
 
 @dataclass
 class Brought(WriterCommitMessage):
-    """A task's chunks are known by its writer; None: it had none to bring."""
+    """Commit message of a task; its chunks bear the id `writer` (None: it staged nothing)."""
 
     writer: UUID | None
     publish: Opened
@@ -65,7 +65,7 @@ def stage(
     iterator: Iterator[pa.RecordBatch],
     batch: Batch | None = None,
 ) -> Brought:
-    """Bring what a task has; nobody sees it."""
+    """Stage the rows of a task, where no reader of messages and jobs sees them."""
     ledger.hold(session, publish.id)
     writer, context = uuid4(), TaskContext.get()
     chunks = rows.chunks(iterator, request.bounds)
@@ -86,7 +86,7 @@ def commit(
     messages: Sequence[WriterCommitMessage | None],
     batch: Batch | None = None,
 ) -> None:
-    """Publish what the tasks brought, once; then forget it."""
+    """Publish the rows that the tasks staged, once, and drop the staging table."""
     brought = [message for message in messages if isinstance(message, Brought)]
     ledger.hold(session, publish_id)
     store = _retrying(lambda: _publish(session, request, address, publish_id, batch, brought))
@@ -108,7 +108,7 @@ def _publish(
     batch: Batch | None,
     brought: Collection[Brought],
 ) -> Store | None:
-    """None: it was done already."""
+    """Publish in one transaction; return None if an earlier run has published already."""
     with session.atomic():
         if ledger.lock(session, publish_id) == ledger.DONE:
             return None
@@ -116,8 +116,8 @@ def _publish(
         if request.stops:
             _stop_at_bad_rows(session, publish_id, staged)
         store = Store(session, publish_id, address, request)
-        for one in staged:
-            store.store_staged(one)
+        for chunk in staged:
+            store.store_staged(chunk)
         ledger.settle(session, publish_id, ledger.DONE, store.tally)
         if batch is not None:
             below = batch.batch_id - KEPT_BATCHES
@@ -128,26 +128,26 @@ def _publish(
 def _staged(
     session: Session, publish_id: int, brought: Collection[Brought]
 ) -> list[staging.Staged]:
-    """All that was brought; LakeError if the server lost it in a crash, for it is not logged."""
-    writers = [one.writer for one in brought if one.writer is not None]
+    """Return the staged chunks; raise LakeError if a crash of the server emptied the table."""
+    writers = [message.writer for message in brought if message.writer is not None]
     try:
         staged = staging.staged(session, publish_id, writers)
     except psycopg.errors.UndefinedTable:
         raise LakeError(GONE) from None
-    rows = sum(one.messages + one.rejects for one in staged)
-    if rows != (wanted := sum(one.rows for one in brought)):
+    rows = sum(chunk.messages + chunk.rejects for chunk in staged)
+    if rows != (wanted := sum(message.rows for message in brought)):
         raise LakeError(
-            f"Of {wanted:,} rows that were staged the database has {rows:,}, as after a crash: "
-            "nothing was published, run it again."
+            f"The database has {rows:,} of {wanted:,} staged rows; a crash of the server empties "
+            "the staging table. Nothing was published: run the publish again."
         )
     return staged
 
 
 def _stop_at_bad_rows(session: Session, publish_id: int, staged: Sequence[staging.Staged]) -> None:
     bad = BadRows()
-    for one in staged:
-        if one.rejects:
-            values = staging.read(session, publish_id, one.number, staging.REJECTS)
+    for chunk in staged:
+        if chunk.rejects:
+            values = staging.read(session, publish_id, chunk.number, staging.REJECTS)
             bad.add(map(rows.Reject, *values))
     bad.stop("nothing was published")
 
@@ -157,5 +157,5 @@ def _retrying(work: Callable[[], Store | None]) -> Store | None:
         try:
             return work()
         except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
-            logger.info("Attempt %d to publish lost a conflict over locks; again.", attempt)
+            logger.info("Attempt %d to publish lost a conflict over locks: trying again.", attempt)
     return work()

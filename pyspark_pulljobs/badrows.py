@@ -1,4 +1,4 @@
-"""What is said of rows that are no messages: how many, why, and one of each kind."""
+"""Report of the rows that are not valid messages: their number, reasons and an example each."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from pyspark_pulljobs.rows import Reject
 
 
 class BadRows:
-    """Counted, whatever becomes of them."""
+    """Counter of bad rows by reason, with the first row of each reason as an example."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -20,12 +20,12 @@ class BadRows:
             self._samples.setdefault(reject.reason, reject)
 
     def stop(self, undone: str) -> None:
-        """Raise InvalidMessage if there are any; payloads are told by their sizes only."""
+        """Raise InvalidMessage if there are bad rows; the text has only the sizes of payloads."""
         if self._counts:
             raise InvalidMessage(
                 f"{self._counts.total():,} rows can't be published, so {undone}: "
                 + "; ".join(map(self._told, self._counts))
-                + ". Mend them, or keep them apart with the option onBadRow=reject."
+                + ". Correct them, or store them as rejected rows with the option onBadRow=reject."
             )
 
     def _told(self, reason: str) -> str:

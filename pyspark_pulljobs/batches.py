@@ -1,4 +1,4 @@
-"""What a batch of a stream gives its tasks: slices of its jobs, with their messages."""
+"""Slices of a batch, which tasks of a stream read: jobs with their messages."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from pyspark_pulljobs import selecting
 from pyspark_pulljobs.streams import Wanted
 
 LEAST_ROWS: Final = 1_000
-"""Of a slice: fewer are not worth a task."""
+"""Minimum of rows in a slice: fewer rows are not worth a task."""
 SCHEMA: Final = StructType(
     [
         StructField("job_id", LongType()),
@@ -47,12 +47,12 @@ SCHEMA: Final = StructType(
 HEADERS: Final = SCHEMA.names.index("headers")
 _FULL: Final = to_arrow_schema(SCHEMA, timezone="UTC")
 _READ: Final = _FULL.set(HEADERS, pa.field("headers", pa.string()))
-"""As the statement gives them: headers are text."""
+"""Columns as batch_rows.sql returns them: headers are JSON text."""
 
 
 @dataclass
 class BatchSlice(InputPartition):
-    """Of one batch; `query` reads those of its jobs that are held under its token."""
+    """Slice of one batch; `query` reads those of its jobs that the batch's lease still holds."""
 
     query: str
 
@@ -62,16 +62,21 @@ def check(schema: StructType) -> None:
     for column in schema.fields:
         if column.name not in SCHEMA.names:
             known = ", ".join(SCHEMA.names)
-            raise ConfigurationError(f"A stream has no column {column.name!r}, only {known}.")
+            raise ConfigurationError(
+                f"A stream has no column {column.name!r}: its columns are {known}."
+            )
         if column.dataType != SCHEMA[column.name].dataType:
             wanted = SCHEMA[column.name].dataType.simpleString()
-            raise ConfigurationError(f"Column {column.name!r} of a stream is {wanted}.")
+            raise ConfigurationError(
+                f"Column {column.name!r} of a stream is of type {wanted}, not "
+                f"{column.dataType.simpleString()}."
+            )
 
 
 def sliced(
     connection: psycopg.Connection[Any], batch_id: int, token: UUID, jobs: int, partitions: int
 ) -> list[BatchSlice]:
-    """Ranges of places, of about one length."""
+    """Cut the places 1 to `jobs` of a batch into slices of about equal length."""
     count = max(min(partitions, -(-jobs // LEAST_ROWS)), 1)
     cuts = [jobs * number // count for number in range(count + 1)]
     bind = psycopg.ClientCursor(connection).mogrify
@@ -87,7 +92,7 @@ def sliced(
 
 
 def read(wanted: Wanted, slice: BatchSlice, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice, with the columns of the schema and in their order."""
+    """Read the rows of a slice, with the columns of the schema in its order."""
     target = to_arrow_schema(schema, timezone="UTC")
     for batch in selecting.batches(wanted.reader, wanted.dsn, slice.query, _READ):
         headers = _headers(batch.column(HEADERS)) if "headers" in target.names else None

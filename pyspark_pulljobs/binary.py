@@ -1,6 +1,6 @@
-"""Rows and arrays in the binary form of COPY: to make them, and to read them, takes the least time.
+"""Encoder of rows and arrays in the binary form of COPY, the fastest form to write and to read.
 
-Text of a row is in the encoding of the session, which `connecting` makes UTF-8.
+Text is in the encoding of the session, which `connecting` sets to UTF-8.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ END: Final = b"\xff\xff"
 
 NULL: Final = b"\xff\xff\xff\xff"
 _NONE: Final = bytes(4)
-"""Of an array without elements: the number of its dimensions."""
+"""Number of dimensions of an array without elements."""
 _SHORT: Final = Struct("!h")
 _INT: Final = Struct("!i")
 _LONG: Final = Struct("!q")
@@ -31,30 +31,30 @@ _ENCODERS: Final[Mapping[str, tuple[int, Callable[[Any], bytes]]]] = {
     "interval": (1186, lambda delta: _INTERVAL.pack(delta // MICROSECOND, 0, 0)),
     "timestamptz": (1184, encode_timestamp),
 }
-"""By the name of a type: its number, and how its values are told."""
+"""OID and encoder of each type, by its name."""
 
 
 def value(kind: str, value: Any) -> bytes:
-    """With its length before it; None: NULL."""
+    """Encode a value with its length in front; None becomes NULL."""
     return NULL if value is None else _framed(_ENCODERS[kind][1](value))
 
 
 def array(kind: str, values: Sequence[Any]) -> bytes:
-    """With its length before it; what holds nothing but None is an array without elements."""
+    """Encode an array with its length in front; only None in it makes an array without elements."""
     number, encoded = _ENCODERS[kind]
     different = set(values)
     if different <= {None}:
         return _framed(_NONE + _INT.pack(0) + _INT.pack(number))
     head = HEAD.pack(1, None in different, number, len(values), 1)
     if None in different or len(different) <= len(values) // 2:
-        # Content types, headers and priorities repeat.
-        once = {one: NULL if one is None else _framed(encoded(one)) for one in different}
-        return _framed(head + b"".join([once[one] for one in values]))
+        # Content types, headers and priorities repeat: encode each different value once.
+        once = {item: NULL if item is None else _framed(encoded(item)) for item in different}
+        return _framed(head + b"".join([once[item] for item in values]))
     return _framed(head + framed(list(map(encoded, values))))
 
 
 def row(fields: Iterable[bytes]) -> bytes:
-    """Of values and arrays."""
+    """Encode a row of encoded values and arrays."""
     fields = list(fields)
     return _SHORT.pack(len(fields)) + b"".join(fields)
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL holds of a range of ids, summed up in a task."""
+"""Checksums of the rows that PostgreSQL has in a range of ids, computed in a task."""
 
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -18,7 +18,7 @@ SCHEMA: Final = pa.schema(
 
 
 class Part(NamedTuple):
-    """Some of a day, by a query that gives a row's id, its checksum, and whether it is exported."""
+    """Part of a day; `query` returns id, checksum and exported (a boolean) of each row."""
 
     table: str
     day: date
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     day: date
     sums: Sums
     pending: int
-    """Rows that are not exported yet."""
+    """Number of rows that are not exported yet."""
 
 
 def summed(dsn: str, reader: str, parts: Iterable[Part]) -> Iterator[Found]:
@@ -48,14 +48,14 @@ def summed(dsn: str, reader: str, parts: Iterable[Part]) -> Iterator[Found]:
         for batch in batches(reader, dsn, part.query, SCHEMA):
             exported = batch.filter(batch["exported"])
             pending += len(batch) - len(exported)
-            # As Python's numbers: 64 bits are too few for the sum.
+            # Summed as Python integers, because the sum does not fit in 64 bits.
             sums = (sum(exported[name].to_pylist()) for name in ("id", "checksum"))
             total = total.plus(Sums(len(exported), *sums))
         yield Found(part.table, part.day, total, pending)
 
 
 def rows(dsn: str, reader: str, asked: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Id and checksum of what is exported, by the queries of parts."""
+    """Read id and checksum of the exported rows, for each query in the rows of `asked`."""
     for queries in asked:
         for query in queries["query"].to_pylist():
             for batch in batches(reader, dsn, query, SCHEMA):

@@ -1,8 +1,8 @@
-"""Publishing by tasks: each is a transaction, and does it once whoever repeats it.
+"""Chunked bulk publishes: each task publishes its rows in one transaction, once.
 
-Where what comes before a task fails in its midst, Spark ends the task's rows as if they were all,
-and tries the task again. So what a task has committed may be the beginning of its rows: who repeats
-it compares that, and goes on behind it.
+If the input of a task fails in the middle, Spark ends the task's rows as if they were complete, and
+runs the task again. So a task may have committed only the first of its rows. A repeated task
+compares those with its own first rows, and publishes the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from pyspark_pulljobs.session import Session, opened
 from pyspark_pulljobs.storing import Store
 
 LARGEST: Final = 2**63
-"""Checksums are counted modulo this."""
+"""Modulus of checksums."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Did(WriterCommitMessage):
 
 
 class ChunkedWriter(DataSourceArrowWriter):
-    """A run that is repeated must cut its rows into the same partitions, and is told if not."""
+    """Writer of a chunked publish; a repeated run must have the same partitions, or it fails."""
 
     def __init__(self, request: Request, address: Address, publish: Opened) -> None:
         self._request, self._address, self._publish = request, address, publish
@@ -55,14 +55,14 @@ class ChunkedWriter(DataSourceArrowWriter):
             parts = ledger.parts(session, self._publish.id)
             if parts.keys() - partitions:
                 raise LakeError(
-                    f"Publish {self._request.publish_id!r} was begun with other partitions: what "
-                    "those published is published twice. Repartition as the first time."
+                    f"Publish {self._request.publish_id!r} was begun with more partitions: rows "
+                    "that those published may be published twice. Partition as in the first run."
                 )
             tally = ledger.total(part.tally for part in parts.values())
             ledger.settle(session, self._publish.id, ledger.DONE, tally)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What tasks committed stays, and is skipped when the publish is repeated."""
+        """Keep the rows that tasks committed; a repeated publish skips them."""
 
     def _do(self, session: Session, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
         store = Store(session, self._publish.id, self._address, self._request)
@@ -87,11 +87,11 @@ class ChunkedWriter(DataSourceArrowWriter):
         return checksum
 
     def _compare(self, partition: int, checksum: int, batches: Iterator[pa.RecordBatch]) -> None:
-        """LakeError unless these are the rows that were published under this number."""
+        """Raise LakeError unless these rows are those that the partition published before."""
         if sum(chunk.checksum() for chunk in self._chunks(batches)) % LARGEST != checksum:
             raise LakeError(
-                f"Part {partition} of publish {self._request.publish_id!r} had other rows when it "
-                "was published: partition and sort them as the first time, or write in mode atomic."
+                f"Partition {partition} of publish {self._request.publish_id!r} published other "
+                "rows before: partition and sort as in the first run, or write in mode atomic."
             )
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:

@@ -1,4 +1,4 @@
-"""The columns of a DataFrame of messages, and the types they may have."""
+"""Columns of a DataFrame of messages, and the types that they may have."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ from pulljobs.errors import ConfigurationError
 
 NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 CORRUPT: Final = "corrupt_record"
-"""What a reader could make no row of, where its option `columnNameOfCorruptRecord` says so."""
+"""Column of records that a reader could not parse, by its option `columnNameOfCorruptRecord`."""
 COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
     "payload": (types.BinaryType, types.StringType),
     "key": (types.StringType,),
@@ -23,23 +23,28 @@ COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
     "original_job": (types.LongType, types.StringType),
     CORRUPT: (types.StringType,),
 }
-"""A message's fields and the types they may have; a number for a delay is of seconds, text
-for headers an object of JSON. A row with a corrupt record is no message."""
+"""Fields of a message, and the types that they may have.
+
+A numeric delay is in seconds. Headers as text are a JSON object. A row with a corrupt record is
+not a message.
+"""
 
 
 def check(schema: types.StructType, *, replays: bool) -> None:
-    """Raise ConfigurationError for columns that make no message; replays are to one consumer."""
+    """Raise ConfigurationError for columns that do not make messages; replays need a consumer."""
     for column in schema.fields:
         if column.name not in COLUMNS:
             nearest = get_close_matches(column.name, COLUMNS, 1, 0.5)
             hint = f"did you mean {nearest[0]!r}?" if nearest else "drop it."
-            raise ConfigurationError(f"Column {column.name!r} is no field of a message: {hint}")
+            raise ConfigurationError(f"Column {column.name!r} is not a field of a message: {hint}")
         if not isinstance(column.dataType, COLUMNS[column.name]):
             raise ConfigurationError(_mistyped(column))
     if "payload" not in schema.names:
-        raise ConfigurationError("There is no column 'payload': name it so, as text or binary.")
+        raise ConfigurationError("There is no column 'payload': add one of type string or binary.")
     if "original_job" in schema.names and not replays:
-        raise ConfigurationError("Column 'original_job' needs the option consumer: who replays it.")
+        raise ConfigurationError(
+            "Column 'original_job' needs the option consumer, which replays it."
+        )
 
 
 def _mistyped(column: types.StructField) -> str:

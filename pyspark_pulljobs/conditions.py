@@ -1,4 +1,4 @@
-"""Filters of Spark as conditions of SQL."""
+"""SQL conditions for filters of Spark."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -31,34 +31,36 @@ COMPARED: Final[Mapping[type[Filter], str]] = {
 ORDERED: Final = frozenset({GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual})
 
 
-def of(one: Filter, columns: pa.Schema, expressions: Mapping[str, str]) -> str | None:
-    """None: it is left to Spark."""
-    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+def of(spark_filter: Filter, columns: pa.Schema, expressions: Mapping[str, str]) -> str | None:
+    """Return the SQL condition of a filter; None if Spark must apply the filter."""
+    attribute: tuple[str, ...] = getattr(spark_filter, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in columns.names:
         return None
     name = attribute[0]
     column = expressions.get(name, f"t.{name}")
-    if isinstance(one, IsNull):
+    if isinstance(spark_filter, IsNull):
         return f"{column} IS NULL"
-    if isinstance(one, IsNotNull):
+    if isinstance(spark_filter, IsNotNull):
         return f"{column} IS NOT NULL"
-    values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
+    is_list = isinstance(spark_filter, In)
+    values = spark_filter.value if is_list else (getattr(spark_filter, "value", None),)
     if not all(_fits(value, columns.field(name).type) for value in values):
         return None
-    return _compared(one, column, values)
+    return _compared(spark_filter, column, values)
 
 
-def _compared(one: Filter, column: str, values: Sequence[Any]) -> str | None:
+def _compared(spark_filter: Filter, column: str, values: Sequence[Any]) -> str | None:
     literals = [sql.Literal(value).as_string(None).strip() for value in values]
-    if isinstance(one, In):
+    if isinstance(spark_filter, In):
         return f"{column} IN ({', '.join(literals)})" if literals else "false"
-    if isinstance(one, StringStartsWith):
+    if isinstance(spark_filter, StringStartsWith):
         return f"starts_with({column}, {literals[0]})"
-    operator = COMPARED.get(type(one))
+    operator = COMPARED.get(type(spark_filter))
     if operator is None:
         return None
-    # Spark compares texts by their bytes, whatever the database's language has them sorted by.
-    collation = ' COLLATE "C"' if type(one) in ORDERED and isinstance(values[0], str) else ""
+    # Spark compares texts by their bytes; the collation of the database may differ.
+    is_ordered = type(spark_filter) in ORDERED and isinstance(values[0], str)
+    collation = ' COLLATE "C"' if is_ordered else ""
     return f"{column} {operator} {literals[0]}{collation}"
 
 
@@ -71,7 +73,7 @@ FITTING: Final[tuple[tuple[Callable[[pa.DataType], bool], type], ...]] = (
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
-    """Whether it is of the column's own type, and can be said to PostgreSQL."""
+    """Return True if the value has the type of the column, and PostgreSQL can represent it."""
     if isinstance(value, str) and "\x00" in value:
         return False
     if isinstance(value, datetime) and value.utcoffset() is None:

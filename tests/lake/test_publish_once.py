@@ -266,7 +266,7 @@ def test_what_a_crash_of_the_server_took_is_not_passed_over() -> None:
     writer = bulk.writer(consumer.channel)
     messages = [writer.write(iter(numbered(0, 3)))]
     query(f"TRUNCATE {tables()[0]}")
-    with pytest.raises(LakeError, match="Of 3 rows that were staged the database has 0"):
+    with pytest.raises(LakeError, match="The database has 0 of 3 staged rows"):
         writer.commit(messages)
     assert Message.objects.count() == 0
 
