@@ -1,4 +1,4 @@
-"""The INI file of the webhook-broker, read into what registering takes."""
+"""Parser of the INI file of the webhook-broker, whose entries are then registered."""
 
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
@@ -10,23 +10,23 @@ from typing import Any, Final, NamedTuple
 
 from pulljobs.errors import ConfigurationError
 
-MOST_RETRIES: Final = 255
+MAX_RETRIES: Final = 255
 MARGIN: Final = timedelta(seconds=0.25)
-"""What its stop timeout is above the connection timeout."""
+"""Time by which the broker's stop timeout exceeds the connection timeout."""
 RATIONAL_DELAY: Final = 2
 CONNECTION_TIMEOUT: Final = 30
 A_YEAR: Final = 365 * 86_400
-ELSEWHERE: Final[Mapping[str, str]] = {
+REPLACEMENTS: Final[Mapping[str, str]] = {
     "rdbms": "DATABASES",
     "http": "your web server",
     "log": "LOGGING",
     "scheduler": "PULLJOBS['MIN_SCHEDULE_DELAY']",
-    "dlq": "nothing: dead jobs are counted when they are asked for",
+    "dlq": "nothing: dead jobs are counted when they are requested",
     "prune": "PULLJOBS['RETENTION']",
     "gateway-auth": "PULLJOBS['GATEWAY_SECRETS']",
 }
-"""What stands for the sections that are no rows of the database."""
-OURS: Final = {
+"""Replacement in a Django project for each section that does not create rows."""
+USED_SECTIONS: Final = {
     "broker",
     "consumer-connection",
     "initial-channels",
@@ -38,7 +38,7 @@ OURS: Final = {
 
 
 class BrokerEntry(NamedTuple):
-    """A row to be; `channel` of consumers only."""
+    """Row to create; only consumers have a `channel`."""
 
     id: str
     fields: dict[str, Any]
@@ -47,16 +47,19 @@ class BrokerEntry(NamedTuple):
 
 @dataclass
 class BrokerFile:
+    """Entries of a file, and reports of the entries and sections that were not used."""
+
     channels: list[BrokerEntry] = field(default_factory=list)
     producers: list[BrokerEntry] = field(default_factory=list)
     consumers: list[BrokerEntry] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    """A sentence for each entry that can't be used."""
+    """Sentence for each entry that cannot be used."""
     elsewhere: list[str] = field(default_factory=list)
+    """Sentence for each section that a Django project configures elsewhere."""
 
 
 def read_broker_file(path: Path) -> BrokerFile:
-    """Raise ConfigurationError for what is no such file."""
+    """Read a file; raise `ConfigurationError` if it cannot be read or parsed."""
     parser = ConfigParser(
         interpolation=None,
         strict=False,
@@ -64,7 +67,7 @@ def read_broker_file(path: Path) -> BrokerFile:
         inline_comment_prefixes=("#", ";"),
         default_section="",
     )
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # ids are told apart by case
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # ids are case-sensitive
     try:
         parser.read_string(path.read_text("utf-8"), str(path))
     except (OSError, UnicodeDecodeError, ParserError) as error:
@@ -79,20 +82,20 @@ def read_broker_file(path: Path) -> BrokerFile:
 class _BrokerFileReader:
     def __init__(self, sections: dict[str, dict[str, str]]) -> None:
         self.file, self._sections = BrokerFile(), sections
-        self.file.channels = list(self._parties("channel"))
-        self.file.producers = list(self._parties("producer"))
-        self._retries = dict(self._common())
+        self.file.channels = list(self._token_holders("channel"))
+        self.file.producers = list(self._token_holders("producer"))
+        self._retries = dict(self._shared_fields())
         self.file.consumers = list(self._consumers())
-        known = {*OURS, *self._section("initial-consumers")}
+        known = {*USED_SECTIONS, *self._section("initial-consumers")}
         for name in sections:
             if name not in known:
-                place = ELSEWHERE.get(name, "nothing here")
-                self.file.elsewhere.append(f"[{name}]: see {place}.")
+                replacement = REPLACEMENTS.get(name, "nothing here")
+                self.file.elsewhere.append(f"[{name}]: see {replacement}.")
 
     def _section(self, name: str) -> dict[str, str]:
         return self._sections.get(name, {})
 
-    def _parties(self, kind: str) -> Iterator[BrokerEntry]:
+    def _token_holders(self, kind: str) -> Iterator[BrokerEntry]:
         tokens = self._section(f"initial-{kind}-tokens")
         for id, name in self._section(f"initial-{kind}s").items():
             if tokens.get(id):
@@ -113,9 +116,9 @@ class _BrokerFileReader:
                 fields |= {"title": "", "callback_url": url, **self._retries}
                 yield BrokerEntry(id, fields, own.get("channel", ""))
 
-    def _common(self) -> Iterator[tuple[str, Any]]:
-        """What holds for all consumers, as far as the file tells it."""
-        retries = self._number("broker", "max-retry", MOST_RETRIES)
+    def _shared_fields(self) -> Iterator[tuple[str, Any]]:
+        """Yield the fields that the file sets for all consumers."""
+        retries = self._number("broker", "max-retry", MAX_RETRIES)
         if retries is not None:
             yield "max_retries", retries
         delays = self._numbers("broker", "retry-backoff-delays-in-seconds")
@@ -130,7 +133,7 @@ class _BrokerFileReader:
             yield "protocol_lease_duration", timedelta(seconds=seconds) + MARGIN
 
     def _number(self, section: str, key: str, highest: int = A_YEAR) -> int | None:
-        """None: it is not given, or is no such number, which is told."""
+        """Return a number, or None if it is missing; an invalid number is reported as skipped."""
         return next(iter(self._numbers(section, key, highest)), None)
 
     def _numbers(self, section: str, key: str, highest: int = A_YEAR) -> list[int]:
@@ -142,8 +145,8 @@ class _BrokerFileReader:
                 self._skip(f"[{section}] {key}", f"{text!r} is no whole number up to {highest}")
         return numbers
 
-    def _skip(self, what: str, why: str) -> None:
-        self.file.skipped.append(f"{what}: {why}.")
+    def _skip(self, entry: str, reason: str) -> None:
+        self.file.skipped.append(f"{entry}: {reason}.")
 
 
 def _unquoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What somebody means by a name; ConfigurationError, with a name that is like it, where nothing."""
+"""Rows by the names that operators type; for an unknown name the error suggests a similar one."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -11,52 +11,68 @@ from pulljobs.conf import settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.models import Channel, Consumer, Node, Producer
 
-COMPARED: Final = 1_000
-"""Names that a wrong one is compared with."""
+MAX_COMPARED: Final = 1_000
+"""Maximum number of existing names that an unknown name is compared with."""
 
 
 def find_channel(name: str) -> Channel:
+    """Return the channel of this name, or raise `ConfigurationError`."""
     rows = Channel.objects.using(settings().DATABASE)
-    found = rows.filter(name=name).first() if _is_text(name) else None
-    return found or _unknown("channel", name, rows.values_list("name", flat=True)[:COMPARED])
+    channel = rows.filter(name=name).first() if _is_text(name) else None
+    return channel or _raise_unknown(
+        "channel", name, rows.values_list("name", flat=True)[:MAX_COMPARED]
+    )
 
 
 def find_producer(name: str) -> Producer:
+    """Return the producer of this name, or raise `ConfigurationError`."""
     rows = Producer.objects.using(settings().DATABASE)
-    found = rows.filter(name=name).first() if _is_text(name) else None
-    return found or _unknown("producer", name, rows.values_list("name", flat=True)[:COMPARED])
+    producer = rows.filter(name=name).first() if _is_text(name) else None
+    return producer or _raise_unknown(
+        "producer", name, rows.values_list("name", flat=True)[:MAX_COMPARED]
+    )
 
 
-def find_consumer(place: str) -> Consumer:
-    """By CHANNEL/CONSUMER; one that was deleted, too."""
-    of, _slash, name = place.partition("/")
+def find_consumer(path: str) -> Consumer:
+    """Return the consumer `CHANNEL/CONSUMER`, even if deleted, or raise `ConfigurationError`."""
+    channel_name, _slash, name = path.partition("/")
     rows = _consumers()
-    found = rows.filter(channel__name=of, name=name).first() if _is_text(place) else None
-    known = rows.filter(deleted_at=None)[:COMPARED]
-    return found or _unknown("consumer", place, [f"{one.channel.name}/{one.name}" for one in known])
+    consumer = (
+        rows.filter(channel__name=channel_name, name=name).first() if _is_text(path) else None
+    )
+    known = rows.filter(deleted_at=None)[:MAX_COMPARED]
+    return consumer or _raise_unknown(
+        "consumer", path, [f"{other.channel.name}/{other.name}" for other in known]
+    )
 
 
 def find_node(text: str) -> Node:
-    """By its id, or by its host:pid the one that started last."""
+    """Return the node with this id, or the latest with this `host:pid`.
+
+    Raise `ConfigurationError` if there is none.
+    """
     rows = Node.objects.using(settings().DATABASE).order_by("-started_at")
     try:
-        found = rows.filter(pk=UUID(text)).first()
+        node = rows.filter(pk=UUID(text)).first()
     except ValueError:
-        found = rows.filter(name=text).first() if _is_text(text) else None
-    return found or _unknown("node", text, rows.values_list("name", flat=True)[:COMPARED])
+        node = rows.filter(name=text).first() if _is_text(text) else None
+    return node or _raise_unknown("node", text, rows.values_list("name", flat=True)[:MAX_COMPARED])
 
 
-def find_consumers(places: Iterable[str]) -> list[Consumer]:
-    """All of a channel, or one of CHANNEL/CONSUMER; those that are not deleted."""
-    found: dict[int, Consumer] = {}
-    for place in places:
-        if "/" in place:
-            consumer = find_consumer(place)
-            found[consumer.pk] = consumer
+def find_consumers(paths: Iterable[str]) -> list[Consumer]:
+    """Return the consumers of channels (`CHANNEL`) and single consumers (`CHANNEL/CONSUMER`).
+
+    Deleted consumers of a channel are left out. Raise `ConfigurationError` for an unknown name.
+    """
+    consumers: dict[int, Consumer] = {}
+    for path in paths:
+        if "/" in path:
+            consumer = find_consumer(path)
+            consumers[consumer.pk] = consumer
         else:
-            of = _consumers().filter(channel=find_channel(place), deleted_at=None).order_by("name")
-            found |= {one.pk: one for one in of}
-    return list(found.values())
+            rows = _consumers().filter(channel=find_channel(path), deleted_at=None)
+            consumers |= {consumer.pk: consumer for consumer in rows.order_by("name")}
+    return list(consumers.values())
 
 
 def _consumers() -> QuerySet[Consumer]:
@@ -64,11 +80,11 @@ def _consumers() -> QuerySet[Consumer]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether PostgreSQL can be asked for it."""
+    """Return True if PostgreSQL accepts the text; it refuses NUL."""
     return name.isprintable()
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:
-    alike: Sequence[str] = get_close_matches(name, list(known), 1)
-    like = f": did you mean {alike[0]!r}?" if alike else "."
-    raise ConfigurationError(f"There is no {kind} {name!r}{like}")
+def _raise_unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:
+    similar: Sequence[str] = get_close_matches(name, list(known), 1)
+    suggestion = f": did you mean {similar[0]!r}?" if similar else "."
+    raise ConfigurationError(f"There is no {kind} {name!r}{suggestion}")

@@ -1,4 +1,4 @@
-"""What a command has to show, before anybody knows on what: words, facts and tables."""
+"""Output of a command before it is rendered: styled text, facts and tables."""
 
 import re
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-STEERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Tone(StrEnum):
-    """Said by a colour beside the words, never by it alone."""
+    """Meaning of a text, shown as a colour in addition to the text itself."""
 
     PLAIN = ""
     GOOD = "good"
@@ -21,6 +21,8 @@ class Tone(StrEnum):
 
 
 class StyledText(NamedTuple):
+    """Text with a tone."""
+
     text: str
     tone: Tone = Tone.PLAIN
 
@@ -29,24 +31,28 @@ Cell = str | StyledText
 
 
 class Column(NamedTuple):
+    """Heading and alignment of a column."""
+
     title: str
     is_number: bool = False
-    """Aligned to the right."""
+    """True if cells are aligned to the right."""
     may_shrink: bool = False
-    """What does not fit is cut off here, where there is an end of the line."""
+    """True if cells are shortened or folded when a row exceeds the width of the terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableBlock:
+    """Table with a heading, or a text if it has no rows."""
+
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     empty: str = "None."
-    """Said where there is no row."""
+    """Text in place of a table without rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactsBlock:
-    """Names and what they are."""
+    """Named values, one a line."""
 
     rows: Sequence[tuple[str, Cell]]
 
@@ -55,15 +61,23 @@ Block = Cell | TableBlock | FactsBlock
 
 
 def escape_cell(cell: Cell) -> StyledText:
-    """As a terminal may have them: what steers it is spelled out, for it may come from anybody."""
-    said = cell if isinstance(cell, StyledText) else StyledText(cell)
-    return said._replace(text=STEERS.sub(lambda found: f"\\x{ord(found[0]):02x}", said.text))
+    """Return the text of a cell with control characters escaped as `\\x1b`.
+
+    Cells contain text from clients and handlers, which must not control the terminal.
+    """
+    text = cell if isinstance(cell, StyledText) else StyledText(cell)
+    return text._replace(text=CONTROL_CHARACTERS.sub(_escape, text.text))
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\x{ord(match[0]):02x}"
 
 
 def title(text: str) -> StyledText:
+    """Create the title of a section."""
     return StyledText(text, Tone.TITLE)
 
 
 def text_columns(*titles: str) -> list[Column]:
-    """Columns of text, the last of which may shrink."""
+    """Create columns of text, the last of which may shrink."""
     return [*map(Column, titles[:-1]), Column(titles[-1], may_shrink=True)]

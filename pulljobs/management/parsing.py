@@ -1,4 +1,4 @@
-"""Arguments of commands: their help, their kinds, and mistakes that are told in a line."""
+"""Argument parsers of commands: their types, their help, and errors of one line."""
 
 import math
 import re
@@ -19,7 +19,7 @@ LONGEST: Final = timedelta(days=36_500)
 
 
 class Parser(CommandParser):
-    """No page of usage before what is wrong; flags may stand anywhere between the arguments."""
+    """Parser that reports errors in one line and accepts flags between positional arguments."""
 
     _is_mixing = False
 
@@ -39,39 +39,45 @@ class Parser(CommandParser):
 
 
 def add_action(actions: Any, name: str, module: ModuleType) -> CommandParser:
-    """The module's docstring is its help, the first line of it that in the list."""
-    told = cleandoc(module.__doc__ or "").replace("%", "%%")
+    """Add the parser of a verb; the module's docstring is its help.
+
+    The first line is the help in the list of verbs. All verbs accept --json and Django's colour
+    flags after the verb as well.
+    """
+    help_text = cleandoc(module.__doc__ or "").replace("%", "%%")
     action: CommandParser = actions.add_parser(
         name,
-        help=told.partition("\n")[0],
-        description=told,
+        help=help_text.partition("\n")[0],
+        description=help_text,
         formatter_class=RawDescriptionHelpFormatter,
     )
     if hasattr(module, "add_arguments"):
         module.add_arguments(action)
     action.add_argument("--json", action="store_true", default=SUPPRESS, help="one line of JSON")
-    for flag in ("--no-color", "--force-color"):  # as all of Django's commands have them
+    for flag in ("--no-color", "--force-color"):  # as in all commands of Django
         action.add_argument(flag, action="store_true", default=SUPPRESS, help=SUPPRESS)
     return action
 
 
-def pair(text: str) -> tuple[str, str]:
+def parse_pair(text: str) -> tuple[str, str]:
+    """Parse `NAME=VALUE`."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
 
 
-def span(text: str) -> timedelta:
-    """Of seconds, or of a number with s, m, h or d."""
+def parse_duration(text: str) -> timedelta:
+    """Parse a number of seconds, or a number followed by s, m, h or d."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     seconds = float(match[1]) * UNITS[match[2] or "s"] if match else math.inf
     if seconds > LONGEST.total_seconds():
-        raise ArgumentTypeError(f"{text!r} is no time such as 90, 5m, 12h or 30d")
+        raise ArgumentTypeError(f"{text!r} is no duration such as 90, 5m, 12h or 30d")
     return timedelta(seconds=seconds)
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
+    """Parse an ISO 8601 time with a zone."""
     try:
         at = parse_datetime(text)
     except ValueError:
@@ -81,34 +87,34 @@ def moment(text: str) -> datetime:
     return at
 
 
-def whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    """A number from there on, or up to there."""
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Create a type of whole numbers within these bounds, both inclusive."""
     bounds = f"from {least} on" if most is None else f"from {least} to {most}"
 
-    def read(text: str) -> int:
+    def parse_whole(text: str) -> int:
         number = int(text) if re.fullmatch(r"-?\d{1,18}", text) else least - 1
         if number < least or (most is not None and number > most):
             raise ArgumentTypeError(f"{text!r} is no whole number {bounds}")
         return number
 
-    return read
+    return parse_whole
 
 
-def number(text: str) -> float:
-    """NaN for what is none."""
+def parse_float(text: str) -> float:
+    """Parse a number; return NaN for other text, which is within no bounds."""
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def amount(of: str, least: float, most: float) -> Callable[[str], float]:
-    """Of seconds, say, from the one to the other."""
+def number_between(unit: str, least: float, most: float) -> Callable[[str], float]:
+    """Create a type of numbers within these bounds, both inclusive; errors name the unit."""
 
-    def read(text: str) -> float:
-        found = number(text)
-        if not least <= found <= most:
-            raise ArgumentTypeError(f"{text!r} is no number of {of} from {least:g} to {most:.9g}")
-        return found
+    def parse_amount(text: str) -> float:
+        amount = parse_float(text)
+        if not least <= amount <= most:
+            raise ArgumentTypeError(f"{text!r} is no number of {unit} from {least:g} to {most:.9g}")
+        return amount
 
-    return read
+    return parse_amount

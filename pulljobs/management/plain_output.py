@@ -1,4 +1,4 @@
-"""Blocks as lines of plain text: for pipes, files, cron and terminals that can't do more."""
+"""Rendering of output blocks as plain text, for pipes, files, cron and simple terminals."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -16,24 +16,24 @@ from pulljobs.management.output_blocks import (
 GAP: Final = "  "
 
 
-def lines(blocks: Iterable[Block]) -> Iterator[str]:
-    """Nothing is cut off: who reads them may be a program."""
+def render_lines(blocks: Iterable[Block]) -> Iterator[str]:
+    """Render blocks as lines, never shortened, since a program may read them."""
     for number, block in enumerate(blocks):
         if isinstance(block, TableBlock):
-            yield from _table(block)
+            yield from _render_table(block)
         elif isinstance(block, FactsBlock):
-            yield from _facts(block)
+            yield from _render_facts(block)
         else:
-            yield from _words(escape_cell(block), is_first=not number)
+            yield from _render_text(escape_cell(block), is_first=not number)
 
 
-def _words(said: StyledText, *, is_first: bool) -> Iterator[str]:
-    if said.tone is Tone.TITLE and not is_first:
+def _render_text(text: StyledText, *, is_first: bool) -> Iterator[str]:
+    if text.tone is Tone.TITLE and not is_first:
         yield ""
-    yield said.text
+    yield text.text
 
 
-def _table(table: TableBlock) -> Iterator[str]:
+def _render_table(table: TableBlock) -> Iterator[str]:
     if not table.rows:
         yield table.empty
         return
@@ -41,10 +41,10 @@ def _table(table: TableBlock) -> Iterator[str]:
     head = [column.title.upper() for column in table.columns]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
-        yield _aligned(row, table.columns, widths)
+        yield _align(row, table.columns, widths)
 
 
-def _aligned(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+def _align(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
     cells = [
         text.rjust(width) if column.is_number else text.ljust(width)
         for text, column, width in zip(row, columns, widths, strict=True)
@@ -52,7 +52,7 @@ def _aligned(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int
     return GAP.join(cells).rstrip()
 
 
-def _facts(facts: FactsBlock) -> Iterator[str]:
+def _render_facts(facts: FactsBlock) -> Iterator[str]:
     width = max((len(name) for name, _value in facts.rows), default=0)
     for name, value in facts.rows:
         first, *more = escape_cell(value).text.splitlines() or [""]

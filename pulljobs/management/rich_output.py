@@ -1,4 +1,4 @@
-"""Blocks for a terminal, by rich."""
+"""Rendering of output blocks for a terminal, with the package rich."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -25,50 +25,56 @@ STYLES: Final[Mapping[Tone, str]] = {
     Tone.FAINT: "bright_black",
     Tone.TITLE: "bold",
 }
-HEAD: Final = "bold cyan"
+HEADING_STYLE: Final = "bold cyan"
 
 
-def show(console: Console, blocks: Iterable[Block]) -> None:
-    console.print(Group(*drawn(blocks)), soft_wrap=False)
+def print_blocks(console: Console, blocks: Iterable[Block]) -> None:
+    """Print blocks to a console."""
+    console.print(Group(*render_blocks(blocks)), soft_wrap=False)
 
 
-def drawn(blocks: Iterable[Block], *, folds: bool = True) -> Iterator[RenderableType]:
-    """`folds`: what is too long for a line goes on in the next, else it is cut off."""
+def render_blocks(blocks: Iterable[Block], *, folds: bool = True) -> Iterator[RenderableType]:
+    """Render blocks; text that exceeds the width continues on the next line, or is cut off."""
     for number, block in enumerate(blocks):
         if isinstance(block, TableBlock):
-            yield _table(block, folds) if block.rows else text(StyledText(block.empty, Tone.FAINT))
+            yield (
+                _render_table(block, folds)
+                if block.rows
+                else render_text(StyledText(block.empty, Tone.FAINT))
+            )
         elif isinstance(block, FactsBlock):
-            yield _facts(block)
+            yield _render_facts(block)
         else:
             if number and escape_cell(block).tone is Tone.TITLE:
                 yield Text()
-            yield text(block, folds)
+            yield render_text(block, folds)
 
 
-def text(cell: Cell, folds: bool = True) -> Text:
-    said = escape_cell(cell)
+def render_text(cell: Cell, folds: bool = True) -> Text:
+    """Render one cell in the style of its tone."""
+    text = escape_cell(cell)
     overflow: OverflowMethod = "fold" if folds else "ellipsis"
-    return Text(said.text, style=STYLES[said.tone], overflow=overflow, no_wrap=not folds)
+    return Text(text.text, style=STYLES[text.tone], overflow=overflow, no_wrap=not folds)
 
 
-def _table(table: TableBlock, folds: bool) -> RichTable:
-    made = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=HEAD)
+def _render_table(table: TableBlock, folds: bool) -> RichTable:
+    grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=HEADING_STYLE)
     for column in table.columns:
-        made.add_column(
+        grid.add_column(
             column.title,
             justify="right" if column.is_number else "left",
             no_wrap=not column.may_shrink,
             overflow="fold" if folds and column.may_shrink else "ellipsis",
         )
     for row in table.rows:
-        made.add_row(*(text(cell, folds) for cell in row))
-    return made
+        grid.add_row(*(render_text(cell, folds) for cell in row))
+    return grid
 
 
-def _facts(facts: FactsBlock) -> RichTable:
-    made = RichTable.grid(padding=(0, 2, 0, 0))
-    made.add_column(style="cyan", no_wrap=True)
-    made.add_column(overflow="fold")
+def _render_facts(facts: FactsBlock) -> RichTable:
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in facts.rows:
-        made.add_row(name, text(value))
-    return made
+        grid.add_row(name, render_text(value))
+    return grid

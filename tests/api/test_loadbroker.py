@@ -120,7 +120,7 @@ def test_what_it_does_not_tell_stays_as_it_is(file: Path) -> None:
         ("https://billing", "billing", "consumer billing: callbackUrl"),
         ("[billing]", "[billed]", "consumer billing: there is no section"),
         ("token=billing-token", "", "consumer billing: it has no token"),
-        ("token=billing-token\nchannel=orders", "token=t\nchannel=x", "makes no 'x'"),
+        ("token=billing-token\nchannel=orders", "token=t\nchannel=x", "does not create 'x'"),
         ("max-retry=7", "max-retry=300", "[broker] max-retry"),
         ("1,2,3", "1,x,3", "[broker] retry-backoff-delays-in-seconds: 'x'"),
         ("delay-in-seconds=4", "delay-in-seconds=-4", "[broker] rational-delay-in-seconds"),

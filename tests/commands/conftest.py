@@ -21,7 +21,7 @@ news=secret
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Operators run most of them as the owner of the tables."""
+    """Run all tests of this folder as the owner of the tables, as operators run most verbs."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.owner)
@@ -29,22 +29,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a busy machine leaves parts of a frame out."""
+    """Raise the time limit of a frame's parts, which a busy machine exceeds."""
     monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
 
 
 @pytest.fixture
 def consumer(transactional_db: None) -> Consumer:
-    """In a database as workers keep it, with one node."""
+    """Consumer in a database with partitions and one node."""
     answer("maintain")
     nodes.register(USING, uuid4(), "host:1")
-    made: Consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
-    return made
+    created: Consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
+    return created
 
 
 @pytest.fixture
 def no_archive(consumer: Consumer) -> Iterator[None]:
-    """This session's role may read all tables but that one."""
+    """Role of this session that may read all tables except the archive."""
     role = f"pulljobs_reader_of_test_{uuid4().hex[:8]}"
     query(f"CREATE ROLE {role}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
     query(f"REVOKE ALL ON pulljobs_archived_job FROM {role}; SET ROLE {role}")
@@ -54,7 +54,7 @@ def no_archive(consumer: Consumer) -> Iterator[None]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """By the names that arguments have for them."""
+    """Files by the placeholders of arguments."""
     (tmp_path / "broker.cfg").write_text(BROKER)
     (tmp_path / "lines").write_text('{"order": 1}\n\n{"order": 2}\n')
     return {"broker": str(tmp_path / "broker.cfg"), "lines": str(tmp_path / "lines")}

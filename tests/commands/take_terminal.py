@@ -1,4 +1,4 @@
-"""Make standard input the controlling terminal of this session, and become the command."""
+"""Make standard input the controlling terminal of this session, and run the command."""
 
 import fcntl
 import os
@@ -8,5 +8,5 @@ import termios
 
 if __name__ == "__main__":
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored by what a shell runs in the background
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it in background processes
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""A terminal with a command in it: what it draws, what is pressed, and how it is left behind."""
+"""Pseudo-terminal that runs a command: its screen, pressed keys, and state after the end."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ SCREEN_LEFT, CURSOR_SHOWN = "\x1b[?1049l", "\x1b[?25h"
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of a process that works on the database of this test."""
+    """Return the environment of a process that uses the database of this test."""
     name = str(connections["default"].settings_dict["NAME"])
     own = {"DJANGO_SETTINGS_MODULE": "tests.worker.settings", "WORKER_DATABASE": name}
     kept = {key: value for key, value in os.environ.items() if key not in DECIDING}
@@ -34,7 +34,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def piped(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """`pulljobs ...` without a terminal."""
+    """Run `pulljobs` without a terminal."""
     return subprocess.run(
         [sys.executable, "-m", "django", "pulljobs", *arguments],
         cwd=BASE_DIR, env=environment(), capture_output=True, text=True, timeout=PATIENCE, **more,
@@ -42,7 +42,7 @@ def piped(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 class Terminal:
-    """`with Terminal(["top"], 80, 24) as terminal:` runs `pulljobs top` on it."""
+    """Terminal that runs a verb: `with Terminal(["top"], 80, 24) as terminal:`."""
 
     def __init__(self, arguments: Sequence[str], columns: int, rows: int, **environ: str) -> None:
         self._screen = pyte.Screen(columns, rows)
@@ -70,12 +70,10 @@ class Terminal:
         self.process.wait()
         self._reader.join(20)
         os.close(self._master)
-        sys.stdout.write(
-            f"{self.text}\n{self.raw[-2000:]!r}"
-        )  # pytest shows it where a test fails.
+        sys.stdout.write(f"{self.text}\n{self.raw[-2000:]!r}")  # pytest shows it if a test fails.
 
     def _read(self) -> None:
-        with suppress(OSError):  # EIO: nobody has it open any more
+        with suppress(OSError):  # EIO: the last process has closed it
             while data := os.read(self._master, 65_536):
                 with self._lock:
                     self._raw += data
@@ -96,12 +94,12 @@ class Terminal:
             return self._raw.decode()
 
     @property
-    def is_as_before(self) -> bool:
-        """Echo, and lines that Return ends."""
+    def is_restored(self) -> bool:
+        """True if the modes of the terminal, such as echo, are those of the start."""
         return termios.tcgetattr(self._master) == self.before
 
     def resize(self, columns: int, rows: int) -> None:
-        """The kernel tells the process by SIGWINCH."""
+        """Change the size; the kernel sends SIGWINCH to the process."""
         with self._lock:
             self._screen.resize(rows, columns)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -109,12 +107,12 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def shows(self, text: str) -> None:
-        """Wait until it does."""
+    def wait_for(self, text: str) -> None:
+        """Wait until the screen shows a text."""
         wait_until(lambda: text in self.text or self._is_over(text), PATIENCE)
 
-    def ended(self) -> int:
-        """Its exit code, with all that it said read."""
+    def wait_for_exit(self) -> int:
+        """Return the exit code after all output was read."""
         code = self.process.wait(PATIENCE)
         self._reader.join(20)
         return code

@@ -1,4 +1,4 @@
-"""Going on by hand with what operators asked for."""
+"""`pulljobs operate` continues the unfinished actions of operators."""
 
 import json
 from io import StringIO
@@ -16,7 +16,7 @@ from tests.sessions import session
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def said(*arguments: str) -> str:
+def run_operate(*arguments: str) -> str:
     output = StringIO()
     call_command("pulljobs", "operate", *arguments, stdout=output)
     return output.getvalue()
@@ -28,18 +28,18 @@ def entry() -> AuditEntry:
     return auditing.begin(Event.REDRIVE, Selection(), by="olga", subject="all that is dead")
 
 
-def test_it_is_finished_and_told(entry: AuditEntry) -> None:
-    told = json.loads(said("--json"))
-    assert told == {"finished": [str(entry)], "others": [], "jobs": 0}
+def test_operate_finishes_an_action_and_reports_it(entry: AuditEntry) -> None:
+    result = json.loads(run_operate("--json"))
+    assert result == {"finished": [str(entry)], "others": [], "jobs": 0}
     entry.refresh_from_db()
     assert entry.finished_at is not None
-    assert said() == "Nothing was left to be done.\n"
+    assert run_operate() == "No action is unfinished.\n"
 
 
-def test_what_a_worker_is_at_is_not_told_as_done(entry: AuditEntry) -> None:
+def test_an_action_that_a_worker_continues_is_not_reported_as_finished(entry: AuditEntry) -> None:
     with session() as worker:
         worker.execute("SELECT FROM pulljobs_audit_entry FOR UPDATE")
-        assert said() == f"Another process is at {entry}.\n"
-        told = json.loads(said("--json"))
-    assert told == {"finished": [], "others": [str(entry)], "jobs": 0}
+        assert run_operate() == f"Another process continues {entry}.\n"
+        result = json.loads(run_operate("--json"))
+    assert result == {"finished": [], "others": [str(entry)], "jobs": 0}
     assert not Job.objects.exists()

@@ -1,4 +1,4 @@
-"""`pulljobs prune` deletes what it told before, no more, and writes down who did it."""
+"""`pulljobs prune` deletes what it announced, no more, and records the user."""
 
 import re
 import sys
@@ -32,19 +32,19 @@ def _only_its_own_days(transactional_db: None) -> Iterator[None]:
 
 @pytest.fixture
 def other(consumer: Consumer) -> Consumer:
-    """Of another channel: two dead jobs beside the three of `consumer`, and one that waits."""
-    made: Consumer = ConsumerFactory.create(channel__name="news", name="mailing")
-    for of, count in ((consumer, 3), (made, 2)):
+    """Consumer of another channel: it has two dead jobs, `consumer` three and a queued one."""
+    other_consumer: Consumer = ConsumerFactory.create(channel__name="news", name="mailing")
+    for owner, count in ((consumer, 3), (other_consumer, 2)):
         for _ in range(count):
-            JobFactory.create(consumer=of, state="DEAD")
+            JobFactory.create(consumer=owner, state="DEAD")
     published(consumer)
-    return made
+    return other_consumer
 
 
-def test_dry_run_tells_and_changes_nothing(other: Consumer) -> None:
+def test_a_dry_run_counts_and_changes_nothing(other: Consumer) -> None:
     before = contents()
-    told, code = answer("prune", "dead", "--dry-run")
-    assert (code, told["jobs"], told["is_more"], told["deleted"]) == (0, 5, False, 0)
+    result, code = answer("prune", "dead", "--dry-run")
+    assert (code, result["jobs"], result["is_more"], result["deleted"]) == (0, 5, False, 0)
     assert answer("prune", "dead", "--dry-run", "--only", "orders")[0]["jobs"] == 3
     assert answer("prune", "dead", "--dry-run", "--reason", "killed")[0]["jobs"] == 0
     assert answer("prune", "dead", "--dry-run", "--older-than", "1h")[0]["jobs"] == 0
@@ -56,36 +56,36 @@ def test_dead_jobs_are_deleted_in_batches_and_their_history_stays(
     other: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auditing, "BATCH", 2)
-    told, code = answer("prune", "dead", "--only", "orders/invoicing", "--yes")
-    assert (code, told["deleted"], told["left_alone"]) == (0, 3, 0)
+    result, code = answer("prune", "dead", "--only", "orders/invoicing", "--yes")
+    assert (code, result["deleted"], result["left_alone"]) == (0, 3, 0)
     assert Job.objects.filter(state="DEAD").count() == 2
     assert Job.objects.filter(state="QUEUED").count() == 1
     assert ArchivedJob.objects.filter(state="DEAD").count() == 5
     entry = AuditEntry.objects.get()
-    assert (entry.act, entry.done, str(entry)) == ("delete", 3, told["entry"])
+    assert (entry.act, entry.done, str(entry)) == ("delete", 3, result["entry"])
     assert "command line" in entry.by
     assert "orders/invoicing" in entry.subject
     assert entry.batches.count() >= 2
 
 
-def test_a_worker_that_is_at_it_is_waited_for(
+def test_prune_waits_for_a_worker_that_deletes_the_jobs(
     other: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers go on with what is unfinished, too; it is told as done when it is."""
+    """Workers continue unfinished actions as well; prune reports the result at the end."""
     proceed, takes = auditing.proceed, iter(["SELECT FROM pulljobs_audit_entry FOR UPDATE"])
 
-    def beside_a_worker(seconds: float, entry_id: int) -> bool:
+    def next_to_a_worker(seconds: float, entry_id: int) -> bool:
         with session() as worker:
             worker.execute(next(takes, "SELECT"))
             return proceed(seconds, entry_id)
 
-    monkeypatch.setattr(auditing, "proceed", beside_a_worker)
-    told, code = answer("prune", "dead", "--yes")
-    assert (code, told["deleted"], told["stopped_by"]) == (0, 5, None)
+    monkeypatch.setattr(auditing, "proceed", next_to_a_worker)
+    result, code = answer("prune", "dead", "--yes")
+    assert (code, result["deleted"], result["stopped_by"]) == (0, 5, None)
     assert not Job.objects.filter(state="DEAD").exists()
 
 
-def test_what_somebody_stopped_is_told_as_stopped(
+def test_a_stopped_deletion_is_reported_as_stopped(
     other: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proceed = auditing.proceed
@@ -97,29 +97,29 @@ def test_what_somebody_stopped_is_told_as_stopped(
 
     monkeypatch.setattr(auditing, "proceed", until_oleg_stops_it)
     monkeypatch.setattr(auditing, "BATCH", 2)
-    told, code = answer("prune", "dead", "--yes")
-    assert (code, told["deleted"], told["stopped_by"]) == (1, 2, "oleg")
+    result, code = answer("prune", "dead", "--yes")
+    assert (code, result["deleted"], result["stopped_by"]) == (1, 2, "oleg")
     assert Job.objects.filter(state="DEAD").count() == 3
 
 
-class Terminal(StringIO):
+class Keyboard(StringIO):
     def isatty(self) -> bool:
         return True
 
 
-def test_it_asks_before_and_takes_no_for_an_answer(
+def test_prune_asks_for_confirmation_and_obeys_a_no(
     other: Consumer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", Terminal("\n"))
+    monkeypatch.setattr(sys, "stdin", Keyboard("\n"))
     call_command("pulljobs", "prune", "dead", stdout=StringIO())
     assert "Delete 5 dead jobs of all consumers? [y/N]" in capsys.readouterr().err
     assert Job.objects.filter(state="DEAD").count() == 5
-    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    monkeypatch.setattr(sys, "stdin", Keyboard("y\n"))
     call_command("pulljobs", "prune", "dead", stdout=StringIO())
     assert Job.objects.filter(state="DEAD").count() == 0
 
 
-def test_examples_of_the_help_are_understood(consumer: Consumer) -> None:
+def test_the_examples_of_the_help_are_valid(consumer: Consumer) -> None:
     examples = re.findall("^    prune (.+)$", prune.__doc__ or "", re.MULTILINE)
     assert len(examples) > 1
     for example in examples:
@@ -129,20 +129,20 @@ def test_examples_of_the_help_are_understood(consumer: Consumer) -> None:
 
 def old_days(age: int) -> list[Partition]:
     day = nodes.clock(USING).astimezone(UTC).date() - timedelta(days=age)
-    made = [Partition(table, day) for table in partitions.PARTITIONED]
-    for one in made:
-        assert partitions._made(USING, one)
-    return made
+    days = [Partition(table, day) for table in partitions.PARTITIONED]
+    for partition in days:
+        assert partitions._made(USING, partition)
+    return days
 
 
 def fates(*arguments: str) -> dict[str, str | None]:
-    told, code = answer("prune", "history", *arguments)
+    result, code = answer("prune", "history", *arguments)
     assert code == 0
-    return {one["partition"]: one["stays"] for one in told["partitions"]}
+    return {row["partition"]: row["stays"] for row in result["partitions"]}
 
 
 @override_settings(PULLJOBS={"RETENTION": timedelta(days=60)})
-def test_history_goes_by_days_but_for_what_live_jobs_need(consumer: Consumer) -> None:
+def test_history_is_dropped_by_days_except_those_that_live_jobs_need(consumer: Consumer) -> None:
     messages, archive = old_days(100)
     [job] = published(consumer)
     query("UPDATE pulljobs_message SET id = %s", [messages.bounds[0]])
@@ -151,16 +151,16 @@ def test_history_goes_by_days_but_for_what_live_jobs_need(consumer: Consumer) ->
     assert fates("--dry-run") == shown
     assert fates("--dry-run", "--older-than=200d") == {}
     assert archive in partitions.existing(USING, archive.table)
-    told, _code = answer("prune", "history", "--yes")
-    assert told["dropped"] == [archive.name]
+    result, _code = answer("prune", "history", "--yes")
+    assert result["dropped"] == [archive.name]
     assert partitions.existing(USING, messages.table)[0] == messages
     assert archive not in partitions.existing(USING, archive.table)
     assert "stays: live jobs need it" in text("prune", "history", "--dry-run")
 
 
 @override_settings(PULLJOBS={})
-def test_what_went_with_its_day_breaks_no_promise(consumer: Consumer) -> None:
-    """A dead job keeps the day of its message, not that of its death, nor the jobs of others."""
+def test_dropped_days_break_no_invariant(consumer: Consumer) -> None:
+    """A dead job keeps the day of its message, but not the days of its archive row."""
     messages, archive = old_days(2)
     old_days(1)
     JobFactory.create(consumer=consumer, state="DEAD")
@@ -177,24 +177,24 @@ def test_what_went_with_its_day_breaks_no_promise(consumer: Consumer) -> None:
 
 
 @override_settings(PULLJOBS={})
-def test_what_was_dropped_is_told_apart_from_what_would_be(
+def test_dropped_partitions_differ_from_those_that_would_be_dropped(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though a day is needed again since the question."""
+    """A day that is needed again after the confirmation is not reported as dropped."""
     messages, archive = old_days(100)
-    sizes = [one.bytes for one in health.sizes(USING, [messages, archive])]
-    told, drop = [figures.size(one) for one in sizes], partitions.drop
+    sizes = [size.bytes for size in health.sizes(USING, [messages, archive])]
+    labels, drop = [figures.size(size) for size in sizes], partitions.drop
 
-    def dropped(using: str, one: Partition, xid: int | None) -> bool:
-        return one == archive and drop(using, one, xid)
+    def drop_archive(using: str, partition: Partition, xid: int | None) -> bool:
+        return partition == archive and drop(using, partition, xid)
 
     with monkeypatch.context() as patch:
-        patch.setattr(partitions, "drop", dropped)
+        patch.setattr(partitions, "drop", drop_archive)
         tried = text("prune", "history", "--older-than=30d", "--yes")
-    assert f"1 partitions dropped, {told[1]}." in tried
-    assert "not dropped: it is needed since, or gone already" in tried
+    assert f"1 partitions dropped, {labels[1]}." in tried
+    assert "not dropped: it is needed again, or already gone" in tried
     planned = text("prune", "history", "--older-than=30d", "--dry-run")
-    assert f"1 partitions would be dropped, {told[0]}." in planned
+    assert f"1 partitions would be dropped, {labels[0]}." in planned
     monkeypatch.setattr(partitions, "needed", lambda *_: True)
     kept = text("prune", "history", "--older-than=30d", "--yes")
     assert "0 partitions dropped, 0 bytes." in kept

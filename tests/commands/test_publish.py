@@ -1,4 +1,4 @@
-"""`pulljobs publish` writes what `publish` would, and refuses what that would."""
+"""`pulljobs publish` writes and refuses the same messages as the function `publish`."""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -20,27 +20,27 @@ def piped(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(data)))
 
 
-def test_message_is_as_it_was_given(consumer: Consumer) -> None:
+def test_a_message_has_the_fields_of_the_arguments(consumer: Consumer) -> None:
     shop = Producer.objects.create(name="shop")
     ConsumerFactory.create(channel=consumer.channel)
-    told, code = answer(
+    result, code = answer(
         "publish", "orders", '{"order": 7}', "--key=k", "--priority=-3", "--delay=2h",
         "--message-id=m-1", "--header=a=b=c", "--header", "d=", "--producer=shop",
     )  # fmt: skip
     message = Message.objects.get()
-    assert (code, told["message"]) == (0, ids.encode(message.pk))
+    assert (code, result["message"]) == (0, ids.encode(message.pk))
     assert bytes(message.payload) == b'{"order": 7}'
     assert message.content_type == "application/json"
     assert (message.key, message.priority, message.client_message_id) == ("k", -3, "m-1")
     assert message.headers == {"a": "b=c", "d": ""}
     assert message.producer == shop
-    assert sorted(told["jobs"]) == sorted(ids.encode(job.pk) for job in Job.objects.all())
+    assert sorted(result["jobs"]) == sorted(ids.encode(job.pk) for job in Job.objects.all())
     due = Job.objects.filter(consumer=consumer).get().available_at
     assert due is not None
     assert timedelta(hours=1, minutes=50) < due - timezone.now() <= timedelta(hours=2)
 
 
-def test_it_is_the_operators_own_unless_a_producer_is_named(consumer: Consumer) -> None:
+def test_a_message_has_no_producer_unless_an_argument_names_it(consumer: Consumer) -> None:
     answer("publish", "orders", "x", "--at", "2099-01-01T08:00+02:00")
     assert Message.objects.get().producer is None
     assert Job.objects.get().available_at == datetime(2099, 1, 1, 6, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_it_is_the_operators_own_unless_a_producer_is_named(consumer: Consumer) 
         (b"\xff\x00", "application/octet-stream"),
     ],
 )
-def test_payload_is_told_by_what_it_is(
+def test_the_content_type_follows_from_the_payload(
     payload: bytes, kind: str, consumer: Consumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "payload"
@@ -65,9 +65,9 @@ def test_payload_is_told_by_what_it_is(
     answer("publish", "orders", "-")
     piped(monkeypatch, payload)
     answer("publish", "orders", "--content-type=x/y")
-    found = list(Message.objects.order_by("id"))
-    assert {bytes(one.payload) for one in found} == {payload}
-    kinds = [one.content_type.partition(";")[0] for one in found]
+    messages = list(Message.objects.order_by("id"))
+    assert {bytes(message.payload) for message in messages} == {payload}
+    kinds = [message.content_type.partition(";")[0] for message in messages]
     assert kinds == [kind, kind, "x/y"]
 
 
@@ -75,8 +75,8 @@ def test_lines_are_published_together_or_not_at_all(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     piped(monkeypatch, b'{"n": 1}\r\n\n' + b"x\n" * 1500)
-    told, code = answer("publish", "orders", "--lines")
-    assert (code, told) == (0, {"messages": 1501, "jobs": 1501, "duplicates": 0, "key_full": 0})
+    result, code = answer("publish", "orders", "--lines")
+    assert (code, result) == (0, {"messages": 1501, "jobs": 1501, "duplicates": 0, "key_full": 0})
     before = contents()
     piped(monkeypatch, b"x\n" * 1200 + b"y" * (1024 * 1024 + 1))
     with pytest.raises(CommandError, match="the limit is") as raised:
@@ -85,7 +85,7 @@ def test_lines_are_published_together_or_not_at_all(
     assert contents() == before
 
 
-def test_message_that_was_sent_before_is_told_and_sent_no_more(consumer: Consumer) -> None:
+def test_a_message_id_is_published_once_and_the_second_is_an_error(consumer: Consumer) -> None:
     answer("publish", "orders", "x", "--message-id=m-1")
     before = contents()
     with pytest.raises(CommandError, match="dedupe window") as raised:
@@ -94,7 +94,7 @@ def test_message_that_was_sent_before_is_told_and_sent_no_more(consumer: Consume
     assert contents() == before
 
 
-def test_channel_without_consumers_is_told(consumer: Consumer) -> None:
+def test_publishing_on_a_channel_without_consumers_warns(consumer: Consumer) -> None:
     consumer.deleted_at = timezone.now()
     consumer.save()
-    assert "nobody gets it" in text("publish", "orders", "x")
+    assert "no job was created" in text("publish", "orders", "x")

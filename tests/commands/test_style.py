@@ -1,4 +1,4 @@
-"""How far long work is, and what is drawn where."""
+"""Progress of long work, and the choice of plain or rich output."""
 
 import sys
 from io import StringIO
@@ -21,12 +21,12 @@ from pulljobs.management.subcommands import CommandResult
 from pulljobs.progress import Progress, text_of
 
 
-class Screen(StringIO):
+class SmartTerminal(StringIO):
     def isatty(self) -> bool:
         return True
 
 
-def test_progress_tells_a_rate_and_an_end() -> None:
+def test_progress_shows_the_rate_and_the_remaining_time() -> None:
     assert text_of("verify", 0, 400, "rows", 2) == "verify: 0 of 400 rows"
     assert text_of("verify", 100, 400, "rows", 2) == (
         "verify: 100 of 400 rows, 50 rows/s, 6 s to go"
@@ -34,13 +34,13 @@ def test_progress_tells_a_rate_and_an_end() -> None:
     assert text_of("reap", 5000, None, "jobs", 2) == "reap: 5,000 jobs, 2,500 jobs/s"
 
 
-def test_progress_moves_on_a_terminal_and_is_gone_at_the_end(
+def test_progress_is_redrawn_on_a_terminal_and_erased_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(progress, "MOVE_SECONDS", 0.0)
-    screen = Screen()
+    screen = SmartTerminal()
     with progress.shown("reap", "jobs", stream=screen) as shown:
         shown.advance(3)
     assert "\r\x1b[Kreap: 3 jobs" in screen.getvalue()
@@ -48,12 +48,12 @@ def test_progress_moves_on_a_terminal_and_is_gone_at_the_end(
 
 
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"TERM": ""}])
-def test_progress_is_a_line_now_and_then_elsewhere(
+def test_progress_without_a_terminal_is_a_line_at_intervals(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"TERM": "xterm", **environ}.items():
         monkeypatch.setenv(name, value)
-    screen = Screen()
+    screen = SmartTerminal()
     shown = Progress("reap", "jobs", stream=screen)
     shown.advance(3)
     assert screen.getvalue() == ""  # not before its time
@@ -73,7 +73,7 @@ BLOCKS: list[Block] = [
 
 
 def test_plain_tables_are_aligned() -> None:
-    assert list(plain_output.lines(BLOCKS)) == [
+    assert list(plain_output.render_lines(BLOCKS)) == [
         "Consumers",
         "CONSUMER  READY",
         "a            12",
@@ -84,19 +84,19 @@ def test_plain_tables_are_aligned() -> None:
     ]
 
 
-def test_colours_are_for_terminals_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_terminals_with_colours_get_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert Output(Screen(), as_json=False).is_rich
-    assert not Output(Screen(), as_json=True).is_rich
-    assert not Output(Screen(), as_json=False, coloured=False).is_rich
+    assert Output(SmartTerminal(), as_json=False).is_rich
+    assert not Output(SmartTerminal(), as_json=True).is_rich
+    assert not Output(SmartTerminal(), as_json=False, coloured=False).is_rich
     assert not Output(StringIO(), as_json=False).is_rich
     assert Output(StringIO(), as_json=False, coloured=True).is_rich
 
 
-def test_without_rich_all_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_without_rich_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setitem(sys.modules, "rich", None)
-    screen = Screen()
+    screen = SmartTerminal()
     Output(screen, as_json=False, coloured=True).show(CommandResult({}, BLOCKS))
-    assert screen.getvalue().splitlines() == list(plain_output.lines(BLOCKS))
+    assert screen.getvalue().splitlines() == list(plain_output.render_lines(BLOCKS))

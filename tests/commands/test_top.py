@@ -1,4 +1,4 @@
-"""`pulljobs top`: a screen on a terminal, plain frames elsewhere, and a terminal left as it was."""
+"""`pulljobs top`: a screen on a terminal that it restores, and plain frames elsewhere."""
 
 import json
 import os
@@ -26,49 +26,49 @@ OFTEN = "--interval=0.3"
 
 @pytest.fixture(autouse=True)
 def _partitions() -> None:
-    """As every worker makes them."""
+    """Create the partitions, as every worker does."""
     answer("maintain")
 
 
 def is_restored(terminal: Terminal) -> bool:
-    said = terminal.raw
+    output = terminal.raw
     return (
-        terminal.is_as_before
-        and said.rfind(SCREEN_LEFT) > said.rfind("\x1b[?1049h")
-        and said.rfind(CURSOR_SHOWN) > said.rfind("\x1b[?25l")
+        terminal.is_restored
+        and output.rfind(SCREEN_LEFT) > output.rfind("\x1b[?1049h")
+        and output.rfind(CURSOR_SHOWN) > output.rfind("\x1b[?25l")
     )
 
 
 @pytest.mark.processes
-def test_screen_is_drawn_anew_obeys_keys_and_leaves_the_terminal_as_it_was() -> None:
+def test_the_screen_refreshes_obeys_keys_and_restores_the_terminal() -> None:
     consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
     published(consumer, 7)
     with Terminal(["top", OFTEN], 140, 30) as terminal:
-        terminal.shows("7 ready, 0 in flight")
-        terminal.shows("last minute")
-        assert not terminal.is_as_before  # no echo, no waiting for Return
+        terminal.wait_for("7 ready, 0 in flight")
+        terminal.wait_for("last minute")
+        assert not terminal.is_restored  # no echo, keys without Return
         published(consumer, 5)
-        terminal.shows("12 ready, 0 in flight")
+        terminal.wait_for("12 ready, 0 in flight")
         query(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         published(consumer, 1)
-        terminal.shows("13 ready, 0 in flight")
+        terminal.wait_for("13 ready, 0 in flight")
         terminal.press("s")
-        terminal.shows("by queue")
+        terminal.wait_for("by queue")
         terminal.press("?")
-        terminal.shows("quit, as Ctrl-C does")
+        terminal.wait_for("quit, as Ctrl-C does")
         terminal.press("?")
         terminal.press(" ")
-        terminal.shows("held")
+        terminal.wait_for("held")
         terminal.press(" q")
-        assert terminal.ended() == 0
+        assert terminal.wait_for_exit() == 0
         assert is_restored(terminal)
 
 
 def is_whole(lines: list[str]) -> bool:
-    """Not just being drawn."""
+    """Return True if the screen is drawn completely."""
     return (
         any(line.endswith("not served") for line in lines)
         and any(line.startswith("and ") and line.endswith(" more") for line in lines)
@@ -78,16 +78,16 @@ def is_whole(lines: list[str]) -> bool:
 
 
 @pytest.mark.processes
-def test_narrow_screen_shows_what_needs_it_most_and_ctrl_c_quits() -> None:
+def test_a_narrow_screen_shows_the_most_urgent_rows_and_ctrl_c_quits() -> None:
     channel = ChannelFactory.create(name="orders")
     for number in range(40):
         ConsumerFactory.create(channel=channel, name=f"consumer-{number:02}")
     busiest = ConsumerFactory.create(channel__name="zoo", name="keeper")
     published(busiest, 3)
     with Terminal(["top", OFTEN], 80, 24) as terminal:
-        terminal.shows("3 ready, 0 in flight")
-        terminal.shows("Jobs of zoo/keeper wait")
-        terminal.shows("and ")
+        terminal.wait_for("3 ready, 0 in flight")
+        terminal.wait_for("Jobs of zoo/keeper wait")
+        terminal.wait_for("and ")
         wait_until(lambda: is_whole(terminal.lines), PATIENCE)
         lines = terminal.lines
         assert max(map(len, lines)) <= 80
@@ -96,18 +96,18 @@ def test_narrow_screen_shows_what_needs_it_most_and_ctrl_c_quits() -> None:
         )
         assert lines[0].startswith("pulljobs top")
         terminal.resize(140, 40)
-        terminal.shows("last minute")
+        terminal.wait_for("last minute")
         terminal.press("\x03")
-        assert terminal.ended() == 0
+        assert terminal.wait_for_exit() == 0
         assert "Traceback" not in terminal.raw
         assert is_restored(terminal)
 
 
 @pytest.mark.processes
-def test_ctrl_z_gives_the_terminal_back_meanwhile_and_so_does_a_kill() -> None:
+def test_ctrl_z_and_sigterm_restore_the_terminal() -> None:
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     with Terminal(["top", OFTEN], 100, 24) as terminal:
-        terminal.shows("orders/invoicing")
+        terminal.wait_for("orders/invoicing")
         terminal.press("\x1a")
         pid, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
@@ -115,27 +115,27 @@ def test_ctrl_z_gives_the_terminal_back_meanwhile_and_so_does_a_kill() -> None:
         os.kill(pid, signal.SIGCONT)
         wait_until(lambda: not is_restored(terminal), PATIENCE)
         terminal.press("?")
-        terminal.shows("quit, as Ctrl-C does")
+        terminal.wait_for("quit, as Ctrl-C does")
         os.kill(pid, signal.SIGTERM)
-        assert terminal.ended() == 0
+        assert terminal.wait_for_exit() == 0
         assert is_restored(terminal)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"NO_COLOR": "1"}], ids=["dumb", "no color"])
-def test_terminal_that_can_do_no_more_gets_plain_frames(environ: dict[str, str]) -> None:
+def test_a_simple_terminal_gets_plain_frames(environ: dict[str, str]) -> None:
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     with Terminal(["top", OFTEN], 80, 24, **environ) as terminal:
         wait_until(lambda: terminal.raw.count("orders/invoicing") >= 2, PATIENCE)
         terminal.press("\x03")
-        assert terminal.ended() == 0
+        assert terminal.wait_for_exit() == 0
         assert terminal.raw.count("pulljobs top, ") >= 2
         assert ESCAPE not in terminal.raw
-        assert terminal.is_as_before
+        assert terminal.is_restored
 
 
 @pytest.mark.processes
-def test_pipe_gets_a_line_of_json_for_each_frame_and_no_escape_sequence() -> None:
+def test_a_pipe_gets_a_line_of_json_for_each_frame_and_no_escape_sequence() -> None:
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     done = piped("top", "--json", "--frames=2", "--interval=0.1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -144,7 +144,7 @@ def test_pipe_gets_a_line_of_json_for_each_frame_and_no_escape_sequence() -> Non
     assert frames[0]["at"] < frames[1]["at"]
 
 
-def test_frame_says_how_consumers_stand() -> None:
+def test_a_frame_shows_the_status_of_consumers() -> None:
     consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
     published(consumer, 2)
     published(consumer, delay=timedelta(hours=1))
@@ -162,7 +162,7 @@ def test_frame_says_how_consumers_stand() -> None:
     assert row["oldest_ready_seconds"] >= 0
 
 
-def test_frame_says_what_nodes_do_and_what_is_wrong() -> None:
+def test_a_frame_shows_the_activity_of_nodes_and_problems() -> None:
     consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
     [job] = published(consumer)
     place = "orders/invoicing"
@@ -189,45 +189,45 @@ def test_frame_says_what_nodes_do_and_what_is_wrong() -> None:
     assert "host:1 has had no heartbeat" in shown
 
 
-def test_of_what_was_not_read_nothing_is_said() -> None:
-    """Neither that all is well nor that nothing waits."""
+def test_a_frame_claims_nothing_about_parts_that_were_not_read() -> None:
+    """It reports neither that nothing needs attention nor that nothing waits."""
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_pull_waiter, pulljobs_archived_job")
         shown = text("top", "--once")
-    assert "The database did not tell in time: consumers, throughput" in shown
+    assert "The database did not answer in time: consumers, throughput" in shown
     assert "jobs: not known; – settled/s" in shown
     assert "Nothing needs attention." not in shown
     assert "There is no consumer." not in shown
     assert "Nothing needs attention." in text("top", "--once")
 
 
-def test_a_part_that_is_refused_is_told_beside_those_that_were_read(no_archive: None) -> None:
+def test_a_refused_part_is_reported_and_the_others_are_shown(no_archive: None) -> None:
     frame, code = answer("top", "--once")
     assert (code, frame["missed"]) == (1, ["throughput"])
     assert "permission denied for table pulljobs_archived_job" in frame["error"]
     shown = text("top", "--once")
-    assert "The database did not tell: throughput.\npermission denied for table" in shown
+    assert "The database did not answer: throughput.\npermission denied for table" in shown
     assert "0 ready, 0 in flight; – settled/s" in shown
     assert "orders/invoicing" in shown
 
 
 @pytest.mark.processes
-def test_screen_has_room_for_what_was_refused() -> None:
+def test_the_screen_has_room_for_the_reason_of_a_refused_part() -> None:
     consumer, *_others = ConsumerFactory.create_batch(40)
     published(consumer)
     nodes.register(USING, uuid4(), "host:1")
     query("ALTER TABLE pulljobs_archived_job RENAME TO pulljobs_hidden")
     try:
         with Terminal(["top", OFTEN], 120, 24) as terminal:
-            terminal.shows("run manage.py migrate")
-            terminal.shows("wait and no process serves it.")
+            terminal.wait_for("run manage.py migrate")
+            terminal.wait_for("wait and no process serves it.")
     finally:
         query("ALTER TABLE pulljobs_hidden RENAME TO pulljobs_archived_job")
 
 
-def test_how_long_jobs_run_is_as_of_the_heartbeat() -> None:
-    """They may have ended since."""
+def test_run_times_are_those_of_the_heartbeat() -> None:
+    """The job may have ended since."""
     [job] = published(ConsumerFactory.create(channel__name="orders", name="invoicing"))
     node_id = uuid4()
     nodes.register(USING, node_id, "host:1")
@@ -239,36 +239,36 @@ def test_how_long_jobs_run_is_as_of_the_heartbeat() -> None:
     assert "orders/invoicing × 1, 2 s" in text("top", "--once")
 
 
-def test_frame_is_of_all_consumers_also_of_those_nothing_is_estimated_of(
+def test_a_frame_includes_consumers_without_an_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pulljobs.management.top.frame.ESTIMATED", 1)
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     published(ConsumerFactory.create(channel__name="zoo", name="keeper"), 3)
     frame, _code = answer("top", "--once")
-    assert [one["ready"] for one in frame["consumers"]] == [0, 3]
-    assert "Jobs of zoo/keeper wait" in " ".join(one["text"] for one in frame["problems"])
+    assert [row["ready"] for row in frame["consumers"]] == [0, 3]
+    assert "Jobs of zoo/keeper wait" in " ".join(problem["text"] for problem in frame["problems"])
 
 
-def test_frame_is_of_those_that_were_asked_for() -> None:
+def test_a_frame_shows_only_the_requested_consumers() -> None:
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     ConsumerFactory.create(channel__name="news", name="mailing")
     frame, _code = answer("top", "orders", "--once")
-    assert [one["consumer"] for one in frame["consumers"]] == ["orders/invoicing"]
+    assert [row["consumer"] for row in frame["consumers"]] == ["orders/invoicing"]
     frame, _code = answer("top", "--once", "news/mailing", "orders")
-    assert {one["consumer"] for one in frame["consumers"]} == {"orders/invoicing", "news/mailing"}
+    assert {row["consumer"] for row in frame["consumers"]} == {"orders/invoicing", "news/mailing"}
 
 
-def test_each_frame_finds_what_was_asked_for_anew() -> None:
-    """Pauses and consumers that came since the start are in it."""
+def test_each_frame_reads_the_requested_consumers_again() -> None:
+    """A later frame shows new pauses and new consumers."""
     consumer = ConsumerFactory.create(channel__name="orders", name="invoicing")
     output = Output(StringIO(), as_json=True)
     frames = top.handle(
-        output, only=["orders"], once=False, frames=2, interval=top.LEAST, sort="name"
+        output, only=["orders"], once=False, frames=2, interval=top.MIN_INTERVAL, sort="name"
     )
     [row] = next(frames).content["consumers"]
     assert row["paused_until"] is None
     operating.pause(consumer, datetime(2999, 1, 1, tzinfo=UTC))
     ConsumerFactory.create(channel=consumer.channel, name="mailing")
-    found = {row["consumer"]: row["paused_until"] for row in next(frames).content["consumers"]}
-    assert found == {"orders/invoicing": consumer.paused_until, "orders/mailing": None}
+    paused = {row["consumer"]: row["paused_until"] for row in next(frames).content["consumers"]}
+    assert paused == {"orders/invoicing": consumer.paused_until, "orders/mailing": None}

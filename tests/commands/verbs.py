@@ -1,4 +1,4 @@
-"""Every subcommand, with arguments that it can be run with."""
+"""Verbs of `manage.py pulljobs` with valid and with invalid arguments."""
 
 from collections.abc import Callable
 from pkgutil import iter_modules
@@ -63,7 +63,7 @@ MISTAKES: Final = {
     "nothing": ([], "required: ACTION"),
     "no such command": (["nix"], "invalid choice: 'nix'"),
     "no such flag": (["doctor", "--nix"], "unrecognized arguments: --nix"),
-    "no time": (["doctor", "--snapshot-age=soon"], "'soon' is no time"),
+    "no duration": (["doctor", "--snapshot-age=soon"], "'soon' is no duration"),
     "no job": (["explain"], "required: JOB"),
     "no id": (["explain", "nix"], "'nix' is not an id"),
     "unknown job": (["explain", "12"], "There is no job 12"),
@@ -71,31 +71,43 @@ MISTAKES: Final = {
     "unknown channel": (["inspect", "channel", "order"], "did you mean 'orders'?"),
     "unknown consumer": (["inspect", "consumer", "orders/invoice"], "'orders/invoicing'?"),
     "unknown node": (["inspect", "node", "host:2"], "did you mean 'host:1'?"),
-    "which job": (["inspect", "job"], "Which job?"),
+    "inspect without a job": (["inspect", "job"], "job id is missing"),
     "NUL": (["inspect", "channel", "a\x00b"], "There is no channel"),
     "no file": (["loadbroker", "/nix"], "can't be read"),
-    "prune what": (["prune"], "required: KIND"),
+    "prune without a kind": (["prune"], "required: KIND"),
     "prune by hours": (["prune", "history", "--older-than=3h"], "must be 1d or more"),
-    "prune without an age": (["prune", "history"], "How old?"),
-    "prune with nobody to ask": (["prune", "dead"], "say --yes"),
-    "prune of nobody": (["prune", "dead", "--only", "nix"], "There is no channel 'nix'"),
+    "prune without an age": (["prune", "history"], "The age is missing"),
+    "prune without a terminal": (["prune", "dead"], "use --yes"),
+    "prune of an unknown channel": (
+        ["prune", "dead", "--only", "nix"],
+        "There is no channel 'nix'",
+    ),
     "no reason": (["prune", "dead", "--reason=bored"], "invalid choice: 'bored'"),
-    "publish nowhere": (["publish", "nix", "x"], "There is no channel 'nix'"),
-    "publish nothing": (["publish", "orders"], "Nothing was piped in"),
-    "publish twice": (["publish", "orders", "x", "--file=/nix"], "one too many"),
+    "publish on an unknown channel": (["publish", "nix", "x"], "There is no channel 'nix'"),
+    "publish nothing": (["publish", "orders"], "stdin is empty"),
+    "publish text and a file": (["publish", "orders", "x", "--file=/nix"], "cannot be combined"),
     "publish no file": (["publish", "orders", "--file=/nix"], "can't be read"),
     "publish with no header": (["publish", "orders", "x", "--header=a"], "is not NAME=VALUE"),
-    "publish too urgently": (["publish", "orders", "x", "--priority=99999"], "priority must be"),
-    "publish at no time": (["publish", "orders", "x", "--at=noon"], "is no time with a zone"),
-    "publish late and later": (
-        ["publish", "orders", "x", "--delay=5m", "--at=2099-01-01T00:00Z"],
-        "one too many",
+    "publish with too high a priority": (
+        ["publish", "orders", "x", "--priority=99999"],
+        "priority must be",
     ),
-    "publish by nobody": (["publish", "orders", "x", "--producer=nix"], "no producer 'nix'"),
-    "publish too much": (["publish", "orders", "x" * (1024 * 1024 + 1)], "the limit is"),
+    "publish at a time without a zone": (
+        ["publish", "orders", "x", "--at=noon"],
+        "is no time with a zone",
+    ),
+    "publish with delay and time": (
+        ["publish", "orders", "x", "--delay=5m", "--at=2099-01-01T00:00Z"],
+        "cannot be combined",
+    ),
+    "publish of an unknown producer": (
+        ["publish", "orders", "x", "--producer=nix"],
+        "no producer 'nix'",
+    ),
+    "publish too large a payload": (["publish", "orders", "x" * (1024 * 1024 + 1)], "the limit is"),
     "publish lines of text": (["publish", "orders", "x", "--lines"], "--lines is for"),
-    "top of nobody": (["top", "nix", "--once"], "There is no channel 'nix'"),
+    "top of an unknown channel": (["top", "nix", "--once"], "There is no channel 'nix'"),
     "top too often": (["top", "--interval=0"], "from 0.1 to 3600"),
-    "top by nothing": (["top", "--sort=size"], "invalid choice: 'size'"),
+    "top by an unknown order": (["top", "--sort=size"], "invalid choice: 'size'"),
     "no rows": (["verify", "--rows=-1"], "no whole number from 0 on"),
 }

@@ -123,11 +123,11 @@ MAINTENANCE: Final = {
     "maintain": "made none\ndropped none\nnot owned none",
     "partitions": PARTITIONS,
     "reap": "given back 0",
-    "operate": "Nothing was left to be done.",
+    "operate": "No action is unfinished.",
     "dispatch": "published 0",
     "syncconsumers": "consumers orders/invoicing",
     "rotatetokens": "resealed 0\nkept 4\nunreadable none\nwithout copy 0",
-    "loadbroker webhook-broker.cfg": "WHAT CAME OF IT ENTRY\nmade channel news\n"
+    "loadbroker webhook-broker.cfg": "RESULT ENTRY\nmade channel news\n"
     "elsewhere [scheduler]: see PULLJOBS['MIN_SCHEDULE_DELAY'].",
 }
 """Output of the commands that the guide does not show."""

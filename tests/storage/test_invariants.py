@@ -315,7 +315,7 @@ def test_command_names_what_is_broken(capsys: pytest.CaptureFixture[str]) -> Non
 def test_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     made()
     call_command("pulljobs", "verify")
-    assert capsys.readouterr().out.endswith("Every promise is kept.\n")
+    assert capsys.readouterr().out.endswith("Every invariant holds.\n")
 
 
 @pytest.mark.parametrize("timeout", ["0.001", "0.0004", "0"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from pulljobs.management.commands.runpullworker import bytes_of
+from pulljobs.management.commands.runpullworker import parse_size
 from pulljobs.models import ArchivedJob, Channel, Job, Node
 from pulljobs.publishing import publish_many
 from pulljobs.storage import nodes
@@ -235,7 +235,7 @@ def has_ipv6() -> bool:
 
 
 def test_sizes_have_units() -> None:
-    assert [bytes_of(text) for text in ("1024", "512M", "1.5g", "2K")] == [
+    assert [parse_size(text) for text in ("1024", "512M", "1.5g", "2K")] == [
         1024,
         512 * 2**20,
         3 * 2**29,
@@ -243,4 +243,4 @@ def test_sizes_have_units() -> None:
     ]
     for text in ("5X", "", "inf"):
         with pytest.raises(ArgumentTypeError, match="is no size such as 1024, 512M or 2G"):
-            bytes_of(text)
+            parse_size(text)

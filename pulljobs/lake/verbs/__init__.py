@@ -10,7 +10,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from pulljobs.management.parsing import add_action, pair
+from pulljobs.management.parsing import add_action, parse_pair
 from pulljobs.management.subcommands import CommandResult
 
 
@@ -38,7 +38,7 @@ def _add_common(verb: ArgumentParser) -> None:
         "--conf",
         action="append",
         default=[],
-        type=pair,
+        type=parse_pair,
         metavar="NAME=VALUE",
         help="a property of Spark's, may be repeated",
     )

@@ -7,7 +7,7 @@ raise. It runs in Spark's tasks, so it must be installed on the executors.
 from argparse import ArgumentParser
 from typing import Any
 
-from pulljobs.management.parsing import LONGEST, amount
+from pulljobs.management.parsing import LONGEST, number_between
 from pulljobs.management.subcommands import CommandResult
 
 
@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--max-lease", type=int, metavar="SECONDS", help="how long a batch may run (900)"
     )
     parser.add_argument(
-        "--every", type=amount("seconds", 0, LONGEST.total_seconds()), metavar="SECONDS",
+        "--every", type=number_between("seconds", 0, LONGEST.total_seconds()), metavar="SECONDS",
         help="keep running, with a batch at this interval; by default end after the waiting jobs",
     )  # fmt: skip
 

@@ -22,8 +22,8 @@ from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.errors import LakeError
 from pulljobs.lake import ledger
 from pulljobs.lake.telemetry import ExportHeldBack
-from pulljobs.management.commands.runpullworker import bytes_of
-from pulljobs.management.parsing import amount
+from pulljobs.management.commands.runpullworker import parse_size
+from pulljobs.management.parsing import number_between
 from pulljobs.management.subcommands import CommandResult
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--with-payload", action="store_true", help="export the payloads of messages, too"
     )
     parser.add_argument(
-        "--payload-cap", type=bytes_of, metavar="BYTES", default=bytes_of("1M"),
+        "--payload-cap", type=parse_size, metavar="BYTES", default=parse_size("1M"),
         help="size above which a payload is not exported (1M)",
     )  # fmt: skip
     parser.add_argument(
@@ -52,11 +52,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="how rows are read from PostgreSQL (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--watch", type=amount("seconds", LEAST, LONGEST), metavar="SECONDS",
+        "--watch", type=number_between("seconds", LEAST, LONGEST), metavar="SECONDS",
         help="keep running, with this pause between two runs",
     )  # fmt: skip
     parser.add_argument(
-        "--max-lag", type=amount("seconds", 0, LONGEST), metavar="SECONDS", default=300,
+        "--max-lag", type=number_between("seconds", 0, LONGEST), metavar="SECONDS", default=300,
         help="age at which an open transaction that holds the export back is reported (300)",
     )  # fmt: skip
 

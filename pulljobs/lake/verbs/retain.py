@@ -7,13 +7,13 @@ from typing import Any
 
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.management.parsing import LONGEST, amount
+from pulljobs.management.parsing import LONGEST, number_between
 from pulljobs.management.subcommands import CommandResult
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--older-than", type=amount("days", 1, LONGEST.days), metavar="DAYS",
+        "--older-than", type=number_between("days", 1, LONGEST.days), metavar="DAYS",
         help=f"age in days, one or more ({SETTING}['RETENTION'])",
     )  # fmt: skip
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`manage.py runpullworker`: run the handlers of this project."""
+"""`manage.py runpullworker`, which runs the handlers of a project."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
@@ -16,39 +16,39 @@ from pulljobs.checks import out_of_order
 from pulljobs.conf import Settings, settings
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
-from pulljobs.management.parsing import LONGEST, number
+from pulljobs.management.parsing import LONGEST, parse_float
 from pulljobs.storage import schema
 from pulljobs.worker import reloader, subscriptions
 from pulljobs.worker.supervisor import Supervisor
 
 FLAGS: Final = {
-    "PROCESSES": "children, each with its own threads and limits",
+    "PROCESSES": "child processes, each with its own threads and limits",
     "CONCURRENCY": "threads that run handlers",
-    "ASYNC_CONCURRENCY": "async handlers that run at once",
-    "PUSH_CONCURRENCY": "deliveries to push consumers at once",
-    "FETCH_BATCH": "jobs of one claim at the most",
-    "MAX_HELD": "jobs claimed and not yet settled at the most",
+    "ASYNC_CONCURRENCY": "async handlers that run concurrently",
+    "PUSH_CONCURRENCY": "concurrent deliveries to push consumers",
+    "FETCH_BATCH": "maximum number of jobs in one claim",
+    "MAX_HELD": "maximum number of claimed jobs that are not settled",
     "MIN_FETCH_INTERVAL": "seconds between full fetches",
-    "MAX_FETCH_INTERVAL": "seconds between polls that find nothing",
-    "FLUSH_INTERVAL": "seconds between flushes",
-    "FLUSH_SIZE": "outcomes that are flushed at once",
-    "REAP_INTERVAL": "seconds between looks at leases that are over",
-    "MAINTENANCE_INTERVAL": "seconds between looks at partitions",
-    "HEARTBEAT_INTERVAL": "seconds between reports of this worker to the database",
-    "GRACEFUL_TIMEOUT": "seconds that running handlers get after SIGTERM",
-    "HANDLER_TIMEOUT": "seconds that a handler may run which sets no timeout of its own",
-    "BACKOFF_AFTER": "failures in a row after which a consumer's jobs are left alone for a while",
-    "BACKOFF_INITIAL": "seconds that are doubled for the first such while; 0: never",
-    "BACKOFF_MAX": "seconds of the longest such while; 0: never",
+    "MAX_FETCH_INTERVAL": "seconds between polls of an empty queue",
+    "FLUSH_INTERVAL": "seconds between writes of buffered outcomes",
+    "FLUSH_SIZE": "buffered outcomes that are written at once",
+    "REAP_INTERVAL": "seconds between searches for expired leases",
+    "MAINTENANCE_INTERVAL": "seconds between checks of the partitions",
+    "HEARTBEAT_INTERVAL": "seconds between heartbeats of this worker in the database",
+    "GRACEFUL_TIMEOUT": "seconds that running handlers may continue after SIGTERM",
+    "HANDLER_TIMEOUT": "seconds that a handler without a timeout of its own may run",
+    "BACKOFF_AFTER": "consecutive failures after which a consumer is held back for a while",
+    "BACKOFF_INITIAL": "seconds of such a pause, doubled by each further failure; 0: none",
+    "BACKOFF_MAX": "seconds of the longest such pause; 0: none",
     "MAX_JOBS": "jobs after which a child is replaced",
     "MAX_MEMORY": "resident memory at which a child is replaced, such as 512M",
-    "HEALTH_PORT": "answer /livez, /readyz and /metrics there; 0: a free port, named in the log",
-    "HEALTH_HOST": "the address for that; loopback by default",
-    "LIVENESS_TIMEOUT": "seconds of one pass after which a loop is hung and its child replaced",
+    "HEALTH_PORT": "port of /livez, /readyz and /metrics; 0: a free port, which is logged",
+    "HEALTH_HOST": "address of that port; loopback by default",
+    "LIVENESS_TIMEOUT": "seconds after which a pass of a loop is hung and its child is replaced",
 }
 
-NAMED: Final = 10
-"""Consumers that the first line names at the most."""
+MAX_NAMED: Final = 10
+"""Maximum number of consumers that the greeting names."""
 UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30}
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in fields(Settings)}
 
@@ -61,13 +61,13 @@ class Command(BaseCommand):
             "--only",
             nargs="+",
             metavar="CHANNEL[/CONSUMER]",
-            help="serve these only; all that have a handler or are pushed to by default",
+            help="serve only these; by default all that have a handler, and all push consumers",
         )
         parser.add_argument(
             "--burst",
             action="store_true",
             default=None,
-            help="stop once nothing is ready and nothing is held",
+            help="stop when no job is ready and none is held",
         )
         parser.add_argument(
             "--once",
@@ -80,17 +80,17 @@ class Command(BaseCommand):
             action="store_const",
             const=False,
             dest="push",
-            help="leave push consumers to others",
+            help="do not serve push consumers",
         )
         parser.add_argument(
             "--reload",
             action="store_true",
-            help="start anew when code changes, for development: what runs is let end before",
+            help="restart when code changes, for development; running jobs finish first",
         )
-        for name, text in FLAGS.items():
+        for name, help_text in FLAGS.items():
             unit = "SECONDS" if _TYPES[name] is timedelta else name.rpartition("_")[2]
             flag = f"--{name.lower().replace('_', '-')}"
-            parser.add_argument(flag, type=_kind(name), metavar=unit, help=text)
+            parser.add_argument(flag, type=_type_of(name), metavar=unit, help=help_text)
 
     def handle(self, *args: Any, **options: Any) -> None:
         limits = _limits(options)
@@ -115,26 +115,26 @@ class Command(BaseCommand):
 
 
 def _greeting(limits: Settings, served: Sequence[Handler]) -> str:
-    names = [f"{one.channel}/{one.consumer}" for one in served] or ["push consumers"]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    names = [f"{handler.channel}/{handler.consumer}" for handler in served] or ["push consumers"]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     processes = "1 process" if limits.PROCESSES == 1 else f"{limits.PROCESSES} processes"
     threads = "1 thread" if limits.CONCURRENCY == 1 else f"{limits.CONCURRENCY} threads"
-    return f"Serving {', '.join(names[:NAMED])}{more}: {processes} of {threads}."
+    return f"Serving {', '.join(names[:MAX_NAMED])}{more}: {processes} of {threads}."
 
 
 def _begin_reloading() -> None:
-    """Return in the process that works; the one that watches ends here, when that has ended."""
+    """Return in the worker process; exit in the watching process after the worker has ended."""
     if reloader.is_worker():
         reloader.stop_with_watcher()
         return
-    with suppress(Exception):  # Whoever works will say what is wrong with the code.
+    with suppress(Exception):  # The worker process reports errors in the code.
         handlers.autodiscover()
     connections.close_all()
     sys.exit(reloader.watch())
 
 
-def bytes_of(text: str) -> int:
-    """Of a size such as 1024, 512M or 2G."""
+def parse_size(text: str) -> int:
+    """Parse a size such as 1024, 512M or 2G; return bytes."""
     unit = UNITS.get(text[-1:].upper(), 1)
     try:
         return int(float(text[:-1] if unit > 1 else text) * unit)
@@ -142,20 +142,20 @@ def bytes_of(text: str) -> int:
         raise ArgumentTypeError(f"{text!r} is no size such as 1024, 512M or 2G") from error
 
 
-def seconds_of(text: str) -> float:
-    """Of a number of them; not of one that is no span."""
-    seconds = number(text)
+def parse_seconds(text: str) -> float:
+    """Parse a number of seconds that fits a duration."""
+    seconds = parse_float(text)
     if not abs(seconds) <= LONGEST.total_seconds():
         raise ArgumentTypeError(f"{text!r} is no number of seconds")
     return seconds
 
 
-def _kind(name: str) -> Callable[[str], Any]:
+def _type_of(name: str) -> Callable[[str], Any]:
     if name == "MAX_MEMORY":
-        return bytes_of
+        return parse_size
     expected = _TYPES[name]
     if expected is timedelta:
-        return seconds_of
+        return parse_seconds
     return str if expected is str else int
 
 

@@ -1,4 +1,5 @@
-"""What `manage.py pulljobs inspect` tells of each kind of thing.
+"""Output of `manage.py pulljobs inspect`, by the kind of the inspected row.
 
-Every module has `inspect(name)`; all but that of jobs have `listed()` for where none is named.
+Every kind has a module with `inspect(name)`. All kinds except jobs have `list_all()`, for a command
+without a name.
 """

@@ -1,4 +1,4 @@
-"""A channel: its settings, how its consumers stand, and what died."""
+"""Inspection of a channel: its settings, the status of its consumers, its dead jobs."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from django.db.models import Count, Q
 
 from pulljobs.conf import settings
 from pulljobs.management import lookups
-from pulljobs.management.inspection import consumer, standing, wording
+from pulljobs.management.inspection import consumer, shared
 from pulljobs.management.output_blocks import (
     Column,
     FactsBlock,
@@ -20,47 +20,58 @@ from pulljobs.management.top import json_content, tables
 from pulljobs.management.top.tables import ViewSize
 from pulljobs.models import Channel
 
-STANDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_until")
+FIELDS: Final = ("title", "created_at", "changed_at", "dedupe_window", "paused_until")
 
 
 def inspect(name: str) -> CommandResult:
-    one = lookups.find_channel(name)
+    """Describe a channel and its consumers."""
+    channel = lookups.find_channel(name)
     consumers = lookups.find_consumers([name])
-    now = standing.read(standing.OF_CONSUMERS, lambda: consumers)
-    found = consumer.failures(consumers)
-    told = {
+    now = shared.read_status(shared.CONSUMER_PARTS, lambda: consumers)
+    failures = consumer.read_failures(consumers)
+    content = {
         "kind": "channel",
-        "name": one.name,
-        **wording.fields(one, *STANDS),
-        "consumers": [json_content.consumer(now, one) for one in now.standings],
-        "failures": wording.failures_content(found),
+        "name": channel.name,
+        **shared.field_values(channel, *FIELDS),
+        "consumers": [json_content.consumer_content(now, status) for status in now.consumers],
+        "failures": shared.failures_content(failures),
     }
     lines = [
-        title(f"Channel {one.name}"),
-        FactsBlock(wording.facts(wording.fields(one, *STANDS))),
+        title(f"Channel {channel.name}"),
+        FactsBlock(shared.format_facts(shared.field_values(channel, *FIELDS))),
         title("Consumers"),
-        *tables.consumers(now, "name", ViewSize()),
-        *wording.failures(found),
+        *tables.render_consumers(now, "name", ViewSize()),
+        *shared.render_failures(failures),
     ]
-    return standing.answer(now, told, lines)
+    return shared.status_result(now, content, lines)
 
 
-def listed() -> CommandResult:
+def list_all() -> CommandResult:
+    """List the channels by name."""
     rows = Channel.objects.using(settings().DATABASE).annotate(
         subscribed=Count("consumers", Q(consumers__deleted_at=None))
     )
-    in_all, found = rows.count(), list(rows.order_by("name")[: wording.LISTED])
+    in_all, channels = rows.count(), list(rows.order_by("name")[: shared.MAX_LISTED])
     columns = [Column("channel"), Column("consumers", is_number=True), Column("paused until")]
-    told = [
-        {"channel": one.name, "consumers": one.subscribed, "paused_until": one.paused_until}
-        for one in found
+    content = [
+        {
+            "channel": channel.name,
+            "consumers": channel.subscribed,
+            "paused_until": channel.paused_until,
+        }
+        for channel in channels
     ]
     table = TableBlock(
         columns,
-        [[one.name, f"{one.subscribed:,}", wording.moment(one.paused_until)] for one in found],
+        [
+            [channel.name, f"{channel.subscribed:,}", shared.format_time(channel.paused_until)]
+            for channel in channels
+        ],
         "There is no channel.",
     )
     more = (
-        [StyledText(f"and {in_all - len(found):,} more", Tone.FAINT)] if in_all > len(found) else []
+        [StyledText(f"and {in_all - len(channels):,} more", Tone.FAINT)]
+        if in_all > len(channels)
+        else []
     )
-    return CommandResult({"channels": told, "in_all": in_all}, [table, *more])
+    return CommandResult({"channels": content, "in_all": in_all}, [table, *more])

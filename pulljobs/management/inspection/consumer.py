@@ -1,10 +1,10 @@
-"""A consumer: its settings, how it stands, who serves it, and what died."""
+"""Inspection of a consumer: its settings, its status, the nodes that serve it, its dead jobs."""
 
 from typing import Final
 
 from pulljobs.conf import settings
 from pulljobs.management import lookups
-from pulljobs.management.inspection import standing, wording
+from pulljobs.management.inspection import shared
 from pulljobs.management.output_blocks import Block, FactsBlock, StyledText, title
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.management.top import json_content, tables
@@ -19,61 +19,66 @@ SETTINGS: Final = (
     "hold_key_on_retry", "max_queued_per_key", "key_overflow", "key_limit_counts",
     "max_in_flight", "max_waiting",
 )  # fmt: skip
-STANDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_at")
+FIELDS: Final = ("title", "created_at", "changed_at", "paused_until", "deleted_at")
 
 
-def inspect(place: str) -> CommandResult:
-    one = lookups.find_consumer(place)
-    now = standing.read(standing.OF_CONSUMERS, lambda: [one])
-    died = failures([one])
-    told = {
+def inspect(path: str) -> CommandResult:
+    """Describe the consumer `CHANNEL/CONSUMER`."""
+    consumer = lookups.find_consumer(path)
+    now = shared.read_status(shared.CONSUMER_PARTS, lambda: [consumer])
+    failures = read_failures([consumer])
+    content = {
         "kind": "consumer",
-        "name": place_of(one),
-        **wording.fields(one, *STANDS),
-        "settings": wording.fields(one, *SETTINGS),
-        "now": next((json_content.consumer(now, found) for found in now.standings), None),
-        "failures": wording.failures_content(died),
+        "name": path_of(consumer),
+        **shared.field_values(consumer, *FIELDS),
+        "settings": shared.field_values(consumer, *SETTINGS),
+        "now": next((json_content.consumer_content(now, status) for status in now.consumers), None),
+        "failures": shared.failures_content(failures),
     }
-    return standing.answer(now, told, _lines(one, now, died))
+    return shared.status_result(now, content, _lines(consumer, now, failures))
 
 
-def listed() -> CommandResult:
-    now = standing.read(standing.OF_CONSUMERS)
-    told = {
-        "consumers": [json_content.consumer(now, one) for one in now.standings],
-        "in_all": len(now.standings),
+def list_all() -> CommandResult:
+    """List the status of all consumers by name."""
+    now = shared.read_status(shared.CONSUMER_PARTS)
+    content = {
+        "consumers": [json_content.consumer_content(now, status) for status in now.consumers],
+        "in_all": len(now.consumers),
     }
-    return standing.answer(now, told, list(tables.consumers(now, "name", ViewSize())))
+    return shared.status_result(
+        now, content, list(tables.render_consumers(now, "name", ViewSize()))
+    )
 
 
-def place_of(one: Consumer) -> str:
-    return f"{one.channel.name}/{one.name}"
+def path_of(consumer: Consumer) -> str:
+    """Return `channel/consumer`."""
+    return f"{consumer.channel.name}/{consumer.name}"
 
 
-def failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
-    """The newest dead jobs of all of them, the newest first."""
-    places = {one.pk: place_of(one) for one in consumers}
-    found = dead.newest(settings().DATABASE, list(places), wording.FAILURES)
-    newest = sorted(found, key=lambda job: -job.id)[: wording.FAILURES]
-    return [(places[job.consumer_id], job) for job in newest]
+def read_failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
+    """Return the newest dead jobs of consumers, the newest first, each with its consumer path."""
+    paths = {consumer.pk: path_of(consumer) for consumer in consumers}
+    jobs = dead.newest(settings().DATABASE, list(paths), shared.MAX_FAILURES)
+    newest = sorted(jobs, key=lambda job: -job.id)[: shared.MAX_FAILURES]
+    return [(paths[job.consumer_id], job) for job in newest]
 
 
-def _lines(one: Consumer, now: TopFrame, found: list[tuple[str, dead.Dead]]) -> list[Block]:
+def _lines(consumer: Consumer, now: TopFrame, failures: list[tuple[str, dead.Dead]]) -> list[Block]:
     return [
-        title(f"Consumer {place_of(one)}"),
-        FactsBlock([*wording.facts(wording.fields(one, *STANDS)), *_serving(now)]),
+        title(f"Consumer {path_of(consumer)}"),
+        FactsBlock([*shared.format_facts(shared.field_values(consumer, *FIELDS)), *_serving(now)]),
         title("Now"),
-        *tables.consumers(now, "name", ViewSize()),
+        *tables.render_consumers(now, "name", ViewSize()),
         title("Settings"),
-        FactsBlock(wording.facts(wording.fields(one, *SETTINGS))),
-        *wording.failures(found),
+        FactsBlock(shared.format_facts(shared.field_values(consumer, *SETTINGS))),
+        *shared.render_failures(failures),
     ]
 
 
 def _serving(now: TopFrame) -> list[tuple[str, StyledText]]:
-    by = waiting = standing.NOT_KNOWN
-    for one in now.standings:
-        waiting = str(one.waiting)
-        if one.workers is not None:
-            by = ", ".join(worker.node.name for worker in one.workers) or "nobody"
-    return [("served by", StyledText(by)), ("pulls that wait", StyledText(waiting))]
+    served_by = waiting = shared.UNKNOWN
+    for status in now.consumers:
+        waiting = str(status.waiting)
+        if status.workers is not None:
+            served_by = ", ".join(worker.node.name for worker in status.workers) or "no node"
+    return [("served by", StyledText(served_by)), ("waiting pulls", StyledText(waiting))]

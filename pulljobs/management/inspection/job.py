@@ -1,4 +1,4 @@
-"""A job, live or archived: how it stands, why it waits, and what happened to it."""
+"""Inspection of a live or archived job: its state, why it waits, and its history."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import explain, timeline, times
 from pulljobs.diagnosis.timeline import TimelineEntry
 from pulljobs.errors import PulljobsError
-from pulljobs.management.inspection import wording
-from pulljobs.management.inspection.consumer import place_of
+from pulljobs.management.inspection import shared
+from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.output_blocks import (
     Block,
     Cell,
@@ -29,12 +29,13 @@ TONES = {State.DELIVERED: Tone.GOOD, State.DEAD: Tone.BAD, State.INFLIGHT: Tone.
 
 
 def inspect(number: int) -> CommandResult:
+    """Describe the job with this numeric id."""
     view = jobs.get(number)
     row = _row(view)
     live = row if isinstance(row, Job) else None
     reasons = explain.reasons(live) if live else []
-    moments = timeline.read_timeline(number, row.message_id)
-    told = {
+    entries = timeline.read_timeline(number, row.message_id)
+    content = {
         "kind": "job",
         **_facts(view, row),
         "reasons": [reason._asdict() for reason in reasons],
@@ -42,18 +43,23 @@ def inspect(number: int) -> CommandResult:
         "result": view.result,
         "message": _message(row),
         "timeline": [
-            {"at": one.at, "what": str(one.what), "detail": one.detail, "error": one.error}
-            for one in moments
+            {
+                "at": entry.at,
+                "what": str(entry.what),
+                "detail": entry.detail,
+                "error": entry.error,
+            }
+            for entry in entries
         ],
     }
-    return CommandResult(told, [*_lines(told, view, row), _history(moments)])
+    return CommandResult(content, [*_lines(content, view, row), _history(entries)])
 
 
 def _row(view: JobView) -> Job | ArchivedJob:
     using = settings().DATABASE
-    found = Job.objects.using(using).select_related("consumer__channel").filter(pk=view.id).first()
-    if found is not None:
-        return found
+    job = Job.objects.using(using).select_related("consumer__channel").filter(pk=view.id).first()
+    if job is not None:
+        return job
     rows = ArchivedJob.objects.using(using).select_related("consumer__channel")
     last = rows.filter(job_id=view.id).order_by("id").last()
     if last is None:
@@ -68,7 +74,7 @@ def _facts(view: JobView, row: Job | ArchivedJob) -> dict[str, Any]:
     return {
         "id": ids.encode(view.id),
         "number": str(view.id),
-        "consumer": place_of(row.consumer),
+        "consumer": path_of(row.consumer),
         "state": view.state.value,
         "reason": view.reason,
         "retry_count": view.retry_count,
@@ -81,45 +87,51 @@ def _facts(view: JobView, row: Job | ArchivedJob) -> dict[str, Any]:
 
 
 def _message(row: Job | ArchivedJob) -> dict[str, Any] | None:
-    """What it says about itself; never its payload."""
+    """Return the fields of the message of a job, without its payload, or None if it is deleted."""
     rows = Message.objects.using(settings().DATABASE).filter(pk=row.message_id)
-    wanted = ("client_message_id", "key", "priority", "content_type", "headers", "published_at")
-    found = rows.only(*wanted).first()
-    if found is None:
+    names = ("client_message_id", "key", "priority", "content_type", "headers", "published_at")
+    message = rows.only(*names).first()
+    if message is None:
         return None
-    return {"id": ids.encode(row.message_id), **wording.fields(found, *wanted)}
+    return {"id": ids.encode(row.message_id), **shared.field_values(message, *names)}
 
 
-def _lines(told: dict[str, Any], view: JobView, row: Job | ArchivedJob) -> list[Block]:
+def _lines(content: dict[str, Any], view: JobView, row: Job | ArchivedJob) -> list[Block]:
     known = {**_facts(view, row), "retries": f"{view.retry_count} of {row.consumer.retries}"}
     del known["retry_count"], known["state"]
     state = StyledText(view.state.value, TONES.get(view.state, Tone.PLAIN))
     lines: list[Block] = [
         title(f"Job {known.pop('id')}"),
-        FactsBlock([("state", state), *wording.facts(known)]),
+        FactsBlock([("state", state), *shared.format_facts(known)]),
     ]
     if view.error:
         lines += [title("Error"), StyledText(view.error.rstrip(), Tone.BAD)]
-    if told["reasons"]:
-        lines += [title("Why it is there"), *(reason["text"] for reason in told["reasons"])]
+    if content["reasons"]:
+        lines += [title("Explanation"), *(reason["text"] for reason in content["reasons"])]
     lines.append(title("Message"))
-    if told["message"] is None:
-        return [*lines, "It is not kept any more.", title("What happened")]
-    about = {**told["message"]}
-    headers = about.pop("headers")
-    about["headers"] = ", ".join(f"{name}: {text}" for name, text in headers.items())
-    return [*lines, FactsBlock(wording.facts(about)), title("What happened")]
+    if content["message"] is None:
+        return [*lines, "The message is deleted.", title("What happened")]
+    message = {**content["message"]}
+    headers = message.pop("headers")
+    message["headers"] = ", ".join(f"{name}: {text}" for name, text in headers.items())
+    return [*lines, FactsBlock(shared.format_facts(message)), title("What happened")]
 
 
-def _history(moments: list[TimelineEntry]) -> TableBlock:
-    return TableBlock(text_columns("at", "what", "detail"), [_moment(one) for one in moments])
+def _history(entries: list[TimelineEntry]) -> TableBlock:
+    return TableBlock(
+        text_columns("at", "what", "detail"), [_entry_row(entry) for entry in entries]
+    )
 
 
-def _moment(one: TimelineEntry) -> list[Cell]:
-    told = one.detail if not one.error else f"{one.detail} {wording.first_line(one.error)}".strip()
-    tone = Tone.BAD if one.error else Tone.PLAIN
+def _entry_row(entry: TimelineEntry) -> list[Cell]:
+    detail = (
+        entry.detail
+        if not entry.error
+        else f"{entry.detail} {shared.first_line(entry.error)}".strip()
+    )
+    tone = Tone.BAD if entry.error else Tone.PLAIN
     return [
-        times.format_milliseconds(one.at),
-        StyledText(str(one.what), tone),
-        told or figures.NOTHING,
+        times.format_milliseconds(entry.at),
+        StyledText(str(entry.what), tone),
+        detail or figures.NOTHING,
     ]

@@ -1,4 +1,4 @@
-"""Drop days of messages and archive that are old enough, and what else is kept as long."""
+"""Drop expired days of messages and archive, and other history that is kept as long."""
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -9,10 +9,9 @@ from pulljobs import operating
 from pulljobs.admin.dashboard import figures
 from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError
-from pulljobs.management import operator
+from pulljobs.management import pruning
 from pulljobs.management.output_blocks import Cell, Column, StyledText, TableBlock, Tone
-from pulljobs.management.parsing import span
-from pulljobs.management.pruning import add_common
+from pulljobs.management.parsing import parse_duration
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.operating import Old
 from pulljobs.progress import shown
@@ -24,48 +23,50 @@ LEAST: Final = timedelta(days=1)
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--older-than", type=span, metavar="TIME",
-        help=f"such as 30d, a day or more ({SETTING}['RETENTION'])",
+        "--older-than", type=parse_duration, metavar="TIME",
+        help=f"minimum age, such as 30d, at least a day ({SETTING}['RETENTION'])",
     )  # fmt: skip
-    add_common(parser)
+    pruning.add_common_arguments(parser)
 
 
 def handle(**options: Any) -> CommandResult:
     age = _age(options["older_than"])
-    found = operating.prunable(age)
-    sizes = health.sizes(settings().DATABASE, [one.partition for one in found])
-    going = [size for one, size in zip(found, sizes, strict=True) if not one.stays]
+    candidates = operating.prunable(age)
+    sizes = health.sizes(settings().DATABASE, [old.partition for old in candidates])
+    going = [size for old, size in zip(candidates, sizes, strict=True) if not old.stays]
     if options["dry_run"]:
-        return _answer(found, sizes, None)
-    operator.must_be_there(yes=options["yes"])
+        return _result(candidates, sizes, None)
+    pruning.require_confirmation(yes=options["yes"])
     if not going:
-        return _answer(found, sizes, [])
+        return _result(candidates, sizes, [])
     question = f"Drop {len(going)} partitions, {figures.size(_bytes(going))}?"
-    if not operator.agrees(question, yes=options["yes"]):
-        return _answer(found, sizes, None)
-    with shown("prune history", "partitions", len(found)) as progress:
+    if not pruning.confirm(question, yes=options["yes"]):
+        return _result(candidates, sizes, None)
+    with shown("prune history", "partitions", len(candidates)) as progress:
         steps = operating.prune(age, lambda _partition: progress.advance(1))
-        dropped = [one.name for one in steps if one]
-    return _answer(found, sizes, dropped)
+        dropped = [partition.name for partition in steps if partition]
+    return _result(candidates, sizes, dropped)
 
 
-def _age(told: timedelta | None) -> timedelta:
-    age = settings().RETENTION if told is None else told
+def _age(given: timedelta | None) -> timedelta:
+    age = settings().RETENTION if given is None else given
     if age is None:
-        raise ConfigurationError(f"How old? Give --older-than, or set {SETTING}['RETENTION'].")
+        raise ConfigurationError(
+            f"The age is missing: give --older-than, or set {SETTING}['RETENTION']."
+        )
     if age < LEAST:
         raise ConfigurationError("History is dropped by days: --older-than must be 1d or more.")
     return age
 
 
 def _bytes(sizes: Sequence[PartitionSize]) -> int:
-    return sum(one.bytes for one in sizes)
+    return sum(size.bytes for size in sizes)
 
 
-def _answer(
-    found: list[Old], sizes: list[PartitionSize], dropped: list[str] | None
+def _result(
+    candidates: list[Old], sizes: list[PartitionSize], dropped: list[str] | None
 ) -> CommandResult:
-    """None: nothing was tried."""
+    """Report what was dropped; with None, what would be dropped."""
     columns = [
         Column("partition"),
         Column("rows, about", is_number=True),
@@ -74,30 +75,30 @@ def _answer(
     ]
     rows: list[list[Cell]] = [
         [
-            one.partition.name,
+            old.partition.name,
             f"{size.rows:,}",
             figures.size(size.bytes),
-            _fate(one, dropped),
+            _fate(old, dropped),
         ]
-        for one, size in zip(found, sizes, strict=True)
+        for old, size in zip(candidates, sizes, strict=True)
     ]
     going = [
         size
-        for one, size in zip(found, sizes, strict=True)
-        if (not one.stays if dropped is None else one.partition.name in dropped)
+        for old, size in zip(candidates, sizes, strict=True)
+        if (not old.stays if dropped is None else old.partition.name in dropped)
     ]
-    word = "would be dropped" if dropped is None else "dropped"
-    sums = StyledText(f"{len(going)} partitions {word}, {figures.size(_bytes(going))}.")
+    verb = "would be dropped" if dropped is None else "dropped"
+    sums = StyledText(f"{len(going)} partitions {verb}, {figures.size(_bytes(going))}.")
     content = {
         "dropped": dropped or [],
         "partitions": [
             {
-                "partition": one.partition.name,
+                "partition": old.partition.name,
                 "rows": size.rows,
                 "bytes": size.bytes,
-                "stays": one.stays or None,
+                "stays": old.stays or None,
             }
-            for one, size in zip(found, sizes, strict=True)
+            for old, size in zip(candidates, sizes, strict=True)
         ],
     }
     return CommandResult(
@@ -105,11 +106,11 @@ def _answer(
     )
 
 
-def _fate(one: Old, dropped: list[str] | None) -> StyledText:
-    if one.partition.name in (dropped or ()):
+def _fate(old: Old, dropped: list[str] | None) -> StyledText:
+    if old.partition.name in (dropped or ()):
         return StyledText("dropped", Tone.GOOD)
-    if one.stays:
-        return StyledText(f"stays: {one.stays}", Tone.WARN)
+    if old.stays:
+        return StyledText(f"stays: {old.stays}", Tone.WARN)
     if dropped is None:
         return StyledText("would be dropped")
-    return StyledText("not dropped: it is needed since, or gone already", Tone.WARN)
+    return StyledText("not dropped: it is needed again, or already gone", Tone.WARN)

@@ -1,4 +1,4 @@
-"""Publish the scheduled messages whose time has come, as every worker does."""
+"""Publish scheduled messages that are due, as every worker does."""
 
 from typing import Any
 

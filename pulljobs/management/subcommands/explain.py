@@ -1,4 +1,4 @@
-"""Say why a job is not being claimed, and how many come before it."""
+"""Show why a job is not claimed, and how many jobs come before it."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -14,17 +14,19 @@ from pulljobs.states import SETTLED
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB", help="its id, as a number or as the API shows it")
+    parser.add_argument(
+        "job", metavar="JOB", help="id of the job, as a number or as the API shows it"
+    )
 
 
 def handle(**options: Any) -> CommandResult:
     number = explain.job_id(options["job"])
     rows = Job.objects.using(settings().DATABASE).select_related("consumer__channel")
     job = rows.filter(pk=number).first()
-    return _not_there(number) if job is None else _live(job)
+    return _explain_settled(number) if job is None else _explain_live(job)
 
 
-def _live(job: Job) -> CommandResult:
+def _explain_live(job: Job) -> CommandResult:
     reasons, position = explain.reasons(job), explain.position(job)
     content = {
         "job": job.pk,
@@ -41,7 +43,7 @@ def _live(job: Job) -> CommandResult:
     return CommandResult(content, [*lines, *(reason.text for reason in reasons)])
 
 
-def _not_there(number: int) -> CommandResult:
+def _explain_settled(number: int) -> CommandResult:
     view = jobs.get(number)
     if view.state in SETTLED and view.settled_at:
         text = f"It was {view.state} at {view.settled_at:%Y-%m-%d %H:%M:%S %Z}."

@@ -1,6 +1,6 @@
-"""Print the SQL that lets a role do its part and no more; the owner of the tables runs it.
+"""Print SQL that grants a role only the privileges it needs; the owner of the tables runs it.
 
-Again after every `migrate`: a new table is granted to nobody.
+Run it again after every `migrate`: no role has privileges on a new table.
 """
 
 from argparse import ArgumentParser
@@ -13,7 +13,7 @@ from pulljobs.storage.grants import Profile
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("role", metavar="ROLE", help="its name; the role is there, or made later")
+    parser.add_argument("role", metavar="ROLE", help="name of the role, which may be created later")
     parser.add_argument(
         "--for",
         choices=list(grants.profiles()),
@@ -25,8 +25,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def handle(**options: Any) -> CommandResult:
     profile: str = options["profile"]
-    made = grants.statements(settings().DATABASE, options["role"], profile)
-    content = {"role": options["role"], "for": profile, "statements": made}
+    statements = grants.statements(settings().DATABASE, options["role"], profile)
+    content = {"role": options["role"], "for": profile, "statements": statements}
     return CommandResult(
-        content, [f"-- {profile}: {grants.profiles()[profile]}", *(f"{one};" for one in made)]
+        content,
+        [
+            f"-- {profile}: {grants.profiles()[profile]}",
+            *(f"{statement};" for statement in statements),
+        ],
     )

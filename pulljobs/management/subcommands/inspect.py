@@ -1,11 +1,11 @@
-"""Tell all there is to know of one channel, consumer, job or node.
+"""Show everything about a channel, consumer, job or node.
 
     inspect channel orders
     inspect consumer orders/invoicing
     inspect job d3k2v1g0000a1b2c3d4g
     inspect node web-1:4711
 
-Without a name it lists the channels, the consumers or the nodes that are at work.
+Without a name it lists the channels, the consumers or the running nodes.
 """
 
 from argparse import ArgumentParser
@@ -24,8 +24,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=f"one of {', '.join(KINDS)}")
     parser.add_argument(
         "name", nargs="?", metavar="NAME",
-        help="the name of a channel, CHANNEL/CONSUMER, the id of a job as a number or as the API "
-        "shows it, host:pid or the id of a node",
+        help="name of a channel, CHANNEL/CONSUMER, id of a job as a number or as the API shows it, "
+        "host:pid or id of a node",
     )  # fmt: skip
 
 
@@ -33,8 +33,8 @@ def handle(kind: str, name: str | None, **options: Any) -> CommandResult:
     module: Any = import_module(f"{inspection.__name__}.{kind}")
     if name is None:
         if kind == "job":
-            raise ConfigurationError("Which job? Give its id.")
-        listed: CommandResult = module.listed()
+            raise ConfigurationError("The job id is missing: jobs are not listed.")
+        listed: CommandResult = module.list_all()
         return listed
-    told: CommandResult = module.inspect(explain.job_id(name) if kind == "job" else name)
-    return told
+    inspected: CommandResult = module.inspect(explain.job_id(name) if kind == "job" else name)
+    return inspected

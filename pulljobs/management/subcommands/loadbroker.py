@@ -1,4 +1,4 @@
-"""Make the channels, producers and consumers of a webhook-broker's INI file."""
+"""Create the channels, producers and consumers of a webhook-broker's INI file."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping
@@ -23,26 +23,26 @@ TONES: Final = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="such as webhook-broker.cfg")
+    parser.add_argument("file", type=Path, help="INI file, such as webhook-broker.cfg")
 
 
 def handle(file: Path, **options: Any) -> CommandResult:
     load = BrokerLoad(broker_file.read_broker_file(file))
-    shown = {**{str(change): load.done[change] for change in Change}, "skipped": load.skipped}
-    shown["elsewhere"] = load.file.elsewhere
+    entries = {**{str(change): load.done[change] for change in Change}, "skipped": load.skipped}
+    entries["elsewhere"] = load.file.elsewhere
     rows: list[list[Cell]] = [
-        [StyledText(word, TONES.get(word, Tone.PLAIN)), one]
-        for word in shown
-        for one in shown[word]
+        [StyledText(change, TONES.get(change, Tone.PLAIN)), text]
+        for change, texts in entries.items()
+        for text in texts
     ]
     return CommandResult(
-        shown,
-        [TableBlock(text_columns("what came of it", "entry"), rows, "The file names nothing.")],
+        entries,
+        [TableBlock(text_columns("result", "entry"), rows, "The file has no entries.")],
     )
 
 
 class BrokerLoad:
-    """Each entry in a transaction of its own; the same file again changes nothing."""
+    """Registration of a file: one transaction an entry; loading a file again changes nothing."""
 
     def __init__(self, file: BrokerFile) -> None:
         self.file, self.skipped = file, list(file.skipped)
@@ -54,21 +54,25 @@ class BrokerLoad:
                 channels[entry.id] = made
         for entry in file.producers:
             self._put(Producer, f"producer {entry.id}", entry, {})
-        self._consumers(channels, file.consumers)
+        self._put_consumers(channels, file.consumers)
 
-    def _consumers(self, channels: Mapping[str, Channel], entries: Iterable[BrokerEntry]) -> None:
+    def _put_consumers(
+        self, channels: Mapping[str, Channel], entries: Iterable[BrokerEntry]
+    ) -> None:
         for entry in entries:
-            channel, told = channels.get(entry.channel), f"consumer {entry.id}"
+            channel, label = channels.get(entry.channel), f"consumer {entry.id}"
             if channel is None:
-                self.skipped.append(f"{told}: [initial-channels] makes no {entry.channel!r}.")
+                self.skipped.append(
+                    f"{label}: [initial-channels] does not create {entry.channel!r}."
+                )
             else:
-                self._put(Consumer, told, entry, {"channel": channel})
+                self._put(Consumer, label, entry, {"channel": channel})
 
-    def _put(self, model: Any, told: str, entry: BrokerEntry, key: Mapping[str, Any]) -> Any:
+    def _put(self, model: Any, label: str, entry: BrokerEntry, key: Mapping[str, Any]) -> Any:
         try:
             put = registering.put(model, {**key, "name": entry.id}, lambda _row: entry.fields)
         except InvalidRegistration as error:
-            self.skipped.append(f"{told}: {error}")
+            self.skipped.append(f"{label}: {error}")
             return None
-        self.done[put.change].append(told)
+        self.done[put.change].append(label)
         return put.party

@@ -1,6 +1,6 @@
-"""Make partitions ahead, and drop those past PULLJOBS['RETENTION'].
+"""Create partitions ahead, and drop those older than PULLJOBS['RETENTION'].
 
-As the owner of the tables: for any other role the exit code is 1.
+Run it as the owner of the tables: for any other role the exit code is 1.
 """
 
 from dataclasses import replace
@@ -12,11 +12,11 @@ from pulljobs.management.subcommands import CommandResult
 
 def handle(**options: Any) -> CommandResult:
     upkeep = operating.maintain()
-    answer = CommandResult.from_facts(
+    result = CommandResult.from_facts(
         {
             "made": [partition.name for partition in upkeep.made],
             "dropped": [partition.name for partition in upkeep.dropped],
             "not_owned": list(upkeep.not_owned),
         }
     )
-    return replace(answer, exit_code=int(bool(upkeep.not_owned)))
+    return replace(result, exit_code=int(bool(upkeep.not_owned)))

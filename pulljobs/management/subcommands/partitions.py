@@ -1,4 +1,4 @@
-"""List the partitions of messages and archive, with what is in them."""
+"""List the partitions of messages and archive, with their sizes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,43 +13,50 @@ from pulljobs.storage.health import PartitionSize
 
 def handle(**options: Any) -> CommandResult:
     using = settings().DATABASE
-    found = {
+    tables = {
         table: health.sizes(using, partitions.existing(using, table))
         for table in partitions.PARTITIONED
     }
     crowded, not_owned = blockers.in_default(using), partitions.not_owned(using)
     content = {
-        "partitions": {table: [_content(one) for one in sizes] for table, sizes in found.items()},
+        "partitions": {
+            table: [_content(size) for size in sizes] for table, sizes in tables.items()
+        },
         "in_default": crowded,
         "in_default_cap": blockers.COUNT_CAP,
         "not_owned": not_owned,
     }
-    return CommandResult(content, [*_lines(found, crowded), *_told(not_owned)])
+    return CommandResult(content, [*_lines(tables, crowded), *_ownership(not_owned)])
 
 
-def _content(one: PartitionSize) -> dict[str, Any]:
+def _content(size: PartitionSize) -> dict[str, Any]:
     return {
-        "name": one.partition.name,
-        "day": one.partition.day,
-        "rows": one.rows,
-        "bytes": one.bytes,
+        "name": size.partition.name,
+        "day": size.partition.day,
+        "rows": size.rows,
+        "bytes": size.bytes,
     }
 
 
-def _lines(found: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> Iterator[Block]:
+def _lines(tables: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> Iterator[Block]:
     columns = [
         Column("day"),
         Column("rows, about", is_number=True),
         Column("size", is_number=True),
         Column("partition"),
     ]
-    for table, sizes in found.items():
+    for table, sizes in tables.items():
         yield title(table)
         rows = [
-            [str(one.partition.day), f"{one.rows:,}", figures.size(one.bytes), one.partition.name]
-            for one in sizes
+            [
+                str(size.partition.day),
+                f"{size.rows:,}",
+                figures.size(size.bytes),
+                size.partition.name,
+            ]
+            for size in sizes
         ]
-        yield TableBlock(columns, rows, "It has none: run `pulljobs maintain`.")
+        yield TableBlock(columns, rows, "No partitions: run `pulljobs maintain`.")
         if count := crowded.get(table):
             rows_there = blockers.counted(count)
             yield StyledText(
@@ -57,7 +64,9 @@ def _lines(found: dict[str, list[PartitionSize]], crowded: dict[str, int]) -> It
             )
 
 
-def _told(not_owned: list[str]) -> Iterator[Block]:
+def _ownership(not_owned: list[str]) -> Iterator[Block]:
     if not_owned:
         tables = " and ".join(not_owned)
-        yield StyledText(f"This role does not own {tables}: the owner makes and drops partitions.")
+        yield StyledText(
+            f"This role does not own {tables}: the owner creates and drops partitions."
+        )

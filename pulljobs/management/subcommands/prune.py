@@ -1,12 +1,13 @@
-"""Delete what is not needed any more, in batches: old history, or dead jobs.
+"""Delete old history or dead jobs, in batches.
 
     prune history --dry-run
     prune history --older-than 90d
     prune dead --only orders/invoicing --older-than 30d --yes
 
-`history` drops the days of messages and archive that PULLJOBS['RETENTION'] lets go, as every
-worker does, and what else is kept as long. `dead` deletes DEAD jobs, whose history stays, and
-writes to the audit trail who did it; cut off, it goes on with `operate`. --dry-run only tells.
+`history` drops the days of messages and archive that are older than PULLJOBS['RETENTION'], as every
+worker does, and other history that is kept as long. `dead` deletes DEAD jobs and records the user
+in the audit trail. The history of the jobs stays. If it is interrupted, `operate` or a worker
+continues it. --dry-run shows what would be deleted, and changes nothing.
 """
 
 from argparse import ArgumentParser
@@ -21,11 +22,11 @@ from pulljobs.management.subcommands import CommandResult
 
 def add_arguments(parser: ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for found in iter_modules(pruning.__path__):
-        add_action(kinds, found.name, import_module(f"{pruning.__name__}.{found.name}"))
+    for entry in iter_modules(pruning.__path__):
+        add_action(kinds, entry.name, import_module(f"{pruning.__name__}.{entry.name}"))
 
 
 def handle(**options: Any) -> CommandResult:
     module: Any = import_module(f"{pruning.__name__}.{options['kind']}")
-    answer: CommandResult = module.handle(**options)
-    return answer
+    result: CommandResult = module.handle(**options)
+    return result

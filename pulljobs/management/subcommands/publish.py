@@ -1,12 +1,12 @@
-"""Publish a message on a channel, as `pulljobs.publishing.publish` does and under the same rules.
+"""Publish messages on a channel, by the rules of `pulljobs.publishing.publish`.
 
     publish orders '{"order": 7}' --key customer-12
     publish orders --file order.json --delay 5m
     publish orders --file orders.jsonl --lines
 
-What is a JSON object or array is sent as JSON, other text as text and the rest as bytes, unless
---content-type says otherwise. A message is the operator's own unless --producer names whose it is.
-With --lines there is a message for every line that is not empty: all of them, or none.
+Without --content-type, JSON objects and arrays are sent as JSON, other text as text, and the rest
+as bytes. Messages have no producer unless --producer names one. With --lines, every line that is
+not empty is a message. All lines are published, or none.
 """
 
 import json
@@ -23,61 +23,74 @@ from pulljobs.engine.validation import BYTES, JSON, TEXT
 from pulljobs.errors import ConfigurationError
 from pulljobs.management import lookups
 from pulljobs.management.output_blocks import Block, Cell, FactsBlock, StyledText, Tone
-from pulljobs.management.parsing import moment, pair, span
+from pulljobs.management.parsing import parse_duration, parse_pair, parse_time
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.progress import counted, shown
 from pulljobs.publishing import Draft, Receipt, encoded, publish, publish_many
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("channel", metavar="CHANNEL", help="to publish on")
-    parser.add_argument("payload", nargs="?", metavar="PAYLOAD", help="text; - is what is piped in")
-    parser.add_argument("--file", type=Path, help="whose contents are the payload")
+    parser.add_argument("channel", metavar="CHANNEL", help="name of the channel")
+    parser.add_argument("payload", nargs="?", metavar="PAYLOAD", help="text, or - for stdin")
+    parser.add_argument("--file", type=Path, help="file with the payload")
     parser.add_argument(
-        "--lines", action="store_true", help="a message for each line of the file or of the pipe"
+        "--lines",
+        action="store_true",
+        help="publish each line of the file or of stdin as a message",
     )
-    parser.add_argument("--content-type", metavar="TYPE", help="such as application/json")
     parser.add_argument(
-        "--header", type=pair, action="append", default=[], metavar="NAME=VALUE",
-        help="of the message, may be repeated",
+        "--content-type", metavar="TYPE", help="content type, such as application/json"
+    )
+    parser.add_argument(
+        "--header", type=parse_pair, action="append", default=[], metavar="NAME=VALUE",
+        help="header of the message, may be repeated",
     )  # fmt: skip
-    parser.add_argument("--key", help="for consumers that keep the jobs of a key apart")
+    parser.add_argument("--key", help="key, for consumers with an order or a limit by key")
     parser.add_argument(
-        "--priority", type=int, default=0, help="-32768 to 32767, the highest first (0)"
+        "--priority",
+        type=int,
+        default=0,
+        help="priority from -32768 to 32767, the highest first (0)",
     )
-    parser.add_argument("--delay", type=span, metavar="TIME", help="until it is due: 90, 5m, 2h")
     parser.add_argument(
-        "--at", type=moment, metavar="TIME", help="when it is due: 2027-01-31T08:00Z"
+        "--delay", type=parse_duration, metavar="TIME", help="delay until it is due: 90, 5m, 2h"
     )
     parser.add_argument(
-        "--message-id", metavar="ID", help="by which it is published once in the dedupe window"
+        "--at", type=parse_time, metavar="TIME", help="time at which it is due: 2027-01-31T08:00Z"
     )
-    parser.add_argument("--producer", metavar="NAME", help="whose message it is")
+    parser.add_argument(
+        "--message-id",
+        metavar="ID",
+        help="id for which the message is published once within the dedupe window",
+    )
+    parser.add_argument("--producer", metavar="NAME", help="producer of the message")
 
 
 def handle(**options: Any) -> CommandResult:
     _check(options)
-    of = lookups.find_producer(options["producer"]) if options["producer"] else None
+    producer = lookups.find_producer(options["producer"]) if options["producer"] else None
     if not options["lines"]:
-        fields = _fields(_whole(options), options)
-        return _of_one(publish(options["channel"], **fields, producer=of))
-    with _opened(options) as lines, shown("publish", "messages") as progress:
-        drafts = (Draft(**_fields(line, options)) for line in _full(lines))
-        receipts = publish_many(options["channel"], counted(drafts, progress), producer=of)
-    return _of_many(receipts)
+        fields = _fields(_read_payload(options), options)
+        return _result(publish(options["channel"], **fields, producer=producer))
+    with _open_source(options) as lines, shown("publish", "messages") as progress:
+        drafts = (Draft(**_fields(line, options)) for line in _nonempty(lines))
+        receipts = publish_many(options["channel"], counted(drafts, progress), producer=producer)
+    return _result_of_lines(receipts)
 
 
 def _check(options: dict[str, Any]) -> None:
     if options["file"] is not None and options["payload"] is not None:
-        raise ConfigurationError("A payload and --file are one too many: give one of them.")
+        raise ConfigurationError("A payload and --file cannot be combined: give one of them.")
     if options["lines"] and options["payload"] not in (None, "-"):
-        raise ConfigurationError("--lines is for a file or for what is piped in, not for text.")
+        raise ConfigurationError("--lines is for --file or stdin, not for a payload argument.")
     if options["lines"] and options["message_id"]:
         raise ConfigurationError("--message-id is for one message: leave it out with --lines.")
     if options["delay"] is not None and options["at"] is not None:
-        raise ConfigurationError("--delay and --at are one too many: give one of them.")
+        raise ConfigurationError("--delay and --at cannot be combined: give one of them.")
     if _is_piped(options) and sys.stdin.isatty():
-        raise ConfigurationError("Publish what? Give text, --file, or pipe something in.")
+        raise ConfigurationError(
+            "The payload is missing: give text or --file, or pipe it to stdin."
+        )
 
 
 def _is_piped(options: dict[str, Any]) -> bool:
@@ -85,7 +98,7 @@ def _is_piped(options: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _opened(options: dict[str, Any]) -> Iterator[IO[bytes]]:
+def _open_source(options: dict[str, Any]) -> Iterator[IO[bytes]]:
     if options["file"] is None:
         yield sys.stdin.buffer
         return
@@ -97,36 +110,39 @@ def _opened(options: dict[str, Any]) -> Iterator[IO[bytes]]:
         yield source
 
 
-def _whole(options: dict[str, Any]) -> bytes:
+def _read_payload(options: dict[str, Any]) -> bytes:
     if options["payload"] not in (None, "-"):
         return encoded(options["payload"])[0]
-    with _opened(options) as source:
-        # What is too large is refused for it, and not kept in memory before.
-        read = source.read(settings().MAX_PAYLOAD_BYTES + 1)
-    if not read and options["payload"] is None and options["file"] is None:
-        raise ConfigurationError("Nothing was piped in: an empty message is published by ''.")
-    return read
+    with _open_source(options) as source:
+        # A payload that is too large is refused without reading all of it.
+        payload = source.read(settings().MAX_PAYLOAD_BYTES + 1)
+    if not payload and options["payload"] is None and options["file"] is None:
+        raise ConfigurationError(
+            "The payload on stdin is empty: use '' to publish an empty message."
+        )
+    return payload
 
 
-def _full(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _nonempty(lines: Iterable[bytes]) -> Iterator[bytes]:
     return filter(None, (line.rstrip(b"\r\n") for line in lines))
 
 
 def _fields(payload: bytes, options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `publish`."""
+    """Return the arguments of `publishing.publish`."""
     return {
         "payload": payload,
         "key": options["key"],
         "priority": options["priority"],
         "message_id": options["message_id"],
         "headers": dict(options["header"]),
-        "content_type": options["content_type"] or type_of(payload),
+        "content_type": options["content_type"] or detect_type(payload),
         "delay": options["delay"],
         "available_at": options["at"],
     }
 
 
-def type_of(payload: bytes) -> str:
+def detect_type(payload: bytes) -> str:
+    """Return the content type of a payload without --content-type."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -138,25 +154,27 @@ def type_of(payload: bytes) -> str:
     return JSON if is_json else TEXT
 
 
-def _of_one(made: Receipt) -> CommandResult:
-    job_ids = [ids.encode(one) for one in made.job_ids]
-    replaced = [ids.encode(one) for one in made.replaced]
-    content = {"message": ids.encode(made.message_id), "jobs": job_ids, "replaced": replaced}
-    facts: list[tuple[str, Cell]] = [("message", ids.encode(made.message_id))]
-    lines: list[Block] = [FactsBlock(facts + [("job", one) for one in job_ids])]
+def _result(receipt: Receipt) -> CommandResult:
+    job_ids = [ids.encode(job_id) for job_id in receipt.job_ids]
+    replaced = [ids.encode(job_id) for job_id in receipt.replaced]
+    content = {"message": ids.encode(receipt.message_id), "jobs": job_ids, "replaced": replaced}
+    facts: list[tuple[str, Cell]] = [("message", ids.encode(receipt.message_id))]
+    lines: list[Block] = [FactsBlock(facts + [("job", job_id) for job_id in job_ids])]
     if not job_ids:
-        lines.append(StyledText("The channel has no consumer: nobody gets it.", Tone.WARN))
+        lines.append(StyledText("The channel has no consumer: no job was created.", Tone.WARN))
     return CommandResult(content, lines)
 
 
-def _of_many(receipts: Sequence[Receipt]) -> CommandResult:
-    """1 where the key of some was full: they were not published."""
-    told = {
-        "messages": sum(not (one.duplicate or one.key_full) for one in receipts),
-        "jobs": sum(len(one.job_ids) for one in receipts),
-        "duplicates": sum(one.duplicate for one in receipts),
-        "key_full": sum(one.key_full for one in receipts),
+def _result_of_lines(receipts: Sequence[Receipt]) -> CommandResult:
+    """Count the receipts; the exit code is 1 if a full key kept a message from being published."""
+    counts = {
+        "messages": sum(not (receipt.duplicate or receipt.key_full) for receipt in receipts),
+        "jobs": sum(len(receipt.job_ids) for receipt in receipts),
+        "duplicates": sum(receipt.duplicate for receipt in receipts),
+        "key_full": sum(receipt.key_full for receipt in receipts),
     }
     return CommandResult(
-        told, CommandResult.from_facts(told).lines, EXIT_PROBLEM if told["key_full"] else EXIT_OK
+        counts,
+        CommandResult.from_facts(counts).lines,
+        EXIT_PROBLEM if counts["key_full"] else EXIT_OK,
     )

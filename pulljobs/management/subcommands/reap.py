@@ -1,4 +1,4 @@
-"""Give back what leases hold that are over, as every worker does."""
+"""Give back the jobs of expired leases, as every worker does."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Seal the copies of tokens with the newest key, and name those that no key opens."""
+"""Encrypt the copies of tokens with the newest key, and list those that no key decrypts."""
 
 from typing import Any
 
@@ -9,5 +9,5 @@ from pulljobs.management.subcommands import CommandResult
 
 def handle(**options: Any) -> CommandResult:
     if not encryption.is_available():
-        raise ConfigurationError("Nothing is sealed here: pip install cryptography first.")
+        raise ConfigurationError("Encryption is not available: pip install cryptography first.")
     return CommandResult.from_facts(tokens.rotate()._asdict())

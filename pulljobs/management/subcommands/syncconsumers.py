@@ -1,7 +1,7 @@
-"""Create the channels and consumers that handlers name and the database does not have.
+"""Create missing channels and consumers of the registered handlers.
 
-With --update, also give existing consumers the options that code names. Other fields stay as they
-are.
+With --update, existing consumers get the options that the code sets as well. Other fields do not
+change.
 """
 
 from argparse import ArgumentParser
@@ -12,13 +12,13 @@ from django.db import transaction
 from pulljobs import handlers, operating
 from pulljobs.conf import settings
 from pulljobs.handlers import Handler
-from pulljobs.management.inspection.consumer import place_of
+from pulljobs.management.inspection.consumer import path_of
 from pulljobs.management.output_blocks import Cell, FactsBlock, TableBlock, text_columns
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import Consumer
 
 
-class Updated(NamedTuple):
+class ConsumerUpdate(NamedTuple):
     """Consumer of a handler, and the options of its row that differed from the code."""
 
     consumer: Consumer
@@ -28,7 +28,7 @@ class Updated(NamedTuple):
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--update", action="store_true", help="change rows whose options in code differ"
+        "--update", action="store_true", help="update rows whose options differ from the code"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="show what --update would change, and change nothing"
@@ -39,12 +39,12 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
     handlers.autodiscover()
     if not (update or dry_run):
         return CommandResult.from_facts(
-            {"consumers": list(map(place_of, handlers.sync_consumers()))}
+            {"consumers": list(map(path_of, handlers.sync_consumers()))}
         )
-    return _answer(update_consumers(dry_run=dry_run), dry_run=dry_run)
+    return _result(update_consumers(dry_run=dry_run), dry_run=dry_run)
 
 
-def update_consumers(*, dry_run: bool) -> list[Updated]:
+def update_consumers(*, dry_run: bool) -> list[ConsumerUpdate]:
     """Create missing consumers and update the options of all that handlers name.
 
     With `dry_run`, nothing is written. Each consumer has a transaction of its own.
@@ -52,7 +52,7 @@ def update_consumers(*, dry_run: bool) -> list[Updated]:
     return [_update(handler, dry_run) for handler in handlers.registered()]
 
 
-def _update(handler: Handler, dry_run: bool) -> Updated:
+def _update(handler: Handler, dry_run: bool) -> ConsumerUpdate:
     using = settings().DATABASE
     with transaction.atomic(using=using):
         rows = Consumer.objects.using(using).select_related("channel")
@@ -69,13 +69,13 @@ def _update(handler: Handler, dry_run: bool) -> Updated:
             consumer.save(using=using)
             operating.wake(consumer)
         transaction.set_rollback(dry_run, using=using)
-    return Updated(consumer, changes)
+    return ConsumerUpdate(consumer, changes)
 
 
-def _answer(updates: list[Updated], *, dry_run: bool) -> CommandResult:
-    consumers = [place_of(update.consumer) for update in updates]
+def _result(updates: list[ConsumerUpdate], *, dry_run: bool) -> CommandResult:
+    consumers = [path_of(update.consumer) for update in updates]
     changes = [
-        {"consumer": place_of(update.consumer), "option": option, "was": was, "is": new}
+        {"consumer": path_of(update.consumer), "option": option, "was": was, "is": new}
         for update in updates
         for option, (was, new) in update.changes.items()
     ]
@@ -85,6 +85,6 @@ def _answer(updates: list[Updated], *, dry_run: bool) -> CommandResult:
         {"consumers": consumers, "dry_run": dry_run, "changes": changes},
         [
             FactsBlock([("consumers", ", ".join(consumers) or "none")]),
-            TableBlock(columns, rows, "Every row is as code has it."),
+            TableBlock(columns, rows, "All rows match the code."),
         ],
     )

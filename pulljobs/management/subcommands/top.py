@@ -1,7 +1,7 @@
-"""Watch consumers, nodes and problems live, as htop shows processes.
+"""Show consumers, nodes and problems live, as htop shows processes.
 
-On a terminal it draws a screen: q quits, ? tells the other keys. Without one, or without the
-package rich, it prints a frame every so often, and with --json a line of JSON for each.
+On a terminal it draws a screen: q quits, ? shows the other keys. Without a terminal, or without
+the package rich, it prints a frame at every interval, with --json as a line of JSON.
 """
 
 import itertools
@@ -15,46 +15,47 @@ from pulljobs.diagnosis import times
 from pulljobs.management import lookups
 from pulljobs.management.output import Output
 from pulljobs.management.output_blocks import Block, title
-from pulljobs.management.parsing import amount, whole
+from pulljobs.management.parsing import number_between, whole_number
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.management.top import frame, json_content, tables
 from pulljobs.management.top.frame import TopFrame
 from pulljobs.management.top.tables import SORTS, ViewSize
 
-EVERY: Final = 2.0
-LEAST, LONGEST = 0.1, 3600.0
+DEFAULT_INTERVAL: Final = 2.0
+MIN_INTERVAL, MAX_INTERVAL = 0.1, 3600.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "only", nargs="*", metavar="CHANNEL[/CONSUMER]", help="show these consumers only"
+        "only", nargs="*", metavar="CHANNEL[/CONSUMER]", help="show only these consumers"
     )
     parser.add_argument(
-        "--interval", type=amount("seconds", LEAST, LONGEST), default=EVERY, metavar="SECONDS",
-        help=f"between two frames ({EVERY:g})",
+        "--interval",
+        type=number_between("seconds", MIN_INTERVAL, MAX_INTERVAL), default=DEFAULT_INTERVAL,
+        metavar="SECONDS",
+        help=f"time between two frames ({DEFAULT_INTERVAL:g})",
     )  # fmt: skip
-    parser.add_argument("--once", action="store_true", help="one frame, and no more")
+    parser.add_argument("--once", action="store_true", help="print a single frame")
     parser.add_argument(
         "--frames",
-        type=whole(1),
+        type=whole_number(1),
         metavar="COUNT",
-        help="so many frames, and no more; never a screen",
+        help="print this many frames, and never draw a screen",
     )
     parser.add_argument(
         "--sort", choices=list(SORTS), default="need",
-        help="the order of consumers: what nobody serves and the longest queue first (need), or "
-        "by one column",
+        help="order of consumers: unserved and longest queues first (need), or by a column",
     )  # fmt: skip
 
 
 def handle(output: Output, **options: Any) -> Iterator[CommandResult]:
-    among = partial(lookups.find_consumers, options["only"]) if options["only"] else None
-    read = partial(frame.read, among)
+    select_consumers = partial(lookups.find_consumers, options["only"]) if options["only"] else None
+    read = partial(frame.read_frame, select_consumers)
     count = 1 if options["once"] else options["frames"]
     if output.is_rich and count is None and output.stream.isatty():
-        from pulljobs.management.top.screen import Screen
+        from pulljobs.management.top.screen import LiveScreen
 
-        Screen(output.console, read, options["interval"], options["sort"]).run()
+        LiveScreen(output.console, read, options["interval"], options["sort"]).run()
         return
     yield from _frames(read, count, options["interval"], options["sort"])
 
@@ -66,7 +67,9 @@ def _frames(
     for number in itertools.count(1):
         now = read()
         blocks = list(_blocks(now, sort, is_first=number == 1))
-        yield CommandResult(json_content.of(now), blocks, EXIT_PROBLEM if now.error else EXIT_OK)
+        yield CommandResult(
+            json_content.frame_content(now), blocks, EXIT_PROBLEM if now.error else EXIT_OK
+        )
         if number == count:
             return
         due = max(due + interval, time.monotonic())
@@ -80,4 +83,4 @@ def _blocks(now: TopFrame, sort: str, *, is_first: bool) -> Iterator[Block]:
     if not now.failure:
         yield f"{tables.headline(now)}; {tables.throughput(now)}"
         yield ""
-    yield from tables.of(now, sort, ViewSize())
+    yield from tables.render_frame(now, sort, ViewSize())

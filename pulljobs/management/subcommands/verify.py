@@ -1,6 +1,6 @@
-"""Look in the tables for anything that breaks a promise; the exit code is 1 if there is.
+"""Check the invariants of the tables; the exit code is 1 if a row breaks one.
 
-It only reads, a page at a time, and may run in production.
+It only reads, one page of rows at a time, and may run in production.
 """
 
 from argparse import ArgumentParser
@@ -13,33 +13,33 @@ from django.db import OperationalError
 
 from pulljobs.conf import settings
 from pulljobs.management.output_blocks import Block, Column, StyledText, TableBlock, Tone
-from pulljobs.management.parsing import span, whole
+from pulljobs.management.parsing import parse_duration, whole_number
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.progress import shown
 from pulljobs.storage import health, invariants, partitions
 from pulljobs.storage.invariants import INVARIANTS, CheckLimits, CheckResult
 
-SHOWN: Final = 20
-"""Ids named of each broken promise."""
-UNREAPED: Final = 12
-"""Reaper intervals after which a lease that is over was forgotten."""
-LOOKED_AT: Final = ("pulljobs_job", "pulljobs_lease")
-LEAST_OVERDUE: Final = timedelta(minutes=1)
+MAX_IDS: Final = 20
+"""Maximum number of ids listed for a broken invariant."""
+OVERDUE_INTERVALS: Final = 12
+"""Reaper intervals after which an expired lease counts as forgotten."""
+CHECKED_TABLES: Final = ("pulljobs_job", "pulljobs_lease")
+MIN_OVERDUE: Final = timedelta(minutes=1)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--rows", type=whole(0), default=100_000,
-        help="of each table at the most: the oldest jobs, the newest messages and settlements; "
-        "0: all (default: %(default)s)",
+        "--rows", type=whole_number(0), default=100_000,
+        help="maximum number of rows checked in each table: the oldest jobs, the newest messages "
+        "and settlements; 0: all (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--timeout", type=span, default="10", metavar="TIME",
-        help="that one page of rows may take (default: %(default)s seconds)",
+        "--timeout", type=parse_duration, default="10", metavar="TIME",
+        help="limit for reading one page of rows (default: %(default)s seconds)",
     )  # fmt: skip
     parser.add_argument(
-        "--patience", type=span, metavar="TIME",
-        help="until the second look at what may be passing (default: two reaper intervals)",
+        "--patience", type=parse_duration, metavar="TIME",
+        help="wait before suspicious rows are checked again (default: two reaper intervals)",
     )  # fmt: skip
 
 
@@ -48,56 +48,57 @@ def handle(**options: Any) -> CommandResult:
     limits = CheckLimits(
         rows=options["rows"] or None,
         page_timeout=options["timeout"],
-        overdue=max(UNREAPED * interval, LEAST_OVERDUE),
+        overdue=max(OVERDUE_INTERVALS * interval, MIN_OVERDUE),
         retention=settings().RETENTION,
     )
     patience = 2 * interval if options["patience"] is None else options["patience"]
     try:
-        with shown("verify", "rows", _expected(options["rows"])) as progress:
+        with shown("verify", "rows", _count_expected(options["rows"])) as progress:
             using = settings().DATABASE
-            found = invariants.check(using, limits, patience, progress.advance)
+            checked = invariants.check(using, limits, patience, progress.advance)
     except OperationalError as error:
         raise CommandError(
-            f"Could not look at everything, try again later or with a longer --timeout: {error}"
+            f"The check did not finish: try again later or with a longer --timeout: {error}"
         ) from error
     return CommandResult(
-        _content(found), list(_lines(found)), EXIT_PROBLEM if found.broken else EXIT_OK
+        _content(checked), list(_lines(checked)), EXIT_PROBLEM if checked.broken else EXIT_OK
     )
 
 
-def _expected(limit: int) -> int:
-    """Rows that will be looked at, as PostgreSQL counted along; `limit` 0: all."""
+def _count_expected(limit: int) -> int:
+    """Estimate the number of rows to check from PostgreSQL's statistics; 0 is no limit."""
     using = settings().DATABASE
-    rows = [one.live_rows for one in health.tables(using) if one.name in LOOKED_AT]
-    for table in partitions.PARTITIONED:
-        rows.append(sum(one.rows for one in health.sizes(using, partitions.existing(using, table))))
+    rows = [table.live_rows for table in health.tables(using) if table.name in CHECKED_TABLES]
+    for name in partitions.PARTITIONED:
+        sizes = health.sizes(using, partitions.existing(using, name))
+        rows.append(sum(size.rows for size in sizes))
     return sum(min(count, limit or count) for count in rows)
 
 
-def _content(found: CheckResult) -> dict[str, Any]:
+def _content(checked: CheckResult) -> dict[str, Any]:
     return {
-        "ok": not found.broken,
-        "looked_at": found.looked_at,
-        "more": found.unseen,
+        "ok": not checked.broken,
+        "looked_at": checked.looked_at,
+        "more": checked.unseen,
         "broken": {
-            name: {"promise": INVARIANTS[name], "count": len(ids), "ids": sorted(ids)[:SHOWN]}
-            for name, ids in found.broken.items()
+            name: {"promise": INVARIANTS[name], "count": len(ids), "ids": sorted(ids)[:MAX_IDS]}
+            for name, ids in checked.broken.items()
         },
     }
 
 
-def _lines(found: CheckResult) -> Iterator[Block]:
+def _lines(checked: CheckResult) -> Iterator[Block]:
     columns = [Column("table"), Column("rows looked at", is_number=True), Column("")]
-    more = dict.fromkeys(found.unseen, "there may be more")
+    more = dict.fromkeys(checked.unseen, "there may be more")
     yield TableBlock(
         columns,
-        [[table, f"{count:,}", more.get(table, "")] for table, count in found.looked_at.items()],
+        [[table, f"{count:,}", more.get(table, "")] for table, count in checked.looked_at.items()],
     )
-    for name, ids in found.broken.items():
-        shown = ", ".join(map(str, sorted(ids)[:SHOWN]))
-        text = f"BROKEN {name}: {INVARIANTS[name]} {len(ids):,} do not keep it: {shown}"
+    for name, ids in checked.broken.items():
+        listed = ", ".join(map(str, sorted(ids)[:MAX_IDS]))
+        text = f"BROKEN {name}: {INVARIANTS[name]} {len(ids):,} rows break it: {listed}"
         yield StyledText(text, Tone.BAD)
-    if found.broken:
-        yield StyledText("Not every promise is kept.", Tone.BAD)
+    if checked.broken:
+        yield StyledText("Not every invariant holds.", Tone.BAD)
     else:
-        yield StyledText("Every promise is kept.", Tone.GOOD)
+        yield StyledText("Every invariant holds.", Tone.GOOD)

@@ -1,5 +1,5 @@
-"""The live view: how consumers, nodes and the upkeep stand, drawn anew every few seconds.
+"""Live view of consumers, nodes and problems, refreshed every few seconds.
 
-`frame` reads, by what the dashboard reads with; `content` is a frame as JSON, `shown` in words, and
-`screen` draws it on a terminal until somebody quits.
+`frame` reads the status with the functions of the dashboard. `json_content` renders a frame as
+JSON, `tables` renders it as text and tables, and `screen` draws it on a terminal.
 """

@@ -1,4 +1,4 @@
-"""How all stands at one moment: bounded reads, each of which may fail alone."""
+"""Status of consumers, nodes and tables at one time, from bounded reads that may fail alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,88 +21,100 @@ from pulljobs.storage.recent import Slice
 
 STEP: Final = timedelta(seconds=5)
 STEPS: Final = 12
-"""Of the trend; a minute, of which the archive gives a bounded number of rows."""
+"""Steps of the trend: one minute, for which a bounded number of archive rows is read."""
 ESTIMATED: Final = 200
-"""Consumers of which it is estimated what can't be counted, the first by name."""
-LATELY: Final = 2
-"""Steps that a rate is of."""
-Among = Callable[[], Sequence[Consumer]]
+"""Maximum number of consumers, by name, whose counts above the cap are estimated."""
+RATE_STEPS: Final = 2
+"""Number of latest steps that a rate covers."""
+ConsumerSelector = Callable[[], Sequence[Consumer]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopFrame:
+    """Status at one time; parts that could not be read are empty and named in `missed`."""
+
     at: datetime
-    lately: History
+    throughput: History
     workers: Sequence[Worker] = ()
-    standings: Sequence[ConsumerStatus] = ()
-    findings: Sequence[Attention] = ()
+    consumers: Sequence[ConsumerStatus] = ()
+    problems: Sequence[Attention] = ()
     missed: Sequence[Part] = ()
-    """What the database did not tell."""
+    """Parts that the database did not return."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Why, of those that were not only late."""
+    """Reason for each missed part that was refused; other parts were late."""
     failure: str = ""
-    """The database can't be asked, for this reason: nothing is known."""
+    """Reason why the database cannot be reached; nothing else is known then."""
 
     @property
     def error(self) -> str:
-        """Why the database can't be asked, or refused the first part; empty: neither."""
+        """Reason why the database cannot be reached or refused a part, or an empty text."""
         return self.failure or next(iter(self.refused.values()), "")
 
     def rate(self, consumer: Consumer | None = None) -> float:
-        """Settled by a second, of late; None: of all."""
+        """Return the settlements a second over the latest steps, by default of all consumers."""
         if consumer is None:
-            settled = [point.settled for point in self.lately.points]
+            settled = [point.settled for point in self.throughput.points]
         else:
             settled = self.trend(consumer)
-        return sum(settled[-LATELY:]) / (LATELY * STEP.total_seconds())
+        return sum(settled[-RATE_STEPS:]) / (RATE_STEPS * STEP.total_seconds())
 
     def trend(self, consumer: Consumer) -> list[float]:
-        return self.lately.trends.get(consumer.pk, [0.0] * STEPS)
+        """Return the settlements of a consumer in each step, the oldest first."""
+        return self.throughput.trends.get(consumer.pk, [0.0] * STEPS)
 
 
-def read(among: Among | None = None) -> TopFrame:
-    """Of all consumers, or of those that this finds; what the database does not tell is missing."""
+def read_frame(select_consumers: ConsumerSelector | None = None) -> TopFrame:
+    """Read a frame of all consumers, or of those that the selector returns.
+
+    Each part has a time limit. Parts that fail are missing from the frame.
+    """
     using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:
-            return _read(reading, nodes.clock(using), among)
+            return _read_parts(reading, nodes.clock(using), select_consumers)
     except (DatabaseError, InterfaceError) as error:
         connections[using].close()
         now = datetime.now(UTC)
-        return TopFrame(at=now, lately=_empty(now), failure=describe(error))
+        return TopFrame(at=now, throughput=_empty_history(now), failure=describe(error))
 
 
-def _read(reading: Reading, at: datetime, among: Among | None) -> TopFrame:
+def _read_parts(
+    reading: Reading, at: datetime, select_consumers: ConsumerSelector | None
+) -> TopFrame:
     known: list[Worker] | None = reading.part(Part.WORKERS, lambda: workers.read_workers(at), None)
     none: list[ConsumerStatus] = []
-    standings = reading.part(
+    statuses = reading.part(
         Part.CONSUMERS,
-        lambda: consumers.read_standings(at, known, among() if among else None, ESTIMATED),
+        lambda: consumers.read_standings(
+            at, known, select_consumers() if select_consumers else None, ESTIMATED
+        ),
         none,
     )
     return TopFrame(
         at=at,
         workers=known or [],
-        standings=standings,
-        lately=reading.part(
-            Part.THROUGHPUT, lambda: history.read_archive(_slices(at), STEP), _empty(at)
+        consumers=statuses,
+        throughput=reading.part(
+            Part.THROUGHPUT, lambda: history.read_archive(_slices(at), STEP), _empty_history(at)
         ),
-        findings=_findings(reading, at, standings, known or []),
-        missed=[Part(one) for one in reading.missed],
+        problems=_read_problems(reading, at, statuses, known or []),
+        missed=[Part(part) for part in reading.missed],
         refused=reading.refused,
     )
 
 
-def _findings(
-    reading: Reading, at: datetime, standings: Sequence[ConsumerStatus], known: Sequence[Worker]
+def _read_problems(
+    reading: Reading, at: datetime, statuses: Sequence[ConsumerStatus], known: Sequence[Worker]
 ) -> list[Attention]:
-    found = [*attention.check_consumers(standings), *attention.check_workers(known)]
-    found += attention.check_snapshots(reading.part(Part.SNAPSHOTS, upkeep.read_snapshots, []))
-    found += attention.check_tables(reading.part(Part.TABLES, lambda: upkeep.read_tables(at), []))
+    problems = [*attention.check_consumers(statuses), *attention.check_workers(known)]
+    problems += attention.check_snapshots(reading.part(Part.SNAPSHOTS, upkeep.read_snapshots, []))
+    problems += attention.check_tables(
+        reading.part(Part.TABLES, lambda: upkeep.read_tables(at), [])
+    )
     partitions = reading.part(Part.PARTITIONS, lambda: upkeep.read_partitions(at), None)
     if partitions is not None:
-        found += attention.check_partitions(partitions)
-    return attention.rank(found)
+        problems += attention.check_partitions(partitions)
+    return attention.rank(problems)
 
 
 def _slices(at: datetime) -> list[Slice]:
@@ -110,5 +122,5 @@ def _slices(at: datetime) -> list[Slice]:
     return [Slice(start, start + STEP) for start in starts]
 
 
-def _empty(at: datetime) -> History:
+def _empty_history(at: datetime) -> History:
     return history.make_empty(_slices(at), STEP)

@@ -1,4 +1,4 @@
-"""A frame as JSON: names and units stay as they are, whatever people are shown."""
+"""Frames as JSON. Names and units are stable; they do not follow the wording of the tables."""
 
 from typing import Any
 
@@ -7,26 +7,32 @@ from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.top.frame import STEP, TopFrame
 
 
-def of(frame: TopFrame) -> dict[str, Any]:
+def frame_content(frame: TopFrame) -> dict[str, Any]:
+    """Return all of a frame."""
     return {
         "at": frame.at,
         "error": frame.error or None,
         "settled_per_second": round(frame.rate(), 2),
-        "trend": [round(point.settled / STEP.total_seconds(), 2) for point in frame.lately.points],
-        "consumers": [consumer(frame, one) for one in frame.standings],
-        "consumers_in_all": len(frame.standings),
-        "nodes": [node(one) for one in frame.workers],
-        "problems": [one._asdict() for one in frame.findings],
+        "trend": [
+            round(point.settled / STEP.total_seconds(), 2) for point in frame.throughput.points
+        ],
+        "consumers": [consumer_content(frame, status) for status in frame.consumers],
+        "consumers_in_all": len(frame.consumers),
+        "nodes": [node_content(worker) for worker in frame.workers],
+        "problems": [problem._asdict() for problem in frame.problems],
         "missed": [str(part.value) for part in frame.missed],
     }
 
 
-def consumer(frame: TopFrame, one: ConsumerStatus) -> dict[str, Any]:
-    """Counts go no farther than `cap`; of what is blocked there may be more before."""
-    backlog = one.backlog
+def consumer_content(frame: TopFrame, status: ConsumerStatus) -> dict[str, Any]:
+    """Return the status of a consumer.
+
+    Counts stop at `cap`. With `blocked_is_least`, more jobs may be blocked.
+    """
+    backlog = status.backlog
     return {
-        "consumer": one.path,
-        "type": one.consumer.type,
+        "consumer": status.path,
+        "type": status.consumer.type,
         "ready": backlog.ready,
         "delayed": backlog.delayed,
         "blocked": backlog.blocked,
@@ -34,36 +40,37 @@ def consumer(frame: TopFrame, one: ConsumerStatus) -> dict[str, Any]:
         "in_flight": backlog.in_flight,
         "dead": backlog.dead,
         "cap": backlog.cap,
-        "estimate": one.estimate,
-        "oldest_ready_seconds": one.oldest_seconds,
-        "settled_per_second": round(frame.rate(one.consumer), 2),
-        "paused_until": one.paused_until,
+        "estimate": status.estimate,
+        "oldest_ready_seconds": status.oldest_seconds,
+        "settled_per_second": round(frame.rate(status.consumer), 2),
+        "paused_until": status.paused_until,
         "circuits": {
-            worker.node.name: worker.circuits[one.path]
-            for worker in one.workers or ()
-            if one.path in worker.circuits
+            worker.node.name: worker.circuits[status.path]
+            for worker in status.workers or ()
+            if status.path in worker.circuits
         },
-        "waiting_pulls": one.waiting,
-        "nodes": [worker.node.name for worker in one.workers or ()],
-        "is_served": one.is_served,
+        "waiting_pulls": status.waiting,
+        "nodes": [worker.node.name for worker in status.workers or ()],
+        "is_served": status.is_served,
     }
 
 
-def node(one: Worker) -> dict[str, Any]:
+def node_content(worker: Worker) -> dict[str, Any]:
+    """Return the status of a node, as of its last heartbeat."""
     return {
-        "node": one.node.name,
-        "id": one.node.pk,
-        "kind": one.node.kind,
-        "is_alive": one.is_alive,
-        "dead_loops": one.dead_loops,
-        "started_at": one.node.started_at,
-        "heartbeat_at": one.node.heartbeat_at,
-        "held": one.held,
-        "done": one.report.get("done"),
+        "node": worker.node.name,
+        "id": worker.node.pk,
+        "kind": worker.node.kind,
+        "is_alive": worker.is_alive,
+        "dead_loops": worker.dead_loops,
+        "started_at": worker.node.started_at,
+        "heartbeat_at": worker.node.heartbeat_at,
+        "held": worker.held,
+        "done": worker.report.get("done"),
         "running": [
             {"job": run.xid, "consumer": run.consumer, "seconds": round(run.seconds, 1)}
-            for run in one.running
+            for run in worker.running
         ],
-        "serves": list(one.serves),
-        "circuits": dict(one.circuits),
+        "serves": list(worker.serves),
+        "circuits": dict(worker.circuits),
     }

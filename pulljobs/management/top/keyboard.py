@@ -1,4 +1,4 @@
-"""Keys of a terminal, read without Return, beside the signals that end or interrupt a wait."""
+"""Keys of a terminal, read without Return, and the signals that end or interrupt a wait."""
 
 import os
 import select
@@ -12,55 +12,59 @@ from types import FrameType
 from typing import Any, Final
 
 SUSPEND: Final = "\x1a"
-READ: Final = 64
+READ_BYTES: Final = 64
 
 
-class Keys:
-    """What was pressed: characters, `SUSPEND` for Ctrl-Z."""
+class Keyboard:
+    """Source of pressed keys: characters, and `SUSPEND` for Ctrl-Z."""
 
-    def __init__(self, woken: int) -> None:
-        self._woken, self._suspended = woken, False
+    def __init__(self, wakeup: int) -> None:
+        self._wakeup, self._suspended = wakeup, False
         self._has_keyboard = sys.stdin.isatty()
 
     def wait(self, seconds: float) -> str:
-        """What was pressed within that time; a change of the size ends it, too, with nothing."""
-        sources = [self._woken, *([sys.stdin.fileno()] if self._has_keyboard else [])]
+        """Wait for keys; return an empty text after this time or when the terminal is resized."""
+        sources = [self._wakeup, *([sys.stdin.fileno()] if self._has_keyboard else [])]
         ready, _, _ = select.select(sources, [], [], max(0.0, seconds))
-        if self._woken in ready:
-            os.read(self._woken, READ)
+        if self._wakeup in ready:
+            os.read(self._wakeup, READ_BYTES)
         pressed = ""
         if self._has_keyboard and sys.stdin.fileno() in ready:
-            pressed = os.read(sys.stdin.fileno(), READ).decode("utf-8", "replace")
-            self._has_keyboard = bool(pressed)  # at its end, a terminal is gone
+            pressed = os.read(sys.stdin.fileno(), READ_BYTES).decode("utf-8", "replace")
+            self._has_keyboard = bool(pressed)  # end of file: the terminal is gone
         if self._suspended:
             self._suspended = False
             return SUSPEND
         return pressed
 
     def suspend(self, number: int, frame: FrameType | None) -> None:
+        """Handle Ctrl-Z: the next wait returns `SUSPEND`."""
         self._suspended = True
 
 
 @contextmanager
-def opened() -> Iterator[Keys]:
-    """SIGTERM and a hangup are a KeyboardInterrupt meanwhile, so that all is put back as it was."""
+def open_keyboard() -> Iterator[Keyboard]:
+    """Read keys without Return and without echo, and restore the terminal at the end.
+
+    Meanwhile SIGTERM and SIGHUP raise KeyboardInterrupt, so that the terminal is restored.
+    """
     with ExitStack() as stack:
         if sys.stdin.isatty():
-            stack.enter_context(_without_return())
-        keys = Keys(stack.enter_context(_wakened()))
-        taken: dict[int, Any] = {
+            stack.enter_context(_raw_input())
+        keys = Keyboard(stack.enter_context(_wakeup_pipe()))
+        handlers: dict[int, Any] = {
             signal.SIGTERM: _quit,
             signal.SIGHUP: _quit,
             signal.SIGTSTP: keys.suspend,
             signal.SIGWINCH: lambda *_: None,
         }
-        for number, what in taken.items():
-            stack.callback(signal.signal, number, signal.signal(number, what))
+        for number, handler in handlers.items():
+            stack.callback(signal.signal, number, signal.signal(number, handler))
         yield keys
 
 
 @contextmanager
-def _without_return() -> Iterator[None]:
+def _raw_input() -> Iterator[None]:
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
     tty.setcbreak(stdin, termios.TCSANOW)
@@ -71,8 +75,8 @@ def _without_return() -> Iterator[None]:
 
 
 @contextmanager
-def _wakened() -> Iterator[int]:
-    """A descriptor that can be read after any signal."""
+def _wakeup_pipe() -> Iterator[int]:
+    """Open a descriptor that becomes readable after any signal."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)

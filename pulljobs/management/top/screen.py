@@ -1,4 +1,4 @@
-"""The live view on a terminal, by rich: on a screen of its own, which goes when it ends."""
+"""Live view on the alternate screen of a terminal, drawn with the package rich."""
 
 import os
 import signal
@@ -20,73 +20,75 @@ from pulljobs.management.top.tables import SORTS, WIDE, ViewSize
 FASTEST, SLOWEST, STEP = 0.5, 60.0, 2.0
 HELP: Final = {
     "q": "quit, as Ctrl-C does",
-    "space": "hold this frame, and go on",
-    "s": "the next order: " + ", ".join(SORTS),
-    "+ -": "draw more or less often",
-    "r": "draw now",
-    "h ?": "this help, and back",
+    "space": "pause, and continue",
+    "s": "next order of consumers: " + ", ".join(SORTS),
+    "+ -": "refresh more or less often",
+    "r": "refresh now",
+    "h ?": "show or hide this help",
 }
-AROUND: Final = 7
-"""Lines that are no rows: the head, the heads of tables, what lies between."""
+OTHER_LINES: Final = 7
+"""Lines without rows: the head, the headings of the tables, the space between them."""
 
 
 def _fitting(count: int, lines: int) -> tuple[int, int]:
-    """How many of them are shown, and on how many lines: one may say that there are more."""
+    """Return how many rows are shown, and on how many lines; a line may count the others."""
     return (count, max(1, count)) if count <= lines else (max(1, lines - 1), lines)
 
 
-class Screen:
+class LiveScreen:
+    """Screen that reads and draws frames, and obeys keys."""
+
     def __init__(
-        self, console: Console, read: Callable[[], TopFrame], every: float, sort: str
+        self, console: Console, read: Callable[[], TopFrame], interval: float, sort: str
     ) -> None:
         self._console, self._read = console, read
-        self._every, self._sort = every, sort
-        self._is_held = self._helps = self._is_over = False
+        self._interval, self._sort = interval, sort
+        self._is_held = self._shows_help = self._is_over = False
         self._frame = read()
         self._read_at = time.monotonic()
-        self._acts: Mapping[str, Callable[[], None]] = {
+        self._actions: Mapping[str, Callable[[], None]] = {
             "q": self._quit,
             " ": self._hold,
             "s": self._sort_by_next,
             "+": self._hurry,
             "=": self._hurry,
-            "-": self._linger,
-            "r": self._look,
+            "-": self._slow_down,
+            "r": self._refresh,
             "h": self._help,
             "?": self._help,
         }
 
     def run(self) -> None:
-        """Until somebody quits; a stop by Ctrl-Z leaves the terminal to others meanwhile."""
+        """Draw frames until the user quits; Ctrl-Z restores the terminal and stops the process."""
         while not self._is_over:
-            if self._drawn() == keyboard.SUSPEND:
+            if self._draw_until_key() == keyboard.SUSPEND:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _drawn(self) -> str:
+    def _draw_until_key(self) -> str:
         with (
-            keyboard.opened() as pressed,
+            keyboard.open_keyboard() as pressed,
             Live(console=self._console, screen=True, auto_refresh=False) as live,
         ):
             while not self._is_over:
                 live.update(self._page(), refresh=True)
-                if keyboard.SUSPEND in (key := pressed.wait(self._patience)):
+                if keyboard.SUSPEND in (key := pressed.wait(self._wait_seconds)):
                     return keyboard.SUSPEND
                 self._obey(key)
-                if not (self._is_over or self._patience):
+                if not (self._is_over or self._wait_seconds):
                     self._frame, self._read_at = self._read(), time.monotonic()
         return ""
 
     @property
-    def _patience(self) -> float:
-        """Seconds until the next look."""
+    def _wait_seconds(self) -> float:
+        """Seconds until the next frame is read."""
         if self._is_held:
             return SLOWEST
-        return max(0.0, self._read_at + self._every - time.monotonic())
+        return max(0.0, self._read_at + self._interval - time.monotonic())
 
     def _obey(self, pressed: str) -> None:
         for key in pressed.lower():
-            if (act := self._acts.get(key)) is not None:
-                act()
+            if (action := self._actions.get(key)) is not None:
+                action()
 
     def _quit(self) -> None:
         self._is_over = True
@@ -95,9 +97,9 @@ class Screen:
         self._is_held = not self._is_held
 
     def _help(self) -> None:
-        self._helps = not self._helps
+        self._shows_help = not self._shows_help
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self._read_at = -SLOWEST
 
     def _sort_by_next(self) -> None:
@@ -105,26 +107,26 @@ class Screen:
         self._sort = order[(order.index(self._sort) + 1) % len(order)]
 
     def _hurry(self) -> None:
-        self._every = max(FASTEST, self._every / STEP)
+        self._interval = max(FASTEST, self._interval / STEP)
 
-    def _linger(self) -> None:
-        self._every = min(SLOWEST, self._every * STEP)
+    def _slow_down(self) -> None:
+        self._interval = min(SLOWEST, self._interval * STEP)
 
     def _page(self) -> RenderableType:
-        if self._helps:
-            return Group(self._head(), Text(), *self._keys())
-        room = self._room()
-        body = tables.of(self._frame, self._sort, room)
-        return Group(self._head(), Text(), *rich_output.drawn(body, folds=False))
+        if self._shows_help:
+            return Group(self._head(), Text(), *self._help_lines())
+        size = self._view_size()
+        body = tables.render_frame(self._frame, self._sort, size)
+        return Group(self._head(), Text(), *rich_output.render_blocks(body, folds=False))
 
-    def _room(self) -> ViewSize:
-        """Problems and nodes get a few rows, consumers all the others."""
+    def _view_size(self) -> ViewSize:
+        """Give problems and nodes up to a quarter of the rows each, and consumers the rest."""
         width, height = self._console.size
-        rows = max(4, height - AROUND - len(list(tables.missed(self._frame))))
-        problems = _fitting(len(self._frame.findings), max(1, rows // 4))
+        rows = max(4, height - OTHER_LINES - len(list(tables.render_missed(self._frame))))
+        problems = _fitting(len(self._frame.problems), max(1, rows // 4))
         nodes = _fitting(len(self._frame.workers), max(1, rows // 4))
         left = rows - sum(lines for _rows, lines in (problems, nodes))
-        consumers = _fitting(len(self._frame.standings), max(1, left))
+        consumers = _fitting(len(self._frame.consumers), max(1, left))
         return ViewSize(consumers[0], nodes[0], problems[0], width >= WIDE)
 
     def _head(self) -> RenderableType:
@@ -133,7 +135,9 @@ class Screen:
         head.add_column(justify="right", no_wrap=True)
         at = f"{self._frame.at.astimezone(UTC):%H:%M:%S} UTC"
         held = (
-            Text("held", "black on yellow") if self._is_held else Text(f"every {self._every:g} s")
+            Text("held", "black on yellow")
+            if self._is_held
+            else Text(f"every {self._interval:g} s")
         )
         left = Text.assemble(("pulljobs top", "bold cyan"), f"  {at}  ", held, f"  by {self._sort}")
         head.add_row(left, Text("q quit  s order  ? help", "bright_black"))
@@ -143,6 +147,6 @@ class Screen:
             )
         return head
 
-    def _keys(self) -> Iterator[Text]:
-        for key, does in HELP.items():
-            yield Text.assemble((f"{key:>7}  ", "bold"), does)
+    def _help_lines(self) -> Iterator[Text]:
+        for key, meaning in HELP.items():
+            yield Text.assemble((f"{key:>7}  ", "bold"), meaning)

@@ -1,4 +1,4 @@
-"""A frame in words and tables, as many rows of each as there is room for."""
+"""Frames as text and tables, with as many rows as the terminal has size for."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,23 +15,23 @@ from pulljobs.storage.backlog import Backlog
 
 BARS: Final = " ▁▂▃▄▅▆▇█"
 WIDE: Final = 110
-"""Columns of a terminal that has room for trends and times."""
+"""Terminal width from which trends and percentiles are shown."""
 ALL: Final = 10_000
 MINUTE: Final = 60.0
 
 SORTS: Final[Mapping[str, Callable[[TopFrame, ConsumerStatus], Any]]] = {
-    "need": lambda frame, one: (not one.is_unserved, -one.queued, one.path),
-    "queue": lambda frame, one: (-one.queued, one.path),
-    "rate": lambda frame, one: (-frame.rate(one.consumer), one.path),
-    "oldest": lambda frame, one: (-(one.oldest_seconds or 0.0), one.path),
-    "dead": lambda frame, one: (-one.backlog.dead, one.path),
-    "name": lambda frame, one: one.path,
+    "need": lambda frame, status: (not status.is_unserved, -status.queued, status.path),
+    "queue": lambda frame, status: (-status.queued, status.path),
+    "rate": lambda frame, status: (-frame.rate(status.consumer), status.path),
+    "oldest": lambda frame, status: (-(status.oldest_seconds or 0.0), status.path),
+    "dead": lambda frame, status: (-status.backlog.dead, status.path),
+    "name": lambda frame, status: status.path,
 }
 
 
 @dataclass(frozen=True)
 class ViewSize:
-    """Rows of each table, and whether lines are long."""
+    """Maximum number of rows in each table, and whether wide columns are shown."""
 
     consumers: int = ALL
     nodes: int = ALL
@@ -39,17 +39,18 @@ class ViewSize:
     is_wide: bool = True
 
 
-def of(frame: TopFrame, sort: str, room: ViewSize) -> Iterator[Block]:
+def render_frame(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
+    """Render consumers, nodes and problems."""
     if frame.failure:
         yield StyledText(f"The database fails: {frame.failure}", Tone.BAD)
         return
-    yield from consumers(frame, sort, room)
-    yield from nodes(frame, room)
-    yield from problems(frame, room)
+    yield from render_consumers(frame, sort, size)
+    yield from render_nodes(frame, size)
+    yield from render_problems(frame, size)
 
 
 def headline(frame: TopFrame) -> str:
-    """The sums; of what is seldom only where there is some."""
+    """Sum the jobs of all consumers; delayed, blocked and dead jobs only if there are any."""
     if Part.CONSUMERS in frame.missed:
         return "jobs: not known"
     parts = [_sum(frame, "ready", "ready"), _sum(frame, "in_flight", "in flight")]
@@ -58,68 +59,70 @@ def headline(frame: TopFrame) -> str:
     return ", ".join(part for number, part in enumerate(parts) if number < 2 or part[:2] != "0 ")
 
 
-def _sum(frame: TopFrame, name: str, word: str) -> str:
-    return f"{total(frame.standings, name)} {word}"
+def _sum(frame: TopFrame, name: str, label: str) -> str:
+    return f"{total(frame.consumers, name)} {label}"
 
 
 def throughput(frame: TopFrame) -> str:
+    """Format the settlements a second and the trend of all consumers."""
     if Part.THROUGHPUT in frame.missed:
         return f"{figures.NOTHING} settled/s"
-    about = "≈ " if frame.lately.is_estimate else ""
-    trend = spark([point.settled for point in frame.lately.points])
-    return f"{about}{rate(frame.rate())} settled/s {trend}".rstrip()
+    about = "≈ " if frame.throughput.is_estimate else ""
+    trend = sparkline([point.settled for point in frame.throughput.points])
+    return f"{about}{format_rate(frame.rate())} settled/s {trend}".rstrip()
 
 
-def consumers(frame: TopFrame, sort: str, room: ViewSize) -> Iterator[Block]:
-    columns = [Column("consumer"), *(Column(one, is_number=True) for one in _counts(room))]
-    if room.is_wide:
+def render_consumers(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
+    """Render a table of consumers in this order of `SORTS`."""
+    columns = [Column("consumer"), *(Column(name, is_number=True) for name in _count_columns(size))]
+    if size.is_wide:
         columns.append(Column("last minute"))
     columns.append(Column("state", may_shrink=True))
-    ordered = sorted(frame.standings, key=lambda one: SORTS[sort](frame, one))
-    shown = ordered[: room.consumers]
+    ordered = sorted(frame.consumers, key=lambda status: SORTS[sort](frame, status))
+    shown = ordered[: size.consumers]
     yield TableBlock(
         columns,
-        [_consumer(frame, one, room) for one in shown],
-        _nothing(frame, Part.CONSUMERS, "There is no consumer."),
+        [_consumer_row(frame, status, size) for status in shown],
+        _empty_text(frame, Part.CONSUMERS, "There is no consumer."),
     )
     if more := len(ordered) - len(shown):
         yield StyledText(f"and {more:,} more", Tone.FAINT)
 
 
-def _counts(room: ViewSize) -> list[str]:
-    flow = ["rate/s", "wait p95", "run p95", "oldest"] if room.is_wide else ["rate/s", "oldest"]
+def _count_columns(size: ViewSize) -> list[str]:
+    flow = ["rate/s", "wait p95", "run p95", "oldest"] if size.is_wide else ["rate/s", "oldest"]
     return ["ready", "later", "keys", "flight", "dead", *flow]
 
 
-def _consumer(frame: TopFrame, one: ConsumerStatus, room: ViewSize) -> list[Cell]:
-    had, tally = one.backlog, frame.lately.consumers.get(one.consumer.pk)
-    dead = _count(had, "dead", Tone.BAD)
+def _consumer_row(frame: TopFrame, status: ConsumerStatus, size: ViewSize) -> list[Cell]:
+    backlog, tally = status.backlog, frame.throughput.consumers.get(status.consumer.pk)
+    dead = _count(backlog, "dead", Tone.BAD)
     times: list[Cell] = []
-    if room.is_wide:
+    if size.is_wide:
         times = [_p95(tally.waits if tally else None), _p95(tally.runs if tally else None)]
     cells: list[Cell] = [
-        StyledText(one.path, Tone.TITLE),
-        _ready(one),
-        *(_count(had, name) for name in ("delayed", "blocked", "in_flight")),
+        StyledText(status.path, Tone.TITLE),
+        _ready(status),
+        *(_count(backlog, name) for name in ("delayed", "blocked", "in_flight")),
         dead,
-        rate(frame.rate(one.consumer)),
+        format_rate(frame.rate(status.consumer)),
         *times,
-        _brief(one.oldest_seconds),
+        _brief(status.oldest_seconds),
     ]
-    if room.is_wide:
-        cells.append(StyledText(spark(frame.trend(one.consumer)), Tone.GOOD))
-    return [*cells, state(one)]
+    if size.is_wide:
+        cells.append(StyledText(sparkline(frame.trend(status.consumer)), Tone.GOOD))
+    return [*cells, state(status)]
 
 
-def _ready(one: ConsumerStatus) -> StyledText:
-    """Where it is too much to be counted, about how much is queued."""
-    if not one.backlog.is_least("ready") or one.estimate is None:
-        return _count(one.backlog, "ready")
-    return StyledText(f"≈ {figures.compact(one.estimate)}")
+def _ready(status: ConsumerStatus) -> StyledText:
+    """Format the ready jobs; above the cap, an estimate of the queued jobs."""
+    if not status.backlog.is_least("ready") or status.estimate is None:
+        return _count(status.backlog, "ready")
+    return StyledText(f"≈ {figures.compact(status.estimate)}")
 
 
-def _count(had: Backlog, name: str, tone: Tone = Tone.PLAIN) -> StyledText:
-    count, is_least = getattr(had, name), had.is_least(name)
+def _count(backlog: Backlog, name: str, tone: Tone = Tone.PLAIN) -> StyledText:
+    count, is_least = getattr(backlog, name), backlog.is_least(name)
     return StyledText(figures.counted(count, is_least=is_least), tone if count else Tone.FAINT)
 
 
@@ -132,93 +135,100 @@ def _brief(seconds: float | None) -> str:
     return figures.coarse(seconds or 0.0) if is_long else figures.duration(seconds)
 
 
-def state(one: ConsumerStatus) -> StyledText:
-    """The worst of it."""
-    if one.is_unserved:
+def state(status: ConsumerStatus) -> StyledText:
+    """Return the most important state: unserved, paused, held back, busy or idle."""
+    if status.is_unserved:
         return StyledText("not served", Tone.BAD)
-    if one.paused_until:
-        left = figures.coarse((one.paused_until - one.now).total_seconds())
+    if status.paused_until:
+        left = figures.coarse((status.paused_until - status.now).total_seconds())
         return StyledText(f"paused, {left}", Tone.WARN)
-    held_back = [one.path in worker.circuits for worker in one.workers or ()]
+    held_back = [status.path in worker.circuits for worker in status.workers or ()]
     if any(held_back):
         return StyledText(f"held back, {sum(held_back)}/{len(held_back)}", Tone.WARN)
-    if one.backlog.ready or one.backlog.in_flight:
+    if status.backlog.ready or status.backlog.in_flight:
         return StyledText("busy", Tone.GOOD)
     return StyledText("idle", Tone.FAINT)
 
 
-def nodes(frame: TopFrame, room: ViewSize) -> Iterator[Block]:
+def render_nodes(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
+    """Render a table of nodes after an empty line."""
     columns = [
         Column("node"),
         Column("kind"),
         *(Column(name, is_number=True) for name in ("up", "beat", "held", "done")),
         Column("does now", may_shrink=True),
     ]
-    shown = frame.workers[: room.nodes]
+    shown = frame.workers[: size.nodes]
     yield StyledText("")
     yield TableBlock(
-        columns, [_node(one) for one in shown], _nothing(frame, Part.WORKERS, "No node is at work.")
+        columns,
+        [_node_row(worker) for worker in shown],
+        _empty_text(frame, Part.WORKERS, "No node is at work."),
     )
     if more := len(frame.workers) - len(shown):
         yield StyledText(f"and {more:,} more", Tone.FAINT)
 
 
-def _node(one: Worker) -> list[Cell]:
+def _node_row(worker: Worker) -> list[Cell]:
     return [
-        StyledText(one.node.name, Tone.TITLE),
-        one.node.kind,
-        one.uptime,
-        one.silence_text,
-        f"{one.held:,}",
-        one.done or figures.NOTHING,
-        does(one),
+        StyledText(worker.node.name, Tone.TITLE),
+        worker.node.kind,
+        worker.uptime,
+        worker.silence_text,
+        f"{worker.held:,}",
+        worker.done or figures.NOTHING,
+        activity(worker),
     ]
 
 
-def does(one: Worker) -> StyledText:
-    """Of which consumers it runs how many jobs, the longest first, unless it is not well."""
-    if not one.is_healthy:
-        return StyledText(str(one.status), Tone.BAD)
-    if not one.running:
+def activity(worker: Worker) -> StyledText:
+    """Return the running jobs by consumer, the longest first, or the status of a sick node."""
+    if not worker.is_healthy:
+        return StyledText(str(worker.status), Tone.BAD)
+    if not worker.running:
         return StyledText("nothing", Tone.FAINT)
-    counts = Counter(run.consumer for run in one.running)
-    longest = {run.consumer: run.time for run in reversed(one.running)}
-    told = [f"{place} × {counts[place]}, {longest[place]}" for place in counts]
-    return StyledText("; ".join(told), Tone.GOOD)
+    counts = Counter(run.consumer for run in worker.running)
+    longest = {run.consumer: run.time for run in reversed(worker.running)}
+    runs = [f"{place} × {counts[place]}, {longest[place]}" for place in counts]
+    return StyledText("; ".join(runs), Tone.GOOD)
 
 
-def _nothing(frame: TopFrame, part: Part, otherwise: str) -> str:
-    """What an empty table says."""
+def _empty_text(frame: TopFrame, part: Part, otherwise: str) -> str:
+    """Return the text of an empty table."""
     return "It is not known." if part in frame.missed else otherwise
 
 
-def missed(frame: TopFrame) -> Iterator[Block]:
+def render_missed(frame: TopFrame) -> Iterator[Block]:
+    """Render the parts that the database did not return, and the reason."""
     if frame.missed:
         names = ", ".join(str(part.label) for part in frame.missed)
         late = "" if frame.error else " in time"
-        yield StyledText(f"The database did not tell{late}: {names}.", Tone.WARN)
+        yield StyledText(f"The database did not answer{late}: {names}.", Tone.WARN)
     if frame.error:
         yield StyledText(frame.error, Tone.BAD)
 
 
-def problems(frame: TopFrame, room: ViewSize) -> Iterator[Block]:
-    yield from missed(frame)
+def render_problems(frame: TopFrame, size: ViewSize) -> Iterator[Block]:
+    """Render the missed parts and the problems, the worst first."""
+    yield from render_missed(frame)
     yield StyledText("")
-    if not (frame.findings or frame.missed):
+    if not (frame.problems or frame.missed):
         yield StyledText("Nothing needs attention.", Tone.GOOD)
-    shown = frame.findings[: room.problems]
-    for one in shown:
-        mark, tone = ("!!", Tone.BAD) if one.is_bad else (" !", Tone.WARN)
-        yield StyledText(f"{mark} {one.text}", tone)
-    if more := len(frame.findings) - len(shown):
+    shown = frame.problems[: size.problems]
+    for problem in shown:
+        mark, tone = ("!!", Tone.BAD) if problem.is_bad else (" !", Tone.WARN)
+        yield StyledText(f"{mark} {problem.text}", tone)
+    if more := len(frame.problems) - len(shown):
         yield StyledText(f"   and {more:,} more problems", Tone.FAINT)
 
 
-def rate(by_second: float) -> str:
+def format_rate(by_second: float) -> str:
+    """Format a rate: whole from 100 a second on, else with a decimal."""
     return f"{by_second:,.0f}" if by_second >= 100 or not by_second else f"{by_second:,.1f}"
 
 
-def spark(totals: Sequence[float]) -> str:
+def sparkline(totals: Sequence[float]) -> str:
+    """Draw totals as a line of bars, relative to the highest."""
     highest = max(totals, default=0) or 1
     steps = len(BARS) - 1
     return "".join(BARS[min(steps, -int(-total / highest * steps // 1))] for total in totals)

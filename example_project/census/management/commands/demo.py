@@ -19,7 +19,7 @@ from example_project.census.progress import follow
 from example_project.census.site import USER, Site, new_password
 from example_project.census.summary import Summary, summarise
 from pulljobs import handlers, operating
-from pulljobs.management.parsing import whole
+from pulljobs.management.parsing import whole_number
 
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED: Final = 130
@@ -32,7 +32,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--limit", type=whole(0), help="number of files, all by default")
+        parser.add_argument("--limit", type=whole_number(0), help="number of files, all by default")
         parser.add_argument("--resume", action="store_true", help="continue the last run")
         parser.add_argument("--json", action="store_true", help="print the summary as a JSON line")
         parser.add_argument(
@@ -42,9 +42,14 @@ class Command(BaseCommand):
             "--serve", action="store_true", help="leave the admin and the worker running"
         )
         parser.add_argument(
-            "--port", type=whole(0, 65_535), default=8000, help="port of --serve, if it is free"
+            "--port",
+            type=whole_number(0, 65_535),
+            default=8000,
+            help="port of --serve, if it is free",
         )
-        parser.add_argument("--concurrency", type=whole(1), default=8, help="threads of the worker")
+        parser.add_argument(
+            "--concurrency", type=whole_number(1), default=8, help="threads of the worker"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         with _ended_by_signals():

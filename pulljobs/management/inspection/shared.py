@@ -1,0 +1,114 @@
+"""Status of consumers and nodes, and values, as `pulljobs inspect` words them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import Model
+
+from pulljobs import ids
+from pulljobs.admin.dashboard import figures
+from pulljobs.admin.dashboard.reading import Part
+from pulljobs.diagnosis import times
+from pulljobs.errors import PulljobsError
+from pulljobs.management.output_blocks import (
+    Block,
+    StyledText,
+    TableBlock,
+    Tone,
+    text_columns,
+    title,
+)
+from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
+from pulljobs.management.top import frame, tables
+from pulljobs.management.top.frame import ConsumerSelector, TopFrame
+from pulljobs.storage.dead import Dead
+
+CONSUMER_PARTS: Final = (Part.CONSUMERS, Part.WORKERS, Part.THROUGHPUT)
+NODE_PARTS: Final = (Part.WORKERS,)
+UNKNOWN: Final = "not known"
+MAX_LISTED: Final = 200
+"""Maximum number of rows in a list."""
+MAX_FAILURES: Final = 5
+MAX_ERROR_CHARS: Final = 120
+
+
+def read_status(
+    parts: Collection[Part], select_consumers: ConsumerSelector | None = None
+) -> TopFrame:
+    """Read a frame of which only these parts count as missed.
+
+    Raise `PulljobsError` if the database cannot be reached or refuses one of them.
+    """
+    now = frame.read_frame(select_consumers)
+    refused = {part: reason for part, reason in now.refused.items() if part in parts}
+    now = replace(now, missed=[part for part in now.missed if part in parts], refused=refused)
+    if now.error:
+        raise PulljobsError(f"The database fails: {now.error}")
+    return now
+
+
+def status_result(now: TopFrame, content: dict[str, Any], lines: Sequence[Block]) -> CommandResult:
+    """Create a result that names the missed parts; its exit code is 1 if there are any."""
+    content = {**content, "missed": [part.value for part in now.missed]}
+    exit_code = EXIT_PROBLEM if now.missed else EXIT_OK
+    return CommandResult(content, [*lines, *tables.render_missed(now)], exit_code)
+
+
+def format_time(at: datetime | None) -> str:
+    """Format a time, or a dash."""
+    return figures.NOTHING if at is None else times.format_time(at)
+
+
+def format_value(value: Any) -> str:
+    """Format the value of a field for people."""
+    if value is None or value == "":
+        return figures.NOTHING
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, timedelta):
+        return figures.duration(value.total_seconds())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def field_values(row: Model, *names: str) -> dict[str, Any]:
+    """Return these fields of a row."""
+    return {name: getattr(row, name) for name in names}
+
+
+def format_facts(values: dict[str, Any]) -> list[tuple[str, StyledText]]:
+    """Format named values as facts."""
+    return [
+        (name.replace("_", " "), StyledText(format_value(value))) for name, value in values.items()
+    ]
+
+
+def first_line(error: str | None) -> str:
+    """Return the first line of an error, shortened."""
+    return (error or "").strip().partition("\n")[0][:MAX_ERROR_CHARS]
+
+
+def render_failures(failures: list[tuple[str, Dead]]) -> list[Block]:
+    """Render dead jobs, each with the path of its consumer."""
+    rows = [
+        [ids.encode(job.id), path, job.reason.replace("_", " "), first_line(job.error)]
+        for path, job in failures
+    ]
+    columns = text_columns("job", "consumer", "died of", "error")
+    return [title("Newest dead jobs"), TableBlock(columns, rows, "No job is dead.")]
+
+
+def failures_content(failures: list[tuple[str, Dead]]) -> list[dict[str, Any]]:
+    """Return dead jobs for JSON."""
+    return [
+        {"job": ids.encode(job.id), "consumer": path, "reason": job.reason, "error": job.error}
+        for path, job in failures
+    ]
+
+
+def tone_of(is_healthy: bool) -> Tone:
+    """Return the tone of a status."""
+    return Tone.GOOD if is_healthy else Tone.BAD
