@@ -1,12 +1,12 @@
-"""Connections from options: the DSN says where, the environment says the password.
+"""Connections to PostgreSQL: the DSN comes from an option, the password from the environment.
 
-Spark shows options in plans and logs and keeps them in checkpoints, so a DSN with a password is
-refused: libpq finds it in PGPASSWORD or in the file that PGPASSFILE names. `pulljobs.lake.spark`
-puts PGPASSWORD where drivers and executors look. Those who start Spark themselves set
-`spark.executorEnv.PGPASSWORD`, in a file of properties: Spark redacts the name where it shows
-properties, but arguments, which PySpark makes of what a JVM is started with, are shown by `ps` to
-every user. Other secrets, such as the passphrase of a client's key, are found in the file of
-services that PGSERVICEFILE names.
+Spark shows options in plans and logs and stores them in checkpoints, so a DSN with a password is
+refused. libpq reads the password from PGPASSWORD or from the file that PGPASSFILE names.
+`pulljobs.lake.spark` sets PGPASSWORD for drivers and executors. An operator who starts Spark sets
+`spark.executorEnv.PGPASSWORD` in a properties file: Spark redacts it where it shows properties, but
+PySpark passes properties from the code to the JVM as arguments, which `ps` shows to every user.
+libpq reads other secrets, such as the passphrase of a client key, from the service file that
+PGSERVICEFILE names.
 """
 
 from collections.abc import Mapping
@@ -25,18 +25,18 @@ NAME: Final = "pulljobs on Spark"
 SECRETS: Final = frozenset({"scram_client_key", "scram_server_key"}) | {
     option.keyword.decode() for option in pq.Conninfo.get_defaults() if option.dispchar == b"*"
 }
-"""No option may hold them: what libpq hides in forms, and keys that do for a password."""
+"""Parts that a DSN must not have: those that libpq marks as secret, and the SCRAM keys."""
 IN_SESSION: Final = (
     "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false)"
 )
-"""As readers expect them, whatever the role is set to.
+"""Session settings that readers of results expect, in place of those of the role.
 
-Not as options of the connection: not every pooler takes those. These two it keeps for its client.
+They are no startup options, which some poolers refuse. Poolers keep these two for each client.
 """
 
 
 def dsn_of(options: Mapping[str, str]) -> str:
-    """The option `dsn`, checked and completed; ConfigurationError tells what is wrong with it."""
+    """Check and complete the option `dsn`; raise ConfigurationError if it is missing or wrong."""
     if not (given := options.get("dsn", "").strip()):
         raise ConfigurationError(
             'Option "dsn" is missing: give it as "host=... dbname=... user=...", without password.'
@@ -44,20 +44,20 @@ def dsn_of(options: Mapping[str, str]) -> str:
     try:
         parts: dict[str, Any] = conninfo_to_dict(given)
     except psycopg.ProgrammingError:
-        # Neither the text nor what libpq says of it: they may hold a password.
+        # The message has neither the DSN nor the error of libpq: both may contain a password.
         raise ConfigurationError(
             'Option "dsn" is no connection string of PostgreSQL: give it as "host=... dbname=...".'
         ) from None
     if "password" in parts:
         raise ConfigurationError(
-            'Option "dsn" must hold no password, for Spark shows options: set PGPASSWORD or '
-            "PGPASSFILE instead, for executors as spark.executorEnv.PGPASSWORD in a file of "
-            "properties."
+            'Option "dsn" must hold no password, because Spark shows options: set PGPASSWORD or '
+            "PGPASSFILE instead, for executors as spark.executorEnv.PGPASSWORD in a properties "
+            "file."
         )
     if secrets := sorted(SECRETS & parts.keys()):
         raise ConfigurationError(
-            f'Option "dsn" must hold no {secrets[0]}, for Spark shows options: keep it with the '
-            "service, in the file that PGSERVICEFILE names."
+            f'Option "dsn" must hold no {secrets[0]}, because Spark shows options: put it in the '
+            "service file that PGSERVICEFILE names."
         )
     parts.setdefault("connect_timeout", CONNECT_SECONDS)
     parts.setdefault("application_name", NAME)
@@ -65,7 +65,7 @@ def dsn_of(options: Mapping[str, str]) -> str:
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
-    """A session in UTC and UTF-8. ConfigurationError, in one line, when there is none to be had."""
+    """Open a psycopg session in UTC and UTF-8; raise ConfigurationError if that fails."""
     with ExitStack() as opened:
         try:
             connection = psycopg.connect(_in_utf8(dsn), autocommit=True, prepare_threshold=None)
@@ -78,7 +78,7 @@ def connect(dsn: str) -> psycopg.Connection[Any]:
 
 
 def connect_arrow(dsn: str) -> dbapi.Connection:
-    """The same by ADBC: results come as Arrow batches."""
+    """Open an ADBC session in UTC and UTF-8, which returns results as Arrow batches."""
     with ExitStack() as opened:
         try:
             connection = dbapi.connect(_in_utf8(dsn), autocommit=True)

@@ -1,4 +1,4 @@
-"""Which drivers of this host are gone: what those began nobody will end."""
+"""Detection of dead Spark drivers on this host, whose publishes will never be committed."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ENDED: Final = ("Z", "X")
-"""States of processes that only wait to be forgotten."""
+"""States of ended processes in /proc: zombie (Z) and dead (X)."""
 
 
 class _Process(NamedTuple):
@@ -16,17 +16,17 @@ class _Process(NamedTuple):
 
 
 def ours() -> str:
-    """host:pid of the process our parent was started by, which on a driver is Spark's JVM.
+    """Return host:pid of the parent of our parent process, which is Spark's JVM on a driver.
 
-    (The parent itself, a daemon of pyspark, may end before the publish does.) Empty where the
-    system does not tell.
+    The parent, a daemon of pyspark, may end before the publish does. The result is empty if the
+    system has no /proc.
     """
     parent = _process(os.getppid())
     return f"{socket.gethostname()}:{parent.parent}" if parent else ""
 
 
 def gone(drivers: Iterable[str]) -> list[str]:
-    """Of drivers of this host; a number that another process bears by now counts as alive."""
+    """Return those of these drivers of this host that are dead; a reused pid counts as alive."""
     return [driver for driver in drivers if not _is_alive(int(driver.rpartition(":")[2]))]
 
 
@@ -37,8 +37,9 @@ def _is_alive(pid: int) -> bool:
 
 def _process(pid: int) -> _Process | None:
     try:
-        told = Path(f"/proc/{pid}/stat").read_text("utf-8")
+        status = Path(f"/proc/{pid}/stat").read_text("utf-8")
     except OSError:
         return None
-    state, parent, *_others = told.rpartition(")")[2].split()  # before it the name, whatever it is
+    # The name of the process is in parentheses, and may have parentheses and spaces itself.
+    state, parent, *_others = status.rpartition(")")[2].split()
     return _Process(state, int(parent))

@@ -1,17 +1,18 @@
-"""Running a function over the jobs of a stream, in Spark's tasks.
+"""Handlers of the jobs of a stream, which run in Spark's tasks.
 
-The function takes a pandas DataFrame, or an Arrow table, with the columns of the stream, and
-returns nothing, or a frame or table that tells of single jobs: `job_id`, and
+A handler takes a pandas DataFrame or an Arrow table with the columns of the stream. It returns
+None, or a DataFrame or table with the outcomes of single jobs: `job_id`, and
 
-    outcome   deliver, retry or reject (retry, where there is no such column or value)
-    error     why, in words
-    after     seconds to the retry; none: the consumer's own delay
-    result    JSON, kept with a job that is delivered
+    outcome   deliver, retry or reject (default: retry)
+    error     reason, as text
+    after     seconds until the retry (default: the consumer's delay)
+    result    JSON text, stored with a delivered job
 
-What it does not name is delivered. A job of which something can't be written, such as a result that
-is no JSON or too long, is tried again by itself. If it raises `pulljobs.errors.Retry`, `Discard` or
-anything else, that goes for every job that it was given, as in a worker. Frames are of no more rows
-than `spark.sql.execution.arrow.maxRecordsPerBatch`, and of one batch.
+Jobs that it does not name are delivered. A job whose outcome can't be written, for example because
+the result is invalid JSON or too long, is retried alone. If the handler raises
+`pulljobs.errors.Retry`, `Discard` or another exception, that is the outcome of every job it was
+given, as in a worker. A call gets jobs of one batch, and at most as many as
+`spark.sql.execution.arrow.maxRecordsPerBatch`.
 """
 
 import json
@@ -41,22 +42,22 @@ Handler = Callable[[Any], Any]
 
 
 def resolve(name: str) -> Handler:
-    """The function `module:function`; ConfigurationError if it can't be had."""
+    """Import the function `module:function`; raise ConfigurationError if that fails."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise ConfigurationError(f"{name!r} is not module:function.")
+        raise ConfigurationError(f"Handler {name!r} must have the form module:function.")
     try:
-        found = getattr(import_module(module), function)
+        handler = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"There is no handler {name!r}: {error}.") from error
-    if not callable(found):
-        raise ConfigurationError(f"{name!r} is no function.")
-    return found  # type: ignore[no-any-return]  # whatever it takes
+    if not callable(handler):
+        raise ConfigurationError(f"Handler {name!r} is not callable: name a function.")
+    return handler  # type: ignore[no-any-return]  # Its parameters are not known here.
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """For `mapInArrow`: handles, writes what failed, and tells how many there were."""
+    """Function for `mapInArrow`: runs a handler, settles the jobs it names, yields the counts."""
 
     dsn: str
     handler: str
@@ -76,23 +77,25 @@ class Handling:
         jobs = dict(zip(ids, leases, strict=True))
         held = [Held(job_id, UUID(lease)) for job_id, lease in jobs.items()]
         try:
-            said = function(self._shown(batch))
+            returned = function(self._shown(batch))
         except Discard as refusal:
-            return [outcomes.reject(one, settling.text_of(refusal.reason)) for one in held]
+            return [outcomes.reject(job, settling.text_of(refusal.reason)) for job in held]
         except Retry as wish:
             error = settling.text_of(wish.reason)
-            return [outcomes.retry(one, error, after=wish.after) for one in held]
+            return [outcomes.retry(job, error, after=wish.after) for job in held]
         except Exception:
             error = settling.text_of(traceback.format_exc())
-            return [outcomes.retry(one, error) for one in held]
-        verdicts = _verdicts(said)
+            return [outcomes.retry(job, error) for job in held]
+        verdicts = _verdicts(returned)
         _refuse_repeated(verdicts)
         return [self._settlement(jobs, verdict) for verdict in verdicts]
 
     def _settlement(self, jobs: Mapping[int, str], verdict: Mapping[str, Any]) -> Settlement:
         job_id = int(verdict["job_id"])
         if job_id not in jobs:
-            raise LakeError(f"The handler was not given job {job_id}, and can't settle it.")
+            raise LakeError(
+                f"The handler names job {job_id}, which it was not given: name only given jobs."
+            )
         held = Held(job_id, UUID(jobs[job_id]))
         try:
             return _said(held, verdict, self.max_result_bytes)
@@ -104,24 +107,23 @@ class Handling:
         return table.to_pandas() if self.form == PANDAS else table
 
 
-def _verdicts(said: Any) -> list[dict[str, Any]]:
-    """Rows of what a handler returned, in which what is missing is None."""
-    if said is None:
+def _verdicts(returned: Any) -> list[dict[str, Any]]:
+    """Return the rows that a handler returned, with None for missing values."""
+    if returned is None:
         return []
-    if not isinstance(said, pa.Table | pa.RecordBatch):
-        if not hasattr(said, "to_dict"):
-            raise LakeError(
-                f"A handler must return nothing, a DataFrame or a table, not {type(said).__name__}."
-            )
-        said = pa.Table.from_pandas(said, preserve_index=False)
-    if said.num_rows and "job_id" not in said.schema.names:
-        raise LakeError("What a handler returns must have a column job_id.")
-    return list(said.to_pylist())
+    if not isinstance(returned, pa.Table | pa.RecordBatch):
+        if not hasattr(returned, "to_dict"):
+            kind = type(returned).__name__
+            raise LakeError(f"A handler must return None, a DataFrame or a table, not {kind}.")
+        returned = pa.Table.from_pandas(returned, preserve_index=False)
+    if returned.num_rows and "job_id" not in returned.schema.names:
+        raise LakeError("The table that the handler returned has no column job_id: add it.")
+    return list(returned.to_pylist())
 
 
 def _refuse_repeated(verdicts: Sequence[Mapping[str, Any]]) -> None:
-    told = Counter(int(verdict["job_id"]) for verdict in verdicts)
-    for job_id, times in told.most_common(1):
+    job_ids = Counter(int(verdict["job_id"]) for verdict in verdicts)
+    for job_id, times in job_ids.most_common(1):
         if times > 1:
             raise LakeError(f"The handler names job {job_id} {times} times: name it once.")
 
@@ -134,13 +136,13 @@ def _said(held: Held, verdict: Mapping[str, Any], max_result_bytes: int) -> Sett
     if outcome == "reject":
         return outcomes.reject(held, error)
     if outcome != "retry":
-        raise LakeError(f"Outcome {outcome!r} is none of deliver, retry and reject.")
+        raise LakeError(f"The outcome must be deliver, retry or reject, not {outcome!r}.")
     after = verdict.get("after")
     return outcomes.retry(held, error, after=None if after is None else timedelta(seconds=after))
 
 
 def _result(text: Any, limit: int) -> str | None:
-    """As it is stored; TypeError or ValueError for what is no JSON, or too long."""
+    """Return the result as it is stored; raise TypeError or ValueError if it can't be stored."""
     if text is None:
         return None
     json.loads(text, parse_constant=_refused)
@@ -148,4 +150,4 @@ def _result(text: Any, limit: int) -> str | None:
 
 
 def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"the result is no JSON: {constant}")
+    raise ValueError(f"the result is no JSON: it has {constant}")

@@ -1,4 +1,4 @@
-"""While batches run: the owner lives, and keeps their leases."""
+"""Heartbeat of a stream's owner, which also renews the leases of running batches."""
 
 import json
 import threading
@@ -14,15 +14,15 @@ from pyspark_pulljobs.ownership import BEAT, PATIENCE, Owned
 from pyspark_pulljobs.session import Session, opened
 
 RENEWALS: Final = 3
-"""In the length of a lease."""
+"""Renewals within the duration of a lease."""
 PAUSE_SECONDS: Final = 1.0
 
 
 class Heartbeat:
-    """A thread with a connection of its own; it ends with the process, or when it is told to."""
+    """Daemon thread that sends heartbeats until `end` is called or the stream is taken over."""
 
     def __init__(self, dsn: str, owned: Owned, report: Mapping[str, Any]) -> None:
-        """`report` is told with every beat, as it is then."""
+        """Start the thread; each heartbeat stores the current content of `report`."""
         self._dsn, self._owned, self._report = dsn, owned, report
         self._renewed_at = time.monotonic()
         self._ended = threading.Event()
@@ -31,7 +31,7 @@ class Heartbeat:
 
     def end(self) -> None:
         self._ended.set()
-        self._thread.join(PAUSE_SECONDS)  # without a database it may hang
+        self._thread.join(PAUSE_SECONDS)  # Without a database the thread may hang.
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -47,18 +47,18 @@ class Heartbeat:
             now = time.monotonic()
             renews = now - self._renewed_at >= self._owned.lease_duration.total_seconds() / RENEWALS
             if not keep(session, self._owned, self._report, renews=renews):
-                self._ended.set()  # Whoever took it over is told nothing by us.
+                self._ended.set()  # Another process owns the stream now.
             if renews:
                 self._renewed_at = now
 
 
 def keep(session: Session, owned: Owned, report: Mapping[str, Any], *, renews: bool) -> bool:
-    """Whether this process still owns the stream."""
+    """Store a heartbeat; return False if another process has taken the stream over."""
     return _told(session, owned, report, renews, PATIENCE)
 
 
 def leave(session: Session, owned: Owned, report: Mapping[str, Any]) -> None:
-    """Let others have the stream at once; leases stay as they are."""
+    """Give up the stream at once; the leases of its batches stay."""
     _told(session, owned, report, False, None)
 
 

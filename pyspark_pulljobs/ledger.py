@@ -1,6 +1,6 @@
-"""The ledger of publishes: what is open, what is done, and what came of it.
+"""Ledger of bulk publishes, with their states and counts.
 
-A publish happens once because its row says so in the transaction that publishes.
+A publish happens once, because the transaction that publishes also marks its row as done.
 """
 
 from collections.abc import Iterable
@@ -27,11 +27,11 @@ class Batch(NamedTuple):
 class Opened(NamedTuple):
     id: int
     done: bool
-    """By an earlier run: there is nothing to do."""
+    """True if an earlier run has published: nothing is left to do."""
 
 
 class Tally(NamedTuple):
-    """What came of rows."""
+    """Counts of rows by their outcome."""
 
     rows: int = 0
     messages: int = 0
@@ -48,9 +48,9 @@ def total(tallies: Iterable[Tally]) -> Tally:
 def open_publish(
     session: Session, request: Request, address: Address, batch: Batch | None = None
 ) -> Opened:
-    """In a transaction, after which the caller's session holds the publish.
+    """Open the publish in the current transaction, and hold it in the caller's session.
 
-    ConfigurationError if the id was used for something else.
+    Raises ConfigurationError if its id was used for another channel, consumer or mode.
     """
     asked: dict[str, Any] = {
         "channel_id": address.channel_id,
@@ -64,20 +64,20 @@ def open_publish(
         "query_id": batch and batch.query_id,
         "batch_id": batch and batch.batch_id,
         "guarded": request.guarded,
-        "driver": "" if batch else drivers.ours(),  # which tasks of a sink don't know
+        "driver": "" if batch else drivers.ours(),  # Tasks of a sink do not know it.
     }
-    [(id, *found, state)] = session.run("open_publish", params)
-    if found != list(asked.values()):
+    [(id, *recorded, state)] = session.run("open_publish", params)
+    if recorded != list(asked.values()):
         raise ConfigurationError(
             f"Publish {publish_id!r} was begun for another channel, consumer or mode: "
-            "take another publishId, or repeat it as it was."
+            "use another publishId, or repeat it with the same options."
         )
     hold(session, id)
     return Opened(id, state == DONE)
 
 
 def hold(session: Session, id: int) -> None:
-    """Until the session ends nobody takes the publish for one that was left behind."""
+    """Hold the publish until the session ends: no process can clean it up as abandoned."""
     session.run("guard_publish", {"id": id})
 
 
@@ -86,7 +86,7 @@ def touch(session: Session, id: int) -> None:
 
 
 def lock(session: Session, id: int) -> str:
-    """The state, which nobody changes before the transaction ends."""
+    """Lock the row of the publish until the transaction ends, and return its state."""
     [(state,)] = session.run("lock_publish", {"id": id})
     return str(state)
 
@@ -96,14 +96,14 @@ def settle(session: Session, id: int, state: str, tally: Tally) -> None:
 
 
 class Part(NamedTuple):
-    """What is committed of a task of a chunked publish."""
+    """Committed rows of a task of a chunked publish."""
 
     checksum: int
     tally: Tally
 
 
 def begin_part(session: Session, id: int, partition: int) -> Part:
-    """What is committed of it, which nobody adds to before the transaction ends."""
+    """Return what the partition has committed, and lock it until the transaction ends."""
     params = {"publish_id": id, "partition": partition}
     [(checksum, *counts)] = session.run("begin_part", params)
     return Part(checksum, Tally(*counts))
@@ -115,7 +115,7 @@ def settle_part(session: Session, id: int, partition: int, checksum: int, tally:
 
 
 def parts(session: Session, id: int) -> dict[int, Part]:
-    """By partition."""
+    """Read the committed parts of a publish, by partition."""
     return {
         partition: Part(checksum, Tally(*counts))
         for partition, checksum, *counts in session.run("published_parts", {"publish_id": id})

@@ -1,4 +1,4 @@
-"""What the owner of a stream holds on to: a session, the ownership, a heartbeat, an open ear."""
+"""Resources of a stream's owner: sessions, the ownership, a heartbeat and a listener."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ from pyspark_pulljobs.waiting import Waiting
 PLANS: Final = (
     b"SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
 )
-"""As in a worker: a plan must not depend on what the planner knows of a table that just filled."""
+"""Settings as in a worker: plans must not depend on statistics of a table that just filled."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 T = TypeVar("T")
 
 
 class PlannedSession(Session):
-    """Plans for queues, in each transaction anew: a pooler may hand out another connection."""
+    """Session that sets `PLANS` in each transaction: a pooler may switch the connection between."""
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
@@ -40,13 +40,13 @@ class PlannedSession(Session):
 
 
 class Link:
-    """Open while it is used; `report` is what the node says of itself."""
+    """Open resources of a stream's owner; heartbeats store `report` as the status of the node."""
 
     def __init__(self, wanted: Wanted, node_id: UUID, report: dict[str, Any]) -> None:
         with ExitStack() as opened:
             self.session = _session(opened, wanted.dsn)
             self.aside = _session(opened, wanted.dsn)
-            """For another thread."""
+            """Session for calls in another thread."""
             self.owned = ownership.own(self.session, wanted, node_id)
             self._connections = opened.pop_all()
         self.waiting = Waiting(wanted.dsn, self.owned)
@@ -54,7 +54,7 @@ class Link:
         self._heartbeat = Heartbeat(wanted.dsn, self.owned, report)
 
     def leave(self) -> None:
-        """Let another have the stream at once."""
+        """Give up the stream at once, and close."""
         with closing(self):
             self._heartbeat.end()
             heartbeat.leave(self.session, self.owned, self._report)
@@ -70,7 +70,7 @@ def _session(opened: ExitStack, dsn: str) -> Session:
 
 
 class Links:
-    """One link at a time, made anew after an outage."""
+    """Holder of the current link, which opens a new link after an outage."""
 
     def __init__(self, wanted: Wanted, report: dict[str, Any]) -> None:
         self._wanted, self._report, self._node_id = wanted, report, uuid4()
@@ -78,10 +78,10 @@ class Links:
         self._was_open = False
 
     def surviving(self, work: Callable[[Link], T]) -> T:
-        """Do the work again after a failure of the database, until it was away for too long.
+        """Run the work, and repeat it after database errors until the option `outage` is used up.
 
-        A query of Spark's ends with the first error of its source. What cannot be reached at first
-        is a wrong option, and raised at once.
+        Without this, a query of Spark would end with the first error of its source. An error of the
+        first connection is raised at once, because it means a wrong option.
         """
         give_up: float | None = None
         pause = FIRST_PAUSE
@@ -89,13 +89,13 @@ class Links:
             try:
                 return work(self._opened())
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                told = str(error).strip().partition("\n")[0]
+                reason = str(error).strip().partition("\n")[0]
                 self.drop()
                 now = time.monotonic()
                 give_up = give_up or now + self._wanted.outage.total_seconds()
                 if now + pause > give_up:
-                    raise LakeError(f"Stream {self._wanted.stream!r} gave up: {told}") from error
-                emit(LoopFailed(f"Stream {self._wanted.stream}", told, pause))
+                    raise LakeError(f"Stream {self._wanted.stream!r} gave up: {reason}") from error
+                emit(LoopFailed(f"Stream {self._wanted.stream}", reason, pause))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

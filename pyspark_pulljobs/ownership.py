@@ -1,4 +1,4 @@
-"""One owner a stream: a row that names it, and heartbeats that say that it lives."""
+"""Ownership of a stream: a row names the only owner, and heartbeats show that it is alive."""
 
 import os
 import socket
@@ -13,13 +13,13 @@ from pyspark_pulljobs.streams import Wanted
 
 BEAT: Final = timedelta(seconds=1)
 PATIENCE: Final = timedelta(seconds=4)
-"""A stream whose owner was silent for so long is free."""
+"""Time without a heartbeat after which a stream is free."""
 LOOK_SECONDS: Final = 0.5
 MARGIN_SECONDS: Final = 2.0
 
 
 class Owned(NamedTuple):
-    """A stream while this process runs it."""
+    """Stream that this process owns."""
 
     stream_id: int
     consumer_id: int
@@ -28,7 +28,7 @@ class Owned(NamedTuple):
 
 
 def own(session: Session, wanted: Wanted, node_id: UUID) -> Owned:
-    """Wait out an owner that may have died; StreamTaken if it has not."""
+    """Become the owner, waiting out a dead owner; raise StreamTaken if the owner is alive."""
     consumer_id, lease = _consumer(session, wanted)
     params = {
         "stream": wanted.stream,
@@ -45,7 +45,7 @@ def own(session: Session, wanted: Wanted, node_id: UUID) -> Owned:
 
 
 def hold(session: Session, owned: Owned, stream: str) -> None:
-    """In the transaction that there is; StreamTaken if somebody took the stream over."""
+    """Lock the ownership in the current transaction; raise StreamTaken if it was taken over."""
     params = {"stream_id": owned.stream_id, "node_id": owned.node_id}
     if not session.run("hold_stream", params):
         raise StreamTaken(stream)
@@ -61,8 +61,8 @@ def _consumer(session: Session, wanted: Wanted) -> tuple[int, timedelta]:
     [row] = rows
     if row.type != "pull":
         raise ConfigurationError(
-            f"Consumer {wanted.consumer!r} of channel {wanted.channel!r} is pushed to: make its "
-            "type pull first."
+            f"Consumer {wanted.consumer!r} of channel {wanted.channel!r} is a push consumer: set "
+            "its type to pull first."
         )
     return row.consumer_id, row.lease_duration
 
@@ -71,7 +71,7 @@ def _refuse(session: Session, wanted: Wanted, consumer_id: int, *, is_late: bool
     for row in session.run("stream_owner", {"stream": wanted.stream}):
         if row.consumer_id != consumer_id:
             raise ConfigurationError(
-                f"Stream {wanted.stream!r} is another consumer's: give this one a name of its own."
+                f"Stream {wanted.stream!r} belongs to another consumer: use another name."
             )
         if is_late:
             raise StreamTaken(wanted.stream, row.name)

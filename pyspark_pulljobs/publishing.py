@@ -1,11 +1,11 @@
-"""`df.write.format("pulljobs")`: messages by the million.
+"""Bulk publishes: `df.write.format("pulljobs")`.
 
     df.write.format("pulljobs").mode("append").options(dsn=..., channel="orders", publishId="1")
 
-Mode `atomic`: tasks bring their rows to a table of the publish, and the driver publishes them all
-in one transaction. Mode `chunked`: each task is a transaction that publishes its own rows. Both
-happen once for a publish id: tasks may fail, run twice at a time and run again, and so may the
-whole publish.
+In mode `atomic` the tasks copy their rows to a staging table of the publish, and the driver
+publishes all of them in one transaction. In mode `chunked` each task publishes its rows in one
+transaction. In both modes a publish id publishes its rows once, even if tasks or the whole publish
+fail, are repeated or run twice at the same time.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from pyspark_pulljobs.session import Session, opened
 
 
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """Open the publish, and clean up after killed ones; called once, on the driver."""
+    """Open the publish, and clean up after killed publishes. Spark calls it once, on the driver."""
     if overwrite:
         raise ConfigurationError('A publish only adds jobs: write with .mode("append").')
     request = requests.read(options)
@@ -39,7 +39,7 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
 def open_publish(
     session: Session, request: Request, address: Address, batch: Batch | None = None
 ) -> Opened:
-    """With the table that its tasks write to, if it is an atomic one that is not done."""
+    """Open the publish, and create its staging table if it is atomic and not done."""
     with session.atomic():
         publish = ledger.open_publish(session, request, address, batch)
         if request.mode == ATOMIC and not publish.done:

@@ -1,11 +1,11 @@
-"""`spark.read.format("pulljobs")`: rows of the archive, the messages or the live jobs.
+"""Batch reads: `spark.read.format("pulljobs")` for the archive, the messages or the live jobs.
 
     spark.read.format("pulljobs").options(dsn=..., table="archive")
 
 Only the columns of the schema are read, so `.schema("id long, state string")` reads two. With the
-option `pushdown` PostgreSQL applies filters, which Spark has to allow
-(`spark.sql.python.filterPushdown.enabled`). Each of `partitions` reads a range of ids, and sees
-what is committed when it starts: there is no snapshot of all.
+option `pushdown` PostgreSQL applies filters; it needs `spark.sql.python.filterPushdown.enabled`.
+Each of `partitions` reads a range of ids, and sees the rows that are committed when it starts: the
+partitions share no snapshot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table; `expressions` are of the columns that aren't read as they are."""
+    """Table that can be read; `expressions` has the SQL of columns that are computed or cast."""
 
     table: str
     columns: pa.Schema
@@ -97,7 +97,7 @@ NAMES_OF_OPTIONS: Final = ("dsn", "table", "partitions", "pushdown", "reader")
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """All columns of the table."""
+    """Return all columns of the table."""
     return from_arrow_schema(_source(options).columns)
 
 
@@ -105,7 +105,7 @@ def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     given = {name.lower(): value for name, value in options.items()}
     for name in given.keys() - set(NAMES_OF_OPTIONS) - {"path"}:
         raise ConfigurationError(
-            f"{name!r} is no option of a read: there are {', '.join(NAMES_OF_OPTIONS)}."
+            f"{name!r} is no option of a read: the options are {', '.join(NAMES_OF_OPTIONS)}."
         )
     partitions = given.get("partitions", "4")
     if not partitions.isdecimal() or int(partitions) < 1:
@@ -120,7 +120,7 @@ def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
 
 @dataclass
 class Ids(InputPartition):
-    """From the first up to, but without, the last."""
+    """Range of ids, without `last`."""
 
     first: int
     last: int
@@ -135,7 +135,7 @@ class Reader(DataSourceReader):
         self._conditions: list[str] = []
 
     def partitions(self) -> Sequence[Ids]:
-        """Of about the same breadth in time, for ids tell it."""
+        """Divide the ids into equal ranges, which are about equal in time: ids are time-ordered."""
         query = sql.SQL("SELECT min(id), max(id) FROM {}").format(self._table)
         with opened(self._dsn) as session:
             [(low, high)] = session.connection.execute(query)
@@ -162,14 +162,18 @@ class Reader(DataSourceReader):
 
 
 class PushingReader(Reader):
-    """Spark raises where a reader has this method and pushing is not allowed."""
+    """Reader that pushes filters to PostgreSQL.
+
+    It is a class of its own, because Spark raises if a reader has `pushFilters` and pushing is not
+    enabled.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """What PostgreSQL can't be asked is left to Spark."""
-        for one in filters:
-            condition = conditions.of(one, self._source.columns, self._source.expressions)
+        """Apply filters in PostgreSQL where possible, and return the others to Spark."""
+        for spark_filter in filters:
+            condition = conditions.of(spark_filter, self._source.columns, self._source.expressions)
             if condition is None:
-                yield one
+                yield spark_filter
             else:
                 self._conditions.append(condition)
 
@@ -183,7 +187,7 @@ def _source(options: Mapping[str, str]) -> Source:
 
 
 def _chosen(source: Source, schema: StructType) -> pa.Schema:
-    """The columns that are asked for, in that order."""
+    """Return the columns of the requested schema, in its order."""
     known = from_arrow_schema(source.columns)
     for field in schema.fields:
         if field.name not in known.names:
@@ -196,7 +200,9 @@ def _chosen(source: Source, schema: StructType) -> pa.Schema:
                 f"Column {field.name!r} is of type {wanted}, not {field.dataType.simpleString()}."
             )
     if not schema.fields:
-        raise ConfigurationError("Name a column to read at least: to count, read the id.")
+        raise ConfigurationError(
+            "The schema has no column: name at least one. To count, read the id."
+        )
     return pa.schema(
-        [source.columns.field(one.name).with_nullable(one.nullable) for one in schema.fields]
+        [source.columns.field(field.name).with_nullable(field.nullable) for field in schema.fields]
     )

@@ -1,4 +1,4 @@
-"""What tasks add to the jobs that a replay chose: who was replayed before, and payloads."""
+"""Steps of a replay in tasks: leave out jobs replayed before, and read missing payloads."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -13,13 +13,13 @@ CHOSEN: Final = (
     "job_id long, consumer_id long, message_id long, payload binary, content_type string, "
     "headers string, key string, priority int"
 )
-"""A row for each job; the payload is NULL where the lake does not have it."""
+"""Columns of the jobs to replay; the payload is NULL if the lake does not have it."""
 
 
 def unreplayed(
     batches: Iterable[pa.RecordBatch], dsn: str, target: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Without those that were replayed to the target, or, if None, to the consumer they are of."""
+    """Leave out jobs that were replayed to the target (None: to the consumer of each job)."""
     with opened(dsn) as session:
         for batch in batches:
             params = {"job_ids": array(batch["job_id"].to_pylist()), "consumer_id": target}
@@ -30,7 +30,7 @@ def unreplayed(
 
 
 def with_payloads(batches: Iterable[pa.RecordBatch], dsn: str) -> Iterator[pa.RecordBatch]:
-    """Payloads that stayed behind are read from PostgreSQL; NULL: it has them no more."""
+    """Read missing payloads from PostgreSQL; they stay NULL if it no longer has them."""
     with opened(dsn) as session:
         for batch in batches:
             missing = pc.unique(batch["message_id"].filter(pc.is_null(batch["payload"])))

@@ -1,4 +1,4 @@
-"""What the options of a write ask for."""
+"""Options of a write, and the rows that they name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,18 +21,18 @@ OPTIONS: Final = {
     "maxHeaderBytes": "MAX_HEADER_BYTES",
     "dedupeWindow": "DEDUPE_WINDOW",
 }
-"""Options by which the bounds come, in whole numbers; the window in seconds."""
+"""Options that set the bounds: whole numbers, and the window in seconds."""
 NAMES: Final = (
     "dsn", "channel", "consumer", "producer", "mode", "publishId", "onBadRow", "guarded", *OPTIONS,
 )  # fmt: skip
 MOST: Final = 2**31
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "topic", "queryname"})
-"""That come along with a write, and are not meant for us."""
+"""Options that Spark passes with a write, which are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The settings of the same names; `pulljobs.lake.spark` passes those of the project."""
+    """Limits of messages, named as the settings; `pulljobs.lake.spark` passes the project's."""
 
     MAX_PAYLOAD_BYTES: int = 1024 * 1024
     MAX_HEADERS: int = 64
@@ -42,7 +42,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Where to, and how; it travels to the tasks, so there is no password in it."""
+    """Options of one publish. Spark sends it to the tasks, so it has no password."""
 
     dsn: str
     channel: str
@@ -52,18 +52,18 @@ class Request:
     publish_id: str
     on_bad_row: str
     guarded: bool
-    """The driver holds the publish: it is left behind once nobody does."""
+    """True if the driver holds the publish: it is abandoned when no session holds it."""
     bounds: Bounds
 
     @property
     def stops(self) -> bool:
-        """At a bad row."""
+        """True if a bad row stops the publish."""
         return self.on_bad_row == STOP
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The rows that a request names."""
+    """Ids of the rows that a request names."""
 
     channel: str
     channel_id: int
@@ -72,14 +72,16 @@ class Address:
 
 
 def read(options: Mapping[str, str]) -> Request:
-    """Raise ConfigurationError for whatever is missing, unknown or out of bounds."""
+    """Check the options; raise ConfigurationError if one is missing, unknown or out of bounds."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     if not given.get("channel"):
-        raise ConfigurationError('Option "channel" is missing: name the one to publish on.')
+        raise ConfigurationError('Option "channel" is missing: name the channel to publish on.')
     publish_id = given.get("publishid") or uuid4().hex
     if len(publish_id) > 255:
-        raise ConfigurationError('Option "publishId" must have 255 characters at the most.')
+        raise ConfigurationError(
+            f'Option "publishId" must have at most 255 characters, not {len(publish_id)}.'
+        )
     return Request(
         dsn=dsn_of(given),
         channel=given["channel"],
@@ -94,7 +96,7 @@ def read(options: Mapping[str, str]) -> Request:
 
 
 def address(session: Session, request: Request) -> Address:
-    """Raise UnknownChannel or ConfigurationError for a name that nobody bears."""
+    """Find the rows of the request; raise UnknownChannel or ConfigurationError if there is none."""
     names = {name: getattr(request, name) for name in ("channel", "consumer", "producer")}
     [(channel_id, consumer_id, producer_id)] = session.run("addressed", names)
     if channel_id is None:
@@ -104,7 +106,7 @@ def address(session: Session, request: Request) -> Address:
             f"There is no consumer {request.consumer!r} of channel {request.channel!r}."
         )
     if request.producer is not None and producer_id is None:
-        raise ConfigurationError(f"There is no producer {request.producer!r}.")
+        raise ConfigurationError(f"There is no producer {request.producer!r}: create it first.")
     return Address(request.channel, channel_id, consumer_id, producer_id)
 
 
@@ -117,21 +119,21 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 
 
 def _one_of(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    """The first is the default."""
-    word = given.get(name.lower(), words[0]).lower()
-    if word not in words:
-        raise ConfigurationError(f'Option "{name}" must be {" or ".join(words)}, not {word!r}.')
-    return word
+    """Return the value of an option, by default the first of `words`."""
+    value = given.get(name.lower(), words[0]).lower()
+    if value not in words:
+        raise ConfigurationError(f'Option "{name}" must be {" or ".join(words)}, not {value!r}.')
+    return value
 
 
 def _bounds(given: Mapping[str, str]) -> Bounds:
-    found = {
+    numbers = {
         name: _number(option, given[option.lower()])
         for option, name in OPTIONS.items()
         if option.lower() in given
     }
-    window = found.pop("DEDUPE_WINDOW", None)
-    bounds = Bounds(**found)
+    window = numbers.pop("DEDUPE_WINDOW", None)
+    bounds = Bounds(**numbers)
     return bounds if window is None else replace(bounds, DEDUPE_WINDOW=timedelta(seconds=window))
 
 
@@ -142,4 +144,6 @@ def _number(option: str, text: str) -> Any:
             return number
     except ValueError:
         number = None
-    raise ConfigurationError(f'Option "{option}" must be a number from 0 on, not {text!r}.')
+    raise ConfigurationError(
+        f'Option "{option}" must be a number from 0 to {MOST - 1}, not {text!r}.'
+    )
