@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as messages, and what is kept of those that are none."""
+"""Conversion of DataFrame rows to messages; invalid rows become rejects."""
 
 import json
 from bisect import bisect_left
@@ -32,14 +32,14 @@ NO_HEADERS: Final[dict[str, str]] = {}
 
 
 class Reject(NamedTuple):
-    """A row that is no message."""
+    """Row that is not a valid message."""
 
     reason: str
     error: str
     row: str
-    """The other columns, in JSON."""
+    """Columns of the row as JSON; the payload is replaced by its size."""
     payload: bytes | None
-    """Or all of the row, where nobody could read it."""
+    """Bytes of the payload, or of the whole record if Spark's reader could not parse it."""
 
 
 FIELDS: Final = NewMessage._fields
@@ -52,18 +52,18 @@ def _no_columns() -> Columns:
 
 @dataclass
 class Chunk:
-    """Messages that are stored by one statement, and what was not fit to be."""
+    """Messages that one statement stores, and the rejected rows among them."""
 
     columns: Columns = field(default_factory=_no_columns)
-    """Of the messages, by the fields of NewMessage."""
+    """Values of the messages, by field of NewMessage."""
     originals: list[int | None] = field(default_factory=list)
-    """The jobs that the messages replay, one each."""
+    """Id of the job that each message replays; None: it is no replay."""
     rejects: list[Reject] = field(default_factory=list)
     size: int = 0
 
     @property
     def count(self) -> int:
-        """Of messages."""
+        """Number of messages."""
         return len(self.originals)
 
     @property
@@ -79,23 +79,23 @@ class Chunk:
         return list(map(NewMessage, *self.columns.values()))
 
     def checksum(self) -> int:
-        """The same for the same rows in any order, over as many chunks as they come in."""
+        """Return a checksum whose sum over chunks depends neither on their cut nor on row order."""
         names = ("payload", "key", "client_message_id")
-        told = zip(*map(self.columns.__getitem__, names), strict=True)
+        values = zip(*map(self.columns.__getitem__, names), strict=True)
         return sum(
             crc32(payload, crc32(f"{key}\0{message_id}".encode()))
-            for payload, key, message_id in told
-        ) + sum(crc32(one.payload or b"", crc32(one.row.encode())) for one in self.rejects)
+            for payload, key, message_id in values
+        ) + sum(crc32(reject.payload or b"", crc32(reject.row.encode())) for reject in self.rejects)
 
 
 class _Unreadable(NamedTuple):
-    """A value that Python has no equal of."""
+    """Value that can't be converted to a Python object."""
 
     error: str
 
 
 def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]:
-    """All rows, good and bad, in their order; none of the chunks is empty."""
+    """Yield all rows, valid or not, in their order; no chunk is empty."""
     chunk = Chunk()
     for batch in batches:
         rows, plain = _Rows(batch), [*_plain(batch, limits), False]
@@ -117,7 +117,7 @@ def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]
 def split(
     batches: Iterator[pa.RecordBatch], count: int
 ) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-    """The first rows, so many, and those behind them: to be read in this order."""
+    """Split off the first `count` rows; read the first iterator to its end before the second."""
     rest: list[pa.RecordBatch] = []
 
     def first() -> Iterator[pa.RecordBatch]:
@@ -135,11 +135,11 @@ def split(
 
 
 class _Row(NamedTuple):
-    """Values as Arrow has them."""
+    """Values of a row, as Arrow converts them."""
 
     payload: Any
     text: bool
-    """So the payload was."""
+    """True if the payload was text."""
     key: Any
     priority: Any
     message_id: Any
@@ -152,7 +152,7 @@ class _Row(NamedTuple):
 
 
 class _Rows:
-    """A batch as Python has it; text is stored as the bytes it has."""
+    """Columns of a batch as Python lists; text payloads are bytes in UTF-8."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         payload = batch.column("payload")
@@ -161,7 +161,7 @@ class _Rows:
         binary = payload.cast(pa.large_binary())
         self.payloads: list[bytes | None] = binary.to_pylist()
         self.sizes = list(accumulate(pc.fill_null(pc.binary_length(binary), 0).to_pylist()))
-        """Bytes of the payloads, up to each."""
+        """Bytes of the payloads up to and including each row."""
         self.unreadable: set[int] = set()
         self.columns = {name: self._values(batch, name) for name in COLUMNS if name != "payload"}
 
@@ -170,13 +170,13 @@ class _Rows:
             return [None] * len(batch)
         try:
             values: list[Any] = batch.column(name).to_pylist()
-        except (ValueError, OverflowError):  # of one value, or several
-            values = [_value(one) for one in batch.column(name)]
-            self.unreadable |= {n for n, one in enumerate(values) if type(one) is _Unreadable}
+        except (ValueError, OverflowError):  # At least one value is unreadable.
+            values = [_value(scalar) for scalar in batch.column(name)]
+            self.unreadable |= {n for n, value in enumerate(values) if type(value) is _Unreadable}
         return values
 
     def plain(self, first: int, end: int) -> Columns:
-        """What the rows would be whose other columns are empty."""
+        """Return rows that `_plain` accepts as columns of messages, from `first` up to `end`."""
         count = end - first
         given = {name: values[first:end] for name, values in self.columns.items()}
         return {
@@ -191,7 +191,7 @@ class _Rows:
         }
 
     def end_within(self, size: int, first: int) -> int:
-        """Behind the rows from there on whose payloads have so many bytes; behind one at least."""
+        """Return the end of the rows from `first` on that reach `size` bytes; at least one row."""
         before = self.sizes[first - 1] if first else 0
         return bisect_left(self.sizes, before + size, first) + 1
 
@@ -201,7 +201,7 @@ class _Rows:
 
 
 def _plain(batch: pa.RecordBatch, limits: Limits) -> list[bool]:
-    """Of each row, whether `checked` would surely take it; by columns, for rows are many."""
+    """Return for each row True if it needs no check of its own, by fast checks of whole columns."""
     payload = batch.column("payload").cast(pa.large_binary())
     plain = pc.less_equal(pc.binary_length(payload), limits.MAX_PAYLOAD_BYTES)
     for name in batch.schema.names:
@@ -234,7 +234,7 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 def _add_plain(chunk: Chunk, rows: _Rows, first: int, end: int) -> int:
-    """Rows that are plain, as many as there is room for; the place behind them."""
+    """Add the plain rows that fit into the chunk, and return the place after them."""
     end = min(
         end, first + CHUNK_ROWS - chunk.count, rows.end_within(CHUNK_BYTES - chunk.size, first)
     )
@@ -261,9 +261,11 @@ def _add(chunk: Chunk, rows: _Rows, place: int, limits: Limits) -> int:
 
 def _message(row: _Row, limits: Limits) -> NewMessage:
     if row.corrupt_record is not None:
-        raise InvalidMessage("The row can't be read: its format is wrong, or a value's type.")
+        raise InvalidMessage(
+            "The row can't be read: its format or the type of a value is wrong. Correct the record."
+        )
     if row.payload is None:
-        raise InvalidMessage("The payload is NULL: leave the row out, or publish an empty text.")
+        raise InvalidMessage("The payload is NULL: leave out the row, or publish an empty text.")
     for name, value in zip(_Row._fields, row, strict=True):
         if type(value) is _Unreadable:
             raise InvalidMessage(f"{name} can't be read: {value.error}.")
@@ -286,7 +288,7 @@ def _headers(value: Any) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise InvalidMessage(f"headers must be an object of JSON: {error}.") from error
+        raise InvalidMessage(f"headers must be a JSON object: {error}.") from error
 
 
 def _delay(value: Any) -> timedelta | None:
@@ -300,7 +302,7 @@ def _delay(value: Any) -> timedelta | None:
 
 def _original(value: Any) -> int | None:
     if not isinstance(value, str):
-        return value  # type: ignore[no-any-return]  # a number or None, by the column's type
+        return value  # type: ignore[no-any-return]  # A number or None, by its type.
     try:
         return ids.decode(value)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The columns of the lake's tables, as docs/reference/lake.md has them."""
+"""Columns of the lake's tables; docs/reference/lake.md describes them."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 VERSION: Final = 1
 DAY: Final = pa.field("day", pa.date32(), nullable=False)
-"""The partition: in the path of a file, not in it."""
+"""Partition column, which is in the path of a file and not in the file."""
 TIME: Final = pa.timestamp("us", tz="UTC")
 METADATA: Final = {"pulljobs.schema": str(VERSION)}
 
@@ -60,9 +60,9 @@ FEW_VALUES: Final = [
     "settled_xid", "channel_id", "producer_id", "priority", "content_type", "headers",
     "published_xid",
 ]  # fmt: skip
-"""Columns that Parquet writes as places in a dictionary; for the others it would look in vain."""
+"""Columns that Parquet encodes with a dictionary; values of the others seldom repeat."""
 NAMED: Final = {
     "archive": ("consumer_id", ("channel", "consumer")),
     "messages": ("channel_id", ("channel",)),
 }
-"""Columns that are not read from PostgreSQL with the rows: names, found by this id."""
+"""Id column of each table, and the columns of names that are filled in by that id."""

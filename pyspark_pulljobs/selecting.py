@@ -1,4 +1,4 @@
-"""Rows of a query as Arrow batches, by ADBC or by COPY in CSV: both stream, and give the same."""
+"""Streams of Arrow batches from a query, by ADBC or by COPY in CSV, with equal results."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,11 +18,11 @@ COPY: Final = "copy"
 READERS: Final = (ADBC, COPY)
 BLOCK_BYTES: Final = 16 * 2**20
 _left: Final[dict[str, dbapi.Connection]] = {}
-"""By the last task of this process."""
+"""Connections that the last task of this process left open, by DSN."""
 
 
 def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The query's columns must be those of the schema, by name and order, bytes as hex for COPY."""
+    """Run a query whose columns are those of the schema, in its order, and yield its batches."""
     return (_by_adbc if reader == ADBC else _by_copy)(dsn, query, schema)
 
 
@@ -34,9 +34,10 @@ def _by_adbc(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch
 
 @contextmanager
 def _answer(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
-    """A task leaves its connection to the next one in its process: Spark uses processes again.
+    """Run a query, and leave the connection open for the next task in this process.
 
-    For to connect is dear: ADBC reads all types of the database each time.
+    Spark reuses processes. Connecting is expensive, because ADBC then reads all types of the
+    database.
     """
     connection, cursor = _asked(dsn, query)
     with ExitStack() as used:
@@ -53,7 +54,7 @@ def _asked(dsn: str, query: str) -> tuple[dbapi.Connection, dbapi.Cursor]:
     if left := _left.pop(dsn, None):
         try:
             return left, _executed(left, query)
-        except dbapi.Error:  # The server may have closed it meanwhile.
+        except dbapi.Error:  # The server may have closed the connection in the meantime.
             left.close()
     connection = connect_arrow(dsn)
     try:
@@ -90,7 +91,7 @@ def _by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch
 
 
 def _bytes_of(texts: pa.Array, field: pa.Field) -> pa.Array:
-    r"""From `\x` and hex, which is how PostgreSQL writes bytes; any other column as it is."""
+    r"""Decode bytes, which PostgreSQL writes as `\x` and hex; return other columns unchanged."""
     if not pa.types.is_binary(field.type):
         return texts
     decoded = [text and bytes.fromhex(text[2:]) for text in texts.to_pylist()]
@@ -98,7 +99,7 @@ def _bytes_of(texts: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _as_postgres_writes(schema: pa.Schema) -> tuple[Any, Any, Any]:
-    """NULL is nothing at all, text that is empty is quoted."""
+    """Return options of the CSV reader: NULL is unquoted and empty, an empty text is quoted."""
     return (
         csv.ReadOptions(column_names=schema.names, block_size=BLOCK_BYTES),
         csv.ParseOptions(newlines_in_values=True),
@@ -115,7 +116,7 @@ def _as_postgres_writes(schema: pa.Schema) -> tuple[Any, Any, Any]:
 
 
 class _Stream(RawIOBase):
-    """What a COPY sends, as a file."""
+    """File that reads the data of a COPY."""
 
     def __init__(self, copy: psycopg.Copy) -> None:
         self._copy, self._rest = copy, memoryview(b"")

@@ -1,4 +1,4 @@
-"""Statements of `pulljobs.engine.sql` on a plain connection, without Django."""
+"""Sessions that run statements of `pulljobs.engine.sql` without Django."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -11,24 +11,24 @@ from pyspark_pulljobs.connecting import connect
 
 
 class Session:
-    """What the claims of `pulljobs.engine.claiming` and the bounds of keys are run on here."""
+    """Database session; the claims and the key bounds of `pulljobs.engine` run on it."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
 
     def run(self, name: str, params: Mapping[str, Any]) -> list[Row]:
-        """The rows of a statement, bound on the server, in the transaction there is, if any."""
+        """Run a statement in the current transaction, if any; the server binds the parameters."""
         with psycopg.RawCursor(self.connection) as cursor:
             cursor.execute(*bound(statement(name), params), binary=True)
             return fetch_rows(name, cursor)
 
     def atomic(self) -> AbstractContextManager[object]:
-        """A transaction, or a savepoint within one; `psycopg.Rollback` undoes it quietly."""
+        """Begin a transaction or savepoint; `psycopg.Rollback` raised in it undoes it silently."""
         return self.connection.transaction()
 
 
 @contextmanager
 def opened(dsn: str) -> Iterator[Session]:
-    """A session of its own; see `connecting.connect`."""
+    """Open a session, and close it at the end; see `connecting.connect`."""
     with closing(connect(dsn)) as connection:
         yield Session(connection)

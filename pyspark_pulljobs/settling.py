@@ -1,12 +1,12 @@
-"""Settling jobs of a batch: all of it, or single ones from a handler.
+"""Settlement of the jobs of a batch, of the whole batch or of single jobs in a handler.
 
     from pyspark_pulljobs import settling
-    settling.reject(dsn, [(row.job_id, row.lease)], "no such customer")
+    settling.reject(dsn, [(row.job_id, row.lease_token)], "no such customer")
 
-A handler says so of jobs that failed; all others of its batch are delivered once Spark is done with
-it. Each call is one transaction, unless something can't be written: then it is halved until that
-job is alone, which is tried again. What is not held any more is left alone: the calls return the
-states of those that were.
+A handler settles jobs that failed. Spark's ack delivers the other jobs of the batch after the batch
+has run. Each call is one transaction, unless an outcome can't be written: then the jobs are halved
+until that job is alone, and it is retried. Jobs whose lease was lost are not changed: the calls
+return the new states of the settled jobs only.
 """
 
 from collections import Counter
@@ -29,23 +29,23 @@ from pyspark_pulljobs.session import Session, opened
 
 MAX_ERROR_CHARS: Final = 8_000
 Job = tuple[int, str | UUID]
-"""The columns `job_id` and `lease` of a row."""
+"""Columns `job_id` and `lease_token` of a row."""
 
 
 def retry(
     dsn: str, jobs: Iterable[Job], error: str, *, after: timedelta | None = None
 ) -> dict[int, State]:
-    """Try them again, after the consumer's own delay or after the given one."""
+    """Retry the jobs after a delay (None: the consumer's); return the states of settled jobs."""
     return settle(dsn, [outcomes.retry(held, text_of(error), after=after) for held in _held(jobs)])
 
 
 def reject(dsn: str, jobs: Iterable[Job], error: str) -> dict[int, State]:
-    """Give them up: DEAD, with this text as their error."""
+    """Reject the jobs, which become DEAD with this error; return the states of settled jobs."""
     return settle(dsn, [outcomes.reject(held, text_of(error)) for held in _held(jobs)])
 
 
 def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
-    """Each by its own outcome."""
+    """Settle each job by its own outcome; return the states of settled jobs by id."""
     if not settlements:
         return {}
     with opened(dsn) as session:
@@ -54,15 +54,18 @@ def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
 
 
 def unwritable(held: Held, error: Exception) -> Settlement:
-    """In place of what can't be written; the first line only, for details may quote it."""
-    told = str(error).partition("\n")[0]
-    return outcomes.retry(held, text_of(f"Its outcome can't be written: {told}"))
+    """Return a retry in place of an outcome that can't be written.
+
+    It has only the first line of the error, because further lines may quote the result.
+    """
+    reason = str(error).partition("\n")[0]
+    return outcomes.retry(held, text_of(f"Its outcome can't be written: {reason}"))
 
 
 def end_batch(
     session: Session, token: UUID, job_ids: Sequence[int], event: Event, error: str | None = None
 ) -> list[Row]:
-    """All that is held of a batch, in the transaction there is; the rows of finish.sql."""
+    """Settle all held jobs of a batch in the current transaction; return the rows of finish.sql."""
     count = len(job_ids)
     nulls = _repeated("NULL", count)
     params = {
@@ -79,12 +82,12 @@ def end_batch(
 
 
 def tell(session: Session, rows: Sequence[Row]) -> None:
-    """After the commit: those who record, and those who wait for room."""
+    """Emit telemetry, and notify claims that wait for room; call it after the commit."""
     _tell(session, rows)
 
 
 def text_of(error: str) -> str:
-    """As the database takes it."""
+    """Return the text as PostgreSQL can store it, cut to `MAX_ERROR_CHARS`."""
     text = error.replace("\0", "").encode("utf-8", "backslashreplace").decode()
     return text[:MAX_ERROR_CHARS]
 
@@ -101,7 +104,7 @@ def _settled(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
             return _settled(session, left) + _settled(session, right)
         [(held, _event, _reason, delay, _error, result, _started)] = settlements
         if delay is None and result is None:
-            raise  # in these nothing else can be refused
+            raise  # Only a delay or a result can be unwritable.
         return _settled(session, [unwritable(held, error)])
     _tell(session, rows)
     return rows
@@ -117,12 +120,13 @@ def _finish(session: Session, params: Mapping[str, Any]) -> list[Row]:
 
 
 def _count(session: Session, settlements: Sequence[Settlement], done: set[int]) -> None:
-    """On the rows of their batches, so that none is taken for lost."""
+    """Count settled jobs on the rows of their batches, so that they do not count as lost."""
     acked: Counter[UUID] = Counter()
     failed: Counter[UUID] = Counter()
-    for one in settlements:
-        if one.held.job_id in done:
-            (acked if one.event is Event.DELIVER else failed)[one.held.lease_token] += 1
+    for settlement in settlements:
+        held, is_delivered = settlement.held, settlement.event is Event.DELIVER
+        if held.job_id in done:
+            (acked if is_delivered else failed)[held.lease_token] += 1
     for token in sorted({*acked, *failed}):
         params = {"lease_token": token, "acked": acked[token], "failed": failed[token]}
         session.run("count_of_batch", params)
@@ -141,5 +145,5 @@ def _held(jobs: Iterable[Job]) -> list[Held]:
 
 
 def _repeated(text: str, count: int) -> str:
-    """An array of one value, which is quicker than from its elements."""
+    """Return an array literal of one repeated value, faster than encoding each element."""
     return "{" + ",".join([text] * count) + "}"

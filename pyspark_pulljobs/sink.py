@@ -1,7 +1,8 @@
-"""`writeStream.format("pulljobs")`: each micro-batch is published once.
+"""Streaming sink: `writeStream.format("pulljobs")` publishes each micro-batch once.
 
-A batch is an atomic publish of its own, known by the query's checkpoint and its number: one that
-Spark repeats after a crash finds itself done. A new checkpoint is a new query, and publishes anew.
+Each batch is an atomic publish, identified by the id of the query, which is in its checkpoint, and
+the number of the batch. A batch that Spark repeats after a crash finds its publish done. A new
+checkpoint makes a new query, which publishes its batches again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,12 +29,12 @@ BATCH: Final = "streaming.sql.batchId"
 def writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    """Without a look at the database: Spark makes one for every commit, too."""
+    """Create a writer, without connecting: Spark creates one for every commit as well."""
     if overwrite:
         raise ConfigurationError('A sink only adds jobs: write with .outputMode("append").')
     request = requests.read(options)
     if request.mode != ATOMIC or "publishid" in {name.lower() for name in options}:
-        raise ConfigurationError("A sink's batches are atomic, and have ids of their own.")
+        raise ConfigurationError("A sink sets mode and publishId itself: remove these options.")
     columns.check(schema, replays=request.consumer is not None)
     return SinkWriter(request)
 
@@ -52,7 +53,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
             return atomic.stage(session, self._request, publish, iterator, batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        brought = next((one for one in messages if isinstance(one, Brought)), None)
+        brought = next((message for message in messages if isinstance(message, Brought)), None)
         if brought is None or brought.publish.done:
             return
         with opened(self._request.dsn) as session:
@@ -62,7 +63,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
             staging.clean(session)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch comes again, with the same number; what was staged is left for it."""
+        """Keep the staged rows: Spark repeats the batch with the same number."""
 
 
 def _batch() -> Batch:
@@ -70,5 +71,7 @@ def _batch() -> Batch:
     query = context.getLocalProperty(QUERY) if context else None
     batch = context.getLocalProperty(BATCH) if context else None
     if query is None or batch is None:
-        raise ConfigurationError("This Spark does not tell its tasks which batch they write.")
+        raise ConfigurationError(
+            "Spark did not pass the query id or batch number to this task: use Spark 4.3 or later."
+        )
     return Batch(UUID(query), int(batch))

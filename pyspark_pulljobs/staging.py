@@ -1,8 +1,8 @@
-"""Where tasks bring their rows before anybody may see them: a table for each atomic publish.
+"""Staging tables of atomic publishes: tasks store rows there, and the commit publishes them.
 
-A row of it is a chunk: arrays of its messages and of its bad rows, which publish_staged.sql reads
-where they are. Chunks of tasks that failed, or ran twice, stay unread: a commit names the writers
-it takes. The table is not logged, and goes with the publish.
+A row of the table is a chunk: arrays of its messages and of its bad rows, which publish_staged.sql
+reads in place. Chunks of tasks that failed or ran twice are not read, because a commit names the
+writers whose chunks it publishes. The table is unlogged, and is dropped when its publish ends.
 """
 
 import json
@@ -26,7 +26,7 @@ from pyspark_pulljobs.session import Session
 logger = logging.getLogger("pulljobs.lake")
 
 PATIENCE: Final = timedelta(minutes=10)
-"""After which a publish that nobody guards nor touches is left behind, wherever its driver was."""
+"""Time without progress after which an unguarded publish of any host is abandoned."""
 DROP_SECONDS: Final = 2
 ARRAYS: Final = {
     "payloads": "bytea",
@@ -38,17 +38,17 @@ ARRAYS: Final = {
     "delays": "interval",
     "available_ats": "timestamptz",
 }
-"""Of messages; one that is empty is of NULLs."""
+"""Arrays of messages, with their types; an empty array stands for NULLs."""
 BAD: Final = {"reasons": "text", "errors": "text", "rows": "text", "reject_payloads": "bytea"}
 REJECTS: Final = tuple(BAD)
 KINDS: Final = {**ARRAYS, "originals": "bigint", **BAD}
 COUNTS: Final = {"writer": "uuid", "partition": "int", "messages": "int", "rejects": "int"}
 STAND_IN: Final = "pulljobs_staged"
-"""For a table's name, in publish_staged.sql."""
+"""Placeholder for the name of the table in publish_staged.sql."""
 
 
 class Staged(NamedTuple):
-    """A chunk in the table."""
+    """Number and sizes of a chunk in the table."""
 
     number: int
     messages: int
@@ -60,7 +60,7 @@ def table(publish_id: int) -> sql.Identifier:
 
 
 def create(session: Session, publish_id: int) -> None:
-    """In the transaction that opens the publish, under its lock; one that is there is kept."""
+    """Create the table if it is missing, in the transaction that opens and locks the publish."""
     name = table(publish_id)
     [(there,)] = session.connection.execute(
         "SELECT to_regclass(%s) IS NOT NULL", [name.as_string(session.connection)]
@@ -72,7 +72,7 @@ def create(session: Session, publish_id: int) -> None:
     columns = sql.SQL(", ").join(
         sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in kinds.items()
     )
-    # Out of line as it is: to compress it would take longer than to read it twice.
+    # Stored uncompressed: compression would take longer than reading the values twice.
     external = sql.SQL(", ").join(
         sql.SQL("ALTER {} SET STORAGE EXTERNAL").format(sql.Identifier(name)) for name in KINDS
     )
@@ -92,7 +92,7 @@ def create(session: Session, publish_id: int) -> None:
 def copy(
     session: Session, publish_id: int, writer: UUID, partition: int, chunks: Iterable[Chunk]
 ) -> int:
-    """Bring a task's chunks, all or none; how many rows there were."""
+    """Copy the chunks of a task into the table, all or none; return the number of rows."""
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         table(publish_id), sql.SQL(", ").join(map(sql.Identifier, (*COUNTS, *KINDS)))
     )
@@ -107,24 +107,24 @@ def copy(
 
 
 def staged(session: Session, publish_id: int, writers: Collection[UUID]) -> list[Staged]:
-    """The chunks of these writers, in the order of their tasks and rows."""
-    found = session.connection.execute(
+    """Read the chunks of these writers, in the order of partitions and rows."""
+    chunks = session.connection.execute(
         sql.SQL(
             "SELECT number, messages, rejects FROM {} WHERE writer = ANY(%s) "
             "ORDER BY partition, number"
         ).format(table(publish_id)),
         [list(writers)],
     )
-    return [Staged(*row) for row in found]
+    return [Staged(*row) for row in chunks]
 
 
 def publishing(publish_id: int) -> bytes:
-    """The text of publish_staged.sql, of the table of this publish."""
+    """Return the text of publish_staged.sql with the table of this publish."""
     return statement("publish_staged").replace(STAND_IN, f"{STAND_IN}_{publish_id}").encode()
 
 
 def read(session: Session, publish_id: int, number: int, names: Iterable[str]) -> list[Any]:
-    """Columns of a chunk."""
+    """Read these columns of a chunk."""
     query = sql.SQL("SELECT {} FROM {} WHERE number = %s").format(
         sql.SQL(", ").join(map(sql.Identifier, names)), table(publish_id)
     )
@@ -133,27 +133,29 @@ def read(session: Session, publish_id: int, number: int, names: Iterable[str]) -
 
 
 def drop(session: Session, publish_id: int) -> None:
-    """What a task is still writing to is dropped by a later publish."""
+    """Drop the table; if a task is still writing to it, a later publish drops it."""
     try:
         with session.atomic():
             session.connection.execute(f"SET LOCAL lock_timeout = '{DROP_SECONDS}s'")
             session.connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table(publish_id)))
     except psycopg.errors.LockNotAvailable:
-        logger.info("What was staged of publish %d is in use, and dropped later.", publish_id)
+        logger.info(
+            "The staging table of publish %d is in use: a later publish drops it.", publish_id
+        )
 
 
 def clean(session: Session) -> None:
-    """Drop what killed publishes left behind."""
+    """Abort abandoned publishes, and drop staging tables that are left over."""
     with session.atomic():
-        found = session.run("open_drivers", {"host": socket.gethostname()})
-        gone = drivers.gone(driver for (driver,) in found)
+        known = session.run("open_drivers", {"host": socket.gethostname()})
+        gone = drivers.gone(driver for (driver,) in known)
         for (publish_id,) in session.run("leftovers", {"patience": PATIENCE, "gone": gone}):
             ledger.settle(session, publish_id, ledger.ABORTED, ledger.Tally())
             drop(session, publish_id)
 
 
 def _fields(writer: UUID, partition: int, chunk: Chunk) -> Iterator[bytes]:
-    """As the columns of COUNTS and KINDS."""
+    """Encode a chunk in the order of COUNTS and KINDS."""
     counts = (writer, partition, chunk.count, len(chunk.rejects))
     yield from map(binary.value, COUNTS.values(), counts)
     columns = _columns(chunk)
@@ -165,17 +167,17 @@ def _columns(chunk: Chunk) -> dict[str, Sequence[Any]]:
     columns: dict[str, Sequence[Any]] = {}
     if chunk.count:
         columns.update(zip(ARRAYS, chunk.columns.values(), strict=True))
-        columns["headers"] = [json.dumps(one) if one else "{}" for one in columns["headers"]]
+        columns["headers"] = [json.dumps(item) if item else "{}" for item in columns["headers"]]
     if any(original is not None for original in chunk.originals):
         columns["originals"] = chunk.originals
     if chunk.rejects:
         columns.update(zip(BAD, zip(*chunk.rejects, strict=True), strict=True))
-        columns["reject_payloads"] = [one or b"" for one in columns["reject_payloads"]]
+        columns["reject_payloads"] = [payload or b"" for payload in columns["reject_payloads"]]
     return columns
 
 
 def rejects(bad: Sequence[Reject]) -> dict[str, str | Blobs]:
-    """The arrays of bad rows."""
+    """Return the arrays of bad rows, as parameters of reject_rows.sql."""
     reasons, errors, rows, payloads = zip(*bad, strict=True)
     return {
         "reasons": array(reasons),

@@ -1,7 +1,7 @@
-"""Storing chunks as messages and jobs, in the transaction of whoever stores.
+"""Storage of chunks as messages and jobs, in the transaction of the caller.
 
-publish.sql takes them from the task that has them, publish_staged.sql where they are staged. Where
-a consumer bounds its keys each message is looked at by itself, as `publish_many` does.
+publish.sql stores chunks from the memory of a task, publish_staged.sql chunks of the staging table.
+If a consumer bounds its keys, messages are published one at a time, as `publish_many` does.
 """
 
 import json
@@ -35,7 +35,7 @@ NONE_REPLACED: Final = {"replacing": None}
 
 
 class Counted(NamedTuple):
-    """What publish_staged.sql tells."""
+    """Row that publish_staged.sql returns."""
 
     messages: int
     jobs: int
@@ -46,11 +46,11 @@ class Counted(NamedTuple):
 
 
 Ones = Iterable[Mapping[str, Any]]
-"""The parameters of publish_one.sql for each message."""
+"""Parameters of publish_one.sql for each message."""
 
 
 class Store:
-    """What one transaction publishes; `tell` is for after its commit."""
+    """Messages that one transaction publishes; call `tell` after its commit."""
 
     def __init__(
         self, session: Session, publish_id: int, address: Address, request: Request
@@ -68,16 +68,16 @@ class Store:
         self.tally = Tally()
 
     def store(self, chunk: Chunk) -> None:
-        """From the memory of a task."""
+        """Store a chunk from the memory of a task."""
         if messages := chunk.messages():
             params = {**self._common, **parameters(messages)}
-            ones = (message.parameters() for message in messages)
-            self._store(params, ones, chunk.originals)
+            singles = (message.parameters() for message in messages)
+            self._store(params, singles, chunk.originals)
         if chunk.rejects:
             self._reject(chunk.rejects)
 
     def store_staged(self, staged: staging.Staged) -> None:
-        """From the table of the publish."""
+        """Store a chunk of the staging table."""
         session, id, number = self._session, self._publish_id, staged.number
         if staged.messages:
             counted = self._counted(number)
@@ -97,7 +97,7 @@ class Store:
             self._reject(list(map(Reject, *values)))
 
     def tell(self) -> None:
-        """After the commit: free the keys of killed jobs, and wake who waits."""
+        """Free the keys of killed jobs, and notify waiting consumers; call it after the commit."""
         waking = {"consumer_ids": sorted(self._consumers), "database_channel": DATABASE_CHANNEL}
         try:
             if self._freed:
@@ -106,8 +106,10 @@ class Store:
                     keyed.free_keys(self._session, locked, ())
             if self._consumers:
                 self._session.run("notify", waking)
-        except psycopg.Error as error:  # It must not look as if the publish had failed.
-            logger.warning("What was published is committed, but nobody was woken: %s", error)
+        except psycopg.Error as error:  # Raising would look as if the publish had failed.
+            logger.warning(
+                "The publish is committed, but waiting consumers were not notified: %s", error
+            )
 
     def _counted(self, number: int) -> Counted:
         text, params = staging.publishing(self._publish_id), {**self._common, "number": number}
@@ -118,23 +120,23 @@ class Store:
         return Counted(*row)
 
     def _store(
-        self, params: Mapping[str, Any], ones: Ones, originals: Sequence[int | None]
+        self, params: Mapping[str, Any], singles: Ones, originals: Sequence[int | None]
     ) -> None:
         with psycopg.Cursor(self._session.connection) as cursor:
             cursor.execute(statement("publish"), params, binary=True)
             first = cursor.fetchone()
             if first is None:
                 raise UnknownChannel(str(self._common["channel"]))
-            message_ids = self._one_by_one(ones) if first[-1] else self._all(cursor)
+            message_ids = self._one_by_one(singles) if first[-1] else self._all(cursor)
         self._link(message_ids, originals)
 
     def _all(self, cursor: psycopg.Cursor[Any]) -> list[int | None]:
-        """Count what a statement returned; all messages have the same consumers."""
+        """Count the rows of publish.sql, and return their message ids."""
         result = cursor.pgresult
         assert result is not None
         raw = [result.get_value(row, 0) for row in range(result.ntuples)]
-        message_ids = [None if one is None else int.from_bytes(one, "big") for one in raw]
-        accepted = next((n for n, one in enumerate(raw) if one is not None), None)
+        message_ids = [None if value is None else int.from_bytes(value, "big") for value in raw]
+        accepted = next((n for n, value in enumerate(raw) if value is not None), None)
         duplicates = raw.count(None)
         messages, jobs = len(raw) - duplicates, 0
         if accepted is not None:
@@ -146,9 +148,9 @@ class Store:
         self._count(messages=messages, jobs=jobs, duplicates=duplicates)
         return message_ids
 
-    def _one_by_one(self, ones: Ones) -> list[int | None]:
-        """Within the bounds of keys."""
-        messages = [{**self._common, **one} for one in ones]
+    def _one_by_one(self, singles: Ones) -> list[int | None]:
+        """Publish messages one at a time, within the bounds of their keys."""
+        messages = [{**self._common, **params} for params in singles]
         key_bounds.lock(self._session.run, messages)
         return [self._one(message) for message in messages]
 
@@ -207,8 +209,8 @@ class Store:
 def _ones(session: Session, publish_id: int, number: int) -> Iterator[dict[str, Any]]:
     columns = staging.read(session, publish_id, number, staging.ARRAYS)
     for values in zip_longest(*columns):
-        one = dict(zip(ONE, values, strict=True))
-        yield {**one, **NONE_REPLACED, "headers": json.dumps(one["headers"])}
+        params = dict(zip(ONE, values, strict=True))
+        yield {**params, **NONE_REPLACED, "headers": json.dumps(params["headers"])}
 
 
 def _refused(message: Mapping[str, Any], error: KeyFull) -> Reject:

@@ -1,4 +1,4 @@
-"""A stream as its owner runs it: claims batches, acks them, takes over what another left behind."""
+"""Stream of a consumer's jobs: its owner claims batches, acks them and takes over others."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,22 +22,22 @@ from pyspark_pulljobs.taking import Batch
 
 DOOR: Final = "spark"
 KEPT: Final = 100
-"""Batches that are remembered after they were acked."""
+"""Batches that are stored after their ack."""
 ACKED: Final = "acked"
 LOOKS: Final = 5
-"""At jobs that others have locked, before a query that takes what is there leaves them."""
+"""Attempts to claim locked jobs, before a query with the trigger AvailableNow skips them."""
 LOOK_SECONDS: Final = 0.2
 CLOCK: Final = timedelta(milliseconds=2)
-"""Ids tell milliseconds, rounded."""
+"""Tolerance for ids, whose time is rounded to milliseconds."""
 AHEAD_SECONDS: Final = 5.0
-"""Batches that take longer are not claimed ahead: their jobs would wait for it, held."""
+"""Longest time of a batch for which the next is claimed ahead: its jobs wait under a lease."""
 
 Lost = list[int]
-"""How many jobs were lost of each batch."""
+"""Number of lost jobs of each batch."""
 
 
 class Stream:
-    """Connects when it is first used; not for more than one thread."""
+    """Stream of one owner, for use in one thread; it connects on first use."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -49,7 +49,7 @@ class Stream:
         self._link: Link | None = None
         self._claimer = Claimer(0)
         self._ours: dict[int, Batch] = {}
-        """By their numbers, batches that this process claimed or took over."""
+        """Batches that this process claimed or took over, by number."""
         self._acked = 0
         aside = ThreadPoolExecutor(1, "aside")
         self._acking: Aside[Lost] = Aside(aside)
@@ -58,26 +58,27 @@ class Stream:
         self._until: datetime | None = None
 
     def end(self) -> int:
-        """The number of the last batch that was acked."""
+        """Return the number of the last acked batch, 0 before the first."""
         params = {"stream": self._wanted.stream}
         [row] = self._links.surviving(lambda link: link.session.run("stream_end", params))
         return int(row.seq)
 
     def stop_at_what_is_there(self) -> None:
-        """From now on take nothing that could not be claimed by now."""
+        """Claim from now on only jobs that are available now."""
         params = {"stream": self._wanted.stream}
         [row] = self._links.surviving(lambda link: link.session.run("stream_owner", params))
         self._until = row.now
 
     def next_after(self, seq: int, rows: int) -> int:
-        """The number of the batch behind that one, which is acked meanwhile; or the same: no jobs.
+        """Ack the batches up to `seq`, and return the number of the next batch, or `seq`: no jobs.
 
-        Without jobs it waits, for a second at the most; then all is acked that was to be.
+        The ack may continue in the background. Without jobs, this waits for at most a second, and
+        the ack is complete when it returns.
         """
         return self._links.surviving(lambda link: self._next(link, seq, rows))
 
     def ack(self, seq: int) -> None:
-        """All batches up to that number: deliver what is still held of them."""
+        """Ack all batches up to `seq`: their jobs that are still held are delivered."""
 
         def work(link: Link) -> None:
             self._begin_ack(link, seq)
@@ -87,23 +88,24 @@ class Stream:
             self._links.surviving(work)
 
     def ack_soon(self, seq: int) -> None:
-        """The same, but it may go on when this returns."""
+        """Ack all batches up to `seq`; the ack may continue after this returns."""
         if seq > max(self._acked, self._acking.seq):
             self._links.surviving(lambda link: self._begin_ack(link, seq))
 
     def slices(self, after: int, until: int) -> list[BatchSlice]:
-        """For the tasks that read these batches; what this process did not claim it takes over."""
+        """Return slices of the batches after `after` up to `until`; take over those of others."""
         return self._links.surviving(lambda link: self._slices(link, after, until))
 
     def give_back(self, failed: int = 0, error: str | None = None) -> int:
-        """Release all that is held; how many jobs. A batch that Spark runs again takes the rest.
+        """Release all held jobs, and return their number.
 
-        Batches up to `failed` expire with that error instead: deliveries of their jobs count.
+        Batches up to `failed` expire with that error instead: deliveries of their jobs count. When
+        Spark repeats a batch, it claims those of its jobs that are still queued.
         """
         return self._links.surviving(lambda link: self._give_back(link, failed, error))
 
     def leave(self) -> None:
-        """Let another have the stream. Leases stay as they are: Spark may run a batch again."""
+        """Give up the stream. Leases stay, because Spark may repeat a batch."""
         self._links.leave()
 
     def _next(self, link: Link, seq: int, rows: int) -> int:
@@ -123,7 +125,7 @@ class Stream:
         return number
 
     def _waited(self, link: Link, seq: int, rows: int, claimed: Claimed) -> int:
-        """For jobs, after a claim that found none."""
+        """Wait for jobs after a claim without jobs; return `seq + 1` if some came, else `seq`."""
         if self._until is not None:
             return self._next_of_what_is_there(link, seq, rows)
         if link.waiting.register(link.session):
@@ -133,9 +135,9 @@ class Stream:
         return seq if claimed.taken is None else seq + 1
 
     def _go_ahead(self, link: Link, seq: int, rows: int) -> None:
-        """Claim the batch behind that one, if jobs seem to be enough and there is nothing to mind.
+        """Claim the batch after `seq` in advance, if `seq` was full and the consumer has no guards.
 
-        Spark asks for it when this one has run; what is claimed ahead does not wait for long.
+        Spark asks for it after `seq` has run, so its jobs do not wait for long.
         """
         batch = self._ours.get(seq)
         if batch is not None and batch.jobs == rows and not any(self._claimer.guards):
@@ -149,9 +151,11 @@ class Stream:
                 self._took(seq, batch)
 
     def _begin_ack(self, link: Link, seq: int) -> None:
-        """Up to there; to its end where jobs in flight are bounded or keys wait for it.
+        """Begin to ack the batches up to `seq`.
 
-        Else it is no news to the claim, nor to the batch that Spark runs next.
+        The ack is complete on return if the consumer has guards, because the next claim depends on
+        the jobs in flight and on their keys, and if the link is new, because its guards are not
+        known yet. Otherwise the ack continues in the background.
         """
         self._end_ack(link)
         if seq <= self._acked:
@@ -162,7 +166,7 @@ class Stream:
             self._acking.begin(link, seq, lambda: self._ack(link, link.aside, seq))
 
     def _end_ack(self, link: Link) -> None:
-        """Wait for the ack that goes on."""
+        """Wait for the ack in the background."""
         if done := self._acking.end(link):
             self._note(*done)
 
@@ -196,7 +200,10 @@ class Stream:
         emit(JobsClaimed(self._wanted.channel, self._wanted.consumer, batch.jobs))
 
     def _bound(self, entry: Entry) -> Entry:
-        """Jobs behind their keys become available anew, when those before them end: not by time."""
+        """Limit a claim to jobs that were available at `_until`, unless keys are exclusive.
+
+        Blocked jobs become available when the jobs before them end, which is later.
+        """
         if self._until is None or self._claimer.guards.exclusive:
             return entry
         return entry._replace(until=min(self._until, entry.until or self._until))
@@ -212,7 +219,7 @@ class Stream:
         )
 
     def _own(self, link: Link, seq: int) -> Batch | None:
-        """A batch that is there already, as this process has it; None: it is acked."""
+        """Return an existing batch, taking it over from another owner; None if it is acked."""
         if seq not in self._ours:
             stream = (self._wanted.stream, link.owned)
             batch = taking.take_over(link.session, stream, seq, self._terms(link))
@@ -251,9 +258,9 @@ class Stream:
         return [lost for _rows, lost in done]
 
     def _note(self, seq: int, lost: Lost) -> None:
-        """That all up to there are acked."""
+        """Record that all batches up to `seq` are acked, and emit how many jobs were lost."""
         self._acked = max(self._acked, seq)
-        self._ours = {number: one for number, one in self._ours.items() if number > seq}
+        self._ours = {number: batch for number, batch in self._ours.items() if number > seq}
         if sum(lost):
             emit(LeasesLost(sum(lost), self._wanted.channel, self._wanted.consumer))
 
@@ -280,6 +287,6 @@ class Stream:
 
 
 def _batches(link: Link, after: int, until: int | None) -> list[Row]:
-    """Those between, by number."""
+    """Read the batches after `after` up to `until`, by number."""
     params = {"stream_id": link.owned.stream_id, "after": after, "until": until}
     return link.session.run("batches", params)

@@ -1,17 +1,17 @@
-"""`spark.readStream.format("pulljobs")`: a consumer's jobs, claimed under leases, batch by batch.
+"""Streams: `spark.readStream.format("pulljobs")` claims the jobs of a consumer in batches.
 
-A batch of Spark's is a lease. An offset is the name of the stream and the number of its last batch.
+A batch of Spark is a lease. An offset has the name of the stream and the number of its last batch.
 
-- Spark asks for the offset behind `start` only when the batch that ends there is in its log of
-  commits. So all up to `start` is acked from then on, while the next batch is claimed and run, and
-  to its end where there is none; `commit` comes too late (for the last batch of a burst, never) and
-  does the same once more.
-- A claim is committed together with the row of its batch. A driver that dies before Spark has the
-  offset leaves a batch that the next one finds and takes over.
-- A batch that Spark runs again after a crash is taken again: what nobody else took meanwhile. Tasks
-  read what is held under the batch's token and nothing else.
+- Spark asks for the offset after `start` only when the batch that ends at `start` is in its commit
+  log. So `latestOffset` begins to ack all batches up to `start` while it claims the next batch. If
+  there are no jobs, it waits until the ack is complete. Spark calls `commit` later than that, and
+  never for the last batch of a burst; `commit` repeats the ack.
+- The transaction of a claim also inserts the row of its batch. If a driver crashes before Spark has
+  the offset, the next driver finds the batch and takes it over.
+- When Spark repeats a batch after a crash, the stream claims its jobs again, except those that
+  another process claimed. Tasks read only jobs that are held under the batch's lease token.
 
-So a job is delivered at least once, and exactly once into a sink that knows its batches.
+So a job is delivered at least once, and exactly once to a sink that recognizes repeated batches.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ def reader(options: Mapping[str, str], schema: StructType) -> "JobsReader":
 
 
 class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Made twice, and pickled for the tasks: so it connects to nothing before it is asked."""
+    """Reader of a stream; it connects on first use, as Spark creates it twice and pickles it."""
 
     def __init__(self, wanted: Wanted, schema: StructType) -> None:
         self._wanted, self._schema = wanted, schema
@@ -53,7 +53,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream
 
     def initialOffset(self) -> Offset:
-        """Behind what was acked: without a checkpoint the stream goes on where it was."""
+        """Return the offset of the last acked batch, where a query without checkpoint continues."""
         return self._offset(self.stream.end())
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -70,7 +70,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.stream.slices(self._seq(start), self._seq(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, BatchSlice):  # Spark's own, where there is nothing to read
+        if not isinstance(partition, BatchSlice):  # Spark's placeholder for an empty batch.
             return iter(())
         return batches.read(self._wanted, partition, self._schema)
 
@@ -88,5 +88,5 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return streams.seq_of(offset, self._wanted.stream)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For the tasks, which read and nothing else."""
+        """Leave out the stream: tasks only read slices."""
         return {**self.__dict__, "_stream": None}

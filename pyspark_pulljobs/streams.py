@@ -1,4 +1,4 @@
-"""What the options of a stream ask for."""
+"""Options of a stream."""
 
 import os
 from collections.abc import Mapping
@@ -21,28 +21,28 @@ MAX_NAME: Final = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which jobs, and how; it travels to the tasks, so there is no password in it."""
+    """Options of one stream. Spark sends it to the tasks, so it has no password."""
 
     dsn: str
     channel: str
     consumer: str
     stream: str
-    """The query's name across restarts."""
+    """Name of the stream, which stays the same across restarts."""
     max_rows: int
-    """Of a batch."""
+    """Maximum of jobs in a batch."""
     partitions: int
-    """Tasks that share a batch, at the most."""
+    """Maximum of tasks that share a batch."""
     lease_duration: timedelta | None
-    """None: the consumer's. It is renewed while a batch runs."""
+    """Duration of a lease (None: the consumer's), which is renewed while a batch runs."""
     max_lease: timedelta
-    """How long a batch can be kept by renewing."""
+    """Longest time that renewals can keep a batch."""
     outage: timedelta
-    """How long to go on without the database before the query fails."""
+    """Longest outage of the database before the query fails."""
     reader: str
 
 
 def read(options: Mapping[str, str]) -> Wanted:
-    """Raise ConfigurationError for whatever is missing, unknown or out of bounds."""
+    """Check the options; raise ConfigurationError if one is missing, unknown or out of bounds."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     channel, consumer = (_named(given, name) for name in ("channel", "consumer"))
@@ -74,20 +74,24 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 
 def _named(given: Mapping[str, str], name: str) -> str:
     if not (value := given.get(name, "")):
-        raise ConfigurationError(f'Option "{name}" is missing: name the one to take jobs of.')
+        raise ConfigurationError(f'Option "{name}" is missing: name the {name} to claim jobs from.')
     _check_length(name, value)
     return value
 
 
 def _check_length(name: str, value: str) -> None:
     if len(value) > MAX_NAME:
-        raise ConfigurationError(f'Option "{name}" must have {MAX_NAME} characters at the most.')
+        raise ConfigurationError(
+            f'Option "{name}" must have at most {MAX_NAME} characters, not {len(value)}.'
+        )
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name.lower()) or str(default)
     if not text.isdecimal() or (int(text) < 1 and int(text) != default):
-        raise ConfigurationError(f'Option "{name}" must be a whole number from 1 on, not {text!r}.')
+        raise ConfigurationError(
+            f'Option "{name}" must be a whole number, at least 1, not {text!r}.'
+        )
     return int(text)
 
 
@@ -99,10 +103,10 @@ def _reader(given: Mapping[str, str]) -> str:
 
 
 def seq_of(offset: Mapping[str, object], stream: str) -> int:
-    """Raise ConfigurationError for a checkpoint of another stream."""
+    """Return the batch number of an offset; raise ConfigurationError for another stream."""
     if offset.get("stream") != stream:
         raise ConfigurationError(
-            f"The checkpoint is of stream {offset.get('stream')!r}, not {stream!r}: name that one "
-            'in the option "stream", or begin with a checkpoint of its own.'
+            f"The checkpoint belongs to stream {offset.get('stream')!r}, not {stream!r}: set the "
+            'option "stream" to that name, or use a new checkpoint.'
         )
     return int(str(offset["seq"]))

@@ -1,4 +1,4 @@
-"""Batches of a stream: claimed, or taken over from an owner that died."""
+"""Claims of batches, and takeovers of batches whose owner crashed."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ LEFT_BEHIND: Final = "Lease lost: the Spark driver crashed or stopped renewing."
 
 
 class Batch(NamedTuple):
-    """`jobs` are its places, whether anything is held there still or not."""
+    """Batch of a stream; `jobs` is the number of its places, whether still held or not."""
 
     id: int
     lease_token: UUID
@@ -39,7 +39,7 @@ def claim(
     terms: Terms,
     bound: Callable[[Entry], Entry],
 ) -> tuple[Claimed, Batch | None]:
-    """A claim and the row of its batch, both or neither."""
+    """Claim jobs and insert the row of their batch, in one transaction."""
     name, owned = stream
     try:
         with session.atomic():
@@ -54,16 +54,16 @@ def claim(
             if not (rows := session.run("open_batch", params)):
                 raise StreamTaken(name)
     except BaseException:
-        claimer.marks.forget()  # What was claimed there is given back.
+        claimer.marks.forget()  # The rollback released the claimed jobs.
         raise
     return claimed, Batch(rows[0].batch_id, token, len(claimed.jobs))
 
 
 def take_over(session: Session, stream: tuple[str, Owned], seq: int, terms: Terms) -> Batch | None:
-    """What nobody else took of a batch, under a new token; None: it was acked.
+    """Claim the jobs of a batch again that no other process claimed; None if it was acked.
 
-    Jobs that are still held under the old one count one delivery more, and no retry: nobody knows
-    whether they had begun.
+    Jobs that were still held under the old lease token count one more delivery and no retry,
+    because their task may not have begun.
     """
     name, owned = stream
     with session.atomic():
@@ -91,4 +91,4 @@ def _reclaimed(session: Session, owned: Owned, job_ids: list[int], terms: Terms)
     if guards.exclusive:
         session.run("lock_keys_of_jobs", params)
     [row] = session.run("reclaim", params)
-    return row.lease_token  # type: ignore[no-any-return]  # a column
+    return row.lease_token  # type: ignore[no-any-return]  # The type of the column is not declared.

@@ -1,4 +1,4 @@
-"""Waiting for jobs without asking for them all the time."""
+"""Wait of a stream for jobs, by notifications and polling."""
 
 import time
 from datetime import timedelta
@@ -12,12 +12,12 @@ from pyspark_pulljobs.ownership import Owned
 from pyspark_pulljobs.session import Session
 
 POLL: Final = timedelta(seconds=1)
-"""Polling is the truth: a wake-up only comes before it."""
+"""Interval of polling, which guarantees progress; notifications only shorten the wait."""
 REGISTERED: Final = timedelta(seconds=10)
 
 
 class Waiting:
-    """Woken by publishes through a connection of its own."""
+    """Listener with its own connection, which publishes notify."""
 
     def __init__(self, dsn: str, owned: Owned) -> None:
         self._dsn, self._owned = dsn, owned
@@ -25,7 +25,7 @@ class Waiting:
         self._listening: psycopg.Connection[Any] | None = None
 
     def register(self, session: Session) -> bool:
-        """Whether it was not before: then look once more, and only then wait."""
+        """Register as a waiter; if it returns True, the caller claims once more before it waits."""
         now, is_new = time.monotonic(), self._listening is None
         if is_new:
             self._listening = connect(self._dsn)
@@ -37,7 +37,7 @@ class Waiting:
         return is_new
 
     def is_woken(self, patience: timedelta | None) -> bool:
-        """Whether jobs came, or fell due, before the next poll."""
+        """Wait until the next poll or for `patience`; return True if jobs came or became due."""
         seconds = min(POLL, patience or POLL).total_seconds()
         if self._heard(time.monotonic() + seconds):
             return True

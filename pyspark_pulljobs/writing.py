@@ -1,4 +1,4 @@
-"""From PostgreSQL to Parquet in one task, past Spark's own rows: ADBC, Arrow, file."""
+"""Export from PostgreSQL to Parquet files in a task, by Arrow batches without Spark rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
@@ -19,7 +19,7 @@ Names = Mapping[int, tuple[str, ...]]
 
 
 class Slice(NamedTuple):
-    """Rows of one task: of a table of the lake, by a query whose values are in its text."""
+    """Rows that one task exports: a query, with values in its text, for a table of the lake."""
 
     number: int
     table: str
@@ -27,19 +27,19 @@ class Slice(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What the tasks of one run have in common."""
+    """Parameters that the tasks of one run share."""
 
     dsn: str
     reader: str
     location: str
     folder: str
-    """Below the location; for nobody else to read."""
+    """Folder below the location, which only this run uses."""
     names: Mapping[str, Names]
-    """By table and id, in the order of `schemas.NAMED`."""
+    """Names by table and id, in the order of `schemas.NAMED`."""
 
 
 class File(NamedTuple):
-    """Written and closed; `path` is below the location, ids are the lowest and the highest."""
+    """File that was written and closed; `path` is relative to the location."""
 
     slice: int
     table: str
@@ -52,15 +52,15 @@ class File(NamedTuple):
 
 
 def place(location: str) -> tuple[fs.FileSystem, str]:
-    """Of a directory or a URL."""
+    """Return the filesystem and the path of a directory or a URL."""
     if "://" in location:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
-        return found
+        filesystem_and_path: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
+        return filesystem_and_path
     return fs.LocalFileSystem(), location.rstrip("/")
 
 
 def write(order: Order, slices: Iterable[Slice]) -> Iterator[File]:
-    """One file for each day of each slice. Its name is its own: a task may be tried again."""
+    """Write a file for each day of each slice. File names are unique: Spark may repeat a task."""
     for piece in slices:
         days = _Days(order, piece)
         try:
@@ -72,13 +72,13 @@ def write(order: Order, slices: Iterable[Slice]) -> Iterator[File]:
 
 
 def read_schema(table: str) -> pa.Schema:
-    """What a query has to return: all but the names."""
+    """Return the columns of a query: all columns of the table except names."""
     left_out = NAMED[table][1]
     return pa.schema([field for field in TABLES[table] if field.name not in left_out])
 
 
 class _Days:
-    """The open files of a slice, by days since our epoch."""
+    """Open files of a slice, by days since the epoch of ids."""
 
     def __init__(self, order: Order, piece: Slice) -> None:
         self._filesystem, self._root = place(order.location)
@@ -88,9 +88,9 @@ class _Days:
 
     def take(self, batch: pa.RecordBatch) -> None:
         days = pc.divide(pc.shift_right(batch["id"], SEQUENCE_BITS), DAY_MILLISECONDS)
-        found = pc.unique(days).to_pylist()
-        for day in found:
-            rows = batch if len(found) == 1 else batch.filter(pc.equal(days, day))
+        different = pc.unique(days).to_pylist()
+        for day in different:
+            rows = batch if len(different) == 1 else batch.filter(pc.equal(days, day))
             if day not in self._writers:
                 self._open(day)
             self._writers[day].write_batch(rows)
@@ -125,12 +125,12 @@ class _Days:
 
 
 def _named(batch: pa.RecordBatch, table: str, names: Names) -> pa.RecordBatch:
-    """With the columns of names in their places."""
+    """Add the columns of names to a batch, in the order of the table."""
     by, columns = NAMED[table]
     known = pa.array(list(names), pa.int64())
-    found = pc.index_in(batch[by], value_set=known)
+    indexes = pc.index_in(batch[by], value_set=known)
     texts = {
-        column: pa.array([name[place] for name in names.values()], pa.string()).take(found)
+        column: pa.array([name[place] for name in names.values()], pa.string()).take(indexes)
         for place, column in enumerate(columns)
     }
     schema = TABLES[table]

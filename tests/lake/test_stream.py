@@ -316,7 +316,7 @@ def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: 
         ({"maxRows": "5"}, "did you mean 'maxRowsPerBatch'"),
         ({"lease": "soon"}, "whole number"),
         ({"reader": "jdbc"}, "adbc or copy"),
-        ({"channel": "c" * 200, "consumer": "d" * 200}, '"stream" must have 255 characters'),
+        ({"channel": "c" * 200, "consumer": "d" * 200}, '"stream" must have at most 255'),
     ],
 )
 def test_wrong_options_are_told_in_a_line(
