@@ -39,6 +39,8 @@ class Brought(WriterCommitMessage):
 
 
 class AtomicWriter(DataSourceArrowWriter):
+    """Writer of an atomic publish."""
+
     def __init__(self, request: Request, address: Address, publish: Opened) -> None:
         self._request, self._address, self._publish = request, address, publish
 
@@ -96,6 +98,7 @@ def commit(
 
 
 def abort(session: Session, publish_id: int) -> None:
+    """Mark the publish as aborted, and clean up after abandoned publishes."""
     ledger.settle(session, publish_id, ledger.ABORTED, ledger.Tally())
     staging.clean(session)
 

@@ -26,6 +26,8 @@ class Part(NamedTuple):
 
 
 class Sums(NamedTuple):
+    """Number of rows, and sums of their ids and checksums."""
+
     rows: int = 0
     ids: int = 0
     checksum: int = 0
@@ -35,6 +37,8 @@ class Sums(NamedTuple):
 
 
 class Found(NamedTuple):
+    """Sums of the exported rows of a part."""
+
     table: str
     day: date
     sums: Sums

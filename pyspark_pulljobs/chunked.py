@@ -28,6 +28,8 @@ LARGEST: Final = 2**63
 
 @dataclass
 class Did(WriterCommitMessage):
+    """Commit message of a task, with the number of its partition."""
+
     partition: int
 
 
@@ -55,8 +57,8 @@ class ChunkedWriter(DataSourceArrowWriter):
             parts = ledger.parts(session, self._publish.id)
             if parts.keys() - partitions:
                 raise LakeError(
-                    f"Publish {self._request.publish_id!r} was begun with more partitions: rows "
-                    "that those published may be published twice. Partition as in the first run."
+                    f"Publish {self._request.publish_id!r} was begun with partitions that this run "
+                    "does not have: their rows are published twice. Partition as in the first run."
                 )
             tally = ledger.total(part.tally for part in parts.values())
             ledger.settle(session, self._publish.id, ledger.DONE, tally)

@@ -18,13 +18,15 @@ ABORTED: Final = "aborted"
 
 
 class Batch(NamedTuple):
-    """A micro-batch of a sink."""
+    """Micro-batch of a sink."""
 
     query_id: UUID
     batch_id: int
 
 
 class Opened(NamedTuple):
+    """Row of a publish in the ledger, after it was opened."""
+
     id: int
     done: bool
     """True if an earlier run has published: nothing is left to do."""

@@ -56,7 +56,8 @@ def _consumer(session: Session, wanted: Wanted) -> tuple[int, timedelta]:
     rows = session.run("streamed", params)
     if not rows:
         raise ConfigurationError(
-            f"There is no consumer {wanted.consumer!r} of channel {wanted.channel!r}."
+            f"There is no consumer {wanted.consumer!r} of channel {wanted.channel!r}: "
+            "create it first."
         )
     [row] = rows
     if row.type != "pull":

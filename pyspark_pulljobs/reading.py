@@ -127,6 +127,8 @@ class Ids(InputPartition):
 
 
 class Reader(DataSourceReader):
+    """Reader of a table, with a range of ids for each partition."""
+
     def __init__(
         self, dsn: str, source: Source, columns: pa.Schema, partitions: int, how: str
     ) -> None:

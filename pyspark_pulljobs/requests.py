@@ -103,7 +103,8 @@ def address(session: Session, request: Request) -> Address:
         raise UnknownChannel(request.channel)
     if request.consumer is not None and consumer_id is None:
         raise ConfigurationError(
-            f"There is no consumer {request.consumer!r} of channel {request.channel!r}."
+            f"There is no consumer {request.consumer!r} of channel {request.channel!r}: "
+            "create it first."
         )
     if request.producer is not None and producer_id is None:
         raise ConfigurationError(f"There is no producer {request.producer!r}: create it first.")
@@ -114,7 +115,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in NAMES}
     for name in given.keys() - known.keys() - OF_SPARK:
         nearest = get_close_matches(name, known, 1, 0.4)
-        hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else "."
+        hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else ": remove it."
         raise ConfigurationError(f"{name!r} is no option of a publish{hint}")
 
 

@@ -40,6 +40,8 @@ def writer(
 
 
 class SinkWriter(DataSourceStreamArrowWriter):
+    """Writer of a streaming query, which Spark pickles for the tasks."""
+
     def __init__(self, request: Request) -> None:
         self._request = request
 

@@ -83,8 +83,8 @@ def create(session: Session, publish_id: int) -> None:
         session.connection.execute(made)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
-            f"An atomic publish needs a table of its own ({error.diag.message_primary}): GRANT "
-            "CREATE ON the SCHEMA, or publish in mode chunked."
+            f"An atomic publish can't create its staging table ({error.diag.message_primary}): "
+            "GRANT CREATE ON the SCHEMA to its role, or publish in mode chunked."
         ) from None
     session.connection.execute(sql.SQL("ALTER TABLE {} {}").format(name, external))
 

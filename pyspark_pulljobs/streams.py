@@ -68,7 +68,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in NAMES}
     for name in given.keys() - known.keys() - OF_SPARK:
         nearest = get_close_matches(name, known, 1, 0.4)
-        hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else "."
+        hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else ": remove it."
         raise ConfigurationError(f"{name!r} is no option of a stream{hint}")
 
 
