@@ -42,8 +42,10 @@ def of(spark_filter: Filter, columns: pa.Schema, expressions: Mapping[str, str])
         return f"{column} IS NULL"
     if isinstance(spark_filter, IsNotNull):
         return f"{column} IS NOT NULL"
-    is_list = isinstance(spark_filter, In)
-    values = spark_filter.value if is_list else (getattr(spark_filter, "value", None),)
+    if isinstance(spark_filter, In):
+        values = spark_filter.value
+    else:
+        values = (getattr(spark_filter, "value", None),)
     if not all(_fits(value, columns.field(name).type) for value in values):
         return None
     return _compared(spark_filter, column, values)

@@ -1,8 +1,8 @@
 -- Read the jobs of a slice of a batch that are still leased, with their messages.
 -- Event: none.
 -- Parameters: batch_id bigint, lease_token uuid, first int, last int (places, from 1).
--- Returns: job_id, lease, message_id, payload, content_type, headers (JSON text; NULL: none), key, priority, client_message_id,
---   published_at, retry_count, deliveries; in the order claimed.
+-- Returns: job_id, lease_token, message_id, payload, content_type, headers (JSON text; NULL: none), key, priority,
+--   client_message_id, published_at, retry_count, deliveries; in the order claimed.
 -- Locks: none. Index: stream batch lease_token and job primary key, the primary key of partitions of messages.
 WITH held AS MATERIALIZED (
     SELECT id, message_id, lease_token, available_at, priority, retry_count, deliveries
