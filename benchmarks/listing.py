@@ -102,7 +102,7 @@ def _timed(rounds: int) -> list[float]:
 def _page(listed: Consumer) -> None:
     page = listing.queued(listed.pk, PAGE)
     assert len(page) == PAGE
-    assert len(messages.read("default", [job.message_id for job in page])) == PAGE
+    assert len(messages.read_messages("default", [job.message_id for job in page])) == PAGE
 
 
 @contextmanager

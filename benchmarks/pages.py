@@ -18,7 +18,7 @@ from django.urls import NoReverseMatch, reverse
 from benchmarks.database import consumer, own_database, query
 from benchmarks.report import print_report
 from pulljobs import auditing
-from pulljobs.admin.operations import BY_WORD
+from pulljobs.admin.operations import BY_SLUG
 from pulljobs.ids import EPOCH_MILLISECONDS
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, Node, Producer
 from pulljobs.pulling import Puller
@@ -177,7 +177,7 @@ def _pages() -> Iterator[Page]:
     for model in ("channel", "producer", "consumer", "node", "auditentry"):
         yield model, reverse(f"admin:pulljobs_{model}_changelist")
     yield from _rows(noop, channel)
-    for action in BY_WORD:
+    for action in BY_SLUG:
         for asked in ("", "state=DEAD", f"consumer={noop.pk}", "reason=killed", f"key={RARE}"):
             url = reverse("admin:pulljobs_job_all", args=[action])
             yield f"{action} all, {asked}", f"{url}?{asked}"

@@ -76,7 +76,7 @@ def emit_taken(using: str, consumer: Consumer) -> None:
 def emit_finished(
     using: str, settlements: Sequence[Settlement], done: Finished, paths: ConsumerPaths
 ) -> None:
-    """Emit the events of a finish: settlements, lost leases and refused outcomes."""
+    """Emit the events of finished jobs: settlements, lost leases and refused outcomes."""
     if not (done.lost or done.refused or (done.states and is_counting())):
         return
     known = paths()

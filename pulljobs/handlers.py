@@ -424,7 +424,7 @@ def _policy(function: Callable[..., Any], given: AckPolicy | str) -> AckPolicy:
 
 
 def _check_options(new: Handler) -> None:
-    """Check the consumer's fields at registration; its row may be created later, or never."""
+    """Check the handler's options when it is registered, without its consumer's row."""
     fields = options.names()
     for name in sorted(new.defaults.keys() - fields):
         known = [*sorted(fields), *(handler.__kwdefaults__ or ())]

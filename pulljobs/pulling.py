@@ -178,7 +178,7 @@ def _with_messages(
     ids = [job.message_id for job in held]
     read = {message.id: message for message in inline}
     if unread := [id for id in ids if id not in read]:
-        read |= messages.read(using, unread)
+        read |= messages.read_messages(using, unread)
     return list(zip(held, map(read.__getitem__, ids), strict=True))
 
 

@@ -38,7 +38,7 @@ class Change(StrEnum):
 
 
 def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
-    """Raise InvalidRegistration, with advice, unless a row of that name can have these fields."""
+    """Raise InvalidRegistration, with advice, if the name or a field is invalid."""
     check_name(name)
     title, token = fields.get("title", ""), fields["token"]
     if len(title) > LONGEST or NUL in title:

@@ -1,6 +1,13 @@
-"""Django's admin: the registry to edit, jobs and their archive to look at and act on."""
+"""Django's admin: the registry to edit, jobs and their archive to look at and act on.
 
-from pulljobs.admin import archive, audit, jobs, nodes, registry
-from pulljobs.admin.dashboard import page as dashboard
+The commands show the figures of the dashboard in projects without Django's admin as well. Such a
+project has no site to register models with.
+"""
 
-__all__ = ["archive", "audit", "dashboard", "jobs", "nodes", "registry"]
+from django.apps import apps
+
+if apps.is_installed("django.contrib.admin"):
+    from pulljobs.admin import archive, audit, jobs, nodes, registry
+    from pulljobs.admin.dashboard import page as dashboard
+
+    __all__ = ["archive", "audit", "dashboard", "jobs", "nodes", "registry"]

@@ -44,7 +44,7 @@ def jobs(asked: Asked) -> Selection:
     if CHOSEN in asked:
         return Selection(among=tuple(sorted(set(search.numbers(asked[CHOSEN].split(","))))))
     meant = _meant(asked, tuple(sorted(map(str, LIVE))))
-    return _found(asked, meant, Job, "id", selecting.COLUMNS) if asked.get("q") else meant
+    return _matching(asked, meant, Job, "id", selecting.COLUMNS) if asked.get("q") else meant
 
 
 def settled(asked: Asked) -> Selection:
@@ -52,7 +52,7 @@ def settled(asked: Asked) -> Selection:
     meant = _meant(asked, tuple(sorted(map(str, SETTLED))))
     if not asked.get("q"):
         return meant
-    return _found(asked, meant._replace(key=None), ArchivedJob, "job_id", settlements.COLUMNS)
+    return _matching(asked, meant._replace(key=None), ArchivedJob, "job_id", settlements.COLUMNS)
 
 
 def describe(asked: Asked) -> str:
@@ -123,7 +123,7 @@ def number(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
 
 
-def _found(
+def _matching(
     asked: Asked, meant: Selection, model: type[Any], field: str, columns: tuple[str, ...]
 ) -> Selection:
     """Return the selection of the few rows that a search term matches."""

@@ -94,7 +94,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         view, name = self.admin_site.admin_view, "pulljobs_auditentry"
         own = [
             path("<int:id>/outcome.csv", view(self.outcome), name=f"{name}_outcome"),
-            path("<int:id>/<str:word>/", view(self.press), name=f"{name}_press"),
+            path("<int:id>/<str:button>/", view(self.press), name=f"{name}_press"),
         ]
         return [*super().get_urls()[:-1], *own, super().get_urls()[-1]]
 
@@ -119,13 +119,13 @@ class AuditEntryAdmin(ReadOnlyAdmin):
             "buttons": ["go-on", "stop"] if entry.finished_at is None and may else [],
         }
 
-    def press(self, request: HttpRequest, id: int, word: str) -> HttpResponse:
+    def press(self, request: HttpRequest, id: int, button: str) -> HttpResponse:
         entry = AuditEntry.objects.using(settings().DATABASE).filter(pk=id).first()
-        if entry is None or word not in {"go-on", "stop"}:
+        if entry is None or button not in {"go-on", "stop"}:
             raise Http404
         if request.method != "POST" or not self._may(request, entry):
             raise PermissionDenied
-        if word == "go-on":
+        if button == "go-on":
             auditing.proceed(GO_ON_SECONDS, entry.pk)
         elif auditing.stop(entry, by=request.user.get_username()):
             messages.warning(request, _("Stopped: the remaining jobs stay as they are."))

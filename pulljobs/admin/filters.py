@@ -22,7 +22,7 @@ Rows = QuerySet[Any]
 
 
 class Choice(SimpleListFilter):
-    """Filter that leaves the rows to `asking`."""
+    """Filter whose choice the functions of `asking` apply to the rows."""
 
     def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
         return queryset

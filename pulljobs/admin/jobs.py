@@ -122,14 +122,14 @@ class JobAdmin(JobRowsAdmin):
             for event in operations.offered(request, request.GET.get("state"))
         ]
         return {
-            operation.word: (partial(_act, event), operation.word, str(operation.label))
+            operation.slug: (partial(_act, event), operation.slug, str(operation.label))
             for event, operation in offered
         }
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         own = [
-            path("all/<str:word>/", view(partial(manyjobs.page, self)), name="pulljobs_job_all"),
+            path("all/<str:slug>/", view(partial(manyjobs.page, self)), name="pulljobs_job_all"),
             path("payload/<int:id>/", view(self.payload), name="pulljobs_job_payload"),
         ]
         return [*own, *super().get_urls()]
@@ -168,7 +168,7 @@ class JobAdmin(JobRowsAdmin):
 
     def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
         """Act on the job; a message reports if its state no longer allows the action."""
-        event = operations.BY_WORD.get(request.POST[BUTTON])
+        event = operations.BY_SLUG.get(request.POST[BUTTON])
         if event not in operations.offered(request, None) or event is None:
             raise PermissionDenied
         if not self.has_view_permission(request):

@@ -41,7 +41,7 @@ def preformatted(text: Any) -> SafeString | str:
 
 
 def format_time(at: datetime | None) -> str:
-    """Return the local time to the second."""
+    """Format the time in the local time zone, to the second."""
     return date_format(localtime(at), "Y-m-d H:i:s") if at else NOTHING
 
 

@@ -71,13 +71,13 @@ def links(request: HttpRequest) -> list[ActionLink]:
 
 
 def asking_when(jobs: list[int]) -> HttpResponse:
-    """Redirect to the page that asks for the new time."""
+    """Redirect to the page on which the operator enters the new time of the selected jobs."""
     query = urlencode({asking.CHOSEN: ",".join(map(str, jobs))})
     return HttpResponseRedirect(f"{_url(Event.RESCHEDULE)}?{query}")
 
 
-def page(listed: "JobAdmin", request: HttpRequest, word: str) -> HttpResponse:
-    event = operations.BY_WORD.get(word)
+def page(listed: "JobAdmin", request: HttpRequest, slug: str) -> HttpResponse:
+    event = operations.BY_SLUG.get(slug)
     if event is None:
         raise Http404
     may_act = request.user.has_perm(OPERATIONS[event].permission)
@@ -161,4 +161,4 @@ def _asked(query: QueryDict) -> QueryDict:
 
 
 def _url(event: Event) -> str:
-    return reverse("admin:pulljobs_job_all", args=[OPERATIONS[event].word])
+    return reverse("admin:pulljobs_job_all", args=[OPERATIONS[event].slug])

@@ -12,9 +12,9 @@ from pulljobs.states import TRANSITIONS, Event
 
 
 class Operation(NamedTuple):
-    """Action with its URL word, label, explanation and permission."""
+    """Action with its URL slug, label, explanation and permission."""
 
-    word: str
+    slug: str
     label: Any
     explained: Any
     permission: str
@@ -52,7 +52,7 @@ OPERATIONS: Final = {
         "pulljobs.delete_job",
     ),
 }
-BY_WORD: Final = {operation.word: event for event, operation in OPERATIONS.items()}
+BY_SLUG: Final = {operation.slug: event for event, operation in OPERATIONS.items()}
 
 
 def offered(request: HttpRequest, state: str | None) -> list[Event]:
@@ -73,12 +73,12 @@ def perform(request: HttpRequest, event: Event, jobs: list[int]) -> None:
 
 def report(request: HttpRequest, entry: AuditEntry) -> None:
     """Show the result for each of a few jobs."""
-    word = OPERATIONS[Event(entry.act)].word
+    slug = OPERATIONS[Event(entry.act)].slug
     for batch in entry.batches.all():
         if batch.done:
-            messages.success(request, f"{word}: {_listed(batch.done)}.")
+            messages.success(request, f"{slug}: {_listed(batch.done)}.")
         for reason, refused in _by_reason(batch.refused).items():
-            messages.warning(request, f"{word} did not change {_listed(refused)}: {reason}.")
+            messages.warning(request, f"{slug} did not change {_listed(refused)}: {reason}.")
 
 
 def _by_reason(refused: dict[str, str]) -> dict[str, list[int]]:

@@ -64,10 +64,10 @@ class PauseForm(forms.Form):
         return given or nodes.clock(settings().DATABASE) + span
 
 
-def may(request: HttpRequest, word: str, party: TokenHolder | type[TokenHolder]) -> bool:
+def may(request: HttpRequest, action: str, party: TokenHolder | type[TokenHolder]) -> bool:
     """Return True if the user has the permission for the action, or to change the row."""
     model = party._meta.model_name
-    return any(request.user.has_perm(f"pulljobs.{verb}_{model}") for verb in (word, "change"))
+    return any(request.user.has_perm(f"pulljobs.{verb}_{model}") for verb in (action, "change"))
 
 
 def pause_until(party: Channel | Consumer) -> datetime | None:
@@ -135,8 +135,8 @@ def _set_pause(request: HttpRequest, party: Any, until: datetime | None) -> None
     auditing.note_pause(party, until, by=request.user.get_username())
 
 
-def _party(listed: Any, request: HttpRequest, id: int, word: str) -> Any:
-    if not may(request, word, listed.model):
+def _party(listed: Any, request: HttpRequest, id: int, action: str) -> Any:
+    if not may(request, action, listed.model):
         raise PermissionDenied
     party = listed.get_queryset(request).filter(pk=id).first()
     if party is None:
@@ -150,11 +150,11 @@ def _back(party: TokenHolder) -> HttpResponseRedirect:
 
 
 def _page(
-    listed: Any, request: HttpRequest, party: TokenHolder, word: str, **context: Any
+    listed: Any, request: HttpRequest, party: TokenHolder, action: str, **context: Any
 ) -> TemplateResponse:
     page = {**listed.admin_site.each_context(request), "opts": listed.model._meta, "party": party}
     return TemplateResponse(
         request,
-        f"admin/pulljobs/{word}.html",
+        f"admin/pulljobs/{action}.html",
         page | {"media": listed.media, "back": _back(party).url} | context,
     )

@@ -140,7 +140,7 @@ def _is_image(kind: str, payload: bytes) -> bool:
 
 
 def _indented(text: str) -> tuple[str, str]:
-    """Indent JSON; return the text unchanged if it is no JSON, or would get too long."""
+    """Indent JSON; return the text unchanged if it is not JSON or the result would be too long."""
     pieces: list[str] = []
     room = INDENTED_BYTES
     try:

@@ -75,8 +75,8 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
     def get_urls(self) -> list[URLPattern]:
         view, model = self.admin_site.admin_view, self.model._meta.model_name
         own = [
-            path(f"<int:id>/{word}/", view(partial(act, self)), name=f"pulljobs_{model}_{word}")
-            for word, act in self.own_views.items()
+            path(f"<int:id>/{name}/", view(partial(act, self)), name=f"pulljobs_{model}_{name}")
+            for name, act in self.own_views.items()
         ]
         return [*own, *super().get_urls()]
 

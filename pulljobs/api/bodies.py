@@ -166,7 +166,7 @@ def unwrap(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
 
 
 def is_choice(kind: Any) -> bool:
-    """Return True for a `Literal` and for an enumeration."""
+    """Return True if the annotation is a `Literal` or an enumeration."""
     return get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, Enum))
 
 

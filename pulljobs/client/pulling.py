@@ -119,7 +119,7 @@ class PullConsumer(Closing, _PullFlows):
         return self._sender.run(self._limits(timeout))
 
     def settle(self, message: Message, settlement: Settlement) -> None:
-        """Send the outcome of a message; try as long as the lease lasts."""
+        """Send the outcome of a job. Retry failed requests until the lease is over."""
         try:
             self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except ClientError as error:
@@ -186,7 +186,7 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         return await self._sender.run(self._limits(timeout))
 
     async def settle(self, message: AsyncMessage, settlement: Settlement) -> None:
-        """Send the outcome of a message; try as long as the lease lasts."""
+        """Send the outcome of a job. Retry failed requests until the lease is over."""
         try:
             await self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except ClientError as error:

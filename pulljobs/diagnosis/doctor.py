@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 
 
 def examine(snapshot_age: timedelta) -> list[Finding]:
-    """Run all checks; snapshots older than `snapshot_age` are findings."""
+    """Run all checks and return their findings; report snapshots older than `snapshot_age`."""
     return [*old_snapshots(snapshot_age), *(finding for check in CHECKS for finding in check())]
 
 

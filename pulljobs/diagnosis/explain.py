@@ -16,7 +16,7 @@ LOOKED_THROUGH: Final = 10_000
 """Index entries that are read to find the position of a job."""
 
 
-class Position(NamedTuple):
+class QueuePosition(NamedTuple):
     """Number of jobs of the consumer that come before a job."""
 
     before: int
@@ -62,7 +62,7 @@ def reasons(job: Job) -> list[WaitReason]:
     return obstacles or [WaitReason("next", "Nothing keeps it: the next claim may take it.")]
 
 
-def position(job: Job) -> Position | None:
+def position(job: Job) -> QueuePosition | None:
     """Return the position of the job in its queue; None if it can't be claimed."""
     if job.state != State.QUEUED or job.available_at is None:
         return None
@@ -73,7 +73,7 @@ def position(job: Job) -> Position | None:
     before = takewhile(lambda entry: entry[0] != job.pk, head)
     now = nodes.clock(settings().DATABASE)
     count = sum(state == State.QUEUED and at is not None and at <= now for _, state, at in before)
-    return Position(count, is_least=job.pk not in {id for id, *_ in head})
+    return QueuePosition(count, is_least=job.pk not in {id for id, *_ in head})
 
 
 def _in_flight(job: Job) -> WaitReason:

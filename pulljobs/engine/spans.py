@@ -1,9 +1,9 @@
 """Spans for OpenTelemetry, by its conventions for messaging.
 
-    publish orders   around the write of messages that were made here; its context goes with them
-    claim orders     of one claim, with a link to the publish of every message it brought
+    publish orders   around the write of messages; the messages carry its context
+    claim orders     around one claim, with a link to the publish of every claimed message
     process orders   around a handler, as a child of the publish
-    push orders      around a delivery, as a child of the publish; its context goes with the POST
+    push orders      around a delivery, as a child of the publish. The request carries its context.
 
 The context travels as `traceparent` and `tracestate` (W3C) in the headers of a message. A message
 that bears one already keeps it. Spans have the class of an error only,

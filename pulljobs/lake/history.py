@@ -67,7 +67,7 @@ class RollupSource:
                 "There are no rollups of this time. The command pulljobs lake rollup writes them."
             )
             return
-        at = figures.moment(history.known_until)
+        at = figures.timestamp(history.known_until)
         yield _text("From the rollups of the lake, which know of settlements until %s.") % at
         if history.is_worst:
             yield (

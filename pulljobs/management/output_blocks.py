@@ -79,5 +79,5 @@ def title(text: str) -> StyledText:
 
 
 def text_columns(*titles: str) -> list[Column]:
-    """Create columns of text, the last of which may shrink."""
+    """Create columns of text. The last one is cut where the terminal is too narrow."""
     return [*map(Column, titles[:-1]), Column(titles[-1], may_shrink=True)]

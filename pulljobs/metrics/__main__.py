@@ -9,7 +9,7 @@ FILES: Final = {"grafana": "grafana.json", "alerts": "alerts.yml"}
 
 
 def main() -> None:
-    """Print the chosen file."""
+    """Print the file that is named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m pulljobs.metrics", description=__doc__)
     parser.add_argument("file", choices=FILES)
     chosen = files("pulljobs.metrics") / FILES[parser.parse_args().file]

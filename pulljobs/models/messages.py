@@ -7,7 +7,11 @@ from pulljobs.models.fields import TimeOrderedId, TransactionNumber
 
 
 class Message(models.Model):
-    """Published message. Partitioned by id, a day each, and therefore without foreign keys."""
+    """Published message.
+
+    Its id begins with the time, and the table has one partition for the ids of each day. No foreign
+    key refers to it, so that an old partition can be dropped without a check of other tables.
+    """
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     channel = models.ForeignKey(

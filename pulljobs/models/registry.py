@@ -257,7 +257,7 @@ class Consumer(TokenHolder):
         super().save(*args, **kwargs)
 
     def clean(self) -> None:
-        """Check the constraints with messages for users, and values with which no job would run."""
+        """Check the constraints, with messages for users; reject values with which no job runs."""
         super().clean()
         bounds = {
             "lease_duration": (_is_lease(self.lease_duration), _ABOVE_0),

@@ -43,7 +43,7 @@ def _fitting(using: str, jobs: list[HeldJob], max_bytes: int) -> int:
     """Return how many jobs fit, from the first on; skipping one would let small jobs overtake."""
     if not jobs:
         return 0
-    read = messages.read(using, [job.message_id for job in jobs])
+    read = messages.read_messages(using, [job.message_id for job in jobs])
     left = max_bytes
     for fitting, job in enumerate(jobs):
         left -= read[job.message_id].size

@@ -83,7 +83,7 @@ def _publish_batch(
     return list(map(Published, row.message_ids, jobs_of_each, repeat(row.consumer_ids)))
 
 
-def read(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
+def read_messages(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
     """Return the messages by id."""
     params = {"ids": integer_array(ids), "lowest": min(ids), "highest": max(ids)}
     return {row.id: row for row in run(using, "messages", params, kind=StoredMessage)}

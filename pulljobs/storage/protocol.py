@@ -89,7 +89,7 @@ _VIA: Final = Subquery(Lease.objects.filter(lease_token=OuterRef("lease_token"))
 
 
 def is_held(using: str, consumer_id: int, held: Collection[Held]) -> bool:
-    """Return True if the consumer holds one of the jobs by a pull or by a job POST."""
+    """Return True if the consumer claimed one of these jobs by a pull, or by a POST to the job."""
     ids, tokens = {job.job_id for job in held}, {job.lease_token for job in held}
     rows = Job.objects.using(using).filter(id__in=ids, lease_token__in=tokens)
     ours = {(consumer_id, Lease.Via.PULL), (consumer_id, Lease.Via.POST)}

@@ -37,7 +37,7 @@ class Selection(NamedTuple):
 
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> "Selection":
-        """Return the selection from the JSON of its `_asdict()`."""
+        """Return the selection that was stored as JSON: the fields of this class by name."""
         fields: dict[str, Any] = dict(stored)
         lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         return cls(**fields | lists)

@@ -136,7 +136,10 @@ class Child:
         return self._thread_pool.done + self._async_pool.done
 
     def _spread_seconds(self) -> float:
-        """Return the spread of first polls, so that processes started together differ."""
+        """Return the longest random delay before the first claim; 0 in a burst.
+
+        The delay keeps processes that start together from claiming at the same moment.
+        """
         if self._limits.BURST or self._limits.ONCE:
             return 0.0
         return min(JITTER * self._limits.MAX_FETCH_INTERVAL.total_seconds(), LONGEST_SPREAD)

@@ -60,7 +60,7 @@ class Circuits:
         self._circuits: dict[tuple[str, str], ConsumerCircuit] = {}
 
     def get(self, handler: Handler) -> ConsumerCircuit:
-        """Return the circuit of the handler's consumer."""
+        """Return the circuit breaker of the handler's consumer; create it at the first call."""
         known = self._circuits.get(handler.path)
         if known is None:
             known = self._circuits.setdefault(handler.path, ConsumerCircuit(handler, self._limits))

@@ -66,7 +66,7 @@ class SharedState:
         self.times[_REACHED] = time.monotonic()
 
     def leave(self) -> None:
-        """Note that the child ends deliberately; its last write."""
+        """Record that the child exits on purpose. The child writes nothing after this."""
         self.times[_LEFT] = time.monotonic()
 
     @property

@@ -16,7 +16,7 @@ from tests.factories import JobFactory
 BY_HAND = sorted(OPERATIONS)
 AT_ONCE = [event for event in BY_HAND if event is not Event.RESCHEDULE]
 """Others ask for something first."""
-WORDS = {event: one.word for event, one in OPERATIONS.items()}
+WORDS = {event: operation.slug for event, operation in OPERATIONS.items()}
 
 
 def test_they_are_the_operator_s_events_of_the_table() -> None:

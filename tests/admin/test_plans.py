@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulljobs.admin.operations import BY_WORD
+from pulljobs.admin.operations import BY_SLUG
 from pulljobs.models import ArchivedJob, Consumer, Job, Producer
 from tests.admin.conftest import browser_of
 from tests.admin.pages import listing, page
@@ -84,7 +84,7 @@ def pages(consumer: Consumer) -> Iterator[str]:
         yield from (f"{listing(model)}?{one}" for one in ["", *filters])
     for model in ("channel", "producer", "consumer", "node", "auditentry"):
         yield listing(model)
-    for word in BY_WORD:
+    for word in BY_SLUG:
         for one in ("", "reason=purged", "key=none", f"consumer={consumer.pk}"):
             yield f"{reverse('admin:pulljobs_job_all', args=[word])}?{one}"
     yield page("consumer", consumer.pk)

@@ -76,7 +76,7 @@ def test_it_refreshes_itself_until_paused_and_keeps_focus_and_what_is_open(
     pause = page.get_by_role("button", name="Pause")
     pause.press("Enter")
     expect(pause).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#pj-said")).to_contain_text("does not refresh itself any more")
+    expect(page.locator("#pj-announcement")).to_have_text("Automatic refresh is off.")
     count = asked.count("fetch")
     page.clock.run_for(60_000)
     assert asked.count("fetch") == count
@@ -103,7 +103,9 @@ def test_a_refresh_that_fails_is_told_and_tried_again(visitor: Visitor) -> None:
     page.goto(visitor.site.address + DASHBOARD)
     page.route(f"**/{DASHBOARD}", lambda route: route.abort())
     page.clock.run_for(6_000)
-    expect(page.locator("#pj-said")).to_contain_text("it is tried again")
+    expect(page.locator("#pj-announcement")).to_contain_text(
+        "could not be refreshed and will retry"
+    )
     page.unroute(f"**/{DASHBOARD}")
     with page.expect_response(lambda answer: DASHBOARD in answer.url and answer.ok):
         page.clock.run_for(12_000)

@@ -201,7 +201,7 @@ def test_what_the_database_does_not_tell_in_time_is_left_out(
     with session() as other:
         other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")
         page = read(operator)
-    assert "The database did not tell in time: workers" in words(page)
+    assert "The database did not answer in time: workers" in words(page)
     assert "No worker had a heartbeat" not in page
     assert "not served" not in page
     assert tile(page, "Ready").startswith("3 ")
@@ -213,7 +213,7 @@ def test_a_role_s_lock_timeout_costs_a_part_alone(operator: Client, consumer: Co
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_node IN ACCESS EXCLUSIVE MODE")
         page = read(operator)
-    assert "The database did not tell in time: workers" in words(page)
+    assert "The database did not answer in time: workers" in words(page)
     assert tile(page, "Ready").startswith("3 ")
 
 
@@ -237,7 +237,7 @@ def test_a_table_that_lacks_a_migration_costs_its_part_alone(
     finally:
         query("DROP TABLE pg_temp.pulljobs_node")
     told = words(page)
-    assert "The database did not tell: workers. The database lacks a migration" in told
+    assert "The database did not answer: workers. The database lacks a migration" in told
     assert "run manage.py migrate" in told
     assert tile(page, "Ready").startswith("3 ")
 

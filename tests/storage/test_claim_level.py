@@ -50,13 +50,13 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def read_apart(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
     """The ids of the messages that took a statement of their own."""
     every: list[Sequence[int]] = []
-    original = messages.read
+    original = messages.read_messages
 
     def noted(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
         every.append(ids)
         return original(using, ids)
 
-    monkeypatch.setattr(messages, "read", noted)
+    monkeypatch.setattr(messages, "read_messages", noted)
     return every
 
 
@@ -99,7 +99,7 @@ def test_a_small_claim_after_a_small_one_brings_the_messages(
     [full, plain] = [message for _job, message in claimed]
     assert (full.payload, full.headers, full.key) == (b'{"a": 1}', {"b": "c"}, "k")
     assert (full.client_message_id, full.content_type) == ("m", "application/json")
-    assert {full.id: full, plain.id: plain} == messages.read(USING, [full.id, plain.id])
+    assert {full.id: full, plain.id: plain} == messages.read_messages(USING, [full.id, plain.id])
 
 
 def test_a_large_claim_does_not(puller: Puller, read_apart: list[Sequence[int]]) -> None:

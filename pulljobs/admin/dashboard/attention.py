@@ -46,7 +46,7 @@ def check_consumers(standings: Sequence[ConsumerStatus]) -> Iterator[Attention]:
             text = _("Jobs of %s wait and no process serves it.") % standing.path
             yield Attention(True, text, "consumers")
         if standing.paused_until:
-            values = {"path": standing.path, "until": figures.moment(standing.paused_until)}
+            values = {"path": standing.path, "until": figures.timestamp(standing.paused_until)}
             yield Attention(False, _("%(path)s is paused until %(until)s.") % values, "consumers")
     dead = total(standings, "dead")
     if dead.value:

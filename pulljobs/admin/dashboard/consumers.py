@@ -280,7 +280,7 @@ def _badges(standing: ConsumerStatus) -> list[Badge]:
     if standing.consumer.type == Consumer.Type.PUSH:
         badges.append(Badge("plain", _("push")))
     if until := standing.paused_until:
-        badges.append(Badge("warn", _("paused until %s") % figures.moment(until)))
+        badges.append(Badge("warn", _("paused until %s") % figures.timestamp(until)))
     for worker in standing.workers or ():
         if circuit := worker.circuits.get(standing.path):
             text = _("held back, level %s") % circuit["level"]

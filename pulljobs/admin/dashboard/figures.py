@@ -101,7 +101,7 @@ def utc_date(moment: datetime) -> str:
     return date_format(moment.astimezone(UTC), "Y-m-d")
 
 
-def moment(at: datetime) -> str:
+def timestamp(at: datetime) -> str:
     """Format a local time with its zone; commands use UTC instead."""
     return date_format(localtime(at), "Y-m-d H:i:s T")
 

@@ -79,7 +79,7 @@ class Worker:
 
     @property
     def serves(self) -> Sequence[str]:
-        """Consumer paths that it serves."""
+        """Paths (`channel/consumer`) of the consumers that the worker serves."""
         served: Sequence[str] = self.report.get("serves", ())
         return served
 

@@ -44,7 +44,7 @@ EVENTS: Final = {
 """Events of the protocol by the state of a job and the state that the caller asks for."""
 
 
-class JobView(PullConsumerView):
+class SingleJobView(PullConsumerView):
     """View of one job: consumers look at it, take and settle it, and delete it when it is DEAD."""
 
     permission_classes = [HolderOrPullConsumer]

@@ -110,7 +110,7 @@ def _with_messages(jobs: list[WaitingJob]) -> list[QueuedJobBody]:
     """Render jobs, but not those that were settled since and whose message was dropped."""
     if not jobs:
         return []
-    stored = messages.read(settings().DATABASE, [job.message_id for job in jobs])
+    stored = messages.read_messages(settings().DATABASE, [job.message_id for job in jobs])
     return [_render_job(job, stored[job.message_id]) for job in jobs if job.message_id in stored]
 
 

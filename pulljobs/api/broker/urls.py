@@ -7,7 +7,7 @@ from django.urls import path
 from pulljobs.api.broker import messages, registry, status
 from pulljobs.api.broker.broadcast import Broadcast
 from pulljobs.api.broker.dead_letters import DeadLetters
-from pulljobs.api.broker.jobs import JobView, RequeueDeadJob
+from pulljobs.api.broker.jobs import RequeueDeadJob, SingleJobView
 from pulljobs.api.broker.queued_jobs import QueuedJobs
 
 CHANNEL: Final = "channel/<str:channel>"
@@ -38,7 +38,7 @@ urlpatterns = [
         name="scheduled-message",
     ),
     path(f"{CONSUMER}/queued-jobs", QueuedJobs.as_view(), name="queued-jobs"),
-    path(JOB, JobView.as_view(), name="job"),
+    path(JOB, SingleJobView.as_view(), name="job"),
     path(f"{JOB}/requeue-dead-job", RequeueDeadJob.as_view(), name="requeue-dead-job"),
     path(f"{CONSUMER}/dlq", DeadLetters.as_view(), name="dlq"),
     path("_status", status.AppStatus.as_view(), name="app-status"),

@@ -160,7 +160,7 @@ def _render_job(
 
 
 class LongPollThreads:
-    """Threads of this process that long polls hold, which a setting limits."""
+    """Counter of the threads of this process that wait in long polls; a setting limits them."""
 
     def __init__(self) -> None:
         self._count, self._lock = 0, threading.Lock()

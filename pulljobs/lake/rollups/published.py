@@ -55,7 +55,7 @@ class Subscription(NamedTuple):
 
 
 class Addressed(NamedTuple):
-    """Messages that were published for one consumer of their channel only."""
+    """Number of messages that were published to a single consumer of their channel."""
 
     consumer_id: int
     channel_id: int

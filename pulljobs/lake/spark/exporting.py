@@ -132,7 +132,7 @@ def _check_history(using: str, where: str) -> None:
 
 
 def newest_run(where: str) -> int:
-    """Return the last run in the lake; 0 if it is empty."""
+    """Return the number of the last export in the lake, or 0 for an empty lake."""
     return max(Table(where, name).last_run() for name in TABLES)
 
 

@@ -1,4 +1,4 @@
-// A page that tells of something under way looks again by itself; without JavaScript one reloads it.
+// Reload a page that shows work in progress; without JavaScript the reader reloads it.
 "use strict";
 const mark = document.querySelector("[data-pulljobs-refresh]");
 if (mark) {

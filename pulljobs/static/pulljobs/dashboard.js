@@ -3,7 +3,7 @@
 {
     const root = document.getElementById("pj");
     const pause = document.getElementById("pj-pause");
-    const said = document.getElementById("pj-said");
+    const announcement = document.getElementById("pj-announcement");
     const milliseconds = Number(root.dataset.seconds) * 1000;
     const LONGEST_PAUSE = 60000;
     let failures = 0;
@@ -71,7 +71,7 @@
         } catch {
             failures += 1;
             root.classList.add("stale");
-            said.textContent = said.dataset.failed;
+            announcement.textContent = announcement.dataset.failed;
         }
         wait();
     }
@@ -86,7 +86,7 @@
     pause.hidden = false;
     pause.addEventListener("click", () => {
         pause.setAttribute("aria-pressed", String(!isPaused()));
-        said.textContent = isPaused() ? said.dataset.paused : said.dataset.resumed;
+        announcement.textContent = isPaused() ? announcement.dataset.paused : announcement.dataset.resumed;
         wait();
     });
     document.addEventListener("visibilitychange", wait);
