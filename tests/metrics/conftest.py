@@ -11,6 +11,6 @@ __all__ = ["stage"]
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a busy machine leaves gauges out."""
+    """Raise the time limits of gauges, which a busy machine would leave out."""
     monkeypatch.setattr(gauges, "PATIENCE", timedelta(minutes=1))
     monkeypatch.setattr(gauges, "WAIT", PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""What an expression reads, and which labels its results have."""
+"""Series that a PromQL expression reads, and labels of its results."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -16,9 +16,9 @@ from promql_parser import (
 )
 
 OF_TARGETS: Final = frozenset({"job", "instance"})
-"""What Prometheus adds to all it scrapes."""
+"""Labels that Prometheus adds to everything it scrapes."""
 Labels = Mapping[str, frozenset[str]]
-"""By the names of series."""
+"""Labels of each series, by its name."""
 
 
 def children(expr: Any) -> list[Any]:
@@ -43,11 +43,11 @@ def every(expr: Any) -> Iterator[Any]:
 
 
 def selectors(expr: Any) -> list[VectorSelector]:
-    return [one for one in every(expr) if isinstance(one, VectorSelector)]
+    return [part for part in every(expr) if isinstance(part, VectorSelector)]
 
 
 def labels_of(expr: Any, exported: Labels) -> frozenset[str]:
-    """Of the results; AssertionError where an aggregation asks for what is not there."""
+    """Return the labels of the results, and fail if an expression uses labels it has not got."""
     match expr:
         case VectorSelector():
             return exported[str(expr.name)] | OF_TARGETS
@@ -57,13 +57,13 @@ def labels_of(expr: Any, exported: Labels) -> frozenset[str]:
             assert not missing, f"{expr} has no {sorted(missing)}"
             return asked
         case BinaryExpr():
-            sides = [one for one in (expr.lhs, expr.rhs) if not isinstance(one, NumberLiteral)]
-            first, *second = [labels_of(one, exported) for one in sides]
+            sides = [side for side in (expr.lhs, expr.rhs) if not isinstance(side, NumberLiteral)]
+            first, *second = [labels_of(side, exported) for side in sides]
             modifier = expr.modifier
             matched = modifier.matching.labels if modifier and modifier.matching and second else []
             assert set(matched) <= first.intersection(*second), f"{expr}"
             return first
         case Call() if expr.func.name == "histogram_quantile":
             return labels_of(expr.args[1], exported) - {"le"}
-    found = [labels_of(child, exported) for child in children(expr)]
-    return frozenset().union(*found)
+    labels = [labels_of(child, exported) for child in children(expr)]
+    return frozenset().union(*labels)

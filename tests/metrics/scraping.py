@@ -1,4 +1,4 @@
-"""What Prometheus would store of an answer."""
+"""Samples that Prometheus would store of a scrape."""
 
 import re
 import urllib.request
@@ -16,7 +16,7 @@ Samples = Mapping[tuple[str, Labels], float]
 
 
 def counting(stage: Stage, *flags: str) -> Worker:
-    """A worker that answers /metrics."""
+    """Start a worker that answers /metrics."""
     return stage.worker("--health-port", "0", *flags, WORKER_PULLJOBS='{"METRICS": true}')
 
 
@@ -37,10 +37,10 @@ def parsed(text: str) -> Samples:
 
 
 def by(samples: Samples, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """Sums of one name, by these labels, without those that are 0."""
+    """Sum the samples of a name by these labels, and leave out sums of 0."""
     sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
-    for (found, pairs), value in samples.items():
-        if found == name:
+    for (family, pairs), value in samples.items():
+        if family == name:
             known = dict(pairs)
             sums[tuple(known[label] for label in labels)] += value
     return {key: value for key, value in sums.items() if value}

@@ -1,4 +1,4 @@
-"""Of web servers that count, and tell anybody."""
+"""Settings of web servers that count and serve the metrics to every client."""
 
 from tests.api.leases.settings import *  # noqa: F403
 from tests.api.leases.settings import PULLJOBS

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules ask for nothing but what is exported."""
+"""The dashboard and the alert rules read only series that are exported."""
 
 import json
 import re
@@ -36,18 +36,18 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 ALERTS = [rule for group in RULES for rule in group["rules"]]
 TARGETS = [(panel["title"], target) for panel in PANELS for target in panel["targets"]]
 OPEN = {"channel", "consumer", "le", "table", "loop", "job", "instance"}
-"""Labels whose values are up to a project."""
+"""Labels whose values depend on the project."""
 VARIABLES = {"$__rate_interval": "5m", "$channel": ".*", "$consumer": ".*"}
 SHOWN = re.compile(r"{{ *\$?(?:labels\.)?(\w+) *}}")
 
 
 @pytest.fixture
 def exported(transactional_db: None) -> Samples:
-    """All that a process answers once everything has happened."""
+    """Return the samples of a process in which every event has happened."""
     ConsumerFactory.create(channel__name="orders", name="billing")
     for event in EVERY:
         recorder.record(event)
-    GAUGES.forget()  # As they were in the test before.
+    GAUGES.forget()  # A previous test may have read them.
     with override_settings(PULLJOBS={**settings.PULLJOBS, "METRICS": True}):
         return parsed(answer()[0].decode())
 
@@ -68,48 +68,48 @@ def expressions() -> Iterator[tuple[str, Any]]:
 
 
 def test_families_are_what_is_exported(exported: Samples) -> None:
-    told = labels_in(exported)
+    labels_by_name = labels_in(exported)
     for family in (*COUNTED, *families_read()):
         if family.type is Type.HISTOGRAM:
-            assert told[f"{family.name}_bucket"] == {*family.labels, "le"}
-            assert told[f"{family.name}_count"] == set(family.labels)
+            assert labels_by_name[f"{family.name}_bucket"] == {*family.labels, "le"}
+            assert labels_by_name[f"{family.name}_count"] == set(family.labels)
         else:
-            assert told[family.name] == set(family.labels), family.name
+            assert labels_by_name[family.name] == set(family.labels), family.name
     known = {family.name for family in (*COUNTED, *families_read())}
-    others = {name for name in told if name not in known}
+    others = {name for name in labels_by_name if name not in known}
     assert {re.sub("_(bucket|count|sum)$", "", name) for name in others} <= known
 
 
 def test_expressions_ask_for_series_labels_and_values_that_are_exported(exported: Samples) -> None:
-    told = labels_in(exported)
+    labels_by_name = labels_in(exported)
     values = {(name, *pair) for name, pairs in exported for pair in pairs}
-    for who, expr in expressions():
+    for title, expr in expressions():
         for selector in selectors(expr):
             name = str(selector.name)
-            assert name in told, who
+            assert name in labels_by_name, title
             for matcher in selector.matchers.matchers:
-                assert matcher.name in told[name], who
+                assert matcher.name in labels_by_name[name], title
                 if matcher.name not in OPEN:
-                    assert (name, matcher.name, matcher.value) in values, who
+                    assert (name, matcher.name, matcher.value) in values, title
 
 
 def test_what_is_shown_of_a_result_is_among_its_labels(exported: Samples) -> None:
-    told = labels_in(exported)
+    labels_by_name = labels_in(exported)
     for alert in ALERTS:
-        labels = labels_of(expression(alert["expr"]), told)
+        labels = labels_of(expression(alert["expr"]), labels_by_name)
         shown = re.findall(r"\$labels\.(\w+)", str(alert["annotations"]))
         assert set(shown) <= labels, alert["alert"]
     for title, target in TARGETS:
-        labels = labels_of(expression(target["expr"]), told)
+        labels = labels_of(expression(target["expr"]), labels_by_name)
         assert set(SHOWN.findall(target["legendFormat"])) == labels, title
 
 
 def test_everything_is_on_the_dashboard(exported: Samples) -> None:
     read = " ".join(target["expr"] for _title, target in TARGETS)
     missing = [
-        one.name
-        for one in (*COUNTED, *families_read())
-        if not re.search(rf"\b{one.name}(_|\b)", read)
+        family.name
+        for family in (*COUNTED, *families_read())
+        if not re.search(rf"\b{family.name}(_|\b)", read)
     ]
     assert not missing
 
@@ -144,21 +144,23 @@ def test_the_command_that_an_alert_names_tells_the_error_of_a_job_that_is_tried_
     pulling.finish([outcomes.retry(held, "ValueError: no such order")])
     *words, job = command_of("PulljobsHandlersFail")
     assert job == "JOB"
-    call_command(*words, str(id), stdout=(told := StringIO()))
-    assert "ValueError: no such order" in told.getvalue()
+    call_command(*words, str(id), stdout=(output := StringIO()))
+    assert "ValueError: no such order" in output.getvalue()
 
 
 def command_of(name: str) -> list[str]:
-    """That an alert names."""
-    [said] = (alert["annotations"]["description"] for alert in ALERTS if alert["alert"] == name)
-    [command] = re.findall(r"`manage\.py ([A-Za-z ]+)`", said)
+    """Return the arguments of the management command that an alert names."""
+    [description] = (
+        alert["annotations"]["description"] for alert in ALERTS if alert["alert"] == name
+    )
+    [command] = re.findall(r"`manage\.py ([A-Za-z ]+)`", description)
     return str(command).split()
 
 
 def test_the_dashboard_is_as_grafana_wants_it() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
-    assert {one["name"] for one in DASHBOARD["templating"]["list"]} == {
+    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {
         "datasource",
         "channel",
         "consumer",

@@ -1,4 +1,4 @@
-"""Gauges are what the tables say, at a cost that no backlog raises."""
+"""Gauges show what the tables hold, at a cost that no backlog increases."""
 
 import re
 import socket
@@ -36,12 +36,12 @@ def billing(transactional_db: None) -> Subscription:
     return subscription(*PLACE)
 
 
-def told() -> dict[tuple[str, tuple[str, ...]], float]:
+def read_gauges() -> dict[tuple[str, tuple[str, ...]], float]:
     (reading := GaugeReading()).read_parts()
     return {(name, labels): value for name, labels, value in reading.samples()}
 
 
-@pytest.mark.owner  # of partitions that are made
+@pytest.mark.owner  # The test makes partitions.
 def test_they_are_what_the_tables_say(billing: Subscription) -> None:
     for state, count in zip(State, (5, 2, 4, 3), strict=True):
         for _ in range(count):
@@ -50,7 +50,7 @@ def test_they_are_what_the_tables_say(billing: Subscription) -> None:
     Job.objects.filter(state="QUEUED").update(available_at=Now() - timedelta(minutes=5))
     newest = Job.objects.filter(state="QUEUED").latest("id").pk
     Job.objects.filter(id=newest).update(available_at=Now() + timedelta(hours=1))
-    now = told()
+    now = read_gauges()
     in_states = {state: Job.objects.filter(state=state).count() for state in ("QUEUED", "DEAD")}
     assert now["queued_job_count", PLACE] == in_states["QUEUED"] == 6
     assert now["dead_job_count", PLACE] == in_states["DEAD"] == 3
@@ -71,7 +71,7 @@ def test_pauses_workers_and_circuits(billing: Subscription) -> None:
         _node(
             {"serves": ["orders/billing"], "circuits": {"orders/billing": {"level": level}}}, silent
         )
-    now = told()
+    now = read_gauges()
     assert now["pulljobs_paused", PLACE] == 1
     assert now["pulljobs_serving", PLACE] == 2
     assert now["pulljobs_circuit_level", PLACE] == 3
@@ -85,14 +85,14 @@ def test_pauses_workers_and_circuits(billing: Subscription) -> None:
 def test_who_holds_jobs_serves_but_for_a_worker_that_no_longer_says_so(
     billing: Subscription, via: Via, serving: int
 ) -> None:
-    """A pull that never lingers waits nowhere, and a stream reports nothing."""
+    """Claims count, because short polls leave no waiter and streams send no heartbeat."""
     publish_many("orders", [b""] * 2)
-    assert told()["pulljobs_serving", PLACE] == 0
+    assert read_gauges()["pulljobs_serving", PLACE] == 0
     for _ in range(2):
         assert pulling.Puller(USING, billing.consumer, via).claim(1).taken
-    assert told()["pulljobs_serving", PLACE] == serving
+    assert read_gauges()["pulljobs_serving", PLACE] == serving
     pass_time()
-    assert told()["pulljobs_serving", PLACE] == 0
+    assert read_gauges()["pulljobs_serving", PLACE] == 0
 
 
 def _node(report: dict[str, Any], silent: timedelta) -> None:
@@ -103,7 +103,7 @@ def _node(report: dict[str, Any], silent: timedelta) -> None:
 def test_a_long_backlog_costs_no_more_than_its_cap(
     billing: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that are read do not grow with those that are there; the count is the planner's then."""
+    """The number of rows read stays constant, and the planner estimates the count."""
     monkeypatch.setattr(backlog, "CAPS", (50,))
     reads = []
     for count in (200, 1800):
@@ -111,7 +111,7 @@ def test_a_long_backlog_costs_no_more_than_its_cap(
         query("ANALYZE pulljobs_job")
         before = _rows_read()
         with transaction.atomic(using=USING):
-            queued = told()["queued_job_count", PLACE]
+            queued = read_gauges()["queued_job_count", PLACE]
             reads.append(_rows_read() - before)
     assert abs(queued - 2000) < 200
     assert 50 <= reads[1] <= reads[0] + 50
@@ -120,7 +120,7 @@ def test_a_long_backlog_costs_no_more_than_its_cap(
 def test_the_planner_is_asked_of_so_many_consumers_at_the_most(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is a query; of the others what was counted is told."""
+    """Each estimate is a query, and the capped count stands for the other consumers."""
     monkeypatch.setattr(backlog, "CAPS", (5,))
     monkeypatch.setattr(gauges, "ESTIMATED", 2)
     monkeypatch.setattr(backlog, "estimate_queued", lambda _using, _consumer_id: 1000)
@@ -128,12 +128,14 @@ def test_the_planner_is_asked_of_so_many_consumers_at_the_most(
         ConsumerFactory.create()
     for channel in Channel.objects.all():
         publish_many(channel.name, [b""] * 10)
-    queued = [value for (name, _place), value in told().items() if name == "queued_job_count"]
+    queued = [
+        value for (name, _place), value in read_gauges().items() if name == "queued_job_count"
+    ]
     assert sorted(queued) == [5, 5, 1000, 1000]
 
 
 def _rows_read() -> int:
-    """By this transaction of the job table, by whatever way."""
+    """Return how many rows of the job table this transaction has read."""
     [(read,)] = query(
         "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables"
         " WHERE relname = 'pulljobs_job'"
@@ -157,9 +159,11 @@ def test_dead_jobs_are_counted_beyond_the_alert_s_threshold_however_many_consume
     )
     made = ConsumerFactory.create_batch(22)
     count = int(threshold) + 100
-    query(DEAD, [[one.pk for one in made], count])
-    told_of = [value for (name, _place), value in told().items() if name == "dead_job_count"]
-    assert told_of == [count] * len(made)
+    query(DEAD, [[consumer.pk for consumer in made], count])
+    dead_counts = [
+        value for (name, _place), value in read_gauges().items() if name == "dead_job_count"
+    ]
+    assert dead_counts == [count] * len(made)
 
 
 def test_what_is_not_read_in_time_is_left_out(
@@ -168,7 +172,7 @@ def test_what_is_not_read_in_time_is_left_out(
     monkeypatch.setattr(gauges, "PATIENCE", timedelta(seconds=3))
     with session() as other:
         other.execute("LOCK TABLE pulljobs_node")
-        now = told()
+        now = read_gauges()
     assert now["pulljobs_read_ok", ("workers",)] == 0
     assert now["pulljobs_read_ok", ("consumers",)] == 1
     assert ("queued_job_count", PLACE) in now
@@ -182,7 +186,7 @@ def test_without_the_database_they_say_so(
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "NAME", "nowhere")
     try:
-        now = told()
+        now = read_gauges()
     finally:
         connection.close()
     assert not any(now["pulljobs_read_ok", (part,)] for part in gauges.PARTS)
@@ -191,7 +195,7 @@ def test_without_the_database_they_say_so(
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """In the place of the database: what listens, and never says a word."""
+    """Replace the database by a server that accepts connections and never answers."""
     connection = connections[USING]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
@@ -202,17 +206,19 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def reading() -> Callable[[], threading.Thread]:
-    """The only one that this test began and that goes on; those of earlier tests may do so, too."""
+    """Return a function that finds the running reading of this test, not of earlier tests."""
     before = set(threading.enumerate())
 
     def only() -> threading.Thread:
-        [one] = [one for one in set(threading.enumerate()) - before if one.name == "gauges"]
-        return one
+        [thread] = [
+            thread for thread in set(threading.enumerate()) - before if thread.name == "gauges"
+        ]
+        return thread
 
     return only
 
 
-def test_a_database_that_says_nothing_keeps_nobody_waiting_and_one_thread_at_the_most(
+def test_a_database_that_does_not_answer_delays_no_scrape_and_occupies_at_most_one_thread(
     billing: Subscription,
     silent: socket.socket,
     reading: Callable[[], threading.Thread],
@@ -221,8 +227,8 @@ def test_a_database_that_says_nothing_keeps_nobody_waiting_and_one_thread_at_the
     monkeypatch.setattr(gauges, "WAIT", 0.1)
     collector = Gauges()
     for _ in range(3):
-        families = {one.name: one.samples for one in collector.collect()}
-        assert {one.value for one in families["pulljobs_read_ok"]} == {0}
+        families = {family.name: family.samples for family in collector.collect()}
+        assert {sample.value for sample in families["pulljobs_read_ok"]} == {0}
         assert not families["queued_job_count"]
     going_on = reading()
     silent.accept()[0].close()
@@ -230,7 +236,7 @@ def test_a_database_that_says_nothing_keeps_nobody_waiting_and_one_thread_at_the
     assert not going_on.is_alive()
 
 
-def test_what_was_read_before_it_fell_silent_is_told(
+def test_parts_read_before_the_database_stopped_answering_are_exported(
     billing: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gauges, "WAIT", 0.0)
@@ -248,12 +254,12 @@ def test_what_was_read_before_it_fell_silent_is_told(
     wait_until(lambda: _read_ok(collector) == {"consumers": 1, "snapshots": 1})
 
 
-def test_what_always_comes_too_late_is_told_as_it_was_last(
+def test_parts_that_are_always_late_are_exported_from_the_last_reading(
     billing: Subscription,
     reading: Callable[[], threading.Thread],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the next reading goes on, and not for ever; what that has read already is told anew."""
+    """The last reading stands in for a limited time, and only for parts still to be read."""
     monkeypatch.setattr(gauges, "WAIT", 0.0)
     monkeypatch.setattr(gauges, "FRESH", 0.0)
     turns = threading.Semaphore(0)
@@ -280,8 +286,10 @@ def test_what_always_comes_too_late_is_told_as_it_was_last(
 
 
 def _read_ok(collector: Gauges) -> dict[str, float]:
-    found: Metric = next(one for one in collector.collect() if one.name == "pulljobs_read_ok")
-    return {one.labels["part"]: one.value for one in found.samples}
+    read_ok: Metric = next(
+        metric for metric in collector.collect() if metric.name == "pulljobs_read_ok"
+    )
+    return {sample.labels["part"]: sample.value for sample in read_ok.samples}
 
 
 def test_they_are_read_again_only_when_they_are_some_seconds_old(
@@ -297,5 +305,7 @@ def test_they_are_read_again_only_when_they_are_some_seconds_old(
 
 
 def _value(collector: Gauges) -> float:
-    found: Metric = next(one for one in collector.collect() if one.name == "queued_job_count")
-    return found.samples[0].value
+    queued: Metric = next(
+        metric for metric in collector.collect() if metric.name == "queued_job_count"
+    )
+    return queued.samples[0].value

@@ -39,7 +39,7 @@ def code() -> Iterator[dict[str, ModuleType]]:
 def exporter(
     code: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InMemorySpanExporter]:
-    """Set up as the guide does, but for this test alone."""
+    """Set up tracing as the guide does, for the duration of a test."""
     made: list[TracerProvider] = []
     monkeypatch.setattr(trace, "set_tracer_provider", made.append)
     code["shop.tracing"].send_spans_to(exporter := InMemorySpanExporter())
@@ -56,7 +56,7 @@ def test_the_trace_from_the_purchase_to_the_mail(
     exporter: InMemorySpanExporter,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Copy what is printed here into the guide where this fails."""
+    """If this fails, copy the printed tree into the guide."""
     handlers.sync_consumers()
     code["orders.buying"].buy(7)
     assert len(drain()) == 2

@@ -1,4 +1,4 @@
-"""Events become numbers, a batch at a time; who asks for no numbers pays nothing."""
+"""Events are counted a batch at a time, and cost nothing where metrics are switched off."""
 
 import importlib.util
 import subprocess
@@ -34,9 +34,9 @@ from tests.metrics.scraping import by, parsed
 
 @pytest.fixture
 def events() -> Iterator[list[object]]:
-    told: list[object] = []
-    end = telemetry.record_with(told.append)
-    yield told
+    recorded: list[object] = []
+    end = telemetry.record_with(recorded.append)
+    yield recorded
     end()
 
 
@@ -45,11 +45,11 @@ def value(name: str, **labels: str) -> float:
 
 
 def test_a_batch_of_times_counts_like_each_of_them() -> None:
-    """One that a clock which was set back made negative counts as none."""
+    """A negative time, measured while the clock was set back, counts as 0."""
     place = {"channel": "times", "consumer": "all"}
     recorder.record(HandlersRan("times", "all", [-1.0, 0.004, 0.005, 0.2, 7200.0]))
-    told = {end: value("pulljobs_run_seconds_bucket", **place, le=end) for end in ENDS}
-    assert told == {"0.005": 3, "0.01": 3, "0.25": 4, "3600.0": 4, "+Inf": 5}
+    counts = {end: value("pulljobs_run_seconds_bucket", **place, le=end) for end in ENDS}
+    assert counts == {"0.005": 3, "0.01": 3, "0.25": 4, "3600.0": 4, "+Inf": 5}
     assert value("pulljobs_run_seconds_sum", **place) == pytest.approx(7200.209)
     recorder.record(HandlersRan("times", "all", []))
     assert value("pulljobs_run_seconds_count", **place) == 5
@@ -84,29 +84,29 @@ def test_metrics_are_made_once_whichever_threads_count_first(
 def test_every_counted_family_has_its_event() -> None:
     for event in EVERY:
         recorder.record(event)
-    told = {metric.name for metric in REGISTRY.collect() if metric.samples}
-    assert {family.name.removesuffix("_total") for family in COUNTED} <= told
+    names = {metric.name for metric in REGISTRY.collect() if metric.samples}
+    assert {family.name.removesuffix("_total") for family in COUNTED} <= names
 
 
 def test_series_of_a_consumer_begin_at_0() -> None:
-    """So that a rate sees the first death, too."""
+    """A rate then includes the first dead job."""
     recorder.record(JobsClaimed("fresh", "all", 1))
     died = {"channel": "fresh", "consumer": "all", "event": "retry", "state": "DEAD"}
     assert REGISTRY.get_sample_value("pulljobs_jobs_finished_total", died) == 0
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_told_is_told_once_a_batch_and_names_the_consumer(events: list[object]) -> None:
+def test_events_are_recorded_once_a_batch_and_name_the_consumer(events: list[object]) -> None:
     consumer = ConsumerFactory.create()
     place = (consumer.channel.name, consumer.name)
     publish_many(consumer.channel.name, [b""] * 30)
     claim = pulling.Puller(USING, consumer).claim(30)
     assert claim.taken
     held = [Held(job.id, claim.taken.lease_token) for job, _message in claim.jobs]
-    said = [outcomes.deliver(one) for one in held[:28]]
-    said += [outcomes.reject(held[28], "no"), outcomes.release(held[29])]
-    pulling.finish(said, lambda: dict.fromkeys([one.job_id for one in held], place))
-    assert [type(one) for one in events] == [JobsPublished, JobsClaimed, JobsFinished]
+    settlements = [outcomes.deliver(job) for job in held[:28]]
+    settlements += [outcomes.reject(held[28], "no"), outcomes.release(held[29])]
+    pulling.finish(settlements, lambda: dict.fromkeys([job.job_id for job in held], place))
+    assert [type(event) for event in events] == [JobsPublished, JobsClaimed, JobsFinished]
     ends = {("deliver", "DELIVERED"): 28, ("reject", "DEAD"): 1, ("release", "QUEUED"): 1}
     assert events[2] == JobsFinished(ends, *place)
     assert isinstance(events[1], JobsClaimed)
@@ -120,13 +120,13 @@ def test_an_outcome_that_is_repeated_is_not_counted_again(events: list[object]) 
     publish_many(consumer.channel.name, [b""])
     claim = pulling.Puller(USING, consumer).claim(1)
     assert claim.taken
-    said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.lease_token))]
-    assert pulling.finish(said).states == pulling.finish(said).states != {}
-    assert sum(isinstance(one, JobsFinished) for one in events) == 1
+    settlements = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.lease_token))]
+    assert pulling.finish(settlements).states == pulling.finish(settlements).states != {}
+    assert sum(isinstance(event, JobsFinished) for event in events) == 1
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_node_had_not_started_is_told_as_released_and_the_rest_as_expired(
+def test_jobs_that_a_node_had_not_started_count_as_released_and_the_rest_as_expired(
     events: list[object],
 ) -> None:
     consumer = ConsumerFactory.create()
@@ -144,14 +144,14 @@ def test_what_a_node_had_not_started_is_told_as_released_and_the_rest_as_expired
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_a_recorder_nobody_is_asked_whose_jobs_they_are() -> None:
+def test_without_a_recorder_the_consumers_of_jobs_are_not_looked_up() -> None:
     consumer = ConsumerFactory.create()
     publish_many(consumer.channel.name, [b""])
     claim = pulling.Puller(USING, consumer).claim(1)
     assert claim.taken
-    said = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.lease_token))]
+    settlements = [outcomes.deliver(Held(claim.jobs[0][0].id, claim.taken.lease_token))]
     assert not telemetry.is_counting()
-    assert pulling.finish(said, lambda: pytest.fail("was asked")).states
+    assert pulling.finish(settlements, lambda: pytest.fail("was asked")).states
 
 
 def test_the_package_that_a_setting_needs_is_missed_by_a_check(
@@ -162,8 +162,8 @@ def test_the_package_that_a_setting_needs_is_missed_by_a_check(
     hidden = lambda name: None if name in gone else find(name)  # noqa: E731  short
     monkeypatch.setattr("pulljobs.checks.find_spec", hidden)
     with override_settings(PULLJOBS={"METRICS": True, "TRACING": True}):
-        told = checks.check_settings()
-    assert [(one.id, one.hint) for one in told] == [
+        messages = checks.check_settings()
+    assert [(message.id, message.hint) for message in messages] == [
         ("pulljobs.E018", "python -m pip install 'pulljobs[metrics]'")
     ] * 2
     with override_settings(PULLJOBS={}):
@@ -171,12 +171,12 @@ def test_the_package_that_a_setting_needs_is_missed_by_a_check(
 
 
 @pytest.mark.django_db
-def test_without_the_setting_only_gauges_are_told() -> None:
+def test_without_the_setting_only_gauges_are_exported() -> None:
     recorder.record(JobsPublished("silent", 1, 1))
     exposition.GAUGES.forget()
-    told = parsed(exposition.answer()[0].decode())
-    assert by(told, "pulljobs_read_ok", "part")
-    assert not by(told, "pulljobs_messages_published_total", "channel")
+    samples = parsed(exposition.answer()[0].decode())
+    assert by(samples, "pulljobs_read_ok", "part")
+    assert not by(samples, "pulljobs_messages_published_total", "channel")
 
 
 SHARING = """
@@ -203,7 +203,7 @@ assert not os.path.exists(directory) and os.environ.get(sharing.VARIABLE) == sys
 
 
 def test_a_fork_counts_for_itself_and_the_directory_goes(tmp_path: object) -> None:
-    """Of what handlers start; and the variable is as it was before."""
+    """The variable has its previous value afterwards."""
     done = subprocess.run(
         [sys.executable, "-c", SHARING, str(tmp_path)],
         env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": ""},
@@ -217,7 +217,7 @@ def test_a_fork_counts_for_itself_and_the_directory_goes(tmp_path: object) -> No
 def test_a_scrape_beside_a_process_that_begins_to_count_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file is there before there is anything in it."""
+    """The file of such a process exists before it has any content."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     MmapedValue = values.MultiProcessValue(lambda: "1")  # type: ignore[no-untyped-call]
     MmapedValue(

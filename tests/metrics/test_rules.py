@@ -1,4 +1,4 @@
-"""The rules in Prometheus's own hands: each fires when it should, and none when all is well."""
+"""Alert rules in Prometheus itself: each fires when it should, and none when all is well."""
 
 import subprocess
 from importlib.resources import files
@@ -66,16 +66,16 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     ),
 }
 ALSO: list[tuple[str, dict[str, str]]] = [
-    # Begun above 0, as where the first job of its kind ends between two scrapes.
+    # A series begins above 0 where the first job of its kind ends between two scrapes.
     ("PulljobsJobsDie", {REJECTED: "_x70 3x20"}),
     ("PulljobsLeasesExpire", {EXPIRED: "_x70 1x20"}),
-    # Begun anew above 0 some half an hour after a restart, for its target keeps its name.
+    # It begins above 0 again half an hour after a restart, since its target keeps its name.
     ("PulljobsJobsDie", {REJECTED: "5x40 stale _x35 1x20"}),
     ("PulljobsLeasesExpire", {EXPIRED: "5x40 stale _x35 1x20"}),
-    # Of a loop that waits for 30 s before it fails, or of a post that pauses for as long.
+    # A loop waits for 30 s before it fails, or a child slot pauses for as long.
     ("PulljobsLoopsFail", {LOOP: "0+2x90"}),
 ]
-"""Other series with which they fire."""
+"""Other series with which these alerts fire."""
 WELL = {
     OLDEST: "400x90",
     READY: "1x90",
@@ -97,8 +97,11 @@ WELL = {
     "pulljobs_lake_lag_seconds": "600x90",
     'pulljobs_read_ok{part="lake", instance="w:1"}': "1x90",
 }
-"""All that there is; what waits waits for the end of a pause, and a quarter of an hour ago first
-scrapes failed, then for four minutes the database."""
+"""Series of every kind with which no alert fires.
+
+Jobs wait for the end of a pause. A quarter of an hour ago scrapes failed for some minutes, and the
+database failed for four minutes after that.
+"""
 
 
 def promtool(*words: str) -> None:
@@ -115,7 +118,7 @@ def test_each_fires_when_it_should_and_none_when_all_is_well(tmp_path: Path) -> 
     rules = yaml.safe_load(RULES.read_text("utf-8"))
     severity = {}
     for rule in rules["groups"][0]["rules"]:
-        del rule["annotations"]  # Of which promtool would have every word said again.
+        del rule["annotations"]  # promtool would expect their text in every case.
         severity[rule["alert"]] = rule["labels"]["severity"]
     assert FIRES.keys() == severity.keys()
     firing = [*((name, series) for name, (series, _labels) in FIRES.items()), *ALSO]
@@ -129,26 +132,26 @@ def test_each_fires_when_it_should_and_none_when_all_is_well(tmp_path: Path) -> 
     promtool("test", "rules", str(tmp_path / "tests.yml"))
 
 
-def test_two_databases_are_told_apart_as_the_guide_says(tmp_path: Path) -> None:
+def test_two_databases_are_kept_apart_as_the_guide_describes(tmp_path: Path) -> None:
     [command] = texts("docs/guides/metrics.md", "sh")
     (tmp_path / "pulljobs.yml").write_text(RULES.read_text("utf-8"))
     subprocess.run(command, shell=True, check=True, cwd=tmp_path, timeout=60)
     made = tmp_path / command.split()[-1]
     promtool("check", "rules", str(made))
     for rule in yaml.safe_load(made.read_text("utf-8"))["groups"][0]["rules"]:
-        for one in every(parse(rule["expr"])):
-            if isinstance(one, AggregateExpr):
-                assert one.modifier, rule["alert"]
-                assert "database" in one.modifier.labels, rule["alert"]
-            if isinstance(one, BinaryExpr) and one.modifier and one.modifier.matching:
-                assert "database" in one.modifier.matching.labels, rule["alert"]
+        for expr in every(parse(rule["expr"])):
+            if isinstance(expr, AggregateExpr):
+                assert expr.modifier, rule["alert"]
+                assert "database" in expr.modifier.labels, rule["alert"]
+            if isinstance(expr, BinaryExpr) and expr.modifier and expr.modifier.matching:
+                assert "database" in expr.modifier.matching.labels, rule["alert"]
 
 
 def _case(series: dict[str, str], fires: dict[str, Any]) -> dict[str, Any]:
-    """A value a minute; what fires after 80 of them, with which labels."""
+    """Return a case of promtool: series with a value a minute, and the alerts after 80 minutes."""
     return {
         "interval": "1m",
-        "input_series": [{"series": one, "values": values} for one, values in series.items()],
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "alert_rule_test": [
             {
                 "eval_time": "80m",

@@ -1,4 +1,4 @@
-"""Each process of a site answers for all of them."""
+"""Each process of a site exports the sums of all processes."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.metrics.scraping import by, parsed
 
 @pytest.mark.processes
 def test_two_processes_of_a_site_tell_one_sum(transactional_db: None, tmp_path: Path) -> None:
-    """Whichever is asked, and what one that was killed had counted as well."""
+    """The sum includes the counts of a process that has ended."""
     channel = Channel(name="orders")
     token = channel.set_token()
     channel.save()
@@ -27,8 +27,8 @@ def test_two_processes_of_a_site_tell_one_sum(transactional_db: None, tmp_path: 
     }
     with site(environment) as first:
         with site(environment) as second:
-            for one in (first, first, first, second, second):
-                _publish(one, announcer)
+            for process in (first, first, first, second, second):
+                _publish(process, announcer)
             assert _published(first) == _published(second) == {("orders",): 5}
         assert _published(first) == {("orders",): 5}
 

@@ -1,4 +1,4 @@
-"""A trace goes on in a real worker: through its claim, into its handler and its POST."""
+"""A trace continues in a real worker: through its claim, into its handler and its POST."""
 
 import json
 from collections.abc import Mapping
@@ -32,20 +32,20 @@ def test_the_publisher_s_trace_goes_on_in_the_worker(
         stage.publish()
     trace_id, span_id = (
         f"0x{number:0{length}x}"
-        for number, length in zip(id_of(ours.of("publish script")), (32, 16), strict=True)
+        for number, length in zip(id_of(ours.find("publish script")), (32, 16), strict=True)
     )
     apps = "tests.worker.app tests.metrics.app.apps.Traced"
     stage.worker(WORKER_PULLJOBS=PULLJOBS, WORKER_APPS=apps, **{FILE: str(file)})
     wait_until(lambda: ArchivedJob.objects.count() == 2, STARTING_SECONDS)
-    wait_until(lambda: {one["name"] for one in spans(file)} == OURS)
-    for one in spans(file):
-        assert (one["context"]["trace_id"], one["parent_id"]) == (trace_id, span_id)
+    wait_until(lambda: {span["name"] for span in spans(file)} == OURS)
+    for span in spans(file):
+        assert (span["context"]["trace_id"], span["parent_id"]) == (trace_id, span_id)
     [got] = there.received
-    [pushed] = [one for one in spans(file) if one["name"] == "push script"]
+    [pushed] = [span for span in spans(file) if span["name"] == "push script"]
     assert str(got.header("traceparent")).split("-")[2] == pushed["context"]["span_id"][2:]
 
 
 def spans(file: Path) -> list[Mapping[str, Any]]:
-    """Those that were written to their end."""
+    """Read the spans whose lines are complete."""
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -73,11 +73,11 @@ def orders(transactional_db: None, billing: None) -> None:
 
 
 def test_one_trace_joins_publish_claim_and_handler(orders: None, trace: Trace) -> None:
-    """With the names, kinds and attributes of OpenTelemetry's conventions for messaging."""
+    """Names, kinds and attributes follow OpenTelemetry's conventions for messaging."""
     receipt = publish("orders", b"1", headers={"Lang": "de"})
     drain()
-    published, claimed, done = (trace.of(f"{verb} orders") for verb in VERBS)
-    assert [one.kind for one in (published, claimed, done)] == [
+    published, claimed, done = (trace.find(f"{verb} orders") for verb in VERBS)
+    assert [span.kind for span in (published, claimed, done)] == [
         SpanKind.PRODUCER,
         SpanKind.CLIENT,
         SpanKind.CONSUMER,
@@ -105,12 +105,12 @@ def test_a_claim_of_two_traces_is_in_neither_and_links_both(orders: None, trace:
     publish("orders", b"1")
     publish_many("orders", [b"2", b"3"])
     drain()
-    first, second = (id_of(one) for one in trace.spans if one.name == "publish orders")
-    claimed = trace.of("claim orders")
+    first, second = (id_of(span) for span in trace.spans if span.name == "publish orders")
+    claimed = trace.find("claim orders")
     assert parent_of(claimed) is None
     assert set(links_of(claimed)) == {first, second}
     assert (claimed.attributes or {})["messaging.batch.message_count"] == 3
-    done = Counter(parent_of(one) for one in trace.spans if one.name == "process orders")
+    done = Counter(parent_of(span) for span in trace.spans if span.name == "process orders")
     assert done == {first: 1, second: 2}
 
 
@@ -123,29 +123,29 @@ def test_a_scheduled_message_goes_on_with_its_trace_though_its_headers_were_all_
     ScheduledMessage.objects.update(dispatch_at=Now())
     assert scheduling.dispatch() == 1
     drain()
-    scheduled, _published = [one for one in trace.spans if one.name == "publish orders"]
-    assert parent_of(trace.of("process orders")) == id_of(scheduled)
+    scheduled, _published = [span for span in trace.spans if span.name == "publish orders"]
+    assert parent_of(trace.find("process orders")) == id_of(scheduled)
     assert Message.objects.get().headers.keys() == {*headers, "traceparent"}
 
 
-def test_errors_are_told_by_their_kind_alone(orders: None, trace: Trace) -> None:
-    """A retry that a handler asks for is none; the text of an error may quote a payload."""
+def test_errors_are_recorded_by_their_kind_alone(orders: None, trace: Trace) -> None:
+    """The text of an error may quote a payload, and a retry that a handler asks for is no error."""
     publish("orders", b"broken")
     publish("orders", b"later")
     drain()
-    broken, later = [one for one in trace.spans if one.name == "process orders"]
+    broken, later = [span for span in trace.spans if span.name == "process orders"]
     assert broken.status.status_code is StatusCode.ERROR
     assert (broken.attributes or {})["error.type"] == "ValueError"
     assert later.status.status_code is StatusCode.UNSET
     assert (later.attributes or {})["pulljobs.signal"] == "retry"
-    assert not [one for one in trace.spans if "secret" in one.to_json()]
+    assert not [span for span in trace.spans if "secret" in span.to_json()]
 
 
 @pytest.mark.parametrize("is_stopping", [False, True])
 def test_a_handler_that_is_ended_has_failed_unless_its_worker_stops(
     trace: Trace, is_stopping: bool
 ) -> None:
-    """It was over its time, blocked the loop, or lost its job."""
+    """Otherwise it exceeded its time limit, blocked the loop or lost its lease."""
     job = unclaimed()
     grant: Any = job._grant
     grant.stopping = lambda: is_stopping
@@ -166,7 +166,7 @@ def test_a_handler_that_cancels_what_it_waits_for_has_failed(trace: Trace) -> No
     function = tracing.handler(give_up, ("orders", "billing"), is_async=True)
     with suppress(asyncio.CancelledError):
         asyncio.run(function(unclaimed()))
-    assert trace.of("process orders").status.status_code is StatusCode.ERROR
+    assert trace.find("process orders").status.status_code is StatusCode.ERROR
 
 
 def _of_cancelled(job: Any, trace: Trace) -> StatusCode:
@@ -185,18 +185,18 @@ def _of_cancelled(job: Any, trace: Trace) -> StatusCode:
             await task
 
     asyncio.run(cancelled())
-    return trace.of("process orders").status.status_code
+    return trace.find("process orders").status.status_code
 
 
 def test_a_publish_over_http_is_part_of_the_caller_s_trace(orders: None, trace: Trace) -> None:
-    """By its `traceparent` as a request, or by the one it gave the message, which stays."""
+    """The `traceparent` that a message has already is kept; otherwise the request's counts."""
     announcer = Announcer(*_channel())
     announcer.headers["traceparent"] = CALLER
     assert announcer.post().status_code == 201
-    assert parent_of(trace.of("publish orders")) == CALLED
+    assert parent_of(trace.find("publish orders")) == CALLED
     assert announcer.post(Metadata_Headers="traceparent").status_code == 201
     drain()
-    first, second = [one for one in trace.spans if one.name == "process orders"]
+    first, second = [span for span in trace.spans if span.name == "process orders"]
     assert parent_of(first) == id_of(trace.spans[0])
     assert parent_of(second) == CALLED
 
@@ -207,12 +207,12 @@ def _channel() -> tuple[Channel, str]:
 
 
 def test_a_client_s_trace_goes_on_in_its_handlers(trace: Trace) -> None:
-    """Without Django: what the producer sends bears its context, and a message's handler has it."""
+    """Without Django, a message carries the context of its producer to its handler."""
     message = _fetched()
     assert message.headers.keys() == {"Lang", "traceparent"}
     Handling(print, 6, None, None).traced("orders", "census").run(message)
-    done = trace.of("process orders")
-    assert parent_of(done) == id_of(trace.of("publish orders"))
+    done = trace.find("process orders")
+    assert parent_of(done) == id_of(trace.find("publish orders"))
     assert (done.attributes or {})["pulljobs.job.id"] == message.id
 
 
@@ -239,7 +239,7 @@ def test_a_push_bears_its_own_context_to_the_receiver(
     assert ended.wait(20)
     loop.stop()
     [got] = there.received
-    pushed = trace.of("push orders")
+    pushed = trace.find("push orders")
     assert parent_of(pushed) == CALLED
     assert str(got.header("traceparent")).split("-")[2] == f"{id_of(pushed)[1]:016x}"
 
@@ -254,7 +254,7 @@ def test_switched_off_nothing_is_added(orders: None, monkeypatch: pytest.MonkeyP
 
 
 def test_without_opentelemetry_nothing_is_missing() -> None:
-    """The client publishes and handles, the server's side traces nothing."""
+    """The client publishes and handles messages, and the server traces nothing."""
     program = """
 import sys
 sys.modules["opentelemetry"] = None

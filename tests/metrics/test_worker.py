@@ -1,4 +1,4 @@
-"""One scrape of a worker tells of all its processes, and what it tells is what the tables say."""
+"""One scrape of a worker covers all its processes and agrees with the tables."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ FINISHED = "pulljobs_jobs_finished_total"
 
 
 def test_a_scrape_of_two_processes_tells_what_the_tables_say(stage: Stage) -> None:
-    """After a drain: deliveries, retries and deaths, claims and the times of runs and waits."""
+    """Deliveries, retries, dead jobs, claims and times of runs and waits agree."""
     stage.consumer(max_retries=1, retry_delays=[0.01])
     stage.until_gate(4)
     stage.publish(60)
@@ -34,29 +34,31 @@ def test_a_scrape_of_two_processes_tells_what_the_tables_say(stage: Stage) -> No
     given_back = dict(Attempt.objects.values_list("event").annotate(Count("id")).order_by())
     assert settled == {"DELIVERED": 64, "DEAD": 7}
     claimed = sum(settled.values()) + given_back["retry"]
-    # Each is counted a moment after the tables have it.
+    # Counters follow the commits after a short delay.
     wait_until(lambda: _sums(worker) == {claimed}, STARTING_SECONDS)
-    told = scrape(worker)
-    assert by(told, FINISHED, "channel", "consumer", "event", "state") == {
+    samples = scrape(worker)
+    assert by(samples, FINISHED, "channel", "consumer", "event", "state") == {
         ("script", "plain", "deliver", "DELIVERED"): settled["DELIVERED"],
         ("script", "plain", "retry", "DEAD"): settled["DEAD"],
         ("script", "plain", "retry", "QUEUED"): given_back["retry"],
     }
-    assert by(told, "pulljobs_jobs_claimed_total") == {(): claimed}
-    assert by(told, "pulljobs_run_seconds_count") == {(): claimed}
-    assert by(told, "pulljobs_wait_seconds_count") == {(): sum(settled.values())}
-    assert by(told, "pulljobs_handler_failures_total", "kind") == {("raised",): 14}
-    assert len({line.pid for line in stage.history("started")}) == 2, "one would have no room"
-    # These are read again when they are some seconds old.
+    assert by(samples, "pulljobs_jobs_claimed_total") == {(): claimed}
+    assert by(samples, "pulljobs_run_seconds_count") == {(): claimed}
+    assert by(samples, "pulljobs_wait_seconds_count") == {(): sum(settled.values())}
+    assert by(samples, "pulljobs_handler_failures_total", "kind") == {("raised",): 14}
+    assert len({line.pid for line in stage.history("started")}) == 2, (
+        "one process has too few slots"
+    )
+    # Gauges are read again when they are some seconds old.
     wait_until(lambda: by(scrape(worker), "dead_job_count", "consumer") == {("plain",): 7})
     wait_until(lambda: by(scrape(worker), "pulljobs_serving", "channel").get(("script",)) == 2)
     assert worker.stop() == 0
 
 
 def _sums(worker: Worker) -> set[float]:
-    told = scrape(worker)
+    samples = scrape(worker)
     names = FINISHED, "pulljobs_jobs_claimed_total", "pulljobs_run_seconds_count"
-    return {by(told, name).get((), 0.0) for name in names}
+    return {by(samples, name).get((), 0.0) for name in names}
 
 
 def test_counters_go_on_where_a_killed_child_left_them(stage: Stage) -> None:
@@ -72,7 +74,7 @@ def test_counters_go_on_where_a_killed_child_left_them(stage: Stage) -> None:
 
 
 def is_counted(name: str, _labels: object) -> bool:
-    """Not a gauge, as that of jobs which are queued."""
+    """Return True for samples of counters and histograms, and False for gauges of jobs."""
     ends = ("_total", "_count", "_bucket", "_sum")
     return name.endswith(ends) and not name.endswith("_job_count")
 

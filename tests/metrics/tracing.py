@@ -16,7 +16,7 @@ NUMBER = re.compile(r"[\d.]+ ms")
 
 
 class Trace:
-    """`of` finds the span that is called so."""
+    """Spans recorded during a test."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -27,14 +27,14 @@ class Trace:
     def spans(self) -> Sequence[ReadableSpan]:
         return self._exporter.get_finished_spans()
 
-    def of(self, name: str) -> ReadableSpan:
-        [found] = [span for span in self.spans if span.name == name]
-        return found
+    def find(self, name: str) -> ReadableSpan:
+        [matching] = [span for span in self.spans if span.name == name]
+        return matching
 
 
 @contextmanager
 def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trace]:
-    """The provider is of this test alone: OpenTelemetry takes one for the whole process."""
+    """Trace with a provider of this test, because OpenTelemetry's own is global."""
     kept = Trace()
     monkeypatch.setattr(trace, "get_tracer", kept.provider.get_tracer)
     tracing.switch(True)
@@ -58,7 +58,7 @@ def links_of(span: ReadableSpan) -> list[tuple[int, int]]:
 
 
 def drawn(spans: Sequence[ReadableSpan]) -> str:
-    """As a tree, in the order of their beginning, each with its length."""
+    """Draw spans as a tree, in the order of their start, each with its duration."""
     ordered = sorted(spans, key=lambda span: span.start_time or 0)
     roots = [span for span in ordered if span.parent is None]
     return "\n".join(line for root in roots for line in _lines(root, ordered, "", ""))
@@ -75,7 +75,7 @@ def _lines(
     attributes = span.attributes or {}
     consumer = attributes.get("messaging.consumer.group.name", "")
     yield f"{first + span.name:26}{span.kind.name:10}{length:6.1f} ms  {consumer}".rstrip()
-    children = [one for one in spans if parent_of(one) == id_of(span)]
+    children = [child for child in spans if parent_of(child) == id_of(span)]
     for child in children:
         is_last = child is children[-1]
         branch, below = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
