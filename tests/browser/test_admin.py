@@ -119,7 +119,7 @@ def test_a_consumer_is_paused_and_goes_on(visitor: Visitor) -> None:
     keep(page, "admin-consumer")
     assert project.number(paused, census) == 1
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("census goes on.")).to_be_visible()
+    expect(page.get_by_text("census is resumed.")).to_be_visible()
     assert project.number(paused, census) == 0
 
 
