@@ -33,7 +33,7 @@ def batch(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 
 
 def writer(channel: Channel, *, schema: pa.Schema = SCHEMA, **options: Any) -> Any:
-    """As Spark makes it on the driver, once a publish."""
+    """Make the writer of one publish, as Spark does on the driver."""
     given = {"dsn": dsn(), "channel": channel.name, **options}
     return publishing.writer(given, from_arrow_schema(schema), overwrite=False)
 
@@ -41,7 +41,10 @@ def writer(channel: Channel, *, schema: pa.Schema = SCHEMA, **options: Any) -> A
 def publish(
     channel: Channel, *tasks: Sequence[pa.RecordBatch], schema: pa.Schema = SCHEMA, **options: Any
 ) -> None:
-    """One run whose tasks have these rows; what fails is raised after the abort, as Spark does."""
+    """Run one publish whose tasks have these rows.
+
+    As in Spark, a failure is raised after the abort.
+    """
     made = writer(channel, schema=schema, **options)
     messages: list[Any] = []
     try:
@@ -53,7 +56,10 @@ def publish(
 
 
 def let_go() -> None:
-    """Until nobody holds a publish: the server ends sessions a moment after they were closed."""
+    """Wait until no session holds the lock of a publish.
+
+    The server ends a session a moment after it was closed.
+    """
     held = (
         "SELECT FROM pg_locks WHERE locktype = 'advisory'"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"

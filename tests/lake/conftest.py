@@ -1,7 +1,7 @@
-"""One Spark session a process, and few processes that have one.
+"""Spark session of these tests, one per process and in few processes.
 
-A session takes seconds to start and a JVM's memory, so under xdist the files here are shared out
-to `GROUPS` processes, which run nothing else before they are done.
+A session takes seconds to start and the memory of a JVM. Under xdist, `GROUPS` processes share the
+files here and run nothing else before they are done.
 """
 
 import os
@@ -22,7 +22,7 @@ CONF: Final = (
     ("spark.driver.memory", "1g"),
 )
 JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""No test lasts until the better compiler pays: it took most of their processor time."""
+"""Options of the JVM: no test runs long enough for the optimizing compiler to pay off."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +42,7 @@ def quick_java() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def python_of_workers() -> Iterator[None]:
-    """They load what these tests pickle, wherever pytest was started."""
+    """Path on which Spark's Python workers find what these tests pickle."""
     path = os.pathsep.join(filter(None, [str(HERE.parent.parent), os.environ.get("PYTHONPATH")]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
@@ -51,9 +51,10 @@ def python_of_workers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(python_of_workers: None, django_db_setup: None) -> Iterator[SparkSession]:
-    """Of two cores; tasks are tried again. Verbs that run in this process use it, and leave it on.
+    """Spark session of two cores, which retries failed tasks.
 
-    It ends before the database goes, to which its Python workers leave their connections open.
+    Verbs that run in this process use it and leave it running. It ends before the database is
+    dropped, because its Python workers leave their connections open.
     """
     with session.opened("tests", master="local[2,4]", conf=CONF) as started:
         yield started

@@ -35,7 +35,7 @@ STEPS: Final[dict[str, tuple[str, Place]]] = {
     "before the ledger": ("before", (ledger, "end")),
     "after the ledger": ("after", (ledger, "end")),
 }
-"""Where the process dies: before or after a call, the first."""
+"""First call before or after which the process dies, for each step."""
 CONF: Final = (
     ("spark.executorEnv.PYTHONPATH", str(BASE_DIR)),  # where this is not installed
     ("spark.executor.memory", "512m"),
@@ -63,7 +63,7 @@ def prepare(step: str) -> None:
 
 
 def die_once_there_are_files(root: Path) -> None:
-    """For tasks of Spark's, which other processes run."""
+    """Kill this process once a task has written a file; other processes run the tasks."""
     while not any(root.glob(f"{runs.TEMPORARY}*/*.parquet")):
         time.sleep(0.002)
     die()

@@ -1,4 +1,4 @@
-"""A driver of its own, to be killed: python -m tests.lake.driver, and its orders as JSON."""
+"""Spark driver in a process that is killed: `python -m tests.lake.driver ORDERS_AS_JSON`."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def main(orders: dict[str, Any]) -> None:
 
 
 def publish(spark: SparkSession, orders: dict[str, Any]) -> None:
-    """Rows 0 to `count`."""
+    """Publish the numbers from 0 up to, but not including, `count`."""
     spark.dataSource.register(DefaultSource)
     rows = spark.range(0, orders["count"], 1, orders["tasks"]).selectExpr(
         "cast(id AS string) AS payload"
@@ -33,7 +33,10 @@ def publish(spark: SparkSession, orders: dict[str, Any]) -> None:
 
 
 def failing() -> Any:
-    """For `mapInArrow`: every third task fails once before its rows and once after them."""
+    """Make a function for `mapInArrow` in which every third task fails.
+
+    Such a task fails once before its rows and once after them.
+    """
 
     def passed(batches: Any) -> Any:
         from pyspark import TaskContext
@@ -51,7 +54,10 @@ def failing() -> Any:
 
 
 def sink(spark: SparkSession, orders: dict[str, Any]) -> None:
-    """Files to the sink, a batch a file; killed between the sink's commit and Spark's."""
+    """Stream files to the sink, one file per batch.
+
+    The driver is killed between the commit of the sink and that of Spark.
+    """
     spark.dataSource.register(Killing)
     query = (
         stream(spark, orders["source"])

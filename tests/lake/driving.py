@@ -1,4 +1,4 @@
-"""Drivers in processes of their own, and what is left of them."""
+"""Spark drivers in processes of their own."""
 
 import json
 import os
@@ -25,7 +25,7 @@ CONF = {
 
 @contextmanager
 def driver(do: str, **orders: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Of a process group of its own; it is gone at the end."""
+    """Start a driver in a process group of its own, and kill it at the end."""
     given = {"do": do, "master": "local[2,4]", "conf": CONF, **orders}
     given["options"] = {"dsn": dsn(), **given["options"]}
     command = [sys.executable, "-m", "tests.lake.driver", json.dumps(given)]
@@ -38,14 +38,14 @@ def driver(do: str, **orders: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """The whole group, at once; its sessions end with it."""
+    """Kill the whole group of a driver at once; its sessions end with it."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(PATIENCE_SECONDS)
 
 
 def gone() -> bool:
-    """Whether no task or commit is at work in the database any more."""
+    """Return True if no task and no commit is running in the database."""
     [(count,)] = query(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulljobs on Spark'"
         " AND datname = current_database() AND state <> 'idle'"

@@ -1,8 +1,8 @@
-"""The source and the sink as they are, in drivers that are killed at a named point, each once.
+"""Source and sink of streams whose driver is killed at named points, once at each of them.
 
-Points are `word@number` of a batch: `claimed` before Spark has its offset, `reading` within a task,
-`drained` when a task has read all, `written` when the sink has it and Spark has not yet said so,
-`acking` and `acked` around the ack of that batch.
+A point is `name@batch`: `claimed` before Spark has the offset of the batch, `reading` within a
+task, `drained` when a task has read all, `written` when the sink has committed the batch and Spark
+has not, `acking` and `acked` around the ack of the batch.
 """
 
 import os
@@ -35,17 +35,17 @@ OURS = ("points", "marks", "driver")
 class Fate:
     points: frozenset[str]
     marks: str
-    """A directory: what is there has been."""
+    """Directory with a file for each point that was met."""
     driver: int
-    """Its process group."""
+    """Process group of the driver."""
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> "Fate":
+    def from_options(cls, options: Mapping[str, str]) -> "Fate":
         points = frozenset(options["points"].split())
         return cls(points, options["marks"], int(options["driver"]))
 
     def meet(self, point: str) -> None:
-        """Kill the driver and all that is its, if that is the point, and it was not met before."""
+        """Kill the driver and its processes at one of its points, met for the first time."""
         if point in self.points and not Path(self.marks, point).exists():
             Path(self.marks, point).touch()
             self.kill()
@@ -65,11 +65,11 @@ class DyingSource(DefaultSource):
         return batches.SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        fate = Fate.of(self.options)
+        fate = Fate.from_options(self.options)
         return DyingReader(streams.read(_without(self.options)), schema, fate)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return DyingWriter(requests.read(_without(self.options)), Fate.of(self.options))
+        return DyingWriter(requests.read(_without(self.options)), Fate.from_options(self.options))
 
 
 @dataclass

@@ -10,10 +10,10 @@ from pulljobs.errors import Discard
 
 
 def sort_out(frame: pd.DataFrame) -> pd.DataFrame:
-    """Payloads say what becomes of their jobs."""
-    said = frame["payload"].str.decode("utf-8")
-    told = frame.assign(outcome=said, error="as told", after=3600.0)
-    return told[said != "deliver"][["job_id", "outcome", "error", "after"]]
+    """Settle each job with the outcome that its payload names."""
+    outcome = frame["payload"].str.decode("utf-8")
+    settled = frame.assign(outcome=outcome, error="as asked", after=3600.0)
+    return settled[outcome != "deliver"][["job_id", "outcome", "error", "after"]]
 
 
 def is_fine(table: pa.Table) -> None:
@@ -21,21 +21,21 @@ def is_fine(table: pa.Table) -> None:
 
 
 def gives_up(table: Any) -> None:
-    raise Discard("nobody wants it")
+    raise Discard("no longer wanted")
 
 
 def raises(table: Any) -> None:
     raise ValueError("not today")
 
 
-def tells_payloads(frame: pd.DataFrame) -> pd.DataFrame:
-    """Payloads are their results."""
+def returns_payloads(frame: pd.DataFrame) -> pd.DataFrame:
+    """Deliver each job with its payload as its result."""
     result = frame["payload"].str.decode("utf-8")
     return frame.assign(outcome="deliver", result=result)[["job_id", "outcome", "result"]]
 
 
 def waits_payloads(frame: pd.DataFrame) -> pd.DataFrame:
-    """Payloads are seconds."""
+    """Return the payloads as delays, in seconds."""
     return frame.assign(after=frame["payload"].astype(float))[["job_id", "after"]]
 
 
@@ -44,7 +44,7 @@ def repeats(table: pa.Table) -> pa.Table:
 
 
 class PastAllError(BaseException):
-    """What no handler's exceptions are caught by."""
+    """Error that an `except Exception` around a handler does not catch."""
 
 
 def fails_its_query(table: Any) -> None:

@@ -1,4 +1,4 @@
-"""Settlements and messages of a past that a test chooses, and the lake they go to."""
+"""Settlements and messages at times that a test chooses, and their lake."""
 
 import uuid
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from tests.sessions import wait_for_other_transactions
 NODES = (uuid.UUID(int=1), uuid.UUID(int=2))
 SECOND = timedelta(seconds=1)
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
-"""The last day of a month, for what crosses its end."""
+"""Noon of the last day of a month, for rows on both sides of its end."""
 
 
 @dataclass
 class History:
-    """Rows as the verbs would have left them; ids tell their time, as ever."""
+    """Rows as the engine writes them, with ids that contain their time."""
 
     numbers: "count[int]" = field(default_factory=count)
 
@@ -43,7 +43,7 @@ class History:
     def settle(
         self, consumer: Consumer, at: datetime, *, wait: float = 1.0, run: float = 2.0, **given: Any
     ) -> ArchivedJob:
-        """Settled at that time, after having waited and run for so many seconds."""
+        """Archive a job that was settled at a time, with its seconds of waiting and running."""
         claimed_at = at - run * SECOND
         created_at = claimed_at - wait * SECOND
         fields = {
@@ -67,7 +67,7 @@ class History:
 class Lake:
     spark: SparkSession
     opened: int = 0
-    """How often somebody asked for a session."""
+    """Number of sessions that were asked for."""
 
     def export(self) -> Exported:
         wait_for_other_transactions()

@@ -1,4 +1,4 @@
-"""What the lake and PostgreSQL hold, read by neither of the readers that wrote it."""
+"""Contents of the lake and of PostgreSQL, compared without the readers under test."""
 
 import json
 import os
@@ -41,18 +41,18 @@ Sums = tuple[int, int, int]
 
 @contextmanager
 def lake_at(path: Path) -> Iterator[Path]:
-    """PULLJOBS['LAKE'] is there meanwhile."""
+    """Set `PULLJOBS['LAKE']` to this path within the block."""
     with override_settings(PULLJOBS={"LAKE": str(path)}):
         yield path
 
 
 def run(verb: str, *flags: str) -> dict[str, Any]:
-    """What `pulljobs lake VERB --json` prints."""
+    """Run `pulljobs lake VERB --json` and return the document that it prints."""
     wait_for_other_transactions()
     out = StringIO()
     call_command("pulljobs", "lake", verb, "--json", *flags, stdout=out)
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
+    document: dict[str, Any] = json.loads(out.getvalue())
+    return document
 
 
 def files(lake: Path, table: str) -> list[str]:
@@ -62,8 +62,8 @@ def files(lake: Path, table: str) -> list[str]:
         return []
 
 
-def read(lake: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
-    """By duckdb, from the files that the log names."""
+def read_rows(lake: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
+    """Read columns of the files that the log names, with duckdb."""
     if not (paths := files(lake, table)):
         return []
     with duckdb.connect() as duck:
@@ -71,10 +71,10 @@ def read(lake: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
 
 
 def lakes(lake: Path, table: str) -> Sums:
-    """Rows, sum of ids, sum of checksums."""
+    """Return the number of rows in the lake, the sum of their ids and that of their checksums."""
     row = f"cast('0x' || substr(md5(concat_ws('|', {COLUMNS[table]})), 1, 15) AS bigint)"
-    found = read(lake, table, f"count(*), sum(id), sum({row})")
-    count, ids, checksum = found[0] if found else (0, 0, 0)
+    rows = read_rows(lake, table, f"count(*), sum(id), sum({row})")
+    count, ids, checksum = rows[0] if rows else (0, 0, 0)
     return int(count), int(ids or 0), int(checksum or 0)
 
 
@@ -90,9 +90,9 @@ def ours(table: str) -> Sums:
 
 
 def assert_same(lake: Path) -> None:
-    """None lost, none too many, none twice, and all as they were."""
+    """Check that the lake has every row of PostgreSQL once and unchanged, and no other."""
     for table, name in {"archive": "pulljobs_archived_job", "messages": "pulljobs_message"}.items():
-        there = [id for (id,) in read(lake, table, "id")]
+        there = [id for (id,) in read_rows(lake, table, "id")]
         here = {id for (id,) in query(f"SELECT id FROM {name}")}
         assert len(set(there)) == len(there), "a row is there twice"
         assert set(there) - here == set(), "a row is there that never was"
@@ -101,7 +101,7 @@ def assert_same(lake: Path) -> None:
 
 
 class Cutter:
-    """Exports in processes that are killed at a step; forked off one that has all in memory."""
+    """Exports that are killed at a step, each in a fork of one process that has loaded all."""
 
     def __init__(self, lake: Path, *flags: str) -> None:
         self._process = subprocess.Popen(
@@ -114,7 +114,7 @@ class Cutter:
         )
 
     def cut(self, step: str) -> int:
-        """The signal that ended the process, 0 if it came to its end."""
+        """Run an export up to a step and return the signal that ended it, 0 if none did."""
         wait_for_other_transactions()
         assert self._process.stdin
         assert self._process.stdout
@@ -133,7 +133,7 @@ class Cutter:
 
 
 def environment(password: str = "") -> dict[str, str]:
-    """With that password where the server asks for none."""
+    """Return the environment of a process, with this password if the server needs none."""
     known = {"password": password, **connections["default"].get_connection_params()}
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     return {

@@ -1,4 +1,4 @@
-"""A Spark driver of its own: one query over what is there, until it ends or is killed.
+"""Spark driver in a process of its own: one query over the available jobs.
 
 python -m tests.lake.stream_driver '{"source": {}, "sink": {}, "format": "", ...}'
 """
@@ -36,12 +36,15 @@ def main(given: dict[str, Any]) -> None:
 
 
 def _watch(given: dict[str, Any]) -> None:
-    """Be there between the commit of the Parquet sink and that of Spark."""
+    """Kill the driver between the commit of the Parquet sink and that of Spark."""
     from tests.lake.dying import Fate
 
-    fate, directory = Fate.of(given["source"]), Path(given["sink"]["path"], "_spark_metadata")
+    fate, directory = (
+        Fate.from_options(given["source"]),
+        Path(given["sink"]["path"], "_spark_metadata"),
+    )
     points = [point.partition("@") for point in fate.points]
-    awaited = [int(number) for word, _at, number in points if word == "written"]
+    awaited = [int(number) for name, _at, number in points if name == "written"]
 
     def look() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Streams without Spark: the source as Spark calls it, in this process or in one that is killed."""
+"""Streams without Spark: the source as Spark calls it, in this process or a killed one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ def options(consumer: Consumer, **more: object) -> dict[str, str]:
 
 @contextmanager
 def source(consumer: Consumer, **more: object) -> Iterator["Source"]:
-    """As a driver has it; at the end it is gone without a word, like one that died."""
+    """Open the source of a driver, and drop its connection at the end as if the driver died."""
     made = Source(options(consumer, **{"maxRowsPerBatch": BATCH, **more}))
     try:
         yield made
@@ -32,7 +32,7 @@ def source(consumer: Consumer, **more: object) -> Iterator["Source"]:
 
 
 class Source:
-    """Spark's part: where it is in the stream."""
+    """Spark's side of a stream, with the offset that it has reached."""
 
     def __init__(self, options: dict[str, str], at: Offset | None = None) -> None:
         self.reader: JobsReader = streaming.reader(options, batches.SCHEMA)
@@ -40,11 +40,11 @@ class Source:
         self.at = at or self.reader.initialOffset()
 
     def plan(self) -> Offset:
-        """What Spark would write into its log of offsets."""
+        """Return the next offset, which Spark would write into its log of offsets."""
         return self.reader.latestOffset(self.at, self.limit)
 
     def rows(self, end: Offset) -> list[dict[str, Any]]:
-        """What the tasks of a batch read."""
+        """Read the rows of a batch as its tasks do."""
         slices = self.reader.partitions(self.at, end)
         return [
             row
@@ -54,7 +54,7 @@ class Source:
         ]
 
     def run(self) -> list[dict[str, Any]]:
-        """One micro-batch, as far as Spark's log of commits."""
+        """Run one micro-batch up to the entry in Spark's log of commits."""
         end = self.plan()
         rows = [] if end == self.at else self.rows(end)
         self.at = end

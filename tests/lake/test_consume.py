@@ -1,4 +1,4 @@
-"""`pulljobs lake consume` and `release`, with a real session."""
+"""Tests of `pulljobs lake consume` and `release` with a real session."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_a_function_of_pandas_settles_what_it_names_and_spark_delivers_the_rest(
     archived = dict(ArchivedJob.objects.values_list("job_id", "state"))
     assert archived == {made[0]: "DELIVERED", made[2]: "DEAD", made[3]: "DELIVERED"}
     waiting = Job.objects.get(pk=made[1])
-    assert (waiting.state, waiting.retry_count, waiting.error) == (State.QUEUED, 1, "as told")
+    assert (waiting.state, waiting.retry_count, waiting.error) == (State.QUEUED, 1, "as asked")
     assert not Lease.objects.exists()
 
     [more] = published(consumer, payload="deliver")
@@ -66,20 +66,20 @@ def test_a_function_of_pandas_settles_what_it_names_and_spark_delivers_the_rest(
 
 
 @pytest.mark.parametrize(
-    ("handler", "state", "told"),
-    [("gives_up", State.DEAD, "nobody wants it"), ("raises", State.QUEUED, "not today")],
+    ("handler", "state", "error"),
+    [("gives_up", State.DEAD, "no longer wanted"), ("raises", State.QUEUED, "not today")],
 )
 def test_what_a_handler_raises_goes_for_all_it_was_given(
-    spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, state: State, told: str
+    spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, state: State, error: str
 ) -> None:
     Consumer.objects.update(retry_delays=[3600.0])
     published(consumer, 3)
     assert consume(consumer, tmp_path, handler)["failed"] == 3
-    assert {told in (job.error or "") for job in Job.objects.all()} == {True}
+    assert {error in (job.error or "") for job in Job.objects.all()} == {True}
     assert states() == {state: 3}
 
 
-def test_a_job_that_a_handler_names_twice_is_told(
+def test_a_job_that_a_handler_names_twice_is_an_error(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
     [job] = published(consumer)
@@ -92,7 +92,7 @@ BAD_DELAYS = ("8e13", "1e14")
 
 
 @pytest.mark.parametrize(
-    ("handler", "bad"), [("tells_payloads", BAD_RESULTS), ("waits_payloads", BAD_DELAYS)]
+    ("handler", "bad"), [("returns_payloads", BAD_RESULTS), ("waits_payloads", BAD_DELAYS)]
 )
 @override_settings(PULLJOBS={"MAX_RESULT_BYTES": 900})
 def test_what_can_not_be_written_of_a_job_fails_that_job_alone(
@@ -101,8 +101,8 @@ def test_what_can_not_be_written_of_a_job_fails_that_job_alone(
     good = {published(consumer, payload=payload)[0] for payload in ("1", "2")}
     failed = {published(consumer, payload=payload)[0] for payload in bad}
     consume(consumer, tmp_path, handler)
-    told = Job.objects.filter(error__startswith="Its outcome can't be written: ")
-    assert set(told.values_list("id", "state", "retry_count")) == {
+    retried = Job.objects.filter(error__startswith="Its outcome can't be written: ")
+    assert set(retried.values_list("id", "state", "retry_count")) == {
         (job, State.QUEUED, 1) for job in failed
     }
     assert {*ArchivedJob.objects.values_list("job_id", flat=True)} | {
@@ -115,7 +115,7 @@ def test_a_result_is_kept_as_far_as_the_database_takes_it(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
     published(consumer, payload='{"a": "b\\u0000"}')
-    assert consume(consumer, tmp_path, "tells_payloads")["acked"] == 1
+    assert consume(consumer, tmp_path, "returns_payloads")["acked"] == 1
     assert ArchivedJob.objects.get().result == {"a": "b\N{REPLACEMENT CHARACTER}"}
 
 
@@ -148,7 +148,7 @@ def test_a_failure_of_the_query_is_kept_as_far_as_the_database_takes_it(
     assert str(ArchivedJob.objects.get().error).endswith("PastAllError: nothing")
 
 
-def test_what_could_not_be_given_back_is_told_beside_why_the_query_failed(
+def test_a_release_that_fails_is_logged_next_to_the_failure_of_the_query(
     spark: SparkSession,
     consumer: Consumer,
     tmp_path: Path,
@@ -167,7 +167,7 @@ def test_what_could_not_be_given_back_is_told_beside_why_the_query_failed(
     assert states() == {State.INFLIGHT: 1}
 
 
-def test_a_checkpoint_that_can_not_be_read_from_here_is_told_and_the_rest_is_done(
+def test_a_checkpoint_that_cannot_be_read_from_here_is_logged_and_the_query_goes_on(
     spark: SparkSession,
     consumer: Consumer,
     tmp_path: Path,
@@ -178,17 +178,17 @@ def test_a_checkpoint_that_can_not_be_read_from_here_is_told_and_the_rest_is_don
     is_there = checkpoints.is_there
     monkeypatch.setattr(checkpoints, "is_there", lambda _place: is_there("nowhere://x/y"))
     consume(consumer, tmp_path, "is_fine", "--form", "arrow")
-    told = "not released (ConfigurationError: 'nowhere://x/y' cannot be read from here"
-    assert told in caplog.text
+    warning = "not released (ConfigurationError: 'nowhere://x/y' cannot be read from here"
+    assert warning in caplog.text
 
 
-def test_wrong_arguments_are_told_in_a_line(
+def test_wrong_arguments_are_reported_in_one_line(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
     with pytest.raises(CommandError, match="There is no handler 'tests.lake.handled:nothing'"):
         consume(consumer, tmp_path, "nothing")
-    consumer.name = "nobody"
-    with pytest.raises(CommandError, match=r"^There is no consumer 'nobody' of channel"):
+    consumer.name = "missing"
+    with pytest.raises(CommandError, match=r"^There is no consumer 'missing' of channel"):
         consume(consumer, tmp_path, "is_fine")
 
 
@@ -196,12 +196,12 @@ def test_wrong_arguments_are_told_in_a_line(
 def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest(
     consumer: Consumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
-    """Whether the checkpoint is a directory or in another of Arrow's file systems."""
+    """The checkpoint is a directory, or lies in another file system of Arrow."""
     published(consumer, 15)
     with source(consumer) as stream:
         stream.run()
         done = stream.at
-        owner = stream.reader.stream  # which died once it had claimed, and before it could ack
+        owner = stream.reader.stream  # it died after a claim and before the ack
         owner._links.surviving(lambda link: owner._claim(link, 2, 10))
         owner.leave()
     assert states() == {State.INFLIGHT: 15}
@@ -220,7 +220,7 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
 
 
 def test_a_release_has_the_password(consumer: Consumer) -> None:
-    """In a process of its own, as no session of Spark's shares it there."""
+    """It runs in a process of its own, where no Spark session shares the password."""
     with source(consumer) as stream:
         stream.run()
     code = (
@@ -238,7 +238,7 @@ def test_a_release_has_the_password(consumer: Consumer) -> None:
 
 
 def checkpoint(directory: Path, offset: dict[str, Any]) -> None:
-    """As Spark leaves one behind that is done with its first batch."""
+    """Write a checkpoint as Spark leaves it after its first batch."""
     for name in ("offsets", "commits"):
         (directory / name).mkdir(parents=True)
     (directory / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")

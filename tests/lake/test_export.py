@@ -1,4 +1,4 @@
-"""Every settlement and every message goes to the lake once, whatever is cut off."""
+"""Every settlement and every message goes to the lake once, wherever an export is cut off."""
 
 import os
 import random
@@ -39,7 +39,7 @@ from pulljobs.storage.rows import Taken
 from pyspark_pulljobs import connecting, selecting
 from tests.factories import MAX_LEASE, USING, ConsumerFactory, JobFactory, claimed, published
 from tests.lake.cutting import STEPS
-from tests.lake.lakes import Cutter, assert_same, files, lake_at, lakes, ours, read, run
+from tests.lake.lakes import Cutter, assert_same, files, lake_at, lakes, ours, read_rows, run
 from tests.sessions import Thread, query, wait_for_other_transactions
 from tests.sessions import session as other_session
 
@@ -65,7 +65,7 @@ class Rolled(Exception):
 
 
 class Writer:
-    """Publishes, settles, redrives and revives in transactions that end in any order, or not."""
+    """Publisher and worker whose transactions commit in any order, or roll back."""
 
     def __init__(self, consumer: Consumer, seed: int) -> None:
         self.consumer, self._dice = consumer, random.Random(seed)
@@ -88,9 +88,11 @@ class Writer:
     def _step(self) -> None:
         publish_many(self.consumer.channel.name, [b"x" * self._dice.randrange(200)] * 5)
         held = claimed(self.consumer, 5)
-        ends = [self._settlement(one) for one in held]
+        ends = [self._settlement(claim) for claim in held]
         jobs.finish(USING, ends)
-        dead = [one.job_id for one, end in zip(held, ends, strict=True) if end.event == "reject"]
+        dead = [
+            claim.job_id for claim, end in zip(held, ends, strict=True) if end.event == "reject"
+        ]
         operating.redrive(dead[:1])
         for job in dead[1:2]:
             took = jobs.take(
@@ -176,12 +178,12 @@ def test_what_commits_late_is_not_lost(place: Path) -> None:
             " VALUES (%s, 1, %s, now(), now(), 0, 1, 'DELIVERED')",
             [late, consumer.pk],
         )
-        jobs.finish(USING, [outcomes.deliver(one) for one in held if one.job_id == early])
+        jobs.finish(USING, [outcomes.deliver(claim) for claim in held if claim.job_id == early])
         run("export")
-        assert read(place, "archive", "job_id") == []
+        assert read_rows(place, "archive", "job_id") == []
         other.commit()
     run("export")
-    assert sorted(read(place, "archive", "job_id")) == sorted([(late,), (early,)])
+    assert sorted(read_rows(place, "archive", "job_id")) == sorted([(late,), (early,)])
 
 
 def test_a_job_that_is_redriven_has_two_rows(place: Path) -> None:
@@ -190,7 +192,7 @@ def test_a_job_that_is_redriven_has_two_rows(place: Path) -> None:
     operating.redrive([job.id])
     jobs.finish(USING, [outcomes.deliver(held) for held in claimed(job.consumer)])
     run("export")
-    states = read(place, "archive", "state, channel, consumer")
+    states = read_rows(place, "archive", "state, channel, consumer")
     names = (job.consumer.channel.name, job.consumer.name)
     assert sorted(states) == [("DEAD", *names), ("DELIVERED", *names)]
 
@@ -198,16 +200,18 @@ def test_a_job_that_is_redriven_has_two_rows(place: Path) -> None:
 @pytest.mark.parametrize("reader", ["adbc", "copy"])
 def test_values_come_as_they_are(place: Path, reader: str) -> None:
     consumer = ConsumerFactory.create()
-    said = 'a "quoted", line\nand é 🎉 | \\N'
-    publish(consumer.channel.name, b"\x00\xff\x10", key=said, headers={"a": said})
+    text = 'a "quoted", line\nand é 🎉 | \\N'
+    publish(consumer.channel.name, b"\x00\xff\x10", key=text, headers={"a": text})
     publish(consumer.channel.name, b"")
     held = claimed(consumer, 2)
-    jobs.finish(USING, [outcomes.reject(held[0], said), outcomes.reject(held[1], "")])
+    jobs.finish(USING, [outcomes.reject(held[0], text), outcomes.reject(held[1], "")])
     run("export", "--with-payload", "--reader", reader)
     assert_same(place)
-    rows = read(place, "messages", "key, payload, payload_bytes, json_extract_string(headers, 'a')")
-    assert sorted(rows, key=str) == [(said, b"\x00\xff\x10", 3, said), (None, b"", 0, None)]
-    assert sorted(read(place, "archive", "error, result")) == [("", None), (said, None)]
+    rows = read_rows(
+        place, "messages", "key, payload, payload_bytes, json_extract_string(headers, 'a')"
+    )
+    assert sorted(rows, key=str) == [(text, b"\x00\xff\x10", 3, text), (None, b"", 0, None)]
+    assert sorted(read_rows(place, "archive", "error, result")) == [("", None), (text, None)]
 
 
 def test_payloads_go_by_choice(place: Path) -> None:
@@ -216,7 +220,7 @@ def test_payloads_go_by_choice(place: Path) -> None:
         publish(small.channel.name, payload)
     publish(other.channel.name, b"12")
     run("export", "--with-payload", "--payload-cap", "4", "--channel", small.channel.name)
-    rows = read(place, "messages", "payload, payload_bytes")
+    rows = read_rows(place, "messages", "payload, payload_bytes")
     assert sorted(rows, key=str) == [(None, 2), (None, 5), (b"1234", 4)]
 
 
@@ -311,10 +315,10 @@ TROUBLES = [cut_off_from_the_server, refused_by_the_server, without_a_directory,
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_trouble_that_passes_is_told_in_a_line_and_the_next_run_goes_on(
+def test_trouble_that_passes_is_reported_in_one_line_and_the_next_run_goes_on(
     place: Path, trouble: Callable[[Path], AbstractContextManager[None]]
 ) -> None:
-    """So that `--watch` goes on, too."""
+    """This lets `--watch` go on, too."""
     settled(ConsumerFactory.create())
     wait_for_other_transactions()
     with trouble(place), pytest.raises(LakeError, match=r"\A[^\n]+\Z"):
@@ -326,13 +330,13 @@ def test_trouble_that_passes_is_told_in_a_line_and_the_next_run_goes_on(
 @pytest.mark.owner
 def test_a_watch_keeps_its_session_until_a_run_fails_in_it() -> None:
     """Its JVM may be dead; the next run begins with another."""
-    told: list[str] = []
+    calls: list[str] = []
 
     @contextmanager
     def opened() -> Iterator[Any]:
-        told.append("opened")
-        yield len(told)
-        told.append("stopped")
+        calls.append("opened")
+        yield len(calls)
+        calls.append("stopped")
 
     with ExitStack() as stack:
         kept = watching._kept(opened, stack)
@@ -340,10 +344,10 @@ def test_a_watch_keeps_its_session_until_a_run_fails_in_it() -> None:
             assert first is same
         with pytest.raises(LakeError, match="gone"), kept():
             raise LakeError("gone")
-        assert told == ["opened", "stopped"]
+        assert calls == ["opened", "stopped"]
         with kept():
-            assert told == ["opened", "stopped", "opened"]
-    assert told[3:] == ["stopped"]
+            assert calls == ["opened", "stopped", "opened"]
+    assert calls[3:] == ["stopped"]
 
 
 def test_a_watch_outlives_a_connection_that_broke(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +366,7 @@ def test_a_watch_outlives_a_connection_that_broke(monkeypatch: pytest.MonkeyPatc
 
 
 def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
-    """As after a dump: other numbers, lower ones, and rows that bear the old ones."""
+    """After a dump and a restore, new transactions have lower numbers than the restored rows."""
     consumer = ConsumerFactory.create()
     settled(consumer, 3)
     run("export")
@@ -385,7 +389,7 @@ def test_another_cluster_is_refused_until_it_is_rebased(place: Path) -> None:
 def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased(
     place: Path,
 ) -> None:
-    """As after an older backup was restored, or the lake was moved: numbers of runs come again."""
+    """After an older backup was restored or the lake was moved, numbers of runs come again."""
     consumer = ConsumerFactory.create()
     settled(consumer, 2)
     run("export")
@@ -416,9 +420,9 @@ def test_rows_of_the_old_cluster_that_the_lake_has_not_go_with_the_next_run(plac
 
 
 @pytest.mark.owner
-def test_an_open_transaction_that_holds_the_export_back_is_told(place: Path) -> None:
-    told: list[object] = []
-    forget = telemetry.record_with(told.append)
+def test_an_open_transaction_that_holds_the_export_back_is_reported(place: Path) -> None:
+    events: list[object] = []
+    forget = telemetry.record_with(events.append)
     try:
         with other_session() as other:
             other.execute("SELECT pg_current_xact_id()")
@@ -426,7 +430,7 @@ def test_an_open_transaction_that_holds_the_export_back_is_told(place: Path) -> 
             assert run("export", "--max-lag", "3600")["held_back_by"] == ""
     finally:
         forget()
-    assert [type(event) for event in told] == [ExportHeldBack]
+    assert [type(event) for event in events] == [ExportHeldBack]
 
 
 def test_slices_hold_every_id_once() -> None:
@@ -443,7 +447,7 @@ def test_slices_hold_every_id_once() -> None:
 def test_tasks_of_spark_write_the_same(
     place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several slices, and past leftovers of a task that failed."""
+    """The tasks write several slices, and leave nothing temporary."""
     consumer = ConsumerFactory.create()
     settled(consumer, 300)
     monkeypatch.setattr(slices, "FEWEST", 50)

@@ -30,7 +30,7 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 def settled(count: int) -> None:
-    """So that the next export takes them."""
+    """Settle this many jobs, which the next export takes."""
     consumer = ConsumerFactory.create()
     published(consumer, count)
     jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, count)])
@@ -55,10 +55,10 @@ def lake_command(place: Path, *flags: str, **changed: str) -> Iterator["subproce
 
 
 def answer(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    out, said = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0, said
-    found: dict[str, Any] = json.loads(out)
-    return found
+    output, error = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, error
+    document: dict[str, Any] = json.loads(output)
+    return document
 
 
 class Cluster:
@@ -102,7 +102,7 @@ class Cluster:
 def test_an_export_that_is_killed_on_a_cluster_of_two_workers_is_ended_by_the_next(
     tmp_path: Path,
 ) -> None:
-    """In the write, while tasks run elsewhere."""
+    """The export is killed in its write, while tasks run on the workers."""
     settled(1500)
     place = tmp_path / "lake"
     cluster = Cluster(tmp_path, workers=2)
@@ -126,18 +126,18 @@ def test_what_pip_brings_is_enough_to_export_and_verify(tmp_path: Path) -> None:
     with lake_command(place, "export", "--json", **bare) as process:
         assert answer(process)["rows"] == {"archive": 20, "messages": 20}
     with lake_command(place, "verify", "--json", "--master", "local[1]", **bare) as process:
-        found = answer(process)
-    assert found["equal"]
-    assert [day["database"]["rows"] for day in found["days"]] == [20, 20]
+        verified = answer(process)
+    assert verified["equal"]
+    assert [day["database"]["rows"] for day in verified["days"]] == [20, 20]
 
 
 def exported() -> tuple[int, int]:
-    """Settlements and messages; of one job they may go in two runs."""
+    """Return the numbers of exported settlements and messages, in all runs."""
     done = [run.rows for run in LakeRun.objects.filter(state="done")]
     return sum(rows["archive"] for rows in done), sum(rows["messages"] for rows in done)
 
 
-def test_an_export_that_watches_goes_on_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_an_export_that_watches_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     place = tmp_path / "lake"
     with lake_command(place, "export", "--watch", "0.1", "--json") as process:
         for rows in (5, 10):

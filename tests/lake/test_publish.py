@@ -25,7 +25,7 @@ from tests.sessions import blocked_by, query, session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 JOBS = int(os.environ.get("PULLJOBS_TEST_JOBS", 3_000))
-"""PULLJOBS_TEST_JOBS=1000000 is the size the promise is made for."""
+"""Number of jobs; the promise is made for PULLJOBS_TEST_JOBS=1000000."""
 STAGED = "SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_staged_[0-9]+$'"
 modes = pytest.mark.parametrize("mode", WAYS)
 WRITTEN = '{"n": 1.50, "big": 12345678901234567890.10, "a":null , "u": "\\u00fc", "A": [1, 1e400]}'
@@ -40,7 +40,7 @@ NO_ROWS = {
     ".jsonl": ("", '{"payload": {}}', '{"payload": "secret"', '"secret"', "{'payload': 1}"),
     ".csv": ("payload,key,priority", "x,a,1", "secret,a", "secret,a,1,more"),
 }
-"""The head, a good one, and bad ones."""
+"""Head of a file, a good row and bad rows, for each suffix."""
 NO_VALUES = {
     ".jsonl": (
         '{"payload": "secret", "priority": 1.5}',
@@ -61,15 +61,15 @@ def write(df: DataFrame, channel: str, **options: object) -> None:
 
 
 def exactly(count: int, consumer: Consumer) -> bool:
-    """Whether each number is the payload of one message, and the consumer has one job of it."""
-    [found] = query(
+    """Return True if each number is the payload of one message with one job of the consumer."""
+    [counts] = query(
         "SELECT count(*), count(DISTINCT convert_from(payload, 'UTF8')::bigint),"
         " max(convert_from(payload, 'UTF8')::bigint), count(DISTINCT job.id)"
         " FROM pulljobs_message AS message JOIN pulljobs_job AS job ON message_id = message.id"
         " WHERE consumer_id = %s",
         [consumer.pk],
     )
-    return found == (count, count, count - 1, count)
+    return counts == (count, count, count - 1, count)
 
 
 @modes
@@ -96,21 +96,21 @@ def test_columns_of_spark(spark: SparkSession) -> None:
     assert job.available_at.isoformat() == "2100-01-01T01:00:00+00:00"
 
 
-def test_bad_rows_are_told_in_one_line(spark: SparkSession) -> None:
+def test_bad_rows_are_reported_in_one_line(spark: SparkSession) -> None:
     consumer = ConsumerFactory.create()
     rows = spark.range(10).selectExpr("'x' AS payload", "if(id = 7, 40000, 0) AS priority")
     with pytest.raises(PySparkException) as failed:
         write(rows, consumer.channel.name)
-    told = line_of(failed.value)
-    assert told.startswith("1 rows can't be published, so nothing was published")
-    assert "priority must be a whole number" in told
+    error = line_of(failed.value)
+    assert error.startswith("1 rows can't be published, so nothing was published")
+    assert "priority must be a whole number" in error
     assert Message.objects.count() == 0
     write(rows, consumer.channel.name, onBadRow="reject")
     assert (Message.objects.count(), RejectedRow.objects.count()) == (9, 1)
 
 
 def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession) -> None:
-    """In each mode tasks fail before and after their rows, and the whole run is done again."""
+    """In each mode tasks fail before and after their rows, and the whole run is repeated."""
     consumers = {mode: ConsumerFactory.create() for mode in WAYS}
     rows = numbers(spark, JOBS, tasks=4)
     rows = rows.mapInArrow(failing(), rows.schema)
@@ -119,17 +119,20 @@ def test_tasks_that_fail_and_runs_that_are_repeated(spark: SparkSession) -> None
             write(rows, consumer.channel.name, publishId=mode, mode=mode)
     for consumer in consumers.values():
         assert exactly(JOBS, consumer)
-    assert [one.messages for one in BulkPublish.objects.all()] == [JOBS] * 2
+    assert [publish.messages for publish in BulkPublish.objects.all()] == [JOBS] * 2
 
 
 def next_publish_drops_what_is_left() -> bool:
-    """Or one after it: a Python worker that outlived the driver may hold it for a moment more."""
+    """Publish, and return True if no staged table is left.
+
+    A Python worker that outlived the driver may hold such a table for a moment more.
+    """
     bulk.publish(ConsumerFactory.create().channel, [bulk.batch({})])
     return query(STAGED) == []
 
 
 def test_a_driver_killed_in_its_commit_leaves_nothing_visible(spark: SparkSession) -> None:
-    """kill -9 of its group; the next publish drops what it left, and it may be run again."""
+    """The driver's group is killed; the next publish drops its table, and a second run succeeds."""
     consumer = ConsumerFactory.create()
     options = {"channel": consumer.channel.name, "publishId": "1"}
     with (
@@ -164,9 +167,9 @@ class TestCommand:
         return name
 
     def run(self, *arguments: Any, **options: Any) -> str:
-        said = StringIO()
-        call_command("pulljobs", "lake", "publish", *map(str, arguments), stdout=said, **options)
-        return said.getvalue()
+        output = StringIO()
+        call_command("pulljobs", "lake", "publish", *map(str, arguments), stdout=output, **options)
+        return output.getvalue()
 
     def test_files_are_published_once(
         self, spark: SparkSession, tmp_path: Path, channel: str
@@ -207,7 +210,7 @@ class TestCommand:
         path.write_text(f"{WRITTEN}\n\n")
         self.run(path, "--channel", channel, "--whole")
         assert bytes(messages()[-1].payload).decode() == WRITTEN
-        assert {one.content_type for one in messages()} == {"application/json"}
+        assert {message.content_type for message in messages()} == {"application/json"}
 
     def test_payloads_in_json_stay_as_they_are_written(
         self, spark: SparkSession, tmp_path: Path, channel: str
@@ -217,8 +220,8 @@ class TestCommand:
         objects = [f'{{"payload": {payload}}}' for payload in written]
         path.write_text("\n".join([f"[{objects[0]}, {objects[1]}]", *objects[2:]]))
         self.run(path, "--channel", channel)
-        assert sorted(bytes(one.payload).decode() for one in messages()) == sorted(written)
-        assert {one.content_type for one in messages()} == {"application/json"}
+        assert sorted(bytes(message.payload).decode() for message in messages()) == sorted(written)
+        assert {message.content_type for message in messages()} == {"application/json"}
         path.write_text('{"payload": "gr\\u00fcn"}\n')
         self.run(path, "--channel", channel)
         assert (bytes(messages()[-1].payload).decode(), messages()[-1].content_type[:5]) == (
@@ -232,11 +235,11 @@ class TestCommand:
         path = tmp_path / "rows.parquet"
         pq.write_table(pa.table({"payload": [5, 6]}), path)
         self.run(path, "--channel", channel, "--mode", "chunked")
-        assert sorted(bytes(one.payload) for one in messages()) == [b"5", b"6"]
+        assert sorted(bytes(message.payload) for message in messages()) == [b"5", b"6"]
         pq.write_table(pa.table({"a": [1], "b": pa.nulls(1, pa.string())}), path)
         self.run(path, "--channel", channel, "--whole")
         assert bytes(messages()[-1].payload) == b'{"a":1,"b":null}'
-        assert {one.content_type for one in messages()} == {"application/json"}
+        assert {message.content_type for message in messages()} == {"application/json"}
 
     @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
     def test_all_columns_come_from_text(
@@ -276,7 +279,7 @@ class TestCommand:
     def test_a_line_that_goes_on_behind_its_object_is_refused(
         self, spark: SparkSession, tmp_path: Path, channel: str, line: str
     ) -> None:
-        """Spark would read the first of its objects, and no more."""
+        """Spark would read only the first object of the line."""
         path = tmp_path / "rows.jsonl"
         path.write_text(line)
         with pytest.raises(CommandError, match="goes on behind its object"):
@@ -293,13 +296,13 @@ class TestCommand:
     def test_files_of_other_columns_are_not_mixed(
         self, spark: SparkSession, tmp_path: Path, channel: str
     ) -> None:
-        one, other = tmp_path / "one.csv", tmp_path / "other.csv"
-        one.write_text("payload,key\nx,a\n")
+        first, other = tmp_path / "first.csv", tmp_path / "other.csv"
+        first.write_text("payload,key\nx,a\n")
         other.write_text("key,payload\nb,y\n")
         with pytest.raises(CommandError, match="have different headers"):
-            self.run(one, other, "--channel", channel)
+            self.run(first, other, "--channel", channel)
 
-    def test_what_is_wrong_is_told_in_one_line(
+    def test_a_mistake_is_reported_in_one_line(
         self, spark: SparkSession, tmp_path: Path, channel: str
     ) -> None:
         path = tmp_path / "rows.jsonl"

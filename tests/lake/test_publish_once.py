@@ -1,4 +1,4 @@
-"""A publish happens once, all or nothing, whoever fails, repeats or dies on the way."""
+"""A publish happens once, all or nothing, whatever fails, is repeated or is killed."""
 
 import subprocess
 from typing import Any
@@ -60,7 +60,7 @@ def test_a_publish_that_is_repeated_does_nothing(mode: str) -> None:
 
 
 def test_a_driver_that_commits_twice_publishes_once() -> None:
-    """Its first commit landed, but nobody heard of it."""
+    """Its first commit succeeded, but the driver got no answer."""
     consumer = ConsumerFactory.create()
     writer = bulk.writer(consumer.channel)
     messages = [writer.write(iter(numbered(0, 5)))]
@@ -88,7 +88,7 @@ def test_an_aborted_publish_may_be_run_again() -> None:
 
 
 def test_a_killed_publish_is_taken_up_by_its_id() -> None:
-    """What its tasks staged is not taken for that of the new ones."""
+    """The rows that its tasks staged are not taken for rows of the new tasks."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, publishId="daily").write(iter(numbered(100, 3)))
     bulk.let_go()
@@ -115,7 +115,7 @@ def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
 
 @pytest.mark.parametrize("guarded", ["true", "false"])
 def test_the_next_publish_drops_what_a_killed_one_left(guarded: str) -> None:
-    """At once where the driver's session told that it is gone, else after a while."""
+    """It does so at once if the end of the driver's session shows that it is gone, else later."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, guarded=guarded).write(iter(numbered(0, 3)))
     assert len(tables()) == 1
@@ -158,7 +158,7 @@ def test_a_table_in_use_is_dropped_later() -> None:
     assert tables() == []
 
 
-def test_a_task_that_comes_too_late_is_told() -> None:
+def test_a_task_that_comes_too_late_is_refused() -> None:
     consumer = ConsumerFactory.create()
     writer = bulk.writer(consumer.channel)
     writer.commit([writer.write(iter(numbered(0, 3)))])
@@ -184,7 +184,7 @@ class TestChunked:
         assert BulkPublish.objects.get().messages == 5
 
     def test_a_task_whose_rows_were_cut_off_goes_on_behind_them(self) -> None:
-        """What fails before a task ends its rows early: they look as if they were all."""
+        """A failure before the task ends its rows early: they look complete."""
         consumer = ConsumerFactory.create()
         writer = bulk.writer(consumer.channel, mode="chunked")
         whole = [*numbered(0, 3), *numbered(3, 4), *numbered(7, 2)]
@@ -197,14 +197,14 @@ class TestChunked:
         done = BulkPublish.objects.get()
         assert (done.rows, done.messages, done.jobs) == (9, 9, 9)
 
-    def test_other_rows_under_the_same_number_are_told(self) -> None:
+    def test_other_rows_under_the_same_number_are_refused(self) -> None:
         consumer = ConsumerFactory.create()
         bulk.writer(consumer.channel, mode="chunked", publishId="1").write(iter(numbered(0, 5)))
         with pytest.raises(LakeError, match="other rows"):
             bulk.publish(consumer.channel, numbered(1, 5), mode="chunked", publishId="1")
 
     def test_two_attempts_at_a_time_take_turns(self) -> None:
-        """As speculation has it: the second waits, and finds it done."""
+        """With speculation, the second attempt waits and takes its turn."""
         consumer = ConsumerFactory.create()
         writer = bulk.writer(consumer.channel, mode="chunked")
         publish = BulkPublish.objects.get()
@@ -218,7 +218,7 @@ class TestChunked:
 
 
 def test_a_conflict_over_locks_is_tried_again() -> None:
-    """Two publishes of the same client ids in opposite orders: one loses, and does it again."""
+    """Two publishes of the same client ids in opposite orders deadlock: one of them is retried."""
     consumer = ConsumerFactory.create()
     ids = [str(n) for n in range(2)]
     writer = bulk.writer(consumer.channel)
@@ -272,7 +272,7 @@ def test_what_a_crash_of_the_server_took_is_not_passed_over() -> None:
 
 
 @pytest.mark.owner
-def test_a_role_that_may_make_no_table_is_told() -> None:
+def test_a_role_that_may_create_no_table_is_refused() -> None:
     query("CREATE ROLE pulljobs_poor; GRANT USAGE ON SCHEMA public TO pulljobs_poor")
     try:
         with bulk.direct() as poor:

@@ -77,8 +77,8 @@ def draft(row: dict[str, Any]) -> Draft:
 
 
 def two_alike(**options: Any) -> tuple[Consumer, Consumer]:
-    one, other = (ConsumerFactory.create(**options) for _ in range(2))
-    return one, other
+    first, second = (ConsumerFactory.create(**options) for _ in range(2))
+    return first, second
 
 
 def stored(consumer: Consumer) -> list[tuple[Any, ...]]:
@@ -122,13 +122,13 @@ def test_the_bounds_are_those_of_the_settings() -> None:
 @pytest.mark.parametrize("overflow", ["reject", "drop_oldest", "replace"])
 @modes
 def test_keys_are_bounded(mode: str, overflow: str) -> None:
-    """6 jobs of two keys, and room for 2 of each."""
+    """Six jobs have two keys, with room for two of each."""
     options = {"max_queued_per_key": 2, "key_overflow": overflow, "exclusive_keys": True}
     ours, theirs = two_alike(**options)
     sent = [{"key": key, "payload": str(n).encode()} for n, key in enumerate("aaabab")]
     bulk.publish(ours.channel, [batch(*sent[:3]), batch(*sent[3:])], mode=mode)
     publish_many(theirs.channel.name, map(draft, sent))
-    of_both = [[row[:-1] for row in stored(one)] for one in (ours, theirs)]
+    of_both = [[row[:-1] for row in stored(consumer)] for consumer in (ours, theirs)]
     assert of_both[0] == of_both[1]
     full = BulkPublish.objects.get().key_full
     assert full == (2 if overflow == "reject" else 0)
@@ -151,17 +151,17 @@ def test_refused_keys_are_kept_with_the_rejects(mode: str) -> None:
 
 @modes
 def test_bad_rows_stop_everything(mode: str) -> None:
-    """They are counted, with one of each kind, and no payload is shown."""
+    """The error counts them, with an example of each kind, and shows no payload."""
     consumer = ConsumerFactory.create()
     secret = b"secret" * 200_000
     good, bad = batch({}), batch({"priority": 40_000}, {"key": ""}, {"payload": secret}, {})
     with pytest.raises(InvalidMessage, match="3 rows can't be published") as stopped:
         bulk.publish(consumer.channel, [bad, good], mode=mode)
-    told = str(stopped.value)
-    assert "2 InvalidMessage" in told
-    assert "1 PayloadTooLarge" in told
-    assert "secret" not in told
-    assert "\n" not in told
+    error = str(stopped.value)
+    assert "2 InvalidMessage" in error
+    assert "1 PayloadTooLarge" in error
+    assert "secret" not in error
+    assert "\n" not in error
     assert Message.objects.count() == Job.objects.count() == RejectedRow.objects.count() == 0
 
 
@@ -177,7 +177,7 @@ def test_one_consumer_of_a_channel_only(mode: str) -> None:
 
 @modes
 def test_what_was_published_to_one_consumer_is_missed_by_no_other(mode: str) -> None:
-    """What was published to all of them, before and after, still is."""
+    """Messages to all consumers, before and after it, are still missed."""
     consumer = ConsumerFactory.create()
     other = ConsumerFactory.create(channel=consumer.channel)
     Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)
@@ -225,25 +225,25 @@ def test_text_is_stored_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         ({"chanel": "x"}, "did you mean 'channel'"),
         ({"mode": "fast"}, "must be atomic or chunked"),
         ({"onBadRow": "ignore"}, "must be stop or reject"),
-        ({"consumer": "nobody"}, "no consumer 'nobody'"),
-        ({"producer": "nobody"}, "no producer 'nobody'"),
+        ({"consumer": "missing"}, "no consumer 'missing'"),
+        ({"producer": "missing"}, "no producer 'missing'"),
         ({"maxPayloadBytes": "many"}, "must be a number"),
         ({"dsn": "host=x password=y"}, "no password"),
         ({"publishId": "p" * 256}, "255 characters"),
     ],
 )
-def test_options_are_told_what_is_wrong_with_them(options: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_option_is_refused_with_its_reason(options: dict[str, str], error: str) -> None:
+    with pytest.raises(ConfigurationError, match=error):
         bulk.writer(ConsumerFactory.create().channel, **options)
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "error"),
     [
         ({"payload": pa.binary(), "prio": pa.int32()}, "did you mean 'priority'"),
         ({"key": pa.string()}, "no column 'payload'"),
@@ -252,8 +252,8 @@ def test_options_are_told_what_is_wrong_with_them(options: dict[str, str], said:
         ({"payload": pa.binary(), "original_job": pa.int64()}, "needs the option consumer"),
     ],
 )
-def test_columns_are_told_what_is_wrong_with_them(schema: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_column_is_refused_with_its_reason(schema: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigurationError, match=error):
         bulk.writer(ConsumerFactory.create().channel, schema=pa.schema(schema))
 
 
@@ -272,14 +272,14 @@ def test_many_chunks_of_rows_keep_their_order(monkeypatch: pytest.MonkeyPatch) -
     consumer = ConsumerFactory.create()
     sent = [{"payload": str(n).encode()} for n in range(50)]
     bulk.publish(consumer.channel, [batch(*sent[:20]), batch(*sent[20:40])], [batch(*sent[40:])])
-    found = [bytes(row.payload) for row in Message.objects.order_by("id")]
-    assert found == [row["payload"] for row in sent]
+    payloads = [bytes(row.payload) for row in Message.objects.order_by("id")]
+    assert payloads == [row["payload"] for row in sent]
     assert SCHEMA.names[0] == "payload"
 
 
 @pytest.mark.parametrize("name", ["key", "message_id", "headers"])
 def test_text_that_is_no_utf8_is_a_bad_row(name: str) -> None:
-    """Parquet and `cast(binary AS string)` may have it; its row is looked at by itself."""
+    """Parquet and `cast(binary AS string)` may contain such text, which is checked row by row."""
     schema = pa.schema({"payload": pa.binary(), name: pa.string()})
     values = pa.array([b"a", b"\xff", None], pa.binary()).view(pa.string())
     if name == "headers":
@@ -296,7 +296,7 @@ ROWS = {**{f"good {n}": row for n, row in enumerate(GOOD)}, **BAD}
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_rows_that_pass_at_a_glance_are_those_that_pass_the_check(row: dict[str, Any]) -> None:
-    """Plain rows skip the check for its cost: it would have made the same of them."""
+    """Plain rows skip the check for its cost: it would build equal messages."""
     read, limits = batch(row), Bounds()
     [plain] = rows._plain(read, limits)
     if plain:
@@ -309,7 +309,7 @@ def test_rows_that_pass_at_a_glance_are_those_that_pass_the_check(row: dict[str,
 def test_chunks_are_bounded_by_rows_and_bytes_and_lose_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Plain rows are cut many at a time, between those that are looked at one by one."""
+    """Plain rows are cut many at a time, between rows that are checked singly."""
     monkeypatch.setattr(rows, "CHUNK_ROWS", 4)
     monkeypatch.setattr(rows, "CHUNK_BYTES", 50)
     sizes = [0, 1, 1, 1, 1, 30, 30, 1, 60, 1, 1, 1, 1, 1, 1, 1, 1]
@@ -318,8 +318,8 @@ def test_chunks_are_bounded_by_rows_and_bytes_and_lose_none(
         for number, size in enumerate(sizes)
     ]
     made = list(rows.chunks([batch(*sent[:11]), batch(*sent[11:])], Bounds()))
-    assert [(one.payload, one.headers) for chunk in made for one in chunk.messages()] == [
-        (row["payload"], row.get("headers", {})) for row in sent
-    ]
+    assert [
+        (message.payload, message.headers) for chunk in made for message in chunk.messages()
+    ] == [(row["payload"], row.get("headers", {})) for row in sent]
     assert [chunk.count for chunk in made] == [4, 3, 2, 4, 4]
     assert all(chunk.count == len(chunk.messages()) for chunk in made)

@@ -30,30 +30,34 @@ def consumer() -> Any:
     return consumer
 
 
-def read(spark: SparkSession, table: str, schema: str = "", **options: Any) -> DataFrame:
+def read_table(spark: SparkSession, table: str, schema: str = "", **options: Any) -> DataFrame:
     reader = spark.read.format("pulljobs").options(dsn=dsn(), table=table, **options)
     return (reader.schema(schema) if schema else reader).load()
 
 
 @pytest.mark.parametrize("how", ["adbc", "copy"])
 def test_rows_are_those_of_the_table(spark: SparkSession, consumer: Any, how: str) -> None:
-    jobs = read(spark, "jobs", reader=how).collect()
+    jobs = read_table(spark, "jobs", reader=how).collect()
     assert {row.id for row in jobs} == set(Job.objects.values_list("id", flat=True))
-    one = next(row for row in jobs if row.state == "QUEUED")
-    job = Job.objects.get(pk=one.id)
-    assert (one.channel, one.consumer) == (consumer.channel.name, consumer.name)
-    assert (one.key, one.priority, one.message_id) == (job.key, job.priority, job.message_id)
-    archived = {row.job_id: row for row in read(spark, "archive", reader=how).collect()}
+    queued = next(row for row in jobs if row.state == "QUEUED")
+    job = Job.objects.get(pk=queued.id)
+    assert (queued.channel, queued.consumer) == (consumer.channel.name, consumer.name)
+    assert (queued.key, queued.priority, queued.message_id) == (
+        job.key,
+        job.priority,
+        job.message_id,
+    )
+    archived = {row.job_id: row for row in read_table(spark, "archive", reader=how).collect()}
     assert {id: row.state for id, row in archived.items()} == dict(
         ArchivedJob.objects.values_list("job_id", "state")
     )
-    messages = read(spark, "messages", "id long, payload binary, headers string", reader=how)
-    found = [bytes(row.payload).decode() for row in messages.orderBy("id").collect()]
-    assert found[:JOBS] == [str(n) for n in range(JOBS)]
+    messages = read_table(spark, "messages", "id long, payload binary, headers string", reader=how)
+    payloads = [bytes(row.payload).decode() for row in messages.orderBy("id").collect()]
+    assert payloads[:JOBS] == [str(n) for n in range(JOBS)]
 
 
 def test_filters_and_columns_go_to_postgresql(consumer: Any) -> None:
-    """What it is asked for, and what is left to Spark."""
+    """PostgreSQL gets the columns and the filters that it can apply, Spark the other filters."""
     given = {"dsn": dsn(), "table": "jobs", "pushdown": "true"}
     from pyspark.sql import types
     from pyspark.sql.datasource import (
@@ -84,30 +88,32 @@ def test_filters_and_columns_go_to_postgresql(consumer: Any) -> None:
             ]
         )
     )
-    assert [type(one).__name__ for one in left] == ["StringContains", "LessThan"]
+    assert [type(filter).__name__ for filter in left] == ["StringContains", "LessThan"]
     assert reader._query(Ids(0, 2**62)).startswith("SELECT t.id AS id FROM pulljobs_job")
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch[0]]
     keyed = Job.objects.filter(key="k1", state="QUEUED")
     assert sorted(row.as_py() for row in rows) == sorted(keyed.values_list("id", flat=True))
 
 
-def test_pushed_filters_find_what_others_find(spark: SparkSession, consumer: Any) -> None:
+def test_pushed_filters_find_what_filters_of_spark_find(spark: SparkSession, consumer: Any) -> None:
     wanted = (col("priority") >= 1) & col("key").isin("k0", "k2") & col("reason").isNull()
     wanted &= col("available_at") < datetime.now(UTC) + timedelta(days=1)
     wanted &= (col("key") > "K") & col("error").isNull()
-    found = [
-        sorted(row.id for row in read(spark, "jobs", pushdown=pushdown).filter(wanted).collect())
+    ids = [
+        sorted(
+            row.id for row in read_table(spark, "jobs", pushdown=pushdown).filter(wanted).collect()
+        )
         for pushdown in ("true", "false")
     ]
-    assert found[0] == found[1] != []
+    assert ids[0] == ids[1] != []
 
 
 def test_an_empty_table(spark: SparkSession) -> None:
-    assert read(spark, "archive").count() == 0
+    assert read_table(spark, "archive").count() == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "schema", "said"),
+    ("options", "schema", "error"),
     [
         ({"table": "leases"}, "", "must be archive or messages or jobs, not 'leases'"),
         ({"table": "jobs"}, "id long, stat string", "did you mean 'state'"),
@@ -117,9 +123,9 @@ def test_an_empty_table(spark: SparkSession) -> None:
         ({"table": "jobs", "reader": "jdbc"}, "", "must be adbc or copy"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
-    spark: SparkSession, options: dict[str, str], schema: str, said: str
+def test_a_mistake_is_reported_in_one_line(
+    spark: SparkSession, options: dict[str, str], schema: str, error: str
 ) -> None:
     with pytest.raises(PySparkException) as failed:
-        read(spark, schema=schema, **options).collect()
-    assert said in line_of(failed.value)
+        read_table(spark, schema=schema, **options).collect()
+    assert error in line_of(failed.value)

@@ -1,4 +1,4 @@
-"""Replay: jobs that the lake remembers are published again, once, linked to the original."""
+"""Replay: archived jobs of the lake are published again, once, linked to the original."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,16 +25,16 @@ DEAD = "state = 'DEAD'"
 HELD_BACK = "key = 'large'"
 
 
-class World(NamedTuple):
+class ExportedJobs(NamedTuple):
     consumer: Consumer
     dead: list[int]
     delivered: int
-    """It was dead once, too."""
+    """Job that was dead before it was delivered."""
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """In the lake, one payload left behind."""
+def world(tmp_path: Path) -> Iterator[ExportedJobs]:
+    """Consumer and its jobs, exported to the lake except for one large payload."""
     consumer: Consumer = ConsumerFactory.create(max_queued_per_key=1000)
     dead = [JobFactory.create(consumer=consumer, state="DEAD", payload="small").id]
     options: dict[str, Any] = {"key": "large", "priority": 3, "headers": {"h": "v"}}
@@ -47,7 +47,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     with lake_at(tmp_path / "lake"):
         run("export", "--with-payload", "--payload-cap", "20")
         assert lakes(tmp_path / "lake", "archive")[0] == ArchivedJob.objects.count()
-        yield World(consumer, dead, revived.id)
+        yield ExportedJobs(consumer, dead, revived.id)
 
 
 def replayed(consumer: Consumer) -> list[tuple[Any, ...]]:
@@ -61,7 +61,7 @@ def replayed(consumer: Consumer) -> list[tuple[Any, ...]]:
 EXPECTED = [("large" * 10, "large", 3, {"h": "v"}), ("small", None, 0, {})]
 
 
-def test_dead_jobs_are_counted_then_replayed_once(spark: SparkSession, world: World) -> None:
+def test_dead_jobs_are_counted_then_replayed_once(spark: SparkSession, world: ExportedJobs) -> None:
     counted = run("replay", "--where", DEAD, "--dry-run")
     assert (counted["jobs"], counted["fresh"]) == (2, 2)
     assert replayed(world.consumer) == []
@@ -77,23 +77,23 @@ def test_dead_jobs_are_counted_then_replayed_once(spark: SparkSession, world: Wo
 
 
 def test_what_was_accepted_once_is_replayed_whatever_the_limits_are_by_then(
-    spark: SparkSession, world: World
+    spark: SparkSession, world: ExportedJobs
 ) -> None:
-    """A trace that joined its headers may have brought them above these, too."""
+    """Headers of a trace, which are added later, may exceed the limits, too."""
     limits = {"MAX_PAYLOAD_BYTES": 10, "MAX_HEADERS": 0, "MAX_HEADER_BYTES": 0}
     with override_settings(PULLJOBS=django_settings.PULLJOBS | limits):
         assert run("replay", "--where", DEAD)["replayed"] == 2
     assert replayed(world.consumer) == EXPECTED
 
 
-def test_to_another_consumer_and_again(spark: SparkSession, world: World) -> None:
-    """Columns of the message choose, too; the others of the channel get nothing."""
+def test_to_another_consumer_and_again(spark: SparkSession, world: ExportedJobs) -> None:
+    """Columns of the message can be conditions; other consumers of the channel get nothing."""
     other = ConsumerFactory.create()
-    beside = ConsumerFactory.create(channel=other.channel)
+    neighbor = ConsumerFactory.create(channel=other.channel)
     to = ["--to", f"{other.channel.name}/{other.name}"]
     assert run("replay", "--where", f"{DEAD} AND {HELD_BACK}", *to)["replayed"] == 1
     assert [row[:3] for row in replayed(other)] == [("large" * 10, "large", 3)]
-    assert replayed(beside) == replayed(world.consumer) == []
+    assert replayed(neighbor) == replayed(world.consumer) == []
     where = f"job_id IN ({world.dead[1]}, {world.delivered})"
     assert run("replay", "--where", where, *to)["replayed"] == 1
     assert run("replay", "--where", where, *to, "--again")["replayed"] == 2
@@ -101,21 +101,21 @@ def test_to_another_consumer_and_again(spark: SparkSession, world: World) -> Non
 
 
 def test_a_replay_whose_id_was_used_before_says_so(
-    spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, world: ExportedJobs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["--where", f"{DEAD} AND key IS NULL", "--publish-id", "nightly"]
     assert run("replay", *small)["replayed"] == 1
     again = run("replay", "--where", DEAD, "--publish-id", "nightly")
     assert again["replayed"] == 0
-    assert [one["done_before"] for one in again["publishes"]] == [True]
+    assert [publish["done_before"] for publish in again["publishes"]] == [True]
     call_command("pulljobs", "lake", "replay", *small)
-    told = capsys.readouterr().out
-    assert f"nothing now, because 1 were replayed as nightly/{world.consumer.pk} at 20" in told
-    assert "0 jobs were replayed." in told
+    output = capsys.readouterr().out
+    assert f"nothing now, because 1 were replayed as nightly/{world.consumer.pk} at 20" in output
+    assert "0 jobs were replayed." in output
     assert len(replayed(world.consumer)) == 1
 
 
-def test_a_payload_that_is_nowhere_is_told(spark: SparkSession, world: World) -> None:
+def test_a_payload_that_is_nowhere_is_rejected(spark: SparkSession, world: ExportedJobs) -> None:
     [message_id] = ArchivedJob.objects.filter(job_id=world.dead[1]).values_list(
         "message_id", flat=True
     )
@@ -125,9 +125,9 @@ def test_a_payload_that_is_nowhere_is_told(spark: SparkSession, world: World) ->
     assert "payload is NULL" in RejectedRow.objects.get().error
 
 
-def test_what_is_wrong_is_told_in_one_line(spark: SparkSession, world: World) -> None:
-    for where, said in {"stat = 'DEAD'": "stat", "state = ": "SYNTAX"}.items():
-        with pytest.raises(CommandError, match=said) as failed:
+def test_a_mistake_is_reported_in_one_line(spark: SparkSession, world: ExportedJobs) -> None:
+    for where, error in {"stat = 'DEAD'": "stat", "state = ": "SYNTAX"}.items():
+        with pytest.raises(CommandError, match=error) as failed:
             run("replay", "--where", where)
         assert "\n" not in str(failed.value)
     with pytest.raises(CommandError, match="no consumer 'a/b'"):

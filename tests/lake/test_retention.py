@@ -1,4 +1,4 @@
-"""A day leaves PostgreSQL once the lake is seen to have all of it, and comes back as it was."""
+"""A day leaves PostgreSQL once the lake verifiably has all of it, and comes back unchanged."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -44,10 +44,10 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
-    """Settlements and messages of a day that is past, in partitions."""
+    """Make settlements and messages of a past day, in partitions of that day."""
     published(consumer, count)
     held = claimed(consumer, count)
-    ends = [outcomes.deliver(one, '{"n": 1}') for one in held[1:]]
+    ends = [outcomes.deliver(claim, '{"n": 1}') for claim in held[1:]]
     jobs.finish(USING, [*ends, outcomes.reject(held[0], "bad")])
     jobs.delete(USING, [held[0].job_id])
     for table in partitions.PARTITIONED:
@@ -67,7 +67,9 @@ def names(day: date) -> list[str]:
 
 def there() -> list[str]:
     return sorted(
-        one.name for table in partitions.PARTITIONED for one in partitions.existing(USING, table)
+        partition.name
+        for table in partitions.PARTITIONED
+        for partition in partitions.existing(USING, table)
     )
 
 
@@ -82,7 +84,7 @@ def tamper(lake: Path, table: str, column: str, value: Any) -> None:
 
 
 def verified(day: date, lake_: Path) -> None:
-    """As `lake verify` notes it."""
+    """Record that a day is equal, as `lake verify` does."""
     wait_for_other_transactions()
     now = ledger.horizon(USING)
     for table in partitions.PARTITIONED:
@@ -100,8 +102,8 @@ def test_a_day_that_is_equal_goes_and_comes_back_and_is_not_exported_again(place
     columns = "SELECT row(t.*)::text FROM {} AS t ORDER BY 1"
     rows = {table: query(columns.format(table)) for table in partitions.PARTITIONED}
 
-    found = run("retain", "--older-than", "30")
-    assert sorted(found["dropped"]) == sorted(names(OLD))
+    retained = run("retain", "--older-than", "30")
+    assert sorted(retained["dropped"]) == sorted(names(OLD))
     assert there() == []
     assert ours("archive")[0] == 0
     assert LakeDay.objects.exclude(dropped_at=None).count() == 2
@@ -134,30 +136,30 @@ def test_a_day_whose_lake_was_tampered_with_stays_and_the_rows_are_named(
     [(first, last)] = query("SELECT min(id), max(id) + 1 FROM pulljobs_archived_job")
     with pytest.raises(SystemExit):
         call_command("pulljobs", "lake", "verify")
-    told = capsys.readouterr().out
-    assert f"archive {OLD}: DIFFERS, in the database and the lake: rows 4 and 5" in told
-    assert f"archive {OLD}: changed: {first}\n" in told
-    assert f"archive {OLD}: only in lake: {last}\n" in told
-    assert f"messages {OLD}: DIFFERS" in told
-    assert "1 payloads of the lake are broken" in told
+    output = capsys.readouterr().out
+    assert f"archive {OLD}: DIFFERS, in the database and the lake: rows 4 and 5" in output
+    assert f"archive {OLD}: changed: {first}\n" in output
+    assert f"archive {OLD}: only in lake: {last}\n" in output
+    assert f"messages {OLD}: DIFFERS" in output
+    assert "1 payloads of the lake are broken" in output
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_day_that_was_dropped_between_others_is_no_difference(place: Path) -> None:
-    """Unless somebody asks for it."""
+    """It is one if the command names the day."""
     consumer = ConsumerFactory.create()
     for day in (OLD, OLDER, OLDEST):
         settled_on(day, consumer)
     run("export", "--with-payload")
     assert len(run("retain", "--older-than", "30", "--day", str(OLDER))["dropped"]) == 2
-    found = run("verify")
-    assert found["equal"]
-    assert {day["day"] for day in found["days"]} == {str(OLD), str(OLDEST)}
+    verification = run("verify")
+    assert verification["equal"]
+    assert {day["day"] for day in verification["days"]} == {str(OLD), str(OLDEST)}
     with pytest.raises(SystemExit):
         run("verify", "--day", str(OLDER))
 
 
-def test_of_a_day_that_differs_only_what_is_told_comes_to_the_driver(
+def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
     place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A day may have more rows than a process has memory for."""
@@ -169,13 +171,13 @@ def test_of_a_day_that_differs_only_what_is_told_comes_to_the_driver(
     monkeypatch.setattr(verifying, "SHOWN", 2)
     monkeypatch.setattr(selecting, "_by_adbc", None)  # of this process, not of tasks
     of = verifying.snapshot(USING, str(place))
-    [one] = verifying.compared(spark, USING, of, {"archive": [OLD]})
-    found = verifying.difference(spark, USING, of, one)
-    assert found == verifying.Difference([], others[:2], [first])
+    [comparison] = verifying.compared(spark, USING, of, {"archive": [OLD]})
+    difference = verifying.difference(spark, USING, of, comparison)
+    assert difference == verifying.Difference([], others[:2], [first])
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_was_dropped_before_a_day_that_somebody_locked_is_noted_and_told(
+def test_drops_before_a_locked_partition_are_recorded_and_reported(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled_on(OLD, ConsumerFactory.create())
@@ -197,7 +199,7 @@ def test_upkeep_drops_only_what_was_verified(place: Path) -> None:
     with override_settings(PULLJOBS={"LAKE": str(place), "RETENTION": RETENTION}):
         assert operating.maintain().dropped == []
         verified(OLD, place)
-        assert sorted(one.name for one in operating.maintain().dropped) == sorted(names(OLD))
+        assert sorted(day.name for day in operating.maintain().dropped) == sorted(names(OLD))
         run("restore", "--day", str(OLD))
         assert operating.maintain().dropped == []  # it came back for another retention
         query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
@@ -219,8 +221,8 @@ def test_what_was_restored_stays_though_it_was_never_verified_or_differed_since(
         assert operating.maintain().dropped == []
         ledger.doubted_all(USING, str(place))
         query("UPDATE pulljobs_lake_day SET restored_at = now() - interval '31 days'")
-        assert {one.stays for one in operating.prunable(RETENTION)} == {
-            "the lake has no verified copy of it"  # the time is over, but nobody looked since
+        assert {day.stays for day in operating.prunable(RETENTION)} == {
+            "the lake has no verified copy of it"  # the time is over, but no verification followed
         }
         verified(OLD, place)
         assert len(operating.maintain().dropped) == 2
@@ -233,8 +235,8 @@ def test_only_what_came_back_is_noted_so(place: Path) -> None:
     archive = Partition("pulljobs_archived_job", OLD)
     assert partitions.drop(USING, archive)
     ledger.dropped(USING, str(place), [archive])
-    found = run("restore", "--day", str(OLD))
-    assert list(found["left_out"]) == ["messages"]  # they are there
+    restored = run("restore", "--day", str(OLD))
+    assert list(restored["left_out"]) == ["messages"]  # they are there
     [day] = LakeDay.objects.exclude(restored_at=None)
     assert (day.table, day.dropped_at) == ("pulljobs_archived_job", None)
 
@@ -268,12 +270,12 @@ def test_messages_come_back_with_their_payloads_or_not_at_all(place: Path) -> No
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     drop_days()
-    found = run("restore", "--day", str(OLD))
-    assert found["rows"] == {"archive": 5}
-    assert "without their payloads" in found["left_out"]["messages"]
+    restored = run("restore", "--day", str(OLD))
+    assert restored["rows"] == {"archive": 5}
+    assert "without their payloads" in restored["left_out"]["messages"]
 
 
-def test_a_restore_that_was_cut_off_is_begun_anew(place: Path) -> None:
+def test_a_restore_that_was_cut_off_begins_again(place: Path) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     query(f"ALTER TABLE pulljobs_archived_job DETACH PARTITION {names(OLD)[0]}")
@@ -281,7 +283,7 @@ def test_a_restore_that_was_cut_off_is_begun_anew(place: Path) -> None:
     assert ours("archive")[0] == 5
 
 
-def test_what_cannot_be_restored_is_told_in_a_line(place: Path) -> None:
+def test_a_day_that_cannot_be_restored_is_reported_in_one_line(place: Path) -> None:
     with pytest.raises(CommandError, match=r"Nothing of .* was restored"):
         run("restore", "--day", str(OLDER))
     settled_on(OLD, ConsumerFactory.create())
@@ -291,7 +293,7 @@ def test_what_cannot_be_restored_is_told_in_a_line(place: Path) -> None:
 
 
 def leave_one_in_the_default() -> None:
-    """A row of the day, which keeps it from being attached."""
+    """Leave a row of the day in the default partition, so that no partition can be attached."""
     with session() as other:
         other.execute(
             "INSERT INTO pulljobs_archived_job (id, job_id, message_id, consumer_id, created_at,"
@@ -342,7 +344,7 @@ VERBS = (["retain", "--older-than", "30"], ["restore", "--day", str(OLD)], ["reb
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
-def test_a_role_that_owns_no_table_is_told_before_anything_is_done(verb: list[str]) -> None:
+def test_a_role_that_owns_no_table_is_refused_before_any_change(verb: list[str]) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
     query("CREATE ROLE pulljobs_lake_of_test")
@@ -388,6 +390,6 @@ def test_spark_and_duckdb_read_the_same(place: Path, spark: SparkSession) -> Non
     run("export")
     of = verifying.snapshot(USING, str(place))
     for table in ("archive", "messages"):
-        found = verifying._lakes(spark, of, table, {OLD, OLDER})
-        sums = [sum(day[place] for day, _ in found.values()) for place in range(3)]
+        days = verifying._lakes(spark, of, table, {OLD, OLDER})
+        sums = [sum(day[place] for day, _ in days.values()) for place in range(3)]
         assert tuple(sums) == lakes(place, table) == ours(table)

@@ -1,4 +1,4 @@
-"""Rollups: what is counted equals a plain count over the archive, whatever comes late or twice."""
+"""Rollups equal a plain count over the archive, whatever comes late or twice."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -85,7 +85,7 @@ def row(period: str, starts_at: datetime, consumer: Consumer) -> Rollup:
 
 
 def some_history(history: History, *consumers: Consumer, rows: int = 200) -> None:
-    """Around the end of a day, which is that of a month."""
+    """Settle jobs around the end of a day, which is the end of a month."""
     random = Random(1)
     for _ in range(rows):
         retries = random.choice([0, 0, 0, 1, 3])
@@ -103,7 +103,7 @@ def some_history(history: History, *consumers: Consumer, rows: int = 200) -> Non
 
 
 def test_rows_equal_a_plain_count(lake: Lake, history: History, consumer: Consumer) -> None:
-    """Of hours, days and months; what is counted anew, or again, comes to the same."""
+    """Rows of hours, days and months do, and a second count gives equal rows."""
     some_history(history, consumer, subscribed(NOON, channel=consumer.channel))
     lake.export()
     done = lake.roll_up()
@@ -137,7 +137,7 @@ def test_late_rows_touch_their_hour_only(lake: Lake, history: History, consumer:
 def test_rows_of_files_that_were_compacted_are_counted_once_they_are_new(
     lake: Lake, history: History, consumer: Consumer, tmp_path: Path
 ) -> None:
-    """The files that had them are gone, and with those the names of their runs."""
+    """The compaction removed their files, and with them the names of their runs."""
     some_history(history, consumer)
     history.message(consumer, NOON + 9.2 * HOUR)
     lake.export()
@@ -185,7 +185,7 @@ def test_it_knows_as_much_as_an_open_transaction_let_the_export_take(
 
 
 def test_spark_is_left_with_nothing_of_it(lake: Lake, history: History, consumer: Consumer) -> None:
-    """Jobs that it went on to know would keep what they sent to tasks, in 64 MB a rollup."""
+    """Jobs that Spark still knows would keep the data sent to tasks, 64 MB per rollup."""
     some_history(history, consumer)
     lake.export()
     scheduler = lake.spark.sparkContext._jsc.sc().dagScheduler()
@@ -194,8 +194,10 @@ def test_spark_is_left_with_nothing_of_it(lake: Lake, history: History, consumer
     assert scheduler.activeQueryToJobs().size() == before
 
 
-def test_what_is_told_of_an_hour(lake: Lake, history: History, consumer: Consumer) -> None:
-    """Published by who was subscribed then, hot keys, errors that are the same, reasons, nodes."""
+def test_all_figures_of_an_hour_are_rolled_up(
+    lake: Lake, history: History, consumer: Consumer
+) -> None:
+    """A rollup has messages of its subscribers, hot keys, equal errors, reasons and nodes."""
     late = subscribed(NOON + 1000 * SECOND, channel=consumer.channel)
     for second in range(0, 2000, 100):
         history.message(consumer, NOON + second * SECOND, key="hot" if second % 400 else "cool")
@@ -216,27 +218,27 @@ def test_what_is_told_of_an_hour(lake: Lake, history: History, consumer: Consume
         history.settle(consumer, NOON + 3000 * SECOND, wait=2990.0, run=1.0, job_id=again.job_id)
     lake.export()
     lake.roll_up()
-    told = row("hour", NOON, consumer)
-    assert (told.published, row("hour", NOON, late).published) == (20, 10)
-    assert [(hot.key, hot.jobs) for hot in told.hot_keys.all()] == [("hot", 15), ("cool", 5)]
-    assert told.dead_by_reason == {"killed": 1, "rejected": 3, "timed_out": 1}
-    worst, *others = told.errors.all()
+    hour = row("hour", NOON, consumer)
+    assert (hour.published, row("hour", NOON, late).published) == (20, 10)
+    assert [(hot.key, hot.jobs) for hot in hour.hot_keys.all()] == [("hot", 15), ("cool", 5)]
+    assert hour.dead_by_reason == {"killed": 1, "rejected": 3, "timed_out": 1}
+    worst, *others = hour.errors.all()
     assert (worst.jobs, worst.sample.partition("\n")[0]) == (3, "ValueError: no 0 in 'x0'")
     assert {other.jobs for other in others} == {1}
-    assert told.wait_p50 == pytest.approx(0.5, abs=0.05)
-    assert (told.wait_p99, told.run_p95) == pytest.approx((1.0, 9.8), abs=0.15)
-    assert (told.settled_again, told.slowest_seconds) == (5, 1000.0)
-    costs = {cost.node_id: (cost.jobs, cost.dead) for cost in told.nodes.all()}
+    assert hour.wait_p50 == pytest.approx(0.5, abs=0.05)
+    assert (hour.wait_p99, hour.run_p95) == pytest.approx((1.0, 9.8), abs=0.15)
+    assert (hour.settled_again, hour.slowest_seconds) == (5, 1000.0)
+    costs = {cost.node_id: (cost.jobs, cost.dead) for cost in hour.nodes.all()}
     assert costs == {NODES[0]: (106, 1), NODES[1]: (3, 3), None: (1, 1)}
     month = row("month", NOON.replace(day=1, hour=0), consumer)
-    assert (month.wait_p95, month.dead_by_reason) == (told.wait_p95, told.dead_by_reason)
+    assert (month.wait_p95, month.dead_by_reason) == (hour.wait_p95, hour.dead_by_reason)
     assert month.hot_keys.count() == 2
 
 
 def test_what_was_published_for_one_consumer_is_not_the_others(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
-    """Nor is it taken from one that came later in that hour."""
+    """It is not subtracted from a consumer that was created later in that hour."""
     other, late = (
         subscribed(since, channel=consumer.channel) for since in (NOON, NOON + 1000 * SECOND)
     )
@@ -249,13 +251,13 @@ def test_what_was_published_for_one_consumer_is_not_the_others(
     history.settle(consumer, NOON)
     lake.export()
     lake.roll_up()
-    assert [row("hour", NOON, one).published for one in (consumer, other, late)] == [5, 2, 2]
+    assert [row("hour", NOON, each).published for each in (consumer, other, late)] == [5, 2, 2]
 
 
 def test_the_slower_of_two_runs_writes_nothing(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
-    """Two that begin alike must not count the same hours of two states of the lake."""
+    """Runs that begin together must not count the same hours in two states of the lake."""
     history.settle(consumer, NOON)
     lake.export()
     slower = _RollupRun.prepared(USING, tables.location(), recount=False)

@@ -1,4 +1,4 @@
-"""The lake after the demo, and the walk of its guide: as written, on a census of real files."""
+"""The lake after the demo, and the guide to the lake as written, on a census of real files."""
 
 import os
 import re
@@ -77,7 +77,7 @@ def commands_of(page: str) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Path) -> None:
-    """After the demo, as commands, with no Java on PATH: rows, in the admin too, equal a count."""
+    """The commands run after the demo without Java on PATH, and the admin shows equal rows."""
     demo = project.demo(f"--limit={FILES}")
     assert demo.end() == 0, demo.err
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
@@ -89,7 +89,7 @@ def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Pa
         **second.NOT,
     }
 
-    def said_by(*command: str) -> str:
+    def output_of(*command: str) -> str:
         done = subprocess.run(
             [sys.executable, *command],
             cwd=BASE_DIR,
@@ -101,15 +101,15 @@ def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Pa
         return done.stdout
 
     wait_for_other_transactions()
-    said = [said_by("manage.py", "pulljobs", "lake", *verb) for verb in VERBS]
-    assert f"{2 * FILES} of archive" in said[0]
-    assert f"{2 * FILES} settlements = " in said[1]
-    assert "All days are equal." in said[2]
+    outputs = [output_of("manage.py", "pulljobs", "lake", *verb) for verb in VERBS]
+    assert f"{2 * FILES} of archive" in outputs[0]
+    assert f"{2 * FILES} settlements = " in outputs[1]
+    assert "All days are equal." in outputs[2]
     counted = project.query(COUNTED)
     assert sum(delivered + dead for _name, delivered, dead in counted) == 2 * FILES
     for period in ("hour", "day", "month"):
         assert project.query(ROLLED_UP, period) == counted
-    page = said_by("-c", ADMIN)
+    page = output_of("-c", ADMIN)
     for field, place in (("delivered", 1), ("dead", 2)):
         shown = Counter(map(int, re.findall(rf'field-{field}">(\d+)<', page)))
         assert shown == Counter(row[place] for row in counted)
@@ -118,7 +118,7 @@ def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, tmp_path: Pa
 @pytest.mark.usefixtures("spark")
 @pytest.mark.django_db(transaction=True)
 def test_the_walk_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every block of it, in its order."""
+    """Every block of the guide runs, in its order."""
     handlers.sync_consumers()
     runs.begin(python_files(FILES))
     drain(delayed=True)

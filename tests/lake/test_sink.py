@@ -1,4 +1,4 @@
-"""The sink of streams: each micro-batch is published once, whatever dies between the commits."""
+"""Sink of streams: each micro-batch is published once, even if its driver is killed."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def source(tmp_path: Path) -> str:
 
 
 def run(spark: SparkSession, source: str, checkpoint: Path, channel: str, **options: Any) -> None:
-    """All there is; what fails the query is raised."""
+    """Stream all files to the sink, and raise the error of a query that fails."""
     writing = stream(spark, source).writeStream.format("pulljobs")
     writing = writing.options(dsn=dsn(), channel=channel, **options)
     started = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
@@ -53,7 +53,7 @@ EVERY = [f"{file}-{row}" for file in range(FILES) for row in range(ROWS)]
 def test_every_batch_once_with_a_driver_killed_between_the_commits(
     spark: SparkSession, source: str, tmp_path: Path
 ) -> None:
-    """The sink has committed the batch, Spark has not, and asks for it again."""
+    """The sink has committed the batch; Spark has not, and asks for it again."""
     channel = ConsumerFactory.create().channel.name
     checkpoint = tmp_path / "checkpoint"
     orders = {"source": source, "checkpoint": str(checkpoint), "die_after": 1}
@@ -64,10 +64,10 @@ def test_every_batch_once_with_a_driver_killed_between_the_commits(
     run(spark, source, checkpoint, channel)
     assert payloads() == EVERY
     batches = BulkPublish.objects.order_by("batch_id")
-    assert [(one.batch_id, one.state, one.messages) for one in batches] == [
+    assert [(batch.batch_id, batch.state, batch.messages) for batch in batches] == [
         (number, "done", ROWS) for number in range(FILES)
     ]
-    assert len({one.query_id for one in batches}) == 1
+    assert len({batch.query_id for batch in batches}) == 1
 
 
 def test_bad_rows_stop_the_query_or_are_kept(
@@ -80,7 +80,7 @@ def test_bad_rows_stop_the_query_or_are_kept(
     assert "5 rows can't be published, so nothing was published" in line_of(failed.value)
     assert Message.objects.count() == 0
     run(spark, source, tmp_path / "second", channel, onBadRow="reject", **options)
-    assert sum(one.rejected for one in BulkPublish.objects.all()) == FILES * ROWS
+    assert sum(publish.rejected for publish in BulkPublish.objects.all()) == FILES * ROWS
 
 
 def test_a_checkpoint_tells_no_secrets(spark: SparkSession, source: str, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_checkpoint_tells_no_secrets(spark: SparkSession, source: str, tmp_pat
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Batches of these rows, without Spark, by one who remembers two; those in the ledger."""
+    """Function that publishes four batches without Spark and returns those in the ledger."""
     monkeypatch.setattr(atomic, "KEPT_BATCHES", 1)
 
     def run(to: Consumer, rows: pa.RecordBatch, **options: str) -> list[int]:
@@ -108,7 +108,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
                 publish = publishing.open_publish(session, request, address, batch)
                 brought = atomic.stage(session, request, publish, iter([rows]), batch)
                 atomic.commit(session, request, address, publish.id, [brought], batch)
-        return [one.batch_id or 0 for one in BulkPublish.objects.order_by("batch_id")]
+        return [done.batch_id or 0 for done in BulkPublish.objects.order_by("batch_id")]
 
     return run
 

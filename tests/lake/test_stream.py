@@ -1,4 +1,4 @@
-"""What a stream promises, by the calls that Spark makes; its crashes are in test_stream_crashes."""
+"""Promises of a stream, by the calls that Spark makes; test_stream_crashes has its crashes."""
 
 from datetime import timedelta
 from threading import Thread
@@ -29,7 +29,7 @@ def consumer() -> Consumer:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Owners that ended without a word are not waited for so long."""
+    """Short wait for owners that ended silently."""
     monkeypatch.setattr(ownership, "BEAT", timedelta(seconds=0.1))
     monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=0.6))
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.05)
@@ -59,7 +59,7 @@ def test_a_batch_is_acked_when_spark_asks_for_the_next(consumer: Consumer) -> No
 def test_of_many_jobs_a_batch_is_claimed_ahead_while_batches_are_quick(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its jobs are released with the others where a query stops."""
+    """When the query stops, its jobs are released with the others."""
     monkeypatch.setattr("pyspark_pulljobs.stream.AHEAD_SECONDS", 600.0)
     made = published(consumer, 45)
     with source(consumer) as stream:
@@ -114,7 +114,7 @@ def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> N
         taken = claimed(consumer, 3)
         stream.reader.stream.ack(1)
     assert (batch(1).acked, batch(1).lost) == (0, 4)
-    assert {one.job_id for one in taken} | {Job.objects.get(state="QUEUED").pk} == set(made)
+    assert {claim.job_id for claim in taken} | {Job.objects.get(state="QUEUED").pk} == set(made)
     assert states() == {State.INFLIGHT: 3, State.QUEUED: 1}
 
 
@@ -203,12 +203,12 @@ def test_available_now_ends_with_what_was_there(consumer: Consumer, exclusive: b
         there = nodes.clock(USING)
         wait_until(lambda: nodes.clock(USING) - there > timedelta(milliseconds=5))
         late = published(consumer, 2, key="other" if exclusive else None)
-        found = []
+        received = []
         while rows := stream.run():
-            found += job_ids(rows)
-        with source(consumer) as next_query:  # at once: the first one let it go
+            received += job_ids(rows)
+        with source(consumer) as next_query:  # at once: the first query released it
             assert set(job_ids(next_query.run())) <= set(late)
-    assert found == made
+    assert received == made
 
 
 def test_a_publish_wakes_a_stream_that_waits(
@@ -241,7 +241,7 @@ def test_a_stream_outlives_an_outage_of_the_database(consumer: Consumer) -> None
 def test_an_outage_begins_with_its_first_failure(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the work had taken until then."""
+    """The time that the work took before does not count."""
     clock = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -296,9 +296,9 @@ def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: 
     deep = "[" * 100_000 + "]" * 100_000
     with source(consumer) as stream:
         first, second, third = (Held(row["job_id"], row["lease_token"]) for row in stream.run())
-        said = [outcomes.deliver(held) for held in (first, third)]
-        said.insert(1, outcomes.deliver(second, deep))
-        settled = settling.settle(options(consumer)["dsn"], said)
+        settlements = [outcomes.deliver(held) for held in (first, third)]
+        settlements.insert(1, outcomes.deliver(second, deep))
+        settled = settling.settle(options(consumer)["dsn"], settlements)
     assert settled == {
         first.job_id: State.DELIVERED,
         second.job_id: State.QUEUED,
@@ -308,9 +308,9 @@ def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: 
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "error"),
     [
-        ({"consumer": "nobody"}, "no consumer 'nobody'"),
+        ({"consumer": "missing"}, "no consumer 'missing'"),
         ({"channel": ""}, '"channel" is missing'),
         ({"dsn": "host=x password=secret"}, "must hold no password"),
         ({"maxRows": "5"}, "did you mean 'maxRowsPerBatch'"),
@@ -319,9 +319,9 @@ def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: 
         ({"channel": "c" * 200, "consumer": "d" * 200}, '"stream" must have at most 255'),
     ],
 )
-def test_wrong_options_are_told_in_a_line(
-    consumer: Consumer, given: dict[str, str], told: str
+def test_wrong_options_are_reported_in_one_line(
+    consumer: Consumer, given: dict[str, str], error: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=told) as raised:
+    with pytest.raises(ConfigurationError, match=error) as raised:
         streaming.reader({**options(consumer), **given}, batches.SCHEMA).initialOffset()
     assert "secret" not in str(raised.value)

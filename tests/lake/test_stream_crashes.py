@@ -1,4 +1,4 @@
-"""Drivers that die between any two of the steps that Spark takes: nothing is lost, nothing twice.
+"""Drivers that die between any two of Spark's steps lose no job and repeat none.
 
 Each life is a process of its own that is killed at its point, and keeps Spark's logs as Spark does:
 offsets before a batch, commits after it, and a sink that knows its batches. Whole drivers die in
@@ -31,7 +31,7 @@ JOBS = 25
 
 
 class Life:
-    """Spark's part of a query, until the point where it is killed."""
+    """Spark's side of a query, up to the point where it is killed."""
 
     def __init__(self, directory: Path, options: dict[str, str], death: str) -> None:
         self.directory, self.options, self.death = directory, options, death
@@ -122,7 +122,7 @@ def test_a_driver_that_dies_loses_nothing_and_repeats_nothing(
     assert {batch(seq).lost for seq in (1, 2, 3)} == {0}
 
 
-def test_a_batch_that_nobody_logged_is_taken_over_without_its_checkpoint(
+def test_a_batch_that_was_never_logged_is_taken_over_without_its_checkpoint(
     life: Life, consumer: Consumer
 ) -> None:
     made = published(consumer, 12)
@@ -138,7 +138,7 @@ def test_a_lease_that_was_lost_in_the_outage_is_not_acked(life: Life, consumer: 
     live(life, "read@0")
     query("UPDATE pulljobs_lease SET leased_until = now() - interval '1 s'")
     jobs.reap(USING, 10)
-    taken = {one.job_id for one in claimed(consumer, 3)}
+    taken = {claim.job_id for claim in claimed(consumer, 3)}
     live(life, "")
     assert sunk(life) == sorted({*made} - taken)
     assert (batch(1).acked, batch(1).lost) == (7, 3)

@@ -1,6 +1,7 @@
-"""Whole drivers of Spark, killed with all their processes: every job comes once to the sink.
+"""Whole Spark drivers are killed with their processes, and every job reaches the sink once.
 
-PULLJOBS_TEST_STREAM=100000 runs all seven points over so many jobs; CI has one and a few.
+PULLJOBS_TEST_STREAM=100000 tests all seven points with that many jobs. CI tests one point with
+fewer jobs.
 """
 
 import json
@@ -37,7 +38,7 @@ RULES = (checker.nothing_is_lost, checker.all_is_settled, checker.claims_settle_
 
 
 class Drivers:
-    """One after another, until one ends by itself."""
+    """Drivers that are started one after another, until one of them is not killed."""
 
     def __init__(self, directory: Path, consumer: Consumer, points: str) -> None:
         self.directory, self.killed = directory, 0
@@ -97,7 +98,7 @@ def drivers(tmp_path: Path, consumer: Consumer, python_of_workers: None) -> Iter
 
 
 def check(jobs: list[int], drivers: Drivers) -> None:
-    """Nothing lost, nothing twice, nothing left in flight; each kill did happen."""
+    """Check that all kills happened and that every job was settled once."""
     assert drivers.process is not None
     assert drivers.process.returncode == 0, drivers.log
     assert {mark.name for mark in (drivers.directory / "marks").iterdir()} == set(POINTS.split())

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the lake that start no Spark session."""
+"""Fixtures for tests of the lake that start no Spark session."""
 
 from tests.admin.conftest import consumer, operator, reader
 from tests.dashboard.conftest import patience

@@ -1,4 +1,4 @@
-"""What rollups counted is there to be looked at, and nothing else."""
+"""Pages of the admin show rollups and change nothing."""
 
 import re
 import uuid
@@ -36,29 +36,29 @@ def test_lists_name_consumers_also_those_that_are_gone(reader: Client, consumer:
     assert not any("sketch" in query["sql"] for query in taken)
     of_consumer = read(reader, listing("lake_rollup"), consumer=consumer.pk)
     assert len(rows(of_consumer)) == 2
-    for nobody in "x", "-1", "9" * 20, "9" * 5_000:
-        assert rows(read(reader, listing("lake_rollup"), consumer=nobody)) == []
+    for unknown in "x", "-1", "9" * 20, "9" * 5_000:
+        assert rows(read(reader, listing("lake_rollup"), consumer=unknown)) == []
 
 
 def test_the_page_of_one_shows_its_parts(reader: Client, consumer: Consumer) -> None:
-    one = rollup(consumer, delivered=7200, dead_by_reason={"rejected": 2}, slowest_seconds=1.5)
-    HotKey.objects.create(rollup=one, rank=1, key="the hot one", jobs=9)
-    NodeCost.objects.create(rollup=one, node_id=uuid.UUID(int=1), jobs=5, dead=2, run_seconds=1.25)
+    hour = rollup(consumer, delivered=7200, dead_by_reason={"rejected": 2}, slowest_seconds=1.5)
+    HotKey.objects.create(rollup=hour, rank=1, key="the hot one", jobs=9)
+    NodeCost.objects.create(rollup=hour, node_id=uuid.UUID(int=1), jobs=5, dead=2, run_seconds=1.25)
     ErrorFingerprint.objects.create(
-        rollup=one, fingerprint="f", reason="rejected", jobs=2, sample="No.\ntrace", sample_job=1
+        rollup=hour, fingerprint="f", reason="rejected", jobs=2, sample="No.\ntrace", sample_job=1
     )
-    text = read(reader, page("lake_rollup", one.pk))
-    for told in ("the hot one", "00000000-0000-0000-0000-000000000001", "No.", "2.000", "rejected"):
-        assert told in text
+    text = read(reader, page("lake_rollup", hour.pk))
+    for part in ("the hot one", "00000000-0000-0000-0000-000000000001", "No.", "2.000", "rejected"):
+        assert part in text
     assert 'type="submit" value="Save"' not in text
 
 
 def test_a_page_reads_no_more_for_more_nodes_and_shows_those_that_ran_longest(
     reader: Client, consumer: Consumer
 ) -> None:
-    one = rollup(consumer)
+    hour = rollup(consumer)
     counts = []
-    read(reader, page("lake_rollup", one.pk))
+    read(reader, page("lake_rollup", hour.pk))
     for first, last in ((0, 5), (5, 120)):
         numbers = range(first, last)
         Node.objects.bulk_create(
@@ -66,13 +66,13 @@ def test_a_page_reads_no_more_for_more_nodes_and_shows_those_that_ran_longest(
             for n in numbers
         )
         NodeCost.objects.bulk_create(
-            NodeCost(rollup=one, node_id=uuid.UUID(int=n), jobs=1, dead=0, run_seconds=n)
+            NodeCost(rollup=hour, node_id=uuid.UUID(int=n), jobs=1, dead=0, run_seconds=n)
             for n in numbers
         )
         with CaptureQueriesContext(
             connection,
         ) as taken:
-            text = read(reader, page("lake_rollup", one.pk))
+            text = read(reader, page("lake_rollup", hour.pk))
         counts.append(len(taken))
     assert counts[0] == counts[1]
     assert re.findall(r"<p>(node-\d+)</p>", text) == [f"node-{n:03}" for n in range(119, 19, -1)]

@@ -1,4 +1,4 @@
-"""Ranges beyond the hour come from the rollups, and say what the rollups do not know."""
+"""Ranges beyond the hour come from the rollups, and show which time the rollups lack."""
 
 import re
 from collections.abc import Collection
@@ -41,32 +41,32 @@ def test_rollups_tell_what_the_archive_need_not_keep(
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
     rolled_up(consumer, hour, delivered=90, dead=10, retries=7, waits=(0.1, 0.2, 0.3))
     rolled_up(other, hour, delivered=50, dead=0, retries=0, waits=(0.2, 0.4, 0.5))
-    found = past("day", now)
-    assert (found.total.delivered, found.total.dead, found.total.retries) == (140, 10, 7)
-    [point] = [one for one in found.points if one.settled]
+    day = past("day", now)
+    assert (day.total.delivered, day.total.dead, day.total.retries) == (140, 10, 7)
+    [point] = [point for point in day.points if point.settled]
     assert (point.start, point.waits) == (hour, (0.2, 0.4, 0.5))
     assert past("day", now, consumer.pk).total.waits == (0.1, 0.2, 0.3)
-    told = words(read(operator, range="day"))
-    assert "From the rollups of the lake" in told
-    assert "Choose a consumer to see its own." in told
+    page = words(read(operator, range="day"))
+    assert "From the rollups of the lake" in page
+    assert "Choose a consumer to see its own." in page
 
 
-def test_rollups_of_all_are_summed_and_only_those_shown_are_told_apart(
+def test_rollups_of_all_consumers_are_summed_and_only_those_shown_are_listed(
     consumer: Consumer, now: datetime
 ) -> None:
-    """There may be thousands of consumers, and an hour of each for a week."""
+    """There may be thousands of consumers, each with all hours of a week."""
     other = ConsumerFactory.create()
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     for back, waits in ((3, (0.1, 0.5, 0.6)), (2, (0.2, 0.3, 0.4))):
         start = hour - timedelta(hours=back)
         rolled_up(consumer, start, delivered=9, dead=1, retries=2, waits=waits)
         rolled_up(other, start, delivered=5, dead=0, retries=0, waits=(0.1, 0.1, 0.1))
-    found = past("week", now, shown=[consumer.pk])
-    assert (found.total.settled, found.total.waits) == (30, (0.2, 0.5, 0.6))
-    assert (set(found.consumers), set(found.trends)) == ({consumer.pk}, {consumer.pk})
-    assert found.consumers[consumer.pk].settled == 20
-    assert found.trends[consumer.pk][-4:] == [10, 10, 0, 0]
-    assert found.is_worst
+    week = past("week", now, shown=[consumer.pk])
+    assert (week.total.settled, week.total.waits) == (30, (0.2, 0.5, 0.6))
+    assert (set(week.consumers), set(week.trends)) == ({consumer.pk}, {consumer.pk})
+    assert week.consumers[consumer.pk].settled == 20
+    assert week.trends[consumer.pk][-4:] == [10, 10, 0, 0]
+    assert week.is_worst
     assert not past("week", now, consumer.pk).is_worst
 
 
@@ -85,7 +85,7 @@ def test_what_is_queued_goes_as_fast_as_it_went_while_it_was_counted(
 def test_how_fast_it_went_in_an_unknown_time_is_not_known(
     operator: Client, consumer: Consumer, now: datetime
 ) -> None:
-    """No run says until when its rollups know of settlements."""
+    """No run records the end of the time that its rollups cover."""
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
     rolled_up(consumer, hour, delivered=100, dead=0, retries=0, waits=(0.1, 0.2, 0.3))
     RollupRun.objects.all().delete()
@@ -97,7 +97,7 @@ def test_how_fast_it_went_in_an_unknown_time_is_not_known(
 def test_a_day_of_rollups_bears_its_own_date(
     operator: Client, consumer: Consumer, now: datetime, zone: str
 ) -> None:
-    """It is one of UTC, wherever whoever looks at it is."""
+    """The day is one of UTC, whatever the time zone of the operator."""
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     rolled_up(consumer, today, delivered=7, dead=0, retries=0, waits=(0.1, 0.2, 0.3), period="day")
     chosen = ranges.choose("month")

@@ -1,4 +1,4 @@
-"""How old the oldest settlement is that the lake lacks, whatever the numbers between are."""
+"""Age of the oldest settlement that the lake lacks, whatever the gaps between transactions."""
 
 from datetime import timedelta
 
@@ -65,7 +65,7 @@ def test_a_lake_that_was_moved_is_known_up_to_what_it_lacks() -> None:
 
 
 def test_a_lake_is_known_up_to_the_oldest_that_it_lacks_however_late_its_number() -> None:
-    """What held the export back settled late, with the first number of all."""
+    """The transaction that held the export back settled late and has the lowest number."""
     [(last,)] = query(NOW)
     ledger.rebased(USING, "held back", ledger.Horizon(20, 1, 20), newest=1)
     settled(1, 20)
