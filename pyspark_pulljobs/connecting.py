@@ -18,6 +18,7 @@ from adbc_driver_postgresql import dbapi
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pulljobs.engine import adapters  # noqa: F401  registers them, before a connection is opened
 from pulljobs.errors import ConfigurationError
 
 CONNECT_SECONDS: Final = 10
