@@ -61,10 +61,9 @@ def _once(genuine: Callable[P, R], watched: Callable[P, R]) -> Callable[P, R]:
 
 
 def _claim(writer: HistoryWriter, genuine: Callable[..., Any]) -> Callable[..., Any]:
-    def claim(where: str | AliasSession, *args: Any, **kwargs: Any) -> Any:
-        using = where if isinstance(where, str) else where.using
-        since = monotonic()
-        claimed = genuine(where, *args, **kwargs)
+    def claim(session: AliasSession, *args: Any, **kwargs: Any) -> Any:
+        using, since = session.using, monotonic()
+        claimed = genuine(session, *args, **kwargs)
         if claimed is not None and claimed.taken is not None:
             token = claimed.taken.lease_token
             entries = [
@@ -73,9 +72,8 @@ def _claim(writer: HistoryWriter, genuine: Callable[..., Any]) -> Callable[..., 
             _when_written(
                 using, partial(writer.write, CLAIMED, entries, since=since, seconds=LEASE_DURATION)
             )
-            if (
-                ROLE == "claimer"
-            ):  # A lost job of a claimer is charged, so all are recorded as started.
+            # A lost job of a claimer is charged, so all its jobs are recorded as started.
+            if ROLE == "claimer":
                 _when_written(using, partial(writer.write, STARTED, entries))
         return claimed
 
@@ -133,7 +131,6 @@ def _when_written(using: str, note: Callable[[], None]) -> None:
 Wrap = Callable[[HistoryWriter, Callable[..., Any]], Callable[..., Any]]
 
 WRAPPERS: Final[tuple[tuple[ModuleType, str, Wrap], ...]] = (
-    (jobs, "claim", _claim),
     (guarded, "claim", _claim),
     (jobs, "renew", _renew),
     (jobs, "finish", _finish),
