@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.pages import NARROW, WIDE, Visitor, is_too_wide, policed, violations
 
-DASHBOARD = "pulljobs/admin/dashboard/"
+DASHBOARD = "pulljobs/dashboard/"
 CHARTS = 5
 LOOKS = {
     "dashboard-light-wide": (WIDE, "light"),
