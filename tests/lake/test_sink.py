@@ -91,7 +91,7 @@ def test_a_checkpoint_tells_no_secrets(spark: SparkSession, source: str, tmp_pat
     assert not any(dsn().encode() in path.read_bytes() for path in written)
     with pytest.raises(PySparkException) as failed:
         run(spark, source, tmp_path / "other", channel, mode="chunked")
-    assert "A sink's batches are atomic" in line_of(failed.value)
+    assert "A sink sets mode and publishId itself" in line_of(failed.value)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_rows_are_the_jobs_with_their_messages(consumer: Consumer) -> None:
 
 def test_a_batch_is_renewed_while_it_runs(consumer: Consumer) -> None:
     published(consumer, 3)
-    with source(consumer, lease_duration=6) as stream:
+    with source(consumer, lease=6) as stream:
         stream.run()
         end = Lease.objects.get().leased_until
         wait_until(lambda: Lease.objects.get().leased_until > end + timedelta(seconds=1))

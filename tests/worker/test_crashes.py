@@ -47,7 +47,7 @@ def test_job_that_kills_its_worker_ends_dead_and_the_others_delivered(stage: Sta
     wait_until(lambda: jobs.get(killer).state == "DEAD" and Job.objects.count() == 1)
     assert stage.runs()[killer] == 2
     assert jobs.get(killer).reason == "retries_exhausted"
-    assert "died" in (jobs.get(killer).error or "")
+    assert "crashed" in (jobs.get(killer).error or "")
     delivered = ArchivedJob.objects.filter(state="DELIVERED")
     assert set(delivered.values_list("job_id", flat=True)) == set(others)
     assert worker.stop() == 0

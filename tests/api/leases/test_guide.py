@@ -57,7 +57,7 @@ def shown_in_the_admin(user: User) -> list[str]:
     client = Client()
     client.force_login(user)
     page = client.get("/admin/pulljobs/archivedjob/").content.decode()
-    return re.findall(r'field-stands">.*(DELIVERED|DEAD)', page)
+    return re.findall(r'field-status">.*(DELIVERED|DEAD)', page)
 
 
 def _run(script: str, directory: Path) -> str:
