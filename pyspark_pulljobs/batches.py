@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import selecting
-from pyspark_pulljobs.streams import Wanted
+from pyspark_pulljobs.stream_options import Wanted
 
 LEAST_ROWS: Final = 1_000
 """Minimum of rows in a slice: fewer rows are not worth a task."""

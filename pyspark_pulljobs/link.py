@@ -15,7 +15,7 @@ from pyspark_pulljobs import heartbeat, ownership
 from pyspark_pulljobs.connecting import connect
 from pyspark_pulljobs.heartbeat import Heartbeat
 from pyspark_pulljobs.session import Session
-from pyspark_pulljobs.streams import Wanted
+from pyspark_pulljobs.stream_options import Wanted
 from pyspark_pulljobs.waiting import Waiting
 
 PLANS: Final = (

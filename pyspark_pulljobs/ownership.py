@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pulljobs.errors import ConfigurationError, StreamTaken
 from pyspark_pulljobs.session import Session
-from pyspark_pulljobs.streams import Wanted
+from pyspark_pulljobs.stream_options import Wanted
 
 BEAT: Final = timedelta(seconds=1)
 PATIENCE: Final = timedelta(seconds=4)

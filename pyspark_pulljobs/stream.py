@@ -12,13 +12,14 @@ from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.sql import Row
 from pulljobs.engine.telemetry import JobsClaimed, LeasesLost, emit
 from pulljobs.states import Event
-from pyspark_pulljobs import batches, ownership, settling, taking
-from pyspark_pulljobs.aside import Aside
+from pyspark_pulljobs import batches, ownership, settling
+from pyspark_pulljobs import claiming
+from pyspark_pulljobs.background import Aside
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.link import Link, Links
 from pyspark_pulljobs.session import Session
-from pyspark_pulljobs.streams import Wanted
-from pyspark_pulljobs.taking import Batch
+from pyspark_pulljobs.stream_options import Wanted
+from pyspark_pulljobs.claiming import Batch
 
 DOOR: Final = "spark"
 KEPT: Final = 100
@@ -193,7 +194,7 @@ class Stream:
         self, link: Link, session: Session, seq: int, rows: int
     ) -> tuple[Claimed, Batch | None]:
         stream, terms = (self._wanted.stream, link.owned), self._terms(link)
-        return taking.claim(session, self._claimer, stream, seq, rows, terms, self._bound)
+        return claiming.claim(session, self._claimer, stream, seq, rows, terms, self._bound)
 
     def _took(self, seq: int, batch: Batch) -> None:
         self._take(seq, batch)
@@ -222,7 +223,7 @@ class Stream:
         """Return an existing batch, taking it over from another owner; None if it is acked."""
         if seq not in self._ours:
             stream = (self._wanted.stream, link.owned)
-            batch = taking.take_over(link.session, stream, seq, self._terms(link))
+            batch = claiming.take_over(link.session, stream, seq, self._terms(link))
             if batch is not None:
                 self._take(seq, batch)
         return self._ours.get(seq)
@@ -270,7 +271,7 @@ class Stream:
         released = []
         with link.session.atomic():
             ownership.hold(link.session, link.owned, self._wanted.stream)
-            params = {"stream_id": link.owned.stream_id, "after": 0, "until": taking.LAST}
+            params = {"stream_id": link.owned.stream_id, "after": 0, "until": claiming.LAST}
             for batch in link.session.run("lock_batches", params):
                 outcome = (Event.EXPIRE, error) if batch.seq <= failed else (Event.RELEASE, None)
                 released += settling.end_batch(
@@ -279,7 +280,7 @@ class Stream:
                 released_as = {
                     "batch_id": batch.batch_id,
                     "lease_token": None,
-                    "state": taking.RELEASED,
+                    "state": claiming.RELEASED,
                 }
                 link.session.run("move_batch", released_as)
         settling.tell(link.session, released)

@@ -22,10 +22,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pyspark_pulljobs import batches, streams
+from pyspark_pulljobs import batches
+from pyspark_pulljobs import stream_options
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.stream import Stream
-from pyspark_pulljobs.streams import Wanted
+from pyspark_pulljobs.stream_options import Wanted
 
 Offset = dict[str, Any]
 
@@ -36,7 +37,7 @@ def schema(options: Mapping[str, str]) -> StructType:
 
 def reader(options: Mapping[str, str], schema: StructType) -> "JobsReader":
     batches.check(schema)
-    return JobsReader(streams.read(options), schema)
+    return JobsReader(stream_options.read(options), schema)
 
 
 class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -85,7 +86,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"stream": self._wanted.stream, "seq": seq}
 
     def _seq(self, offset: Offset) -> int:
-        return streams.seq_of(offset, self._wanted.stream)
+        return stream_options.seq_of(offset, self._wanted.stream)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the stream: tasks only read slices."""

@@ -22,11 +22,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from pyspark_pulljobs import DefaultSource, batches, requests, streams
+from pyspark_pulljobs import DefaultSource, batches, requests
+from pyspark_pulljobs import stream_options
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.sink import SinkWriter
 from pyspark_pulljobs.streaming import JobsReader, Offset
-from pyspark_pulljobs.streams import Wanted
+from pyspark_pulljobs.stream_options import Wanted
 
 OURS = ("points", "marks", "driver")
 
@@ -66,7 +67,7 @@ class DyingSource(DefaultSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         fate = Fate.from_options(self.options)
-        return DyingReader(streams.read(_without(self.options)), schema, fate)
+        return DyingReader(stream_options.read(_without(self.options)), schema, fate)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return DyingWriter(requests.read(_without(self.options)), Fate.from_options(self.options))

@@ -86,11 +86,11 @@ def release(
     if there is no such stream.
     """
     from pulljobs.lake.spark import checkpoints
-    from pyspark_pulljobs import streams
+    from pyspark_pulljobs import stream_options
     from pyspark_pulljobs.stream import Stream as Owner
 
     session.share_password()  # this process may have opened no session of Spark
-    owner = Owner(streams.read(_options(stream)))
+    owner = Owner(stream_options.read(_options(stream)))
     try:
         if checkpoint is None:
             return {"released": owner.give_back()}
@@ -116,9 +116,9 @@ def _release_after(error: Exception | None, wanted: Consuming) -> None:
 
 
 def _seq(offset: "Offset | None", stream: str) -> int:
-    from pyspark_pulljobs import streams
+    from pyspark_pulljobs import stream_options
 
-    return 0 if offset is None else streams.seq_of(offset, stream)
+    return 0 if offset is None else stream_options.seq_of(offset, stream)
 
 
 def _options(stream: str) -> dict[str, str]:
@@ -176,5 +176,5 @@ def _stopped() -> Iterator[threading.Event]:
 def _counts(stream: str) -> dict[str, int]:
     """Return the counts of all acked batches of a stream."""
     names = ("acked", "failed", "lost")
-    streams = Stream.objects.using(settings().DATABASE).filter(name=stream)
-    return streams.values(*names).first() or dict.fromkeys(names, 0)
+    rows = Stream.objects.using(settings().DATABASE).filter(name=stream)
+    return rows.values(*names).first() or dict.fromkeys(names, 0)
