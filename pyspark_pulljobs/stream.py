@@ -12,14 +12,13 @@ from pulljobs.engine.low_water_marks import Entry
 from pulljobs.engine.sql import Row
 from pulljobs.engine.telemetry import JobsClaimed, LeasesLost, emit
 from pulljobs.states import Event
-from pyspark_pulljobs import batches, ownership, settling
-from pyspark_pulljobs import claiming
+from pyspark_pulljobs import batches, claiming, ownership, settling
 from pyspark_pulljobs.background import Aside
 from pyspark_pulljobs.batches import BatchSlice
+from pyspark_pulljobs.claiming import Batch
 from pyspark_pulljobs.link import Link, Links
 from pyspark_pulljobs.session import Session
 from pyspark_pulljobs.stream_options import Wanted
-from pyspark_pulljobs.claiming import Batch
 
 DOOR: Final = "spark"
 KEPT: Final = 100

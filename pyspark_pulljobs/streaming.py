@@ -22,8 +22,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pyspark_pulljobs import batches
-from pyspark_pulljobs import stream_options
+from pyspark_pulljobs import batches, stream_options
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.stream import Stream
 from pyspark_pulljobs.stream_options import Wanted

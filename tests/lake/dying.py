@@ -22,12 +22,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from pyspark_pulljobs import DefaultSource, batches, requests
-from pyspark_pulljobs import stream_options
+from pyspark_pulljobs import DefaultSource, batches, requests, stream_options
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.sink import SinkWriter
-from pyspark_pulljobs.streaming import JobsReader, Offset
 from pyspark_pulljobs.stream_options import Wanted
+from pyspark_pulljobs.streaming import JobsReader, Offset
 
 OURS = ("points", "marks", "driver")
 
