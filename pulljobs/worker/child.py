@@ -18,6 +18,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from pulljobs.engine.telemetry import LeftBehind, emit
 from pulljobs.handlers import ClaimedJob
+from pulljobs.loops import JITTER, Runner
 from pulljobs.storage import nodes, statements
 from pulljobs.worker.async_pool import AsyncPool
 from pulljobs.worker.circuits import Circuits
@@ -27,7 +28,6 @@ from pulljobs.worker.flusher import Flusher
 from pulljobs.worker.give_up_hooks import GiveUpHooks
 from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.listener import WakeupListener
-from pulljobs.worker.loop import JITTER, Runner
 from pulljobs.worker.reaper import Reaper
 from pulljobs.worker.renewer import Renewer
 from pulljobs.worker.report import Report, build_report, format_report

@@ -16,6 +16,7 @@ from pulljobs.conf import Settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.handlers import ClaimedJob, Grant
+from pulljobs.loops import JITTER
 from pulljobs.pulling import Claim
 from pulljobs.storage import listen, statements
 from pulljobs.storage.rows import HeldJob
@@ -23,7 +24,6 @@ from pulljobs.worker.circuits import Circuits
 from pulljobs.worker.in_flight import InFlightJobs
 from pulljobs.worker.isolation import Isolation
 from pulljobs.worker.job_pool import LONGEST_WAIT
-from pulljobs.worker.loop import JITTER
 from pulljobs.worker.renewer import renew_after, renew_now
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.rotation import FetchRotation

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from pulljobs import pulling
+from pulljobs.loops import Runner
 from pulljobs.storage import nodes
-from pulljobs.worker.loop import Runner
 
 logger = logging.getLogger("pulljobs.worker")
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from pulljobs import auditing, operating, pulling, scheduling
 from pulljobs.conf import Settings
+from pulljobs.loops import JITTER
 from pulljobs.operating import Upkeep
 from pulljobs.storage import nodes
-from pulljobs.worker.loop import JITTER
 
 PART_SECONDS: Final = 1.0
 """Seconds in which a part of a pass may begin another batch; the next pass does the rest."""

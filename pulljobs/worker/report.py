@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pulljobs.worker.loop import Runner
+from pulljobs.loops import Runner
 from pulljobs.worker.runs import HandlerRun
 
 Report = dict[str, Any]

@@ -8,7 +8,7 @@ import pytest
 
 from pulljobs.engine import telemetry
 from pulljobs.engine.telemetry import LoopFailed
-from pulljobs.worker.loop import FIRST_PAUSE, JITTER, QUIET, Runner
+from pulljobs.loops import FIRST_PAUSE, JITTER, QUIET, Runner
 from tests.sessions import PATIENCE_SECONDS, wait_until
 
 FOREVER = 1000.0

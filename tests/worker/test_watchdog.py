@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pulljobs.loops import Runner
 from pulljobs.worker import watchdog as module
 from pulljobs.worker.debounce import OBSERVATIONS
-from pulljobs.worker.loop import Runner
 from pulljobs.worker.runs import CancelReason, HandlerRun, HandlerRuns
 from pulljobs.worker.shared_state import SharedState
 from pulljobs.worker.watchdog import CANCEL_GRACE, Watchdog, resident_bytes
