@@ -19,7 +19,7 @@ from pulljobs.client.link import Link, Request
 from pulljobs.client.messages import Received
 from pulljobs.client.room import Room, Share
 from pulljobs.client.strategies import Delay
-from pulljobs.engine.circuit import State
+from pulljobs.engine.circuit import CircuitState
 
 Held = Received[Any, Any]
 
@@ -195,7 +195,7 @@ class Broker:
         state = self.room.count_result(message.ticket, result)
         if state is not None:
             circuit = self.room.circuit
-            seconds = circuit.blocked_until - now() if state is not State.CLOSED else 0.0
+            seconds = circuit.blocked_until - now() if state is not CircuitState.CLOSED else 0.0
             log.circuit(state, circuit.level, seconds)
 
     async def _pull(self, batch: int) -> None:

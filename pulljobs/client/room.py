@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulljobs.engine.circuit import Circuit, Result, State
+from pulljobs.engine.circuit import Circuit, CircuitState, Result
 
 TURN: Final = 1.0
 """Seconds until the next turn of an idle broker, and length of its turn if all are idle."""
@@ -123,7 +123,7 @@ class Room:
         share.held -= count
         self.changed()
 
-    def count_result(self, ticket: int, result: Result) -> State | None:
+    def count_result(self, ticket: int, result: Result) -> CircuitState | None:
         """Pass a result to the circuit; return its state if that changed it."""
         now = time.monotonic()
         changed = self.circuit.tell(ticket, result, now)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
+class CircuitState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
@@ -44,10 +44,10 @@ class Circuit:
     _failures: int = 0
     _probing: bool = False
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> CircuitState:
         if not self.level:
-            return State.CLOSED
-        return State.OPEN if now < self.blocked_until else State.HALF_OPEN
+            return CircuitState.CLOSED
+        return CircuitState.OPEN if now < self.blocked_until else CircuitState.HALF_OPEN
 
     @property
     def is_calm(self) -> bool:
@@ -57,9 +57,9 @@ class Circuit:
     def room(self, now: float) -> int | None:
         """Return how many jobs may be claimed, None for any number."""
         state = self.state(now)
-        if state is State.CLOSED:
+        if state is CircuitState.CLOSED:
             return None
-        return int(state is State.HALF_OPEN and not self._probing)
+        return int(state is CircuitState.HALF_OPEN and not self._probing)
 
     def claimed(self, ticket: int) -> None:
         """Note that a claim under this ticket got jobs."""

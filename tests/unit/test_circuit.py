@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulljobs.engine.circuit import Circuit, Result, State
+from pulljobs.engine.circuit import Circuit, CircuitState, Result
 
 
 def claimed(circuit: Circuit) -> int:
@@ -43,7 +43,7 @@ def test_a_success_lowers_the_level_by_one_and_only_level_0_closes() -> None:
     circuit = opened()
     assert [probe(circuit, Result.FAILURE) for _ in range(2)] == [4, 8]
     assert [probe(circuit, Result.SUCCESS) for _ in range(3)] == [4, 2, 0]
-    assert circuit.state(10_000) is State.CLOSED
+    assert circuit.state(10_000) is CircuitState.CLOSED
     assert circuit.room(10_000) is None, "full speed"
 
 
@@ -58,7 +58,7 @@ def test_neutral_outcomes_change_nothing_and_free_the_probe() -> None:
     ticket = claimed(circuit)
     circuit.tell(ticket, Result.FAILURE, 0)
     circuit.tell(ticket, Result.NEUTRAL, 0)
-    assert circuit.state(0) is State.CLOSED
+    assert circuit.state(0) is CircuitState.CLOSED
     circuit.tell(ticket, Result.FAILURE, 0)
     assert circuit.level == 1
     before = circuit.blocked_until
@@ -88,7 +88,7 @@ def test_only_failures_in_a_row_open_it() -> None:
     for result in [Result.FAILURE] * 4 + [Result.SUCCESS] + [Result.FAILURE] * 4:
         assert not circuit.tell(ticket, result, 0)
     assert circuit.tell(ticket, Result.FAILURE, 0)
-    assert circuit.state(0) is State.OPEN
+    assert circuit.state(0) is CircuitState.OPEN
 
 
 @pytest.mark.parametrize("result", list(Result))
@@ -103,7 +103,7 @@ def test_a_job_claimed_before_the_block_changes_nothing(result: Result) -> None:
     assert circuit.room(3) == 0, "the probe has not ended"
     circuit.tell(ticket, Result.SUCCESS, 3)
     assert not circuit.tell(straggler, result, 4)
-    assert circuit.state(4) is State.CLOSED
+    assert circuit.state(4) is CircuitState.CLOSED
 
 
 def test_a_claim_under_way_when_the_circuit_opens_counts_as_before_the_block() -> None:
@@ -115,5 +115,5 @@ def test_a_claim_under_way_when_the_circuit_opens_counts_as_before_the_block() -
     circuit.claimed(ticket)
     for result in Result:
         assert not circuit.tell(ticket, result, 0.1)
-    assert (circuit.state(0.1), circuit.level) == (State.OPEN, 1)
+    assert (circuit.state(0.1), circuit.level) == (CircuitState.OPEN, 1)
     assert circuit.room(circuit.blocked_until) == 1
