@@ -152,7 +152,11 @@ def _back(party: TokenHolder) -> HttpResponseRedirect:
 def _page(
     listed: Any, request: HttpRequest, party: TokenHolder, action: str, **context: Any
 ) -> TemplateResponse:
-    page = {**listed.admin_site.each_context(request), "opts": listed.model._meta, "party": party}
+    page = {
+        **listed.admin_site.each_context(request),
+        "opts": listed.model._meta,
+        "token_holder": party,
+    }
     return TemplateResponse(
         request,
         f"admin/pulljobs/{action}.html",
