@@ -18,20 +18,22 @@ from pulljobs.management.output_blocks import (
     title,
 )
 from pulljobs.management.subcommands import CommandResult
-from pulljobs.progress import Progress, text_of
+from pulljobs.progress import Progress, format_line
 
 
 class SmartTerminal(StringIO):
+    """Stream that is a terminal."""
+
     def isatty(self) -> bool:
         return True
 
 
 def test_progress_shows_the_rate_and_the_remaining_time() -> None:
-    assert text_of("verify", 0, 400, "rows", 2) == "verify: 0 of 400 rows"
-    assert text_of("verify", 100, 400, "rows", 2) == (
+    assert format_line("verify", 0, 400, "rows", 2) == "verify: 0 of 400 rows"
+    assert format_line("verify", 100, 400, "rows", 2) == (
         "verify: 100 of 400 rows, 50 rows/s, 6 s to go"
     )
-    assert text_of("reap", 5000, None, "jobs", 2) == "reap: 5,000 jobs, 2,500 jobs/s"
+    assert format_line("reap", 5000, None, "jobs", 2) == "reap: 5,000 jobs, 2,500 jobs/s"
 
 
 def test_progress_is_redrawn_on_a_terminal_and_erased_at_the_end(
@@ -41,8 +43,8 @@ def test_progress_is_redrawn_on_a_terminal_and_erased_at_the_end(
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(progress, "MOVE_SECONDS", 0.0)
     screen = SmartTerminal()
-    with progress.shown("reap", "jobs", stream=screen) as shown:
-        shown.advance(3)
+    with progress.show_progress("reap", "jobs", stream=screen) as reaping:
+        reaping.advance(3)
     assert "\r\x1b[Kreap: 3 jobs" in screen.getvalue()
     assert screen.getvalue().endswith("\r\x1b[K")
 
@@ -54,12 +56,12 @@ def test_progress_without_a_terminal_is_a_line_at_intervals(
     for name, value in {"TERM": "xterm", **environ}.items():
         monkeypatch.setenv(name, value)
     screen = SmartTerminal()
-    shown = Progress("reap", "jobs", stream=screen)
-    shown.advance(3)
-    assert screen.getvalue() == ""  # not before its time
+    reaping = Progress("reap", "jobs", stream=screen)
+    reaping.advance(3)
+    assert screen.getvalue() == "", "a line before it is due"
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    shown.advance(3)
-    shown.end()
+    reaping.advance(3)
+    reaping.end()
     assert screen.getvalue().startswith("reap: 6 jobs, ")
     assert screen.getvalue().count("\n") == 1
     assert "\x1b" not in screen.getvalue()

@@ -20,7 +20,7 @@ from example_project.state import BASE_DIR
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake import verbs
 from pulljobs.lake.spark import daemon, failures, java, session
-from pulljobs.lake.spark.progress import text_of
+from pulljobs.lake.spark.progress import format_tasks
 from pulljobs.management.subcommands import EXIT_USAGE
 from pyspark_pulljobs import connecting
 from tests.lake.lakes import environment
@@ -179,9 +179,9 @@ def test_workers_are_forked_with_all_that_tasks_load(spark: SparkSession) -> Non
 
 
 def test_progress_knows_a_rate_and_an_end() -> None:
-    assert text_of("export", 0, 0, 1000, 3) == "export: 3 s"
-    assert text_of("export", 0, 4, 1000, 3) == "export: 0 of 4 tasks"
-    assert text_of("export", 1, 4, 4000, 2) == "export: 1 of 4 tasks, 500 rows/s, 6 s to go"
+    assert format_tasks("export", 0, 0, 1000, 3) == "export: 3 s"
+    assert format_tasks("export", 0, 4, 1000, 3) == "export: 0 of 4 tasks"
+    assert format_tasks("export", 1, 4, 4000, 2) == "export: 1 of 4 tasks, 500 rows/s, 6 s to go"
 
 
 def test_other_commands_load_no_spark() -> None:

@@ -40,12 +40,12 @@ class _Watch:
     def run(self) -> None:
         while not self.ended.wait(LOOK_SECONDS):
             if self._progress.is_due:
-                self._progress.say(self._text())
+                self._progress.print_line(self._text())
         self._progress.end()
 
     def _text(self) -> str:
         done, tasks = self._tasks()
-        return text_of(self._progress.title, done, tasks, self._rows, self._progress.seconds)
+        return format_tasks(self._progress.title, done, tasks, self._rows, self._progress.seconds)
 
     def _tasks(self) -> tuple[int, int]:
         """Return the finished and all tasks of the active stages."""
@@ -54,7 +54,7 @@ class _Watch:
         return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
 
 
-def text_of(title: str, done: int, tasks: int, rows: int | None, seconds: float) -> str:
+def format_tasks(title: str, done: int, tasks: int, rows: int | None, seconds: float) -> str:
     """Return a line with the finished tasks, the rate and the remaining time."""
     if not tasks:
         return f"{title}: {seconds:.0f} s"

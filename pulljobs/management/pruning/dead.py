@@ -15,7 +15,7 @@ from pulljobs.management.output_blocks import FactsBlock, StyledText
 from pulljobs.management.parsing import parse_duration
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.models import AuditEntry
-from pulljobs.progress import Progress, shown
+from pulljobs.progress import Progress, show_progress
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage import nodes
 from pulljobs.storage.selecting import Selection
@@ -55,7 +55,7 @@ def handle(**options: Any) -> CommandResult:
         Event.DELETE, selection, by=pruning.operator_name(), subject=subject, expected=preview
     )
     total = None if preview.is_more else preview.jobs
-    with shown("prune dead", "jobs", total) as progress:
+    with show_progress("prune dead", "jobs", total) as progress:
         _carry_out(entry, progress)
     return _result(entry)
 

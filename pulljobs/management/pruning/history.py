@@ -14,7 +14,7 @@ from pulljobs.management.output_blocks import Cell, Column, StyledText, TableBlo
 from pulljobs.management.parsing import parse_duration
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.operating import Old
-from pulljobs.progress import shown
+from pulljobs.progress import show_progress
 from pulljobs.storage import health
 from pulljobs.storage.health import PartitionSize
 
@@ -42,7 +42,7 @@ def handle(**options: Any) -> CommandResult:
     question = f"Drop {len(going)} partitions, {figures.size(_bytes(going))}?"
     if not pruning.confirm(question, yes=options["yes"]):
         return _result(candidates, sizes, None)
-    with shown("prune history", "partitions", len(candidates)) as progress:
+    with show_progress("prune history", "partitions", len(candidates)) as progress:
         steps = operating.prune(age, lambda _partition: progress.advance(1))
         dropped = [partition.name for partition in steps if partition]
     return _result(candidates, sizes, dropped)

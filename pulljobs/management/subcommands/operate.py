@@ -7,7 +7,7 @@ from pulljobs.conf import settings
 from pulljobs.management.output_blocks import Block, Column, TableBlock
 from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import AuditEntry
-from pulljobs.progress import Progress, shown
+from pulljobs.progress import Progress, show_progress
 
 SECONDS: Final = 1.0
 """Seconds of work between two reports of the progress."""
@@ -18,7 +18,7 @@ def handle(**options: Any) -> CommandResult:
     before = {entry.pk: entry for entry in unfinished}
     expected = [None if entry.is_more else entry.expected for entry in before.values()]
     total = None if None in expected else sum(filter(None, expected))
-    with shown("operate", "jobs", total) as progress:
+    with show_progress("operate", "jobs", total) as progress:
         while auditing.proceed(SECONDS):
             _report(progress, list(before))
     after = AuditEntry.objects.using(settings().DATABASE).in_bulk(list(before)).values()

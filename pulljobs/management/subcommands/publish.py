@@ -25,7 +25,7 @@ from pulljobs.management import lookups
 from pulljobs.management.output_blocks import Block, Cell, FactsBlock, StyledText, Tone
 from pulljobs.management.parsing import parse_duration, parse_pair, parse_time
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
-from pulljobs.progress import counted, shown
+from pulljobs.progress import count_items, show_progress
 from pulljobs.publishing import Draft, Receipt, encoded, publish, publish_many
 
 
@@ -72,9 +72,10 @@ def handle(**options: Any) -> CommandResult:
     if not options["lines"]:
         fields = _fields(_read_payload(options), options)
         return _result(publish(options["channel"], **fields, producer=producer))
-    with _open_source(options) as lines, shown("publish", "messages") as progress:
+    with _open_source(options) as lines, show_progress("publish", "messages") as progress:
         drafts = (Draft(**_fields(line, options)) for line in _nonempty(lines))
-        receipts = publish_many(options["channel"], counted(drafts, progress), producer=producer)
+        counted = count_items(drafts, progress)
+        receipts = publish_many(options["channel"], counted, producer=producer)
     return _result_of_lines(receipts)
 
 

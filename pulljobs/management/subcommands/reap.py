@@ -4,11 +4,11 @@ from typing import Any
 
 from pulljobs import pulling
 from pulljobs.management.subcommands import CommandResult
-from pulljobs.progress import shown
+from pulljobs.progress import show_progress
 
 
 def handle(**options: Any) -> CommandResult:
-    with shown("reap", "jobs") as progress:
+    with show_progress("reap", "jobs") as progress:
         while (jobs := pulling.reap()) is not None:
             progress.advance(jobs)
     return CommandResult.from_facts({"given_back": progress.done})

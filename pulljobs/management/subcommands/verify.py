@@ -15,7 +15,7 @@ from pulljobs.conf import settings
 from pulljobs.management.output_blocks import Block, Column, StyledText, TableBlock, Tone
 from pulljobs.management.parsing import parse_duration, whole_number
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
-from pulljobs.progress import shown
+from pulljobs.progress import show_progress
 from pulljobs.storage import health, invariants, partitions
 from pulljobs.storage.invariants import INVARIANTS, CheckLimits, CheckResult
 
@@ -53,7 +53,7 @@ def handle(**options: Any) -> CommandResult:
     )
     patience = 2 * interval if options["patience"] is None else options["patience"]
     try:
-        with shown("verify", "rows", _count_expected(options["rows"])) as progress:
+        with show_progress("verify", "rows", _count_expected(options["rows"])) as progress:
             using = settings().DATABASE
             checked = invariants.check(using, limits, patience, progress.advance)
     except OperationalError as error:
