@@ -11,20 +11,9 @@ from tests.quality.sources import PythonFile
 
 STILL_TO_DO: Final[frozenset[str]] = frozenset(
     {
-        "docs/guides",
-        "docs/reference",
-        "pulljobs",
-        "pulljobs/admin",
-        "pulljobs/engine",
-        "pulljobs/management",
-        "pulljobs/metrics",
-        "pulljobs/static",
-        "pulljobs/storage",
-        "pulljobs/templates",
         "pyspark_pulljobs",
         "tests/admin",
         "tests/browser",
-        "tests/commands",
         "tests/dashboard",
         "tests/diagnosis",
         "tests/lake",
