@@ -7,7 +7,7 @@
 
 Spark finds the data source by the name of this package if Spark runs on the driver's own Python.
 Otherwise call `spark.dataSource.register(DefaultSource)`. Spark pickles classes by reference, so
-this wheel must be installed on the executors. The methods import their modules when they need them.
+this wheel must be installed on the executors. Each method imports its module when it is called.
 """
 
 from pyspark.sql.datasource import (
@@ -23,7 +23,7 @@ import pulljobs.lake.sql  # noqa: F401  registers the SQL statements of this pac
 
 
 class DefaultSource(DataSource):
-    """Data source `pulljobs`. The modules read their options; all need `dsn`, without password."""
+    """Data source `pulljobs`. Every use needs the option `dsn`, without a password."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,12 +32,12 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType | str:
         """Return the schema of a stream if the options name a consumer, otherwise of a table."""
         if "consumer" in self.options:
-            from pyspark_pulljobs.streaming import schema as of_jobs
+            from pyspark_pulljobs.streaming import schema as stream_schema
 
-            return of_jobs(self.options)
-        from pyspark_pulljobs.reading import schema as of_table
+            return stream_schema(self.options)
+        from pyspark_pulljobs.reading import schema as table_schema
 
-        return of_table(self.options)
+        return table_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_pulljobs.reading import reader

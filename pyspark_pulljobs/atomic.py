@@ -14,70 +14,73 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pulljobs.errors import LakeError
 from pyspark_pulljobs import ledger, rows, staging
 from pyspark_pulljobs.badrows import BadRows
-from pyspark_pulljobs.ledger import Batch, Opened
+from pyspark_pulljobs.ledger import Publish, SinkBatch
 from pyspark_pulljobs.requests import Address, Request
-from pyspark_pulljobs.session import Session, opened
+from pyspark_pulljobs.session import Session, open_session
 from pyspark_pulljobs.storing import Store
 
 logger = logging.getLogger("pulljobs.lake")
 
 ATTEMPTS: Final = 5
-"""Maximum of attempts to publish. An attempt that loses a conflict over locks is rolled back."""
-GONE: Final = "Another run committed or aborted this publish in the meantime: run it again."
+"""Maximum number of attempts to publish, each of which may lose a conflict over locks."""
+ENDED_ELSEWHERE: Final = (
+    "Another run committed or aborted this publish in the meantime: run it again."
+)
 KEPT_BATCHES: Final = 100
-"""Batches of a sink that stay in the ledger. Spark repeats at most the last batch."""
+"""Number of batches of a sink that stay in the ledger. Spark repeats at most the last batch."""
 
 
 @dataclass
-class Brought(WriterCommitMessage):
-    """Commit message of a task; its chunks bear the id `writer` (None: it staged nothing)."""
+class StagedTask(WriterCommitMessage):
+    """Commit message of a task that staged its rows."""
 
     writer: UUID | None
-    publish: Opened
+    """Id that the chunks of the task have in the staging table; None: the task staged nothing."""
+    publish: Publish
     rows: int = 0
-    batch: Batch | None = None
+    batch: SinkBatch | None = None
 
 
 class AtomicWriter(DataSourceArrowWriter):
-    """Writer of an atomic publish."""
+    """Writer of an atomic publish, which Spark pickles for the tasks."""
 
-    def __init__(self, request: Request, address: Address, publish: Opened) -> None:
+    def __init__(self, request: Request, address: Address, publish: Publish) -> None:
         self._request, self._address, self._publish = request, address, publish
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Brought:
-        if self._publish.done:
-            return Brought(None, self._publish)
-        with opened(self._request.dsn) as session:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
+        if self._publish.is_done:
+            return StagedTask(None, self._publish)
+        with open_session(self._request.dsn) as session:
             return stage(session, self._request, self._publish, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if not self._publish.done:
-            with opened(self._request.dsn) as session:
+        if not self._publish.is_done:
+            with open_session(self._request.dsn) as session:
                 commit(session, self._request, self._address, self._publish.id, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with opened(self._request.dsn) as session:
+        with open_session(self._request.dsn) as session:
             abort(session, self._publish.id)
 
 
 def stage(
     session: Session,
     request: Request,
-    publish: Opened,
+    publish: Publish,
     iterator: Iterator[pa.RecordBatch],
-    batch: Batch | None = None,
-) -> Brought:
-    """Stage the rows of a task, where no reader of messages and jobs sees them."""
+    batch: SinkBatch | None = None,
+) -> StagedTask:
+    """Stage the rows of a task, which no reader of messages and jobs sees."""
     ledger.hold(session, publish.id)
     writer, context = uuid4(), TaskContext.get()
-    chunks = rows.chunks(iterator, request.bounds)
+    chunks = rows.cut_chunks(iterator, request.bounds)
     try:
         partition = context.partitionId() if context else 0
         count = staging.copy(session, publish.id, writer, partition, chunks)
     except psycopg.errors.UndefinedTable:
-        raise LakeError(GONE) from None
+        raise LakeError(ENDED_ELSEWHERE) from None
     ledger.touch(session, publish.id)
-    return Brought(writer, publish, count, batch)
+    return StagedTask(writer, publish, count, batch)
 
 
 def commit(
@@ -86,14 +89,17 @@ def commit(
     address: Address,
     publish_id: int,
     messages: Sequence[WriterCommitMessage | None],
-    batch: Batch | None = None,
+    batch: SinkBatch | None = None,
 ) -> None:
-    """Publish the rows that the tasks staged, once, and drop the staging table."""
-    brought = [message for message in messages if isinstance(message, Brought)]
+    """Publish the rows that the tasks staged, and drop the staging table.
+
+    Rows that an earlier run has published are not published again.
+    """
+    tasks = [message for message in messages if isinstance(message, StagedTask)]
     ledger.hold(session, publish_id)
-    store = _retrying(lambda: _publish(session, request, address, publish_id, batch, brought))
+    store = _retry(lambda: _publish(session, request, address, publish_id, batch, tasks))
     if store is not None:
-        store.tell()
+        store.free_keys_and_notify()
     staging.drop(session, publish_id)
 
 
@@ -108,15 +114,15 @@ def _publish(
     request: Request,
     address: Address,
     publish_id: int,
-    batch: Batch | None,
-    brought: Collection[Brought],
+    batch: SinkBatch | None,
+    tasks: Collection[StagedTask],
 ) -> Store | None:
     """Publish in one transaction; return None if an earlier run has published already."""
     with session.atomic():
         if ledger.lock(session, publish_id) == ledger.DONE:
             return None
-        staged = _staged(session, publish_id, brought)
-        if request.stops:
+        staged = _read_chunks(session, publish_id, tasks)
+        if request.stops_at_bad_rows:
             _stop_at_bad_rows(session, publish_id, staged)
         store = Store(session, publish_id, address, request)
         for chunk in staged:
@@ -128,34 +134,40 @@ def _publish(
     return store
 
 
-def _staged(
-    session: Session, publish_id: int, brought: Collection[Brought]
-) -> list[staging.Staged]:
-    """Return the staged chunks; raise LakeError if a crash of the server emptied the table."""
-    writers = [message.writer for message in brought if message.writer is not None]
+def _read_chunks(
+    session: Session, publish_id: int, tasks: Collection[StagedTask]
+) -> list[staging.StagedChunk]:
+    """Read the sizes of the staged chunks.
+
+    Raises LakeError if rows are missing, because a crash of the server emptied the table.
+    """
+    writers = [message.writer for message in tasks if message.writer is not None]
     try:
-        staged = staging.staged(session, publish_id, writers)
+        staged = staging.read_chunks(session, publish_id, writers)
     except psycopg.errors.UndefinedTable:
-        raise LakeError(GONE) from None
+        raise LakeError(ENDED_ELSEWHERE) from None
     rows = sum(chunk.messages + chunk.rejects for chunk in staged)
-    if rows != (wanted := sum(message.rows for message in brought)):
+    if rows != (expected := sum(message.rows for message in tasks)):
         raise LakeError(
-            f"The database has {rows:,} of {wanted:,} staged rows; a crash of the server empties "
+            f"The database has {rows:,} of {expected:,} staged rows; a crash of the server empties "
             "the staging table. Nothing was published: run the publish again."
         )
     return staged
 
 
-def _stop_at_bad_rows(session: Session, publish_id: int, staged: Sequence[staging.Staged]) -> None:
+def _stop_at_bad_rows(
+    session: Session, publish_id: int, staged: Sequence[staging.StagedChunk]
+) -> None:
     bad = BadRows()
     for chunk in staged:
         if chunk.rejects:
-            values = staging.read(session, publish_id, chunk.number, staging.REJECTS)
+            values = staging.read_columns(session, publish_id, chunk.number, staging.REJECT_COLUMNS)
             bad.add(map(rows.Reject, *values))
     bad.stop("nothing was published")
 
 
-def _retrying(work: Callable[[], Store | None]) -> Store | None:
+def _retry(work: Callable[[], Store | None]) -> Store | None:
+    """Run the work, and repeat it after a conflict over locks, at most `ATTEMPTS` times in all."""
     for attempt in range(1, ATTEMPTS):
         try:
             return work()

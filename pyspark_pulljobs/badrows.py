@@ -1,4 +1,4 @@
-"""Report of the rows that are not valid messages: their number, reasons and an example each."""
+"""Report of rows that are not valid messages: how many for each reason, with an example."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,22 +12,25 @@ class BadRows:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._samples: dict[str, Reject] = {}
+        self._examples: dict[str, Reject] = {}
 
     def add(self, rejects: Iterable[Reject]) -> None:
         for reject in rejects:
             self._counts[reject.reason] += 1
-            self._samples.setdefault(reject.reason, reject)
+            self._examples.setdefault(reject.reason, reject)
 
-    def stop(self, undone: str) -> None:
-        """Raise InvalidMessage if there are bad rows; the text has only the sizes of payloads."""
+    def stop(self, consequence: str) -> None:
+        """Raise InvalidMessage if there are bad rows.
+
+        Its text has the sizes of payloads, but no payload.
+        """
         if self._counts:
             raise InvalidMessage(
-                f"{self._counts.total():,} rows can't be published, so {undone}: "
-                + "; ".join(map(self._told, self._counts))
+                f"{self._counts.total():,} rows can't be published, so {consequence}: "
+                + "; ".join(map(self._describe, self._counts))
                 + ". Correct them, or store them as rejected rows with the option onBadRow=reject."
             )
 
-    def _told(self, reason: str) -> str:
-        sample = self._samples[reason]
-        return f"{self._counts[reason]:,} {reason}, such as {sample.row}: {sample.error}"
+    def _describe(self, reason: str) -> str:
+        example = self._examples[reason]
+        return f"{self._counts[reason]:,} {reason}, such as {example.row}: {example.error}"

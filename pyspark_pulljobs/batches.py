@@ -1,4 +1,4 @@
-"""Slices of a batch, which tasks of a stream read: jobs with their messages."""
+"""Slices of a batch, from which the tasks of a stream read jobs with their messages."""
 
 import json
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ from pyspark.sql.types import (
 from pulljobs.engine.sql import statement
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import selecting
-from pyspark_pulljobs.stream_options import Wanted
+from pyspark_pulljobs.stream_options import StreamOptions
 
-LEAST_ROWS: Final = 1_000
-"""Minimum of rows in a slice: fewer rows are not worth a task."""
+MIN_ROWS: Final = 1_000
+"""Minimum number of rows in a slice: fewer rows are not worth a task."""
 SCHEMA: Final = StructType(
     [
         StructField("job_id", LongType()),
@@ -45,14 +45,14 @@ SCHEMA: Final = StructType(
     ]
 )
 HEADERS: Final = SCHEMA.names.index("headers")
-_FULL: Final = to_arrow_schema(SCHEMA, timezone="UTC")
-_READ: Final = _FULL.set(HEADERS, pa.field("headers", pa.string()))
+_RESULT_SCHEMA: Final = to_arrow_schema(SCHEMA, timezone="UTC")
+_QUERY_SCHEMA: Final = _RESULT_SCHEMA.set(HEADERS, pa.field("headers", pa.string()))
 """Columns as batch_rows.sql returns them: headers are JSON text."""
 
 
 @dataclass
 class BatchSlice(InputPartition):
-    """Slice of one batch; `query` reads those of its jobs that the batch's lease still holds."""
+    """Slice of a batch; `query` reads those of its jobs that the lease of the batch still holds."""
 
     query: str
 
@@ -73,11 +73,14 @@ def check(schema: StructType) -> None:
             )
 
 
-def sliced(
+def slice_batch(
     connection: psycopg.Connection[Any], batch_id: int, token: UUID, jobs: int, partitions: int
 ) -> list[BatchSlice]:
-    """Cut the places 1 to `jobs` of a batch into slices of about equal length."""
-    count = max(min(partitions, -(-jobs // LEAST_ROWS)), 1)
+    """Cut the places from 1 to `jobs` of a batch into slices of about equal length.
+
+    There are at most `partitions` slices.
+    """
+    count = max(min(partitions, -(-jobs // MIN_ROWS)), 1)
     cuts = [jobs * number // count for number in range(count + 1)]
     bind = psycopg.ClientCursor(connection).mogrify
     text = statement("batch_rows")
@@ -91,20 +94,22 @@ def sliced(
     ]
 
 
-def read(wanted: Wanted, slice: BatchSlice, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a slice, with the columns of the schema in its order."""
+def read_slice(
+    options: StreamOptions, slice: BatchSlice, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a slice, with the columns and the order of the schema."""
     target = to_arrow_schema(schema, timezone="UTC")
-    for batch in selecting.batches(wanted.reader, wanted.dsn, slice.query, _READ):
-        headers = _headers(batch.column(HEADERS)) if "headers" in target.names else None
+    for batch in selecting.batches(options.reader, options.dsn, slice.query, _QUERY_SCHEMA):
+        headers = _decode_headers(batch.column(HEADERS)) if "headers" in target.names else None
         columns = [
-            headers if name == "headers" else batch.column(_READ.get_field_index(name))
+            headers if name == "headers" else batch.column(_QUERY_SCHEMA.get_field_index(name))
             for name in target.names
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _headers(texts: pa.Array) -> pa.Array:
+def _decode_headers(texts: pa.Array) -> pa.Array:
     if texts.null_count == len(texts):
-        return pa.nulls(len(texts), _FULL.field(HEADERS).type)
+        return pa.nulls(len(texts), _RESULT_SCHEMA.field(HEADERS).type)
     pairs = [None if text is None else list(json.loads(text).items()) for text in texts.to_pylist()]
-    return pa.array(pairs, _FULL.field(HEADERS).type)
+    return pa.array(pairs, _RESULT_SCHEMA.field(HEADERS).type)

@@ -34,26 +34,26 @@ _ENCODERS: Final[Mapping[str, tuple[int, Callable[[Any], bytes]]]] = {
 """OID and encoder of each type, by its name."""
 
 
-def value(kind: str, value: Any) -> bytes:
+def encode_value(kind: str, value: Any) -> bytes:
     """Encode a value with its length in front; None becomes NULL."""
     return NULL if value is None else _framed(_ENCODERS[kind][1](value))
 
 
-def array(kind: str, values: Sequence[Any]) -> bytes:
-    """Encode an array with its length in front; only None in it makes an array without elements."""
+def encode_array(kind: str, values: Sequence[Any]) -> bytes:
+    """Encode an array with its length in front; an array of nothing but None becomes empty."""
     number, encoded = _ENCODERS[kind]
-    different = set(values)
-    if different <= {None}:
+    distinct = set(values)
+    if distinct <= {None}:
         return _framed(_NONE + _INT.pack(0) + _INT.pack(number))
-    head = HEAD.pack(1, None in different, number, len(values), 1)
-    if None in different or len(different) <= len(values) // 2:
-        # Content types, headers and priorities repeat: encode each different value once.
-        once = {item: NULL if item is None else _framed(encoded(item)) for item in different}
+    head = HEAD.pack(1, None in distinct, number, len(values), 1)
+    if None in distinct or len(distinct) <= len(values) // 2:
+        # Content types, headers and priorities repeat: encode each distinct value once.
+        once = {item: NULL if item is None else _framed(encoded(item)) for item in distinct}
         return _framed(head + b"".join([once[item] for item in values]))
     return _framed(head + framed(list(map(encoded, values))))
 
 
-def row(fields: Iterable[bytes]) -> bytes:
+def encode_row(fields: Iterable[bytes]) -> bytes:
     """Encode a row of encoded values and arrays."""
     fields = list(fields)
     return _SHORT.pack(len(fields)) + b"".join(fields)

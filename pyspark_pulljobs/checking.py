@@ -1,4 +1,4 @@
-"""Checksums of the rows that PostgreSQL has in a range of ids, computed in a task."""
+"""Checksums of rows in PostgreSQL, which tasks read and sum up."""
 
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -17,7 +17,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-class Part(NamedTuple):
+class DayPart(NamedTuple):
     """Part of a day; `query` returns id, checksum and exported (a boolean) of each row."""
 
     table: str
@@ -33,11 +33,11 @@ class Sums(NamedTuple):
     checksum: int = 0
 
     def plus(self, other: "Sums") -> "Sums":
-        return Sums(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Sums(*map(sum, zip(self, other, strict=True)))
 
 
-class Found(NamedTuple):
-    """Sums of the exported rows of a part."""
+class PartSums(NamedTuple):
+    """Sums of the exported rows of one part of a day."""
 
     table: str
     day: date
@@ -46,7 +46,8 @@ class Found(NamedTuple):
     """Number of rows that are not exported yet."""
 
 
-def summed(dsn: str, reader: str, parts: Iterable[Part]) -> Iterator[Found]:
+def sum_parts(dsn: str, reader: str, parts: Iterable[DayPart]) -> Iterator[PartSums]:
+    """Run the query of each part, and sum its exported rows."""
     for part in parts:
         total, pending = Sums(), 0
         for batch in batches(reader, dsn, part.query, SCHEMA):
@@ -55,13 +56,15 @@ def summed(dsn: str, reader: str, parts: Iterable[Part]) -> Iterator[Found]:
             # Summed as Python integers, because the sum does not fit in 64 bits.
             sums = (sum(exported[name].to_pylist()) for name in ("id", "checksum"))
             total = total.plus(Sums(len(exported), *sums))
-        yield Found(part.table, part.day, total, pending)
+        yield PartSums(part.table, part.day, total, pending)
 
 
-def rows(dsn: str, reader: str, asked: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read id and checksum of the exported rows, for each query in the rows of `asked`."""
-    for queries in asked:
-        for query in queries["query"].to_pylist():
+def read_checksums(
+    dsn: str, reader: str, queries: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Read id and checksum of the exported rows, for the query in each row of `queries`."""
+    for batch_of_queries in queries:
+        for query in batch_of_queries["query"].to_pylist():
             for batch in batches(reader, dsn, query, SCHEMA):
                 exported = batch.filter(batch["exported"])
                 columns = [exported["id"], exported["checksum"]]

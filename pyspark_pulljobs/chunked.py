@@ -2,7 +2,7 @@
 
 If the input of a task fails in the middle, Spark ends the task's rows as if they were complete, and
 runs the task again. So a task may have committed only the first of its rows. A repeated task
-compares those with its own first rows, and publishes the rest.
+compares these with its own first rows, and publishes the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,67 +16,71 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pulljobs.errors import LakeError
 from pyspark_pulljobs import ledger, rows
 from pyspark_pulljobs.badrows import BadRows
-from pyspark_pulljobs.ledger import Opened
+from pyspark_pulljobs.ledger import Publish
 from pyspark_pulljobs.requests import Address, Request
 from pyspark_pulljobs.rows import Chunk
-from pyspark_pulljobs.session import Session, opened
+from pyspark_pulljobs.session import Session, open_session
 from pyspark_pulljobs.storing import Store
 
-LARGEST: Final = 2**63
+MODULUS: Final = 2**63
 """Modulus of checksums."""
 
 
 @dataclass
-class Did(WriterCommitMessage):
-    """Commit message of a task, with the number of its partition."""
+class PublishedPartition(WriterCommitMessage):
+    """Commit message of a task that published its partition."""
 
     partition: int
 
 
 class ChunkedWriter(DataSourceArrowWriter):
-    """Writer of a chunked publish; a repeated run must have the same partitions, or it fails."""
+    """Writer of a chunked publish. A repeated run must have the same partitions, or it fails."""
 
-    def __init__(self, request: Request, address: Address, publish: Opened) -> None:
+    def __init__(self, request: Request, address: Address, publish: Publish) -> None:
         self._request, self._address, self._publish = request, address, publish
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Did:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PublishedPartition:
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
-        if not self._publish.done:
-            with opened(self._request.dsn) as session:
+        if not self._publish.is_done:
+            with open_session(self._request.dsn) as session:
                 ledger.hold(session, self._publish.id)
-                self._do(session, partition, iterator)
+                self._publish_partition(session, partition, iterator)
                 ledger.touch(session, self._publish.id)
-        return Did(partition)
+        return PublishedPartition(partition)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if self._publish.done:
+        if self._publish.is_done:
             return
-        partitions = {message.partition for message in messages if isinstance(message, Did)}
-        with opened(self._request.dsn) as session, session.atomic():
-            parts = ledger.parts(session, self._publish.id)
+        partitions = {
+            message.partition for message in messages if isinstance(message, PublishedPartition)
+        }
+        with open_session(self._request.dsn) as session, session.atomic():
+            parts = ledger.read_parts(session, self._publish.id)
             if parts.keys() - partitions:
                 raise LakeError(
                     f"Publish {self._request.publish_id!r} was begun with partitions that this run "
                     "does not have: their rows are published twice. Partition as in the first run."
                 )
-            tally = ledger.total(part.tally for part in parts.values())
+            tally = ledger.sum_tallies(part.tally for part in parts.values())
             ledger.settle(session, self._publish.id, ledger.DONE, tally)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Keep the rows that tasks committed; a repeated publish skips them."""
+        """Keep the rows that tasks committed, because a repeated publish skips them."""
 
-    def _do(self, session: Session, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
+    def _publish_partition(
+        self, session: Session, partition: int, batches: Iterator[pa.RecordBatch]
+    ) -> None:
         store = Store(session, self._publish.id, self._address, self._request)
         with session.atomic():
-            known = ledger.begin_part(session, self._publish.id, partition)
-            before, behind = rows.split(batches, known.tally.rows)
-            self._compare(partition, known.checksum, before)
-            checksum = (known.checksum + self._store(store, behind)) % LARGEST
+            committed = ledger.begin_part(session, self._publish.id, partition)
+            repeated, remaining = rows.split(batches, committed.tally.rows)
+            self._compare(partition, committed.checksum, repeated)
+            checksum = (committed.checksum + self._store(store, remaining)) % MODULUS
             if store.tally.rows:
-                tally = ledger.total((known.tally, store.tally))
+                tally = ledger.sum_tallies((committed.tally, store.tally))
                 ledger.settle_part(session, self._publish.id, partition, checksum, tally)
-        store.tell()
+        store.free_keys_and_notify()
 
     def _store(self, store: Store, batches: Iterator[pa.RecordBatch]) -> int:
         checksum, bad = 0, BadRows()
@@ -84,17 +88,17 @@ class ChunkedWriter(DataSourceArrowWriter):
             store.store(chunk)
             bad.add(chunk.rejects)
             checksum += chunk.checksum()
-        if self._request.stops:
+        if self._request.stops_at_bad_rows:
             bad.stop("this task published nothing")
         return checksum
 
     def _compare(self, partition: int, checksum: int, batches: Iterator[pa.RecordBatch]) -> None:
-        """Raise LakeError unless these rows are those that the partition published before."""
-        if sum(chunk.checksum() for chunk in self._chunks(batches)) % LARGEST != checksum:
+        """Raise LakeError unless the partition published exactly these rows before."""
+        if sum(chunk.checksum() for chunk in self._chunks(batches)) % MODULUS != checksum:
             raise LakeError(
                 f"Partition {partition} of publish {self._request.publish_id!r} published other "
                 "rows before: partition and sort as in the first run, or write in mode atomic."
             )
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
-        return rows.chunks(batches, self._request.bounds)
+        return rows.cut_chunks(batches, self._request.bounds)

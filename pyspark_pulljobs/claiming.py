@@ -17,12 +17,12 @@ from pyspark_pulljobs.session import Session
 
 OPEN: Final = "open"
 RELEASED: Final = "released"
-ANY: Final = 2**31 - 1
-LAST: Final = 2**63 - 1
-LEFT_BEHIND: Final = "Lease lost: the Spark driver crashed or stopped renewing."
+NO_LIMIT: Final = 2**31 - 1
+MAX_SEQ: Final = 2**63 - 1
+LEASE_LOST: Final = "Lease lost: the Spark driver crashed or stopped renewing."
 
 
-class Batch(NamedTuple):
+class StreamBatch(NamedTuple):
     """Batch of a stream; `jobs` is the number of its places, whether still held or not."""
 
     id: int
@@ -38,7 +38,7 @@ def claim(
     wanted: int,
     terms: Terms,
     bound: Callable[[Entry], Entry],
-) -> tuple[Claimed, Batch | None]:
+) -> tuple[Claimed, StreamBatch | None]:
     """Claim jobs and insert the row of their batch, in one transaction."""
     name, owned = stream
     try:
@@ -56,10 +56,12 @@ def claim(
     except BaseException:
         claimer.marks.forget()  # The rollback released the claimed jobs.
         raise
-    return claimed, Batch(rows[0].batch_id, token, len(claimed.jobs))
+    return claimed, StreamBatch(rows[0].batch_id, token, len(claimed.jobs))
 
 
-def take_over(session: Session, stream: tuple[str, Owned], seq: int, terms: Terms) -> Batch | None:
+def take_over(
+    session: Session, stream: tuple[str, Owned], seq: int, terms: Terms
+) -> StreamBatch | None:
     """Claim the jobs of a batch again that no other process claimed; None if it was acked.
 
     Jobs that were still held under the old lease token count one more delivery and no retry,
@@ -72,19 +74,21 @@ def take_over(session: Session, stream: tuple[str, Owned], seq: int, terms: Term
         if not (rows := session.run("lock_batches", params)):
             return None
         [row] = rows
-        settling.end_batch(session, row.lease_token, row.job_ids, Event.EXPIRE, LEFT_BEHIND)
-        again = _reclaimed(session, owned, row.job_ids, terms)
-        session.run("move_batch", {"batch_id": row.batch_id, "lease_token": again, "state": OPEN})
-    return Batch(row.batch_id, again or row.lease_token, len(row.job_ids))
+        settling.end_batch(session, row.lease_token, row.job_ids, Event.EXPIRE, LEASE_LOST)
+        lease_token = _reclaim(session, owned, row.job_ids, terms)
+        session.run(
+            "move_batch", {"batch_id": row.batch_id, "lease_token": lease_token, "state": OPEN}
+        )
+    return StreamBatch(row.batch_id, lease_token or row.lease_token, len(row.job_ids))
 
 
-def _reclaimed(session: Session, owned: Owned, job_ids: list[int], terms: Terms) -> UUID | None:
+def _reclaim(session: Session, owned: Owned, job_ids: list[int], terms: Terms) -> UUID | None:
     guards = guarded.read_guards(session, owned.consumer_id)
     room = guarded.lock_room(session, owned.consumer_id) if guards.bounded else None
     params = {
         "consumer_id": owned.consumer_id,
         "job_ids": array(job_ids),
-        "wanted": ANY if room is None else room,
+        "wanted": NO_LIMIT if room is None else room,
         "exclusive": guards.exclusive,
         **terms._asdict(),
     }

@@ -8,17 +8,17 @@ from pyspark.sql import types
 
 from pulljobs.errors import ConfigurationError
 
-NUMBERS: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+NUMBER_TYPES: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 CORRUPT: Final = "corrupt_record"
 """Column of records that a reader could not parse, by its option `columnNameOfCorruptRecord`."""
 COLUMNS: Final[Mapping[str, tuple[type[types.DataType], ...]]] = {
     "payload": (types.BinaryType, types.StringType),
     "key": (types.StringType,),
-    "priority": NUMBERS,
+    "priority": NUMBER_TYPES,
     "message_id": (types.StringType,),
     "headers": (types.MapType, types.StringType),
     "content_type": (types.StringType,),
-    "delay": (types.DayTimeIntervalType, types.DoubleType, types.FloatType, *NUMBERS),
+    "delay": (types.DayTimeIntervalType, types.DoubleType, types.FloatType, *NUMBER_TYPES),
     "available_at": (types.TimestampType,),
     "original_job": (types.LongType, types.StringType),
     CORRUPT: (types.StringType,),
@@ -31,14 +31,17 @@ not a message.
 
 
 def check(schema: types.StructType, *, replays: bool) -> None:
-    """Raise ConfigurationError for columns that do not make messages; replays need a consumer."""
+    """Raise ConfigurationError if the columns do not make messages.
+
+    The column `original_job` is allowed only if the write replays jobs.
+    """
     for column in schema.fields:
         if column.name not in COLUMNS:
             nearest = get_close_matches(column.name, COLUMNS, 1, 0.5)
             hint = f"did you mean {nearest[0]!r}?" if nearest else "drop it."
             raise ConfigurationError(f"Column {column.name!r} is not a field of a message: {hint}")
         if not isinstance(column.dataType, COLUMNS[column.name]):
-            raise ConfigurationError(_mistyped(column))
+            raise ConfigurationError(_describe_wrong_type(column))
     if "payload" not in schema.names:
         raise ConfigurationError("There is no column 'payload': add one of type string or binary.")
     if "original_job" in schema.names and not replays:
@@ -47,7 +50,7 @@ def check(schema: types.StructType, *, replays: bool) -> None:
         )
 
 
-def _mistyped(column: types.StructField) -> str:
+def _describe_wrong_type(column: types.StructField) -> str:
     wanted = " or ".join(kind.typeName() for kind in COLUMNS[column.name])
     hint = ": use to_json()." if column.name == "payload" else "."
     return f"Column {column.name!r} must be {wanted}, not {column.dataType.simpleString()}{hint}"

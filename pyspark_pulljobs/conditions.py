@@ -1,4 +1,4 @@
-"""SQL conditions for filters of Spark."""
+"""Translation of Spark's filters to SQL conditions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-COMPARED: Final[Mapping[type[Filter], str]] = {
+OPERATORS: Final[Mapping[type[Filter], str]] = {
     EqualTo: "=",
     EqualNullSafe: "IS NOT DISTINCT FROM",
     GreaterThan: ">",
@@ -28,11 +28,13 @@ COMPARED: Final[Mapping[type[Filter], str]] = {
     LessThan: "<",
     LessThanOrEqual: "<=",
 }
-ORDERED: Final = frozenset({GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual})
+ORDER_FILTERS: Final = frozenset({GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual})
 
 
-def of(spark_filter: Filter, columns: pa.Schema, expressions: Mapping[str, str]) -> str | None:
-    """Return the SQL condition of a filter; None if Spark must apply the filter."""
+def translate_filter(
+    spark_filter: Filter, columns: pa.Schema, expressions: Mapping[str, str]
+) -> str | None:
+    """Return the SQL condition for a filter, or None if Spark must apply the filter itself."""
     attribute: tuple[str, ...] = getattr(spark_filter, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in columns.names:
         return None
@@ -46,27 +48,27 @@ def of(spark_filter: Filter, columns: pa.Schema, expressions: Mapping[str, str])
         values = spark_filter.value
     else:
         values = (getattr(spark_filter, "value", None),)
-    if not all(_fits(value, columns.field(name).type) for value in values):
+    if not all(_is_comparable(value, columns.field(name).type) for value in values):
         return None
-    return _compared(spark_filter, column, values)
+    return _compare(spark_filter, column, values)
 
 
-def _compared(spark_filter: Filter, column: str, values: Sequence[Any]) -> str | None:
+def _compare(spark_filter: Filter, column: str, values: Sequence[Any]) -> str | None:
     literals = [sql.Literal(value).as_string(None).strip() for value in values]
     if isinstance(spark_filter, In):
         return f"{column} IN ({', '.join(literals)})" if literals else "false"
     if isinstance(spark_filter, StringStartsWith):
         return f"starts_with({column}, {literals[0]})"
-    operator = COMPARED.get(type(spark_filter))
+    operator = OPERATORS.get(type(spark_filter))
     if operator is None:
         return None
     # Spark compares texts by their bytes; the collation of the database may differ.
-    is_ordered = type(spark_filter) in ORDERED and isinstance(values[0], str)
+    is_ordered = type(spark_filter) in ORDER_FILTERS and isinstance(values[0], str)
     collation = ' COLLATE "C"' if is_ordered else ""
     return f"{column} {operator} {literals[0]}{collation}"
 
 
-FITTING: Final[tuple[tuple[Callable[[pa.DataType], bool], type], ...]] = (
+COMPARABLE_TYPES: Final[tuple[tuple[Callable[[pa.DataType], bool], type], ...]] = (
     (pa.types.is_integer, int),
     (pa.types.is_string, str),
     (pa.types.is_timestamp, datetime),
@@ -74,10 +76,10 @@ FITTING: Final[tuple[tuple[Callable[[pa.DataType], bool], type], ...]] = (
 )
 
 
-def _fits(value: Any, kind: pa.DataType) -> bool:
+def _is_comparable(value: Any, kind: pa.DataType) -> bool:
     """Return True if the value has the type of the column, and PostgreSQL can represent it."""
     if isinstance(value, str) and "\x00" in value:
         return False
     if isinstance(value, datetime) and value.utcoffset() is None:
         return False
-    return any(is_kind(kind) and isinstance(value, python) for is_kind, python in FITTING)
+    return any(is_kind(kind) and isinstance(value, python) for is_kind, python in COMPARABLE_TYPES)

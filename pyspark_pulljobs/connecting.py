@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: the DSN comes from an option, the password from the environment.
+"""Connections to PostgreSQL, with a DSN from an option and a password from the environment.
 
 Spark shows options in plans and logs and stores them in checkpoints, so a DSN with a password is
 refused. libpq reads the password from PGPASSWORD or from the file that PGPASSFILE names.
@@ -22,21 +22,22 @@ from pulljobs.engine import adapters  # noqa: F401  registers them, before a con
 from pulljobs.errors import ConfigurationError
 
 CONNECT_SECONDS: Final = 10
-NAME: Final = "pulljobs on Spark"
+APPLICATION_NAME: Final = "pulljobs on Spark"
 SECRETS: Final = frozenset({"scram_client_key", "scram_server_key"}) | {
     option.keyword.decode() for option in pq.Conninfo.get_defaults() if option.dispchar == b"*"
 }
 """Parts that a DSN must not have: those that libpq marks as secret, and the SCRAM keys."""
-IN_SESSION: Final = (
+SESSION_SETTINGS: Final = (
     "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false)"
 )
-"""Session settings that readers of results expect, in place of those of the role.
+"""Statement that sets the settings of a session, in place of those of the role.
 
-They are no startup options, which some poolers refuse. Poolers keep these two for each client.
+They are not startup options, because some poolers refuse these. Poolers keep both settings for each
+client.
 """
 
 
-def dsn_of(options: Mapping[str, str]) -> str:
+def parse_dsn(options: Mapping[str, str]) -> str:
     """Check and complete the option `dsn`; raise ConfigurationError if it is missing or wrong."""
     if not (given := options.get("dsn", "").strip()):
         raise ConfigurationError(
@@ -61,7 +62,7 @@ def dsn_of(options: Mapping[str, str]) -> str:
             "service file that PGSERVICEFILE names."
         )
     parts.setdefault("connect_timeout", CONNECT_SECONDS)
-    parts.setdefault("application_name", NAME)
+    parts.setdefault("application_name", APPLICATION_NAME)
     return make_conninfo("", **parts)
 
 
@@ -71,9 +72,9 @@ def connect(dsn: str) -> psycopg.Connection[Any]:
         try:
             connection = psycopg.connect(_in_utf8(dsn), autocommit=True, prepare_threshold=None)
             opened.enter_context(closing(connection))
-            connection.execute(IN_SESSION)
+            connection.execute(SESSION_SETTINGS)
         except psycopg.OperationalError as error:
-            raise ConfigurationError(_refused(dsn, error)) from None
+            raise ConfigurationError(_describe_failure(dsn, error)) from None
         opened.pop_all()
     return connection
 
@@ -85,10 +86,10 @@ def connect_arrow(dsn: str) -> dbapi.Connection:
             connection = dbapi.connect(_in_utf8(dsn), autocommit=True)
             opened.enter_context(closing(connection))
             with closing(connection.cursor()) as cursor:
-                cursor.execute(IN_SESSION)
+                cursor.execute(SESSION_SETTINGS)
                 cursor.fetchall()
         except dbapi.Error as error:
-            raise ConfigurationError(_refused(dsn, error)) from None
+            raise ConfigurationError(_describe_failure(dsn, error)) from None
         opened.pop_all()
     return connection
 
@@ -97,7 +98,7 @@ def _in_utf8(dsn: str) -> str:
     return make_conninfo(dsn, client_encoding="UTF8")
 
 
-def _refused(dsn: str, error: Exception) -> str:
+def _describe_failure(dsn: str, error: Exception) -> str:
     parts = conninfo_to_dict(dsn)
     where = f"{parts.get('dbname', '')!r} at {parts.get('host') or 'the local socket'}"
     reason = str(error).strip().splitlines()[-1].strip()

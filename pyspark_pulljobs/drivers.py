@@ -15,18 +15,18 @@ class _Process(NamedTuple):
     parent: int
 
 
-def ours() -> str:
-    """Return host:pid of the parent of our parent process, which is Spark's JVM on a driver.
+def identify_driver() -> str:
+    """Return host:pid of Spark's JVM, the parent of the parent process on a driver.
 
-    The parent, a daemon of pyspark, may end before the publish does. The result is empty if the
-    system has no /proc.
+    The parent process is a daemon of pyspark, which may end before the publish does. The result is
+    empty if the system has no /proc.
     """
     parent = _process(os.getppid())
     return f"{socket.gethostname()}:{parent.parent}" if parent else ""
 
 
-def gone(drivers: Iterable[str]) -> list[str]:
-    """Return those of these drivers of this host that are dead; a reused pid counts as alive."""
+def find_dead(drivers: Iterable[str]) -> list[str]:
+    """Return the drivers of this host that are dead; a reused pid counts as alive."""
     return [driver for driver in drivers if not _is_alive(int(driver.rpartition(":")[2]))]
 
 

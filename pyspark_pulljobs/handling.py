@@ -68,46 +68,46 @@ class Handling:
         function = resolve(self.handler)
         for batch in batches:
             if batch.num_rows:
-                settled = settling.settle(self.dsn, self._handled(function, batch))
+                settled = settling.settle(self.dsn, self._run_handler(function, batch))
                 counts = [[batch.num_rows], [len(settled)]]
                 yield pa.RecordBatch.from_arrays(list(map(pa.array, counts)), schema=_COUNTS)
 
-    def _handled(self, function: Handler, batch: pa.RecordBatch) -> list[Settlement]:
+    def _run_handler(self, function: Handler, batch: pa.RecordBatch) -> list[Settlement]:
         ids, leases = (batch.column(name).to_pylist() for name in ("job_id", "lease_token"))
         jobs = dict(zip(ids, leases, strict=True))
         held = [Held(job_id, UUID(lease)) for job_id, lease in jobs.items()]
         try:
-            returned = function(self._shown(batch))
+            returned = function(self._to_argument(batch))
         except Discard as refusal:
-            return [outcomes.reject(job, settling.text_of(refusal.reason)) for job in held]
+            return [outcomes.reject(job, settling.to_error_text(refusal.reason)) for job in held]
         except Retry as wish:
-            error = settling.text_of(wish.reason)
+            error = settling.to_error_text(wish.reason)
             return [outcomes.retry(job, error, after=wish.after) for job in held]
         except Exception:
-            error = settling.text_of(traceback.format_exc())
+            error = settling.to_error_text(traceback.format_exc())
             return [outcomes.retry(job, error) for job in held]
-        verdicts = _verdicts(returned)
-        _refuse_repeated(verdicts)
-        return [self._settlement(jobs, verdict) for verdict in verdicts]
+        rows = _read_outcomes(returned)
+        _refuse_repeated_jobs(rows)
+        return [self._settlement(jobs, row) for row in rows]
 
-    def _settlement(self, jobs: Mapping[int, str], verdict: Mapping[str, Any]) -> Settlement:
-        job_id = int(verdict["job_id"])
+    def _settlement(self, jobs: Mapping[int, str], row: Mapping[str, Any]) -> Settlement:
+        job_id = int(row["job_id"])
         if job_id not in jobs:
             raise LakeError(
                 f"The handler names job {job_id}, which it was not given: name only given jobs."
             )
         held = Held(job_id, UUID(jobs[job_id]))
         try:
-            return _said(held, verdict, self.max_result_bytes)
+            return _to_settlement(held, row, self.max_result_bytes)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            return settling.unwritable(held, error)
+            return settling.retry_unwritable(held, error)
 
-    def _shown(self, batch: pa.RecordBatch) -> Any:
+    def _to_argument(self, batch: pa.RecordBatch) -> Any:
         table = pa.Table.from_batches([batch])
         return table.to_pandas() if self.form == PANDAS else table
 
 
-def _verdicts(returned: Any) -> list[dict[str, Any]]:
+def _read_outcomes(returned: Any) -> list[dict[str, Any]]:
     """Return the rows that a handler returned, with None for missing values."""
     if returned is None:
         return []
@@ -121,33 +121,33 @@ def _verdicts(returned: Any) -> list[dict[str, Any]]:
     return list(returned.to_pylist())
 
 
-def _refuse_repeated(verdicts: Sequence[Mapping[str, Any]]) -> None:
-    job_ids = Counter(int(verdict["job_id"]) for verdict in verdicts)
+def _refuse_repeated_jobs(rows: Sequence[Mapping[str, Any]]) -> None:
+    job_ids = Counter(int(row["job_id"]) for row in rows)
     for job_id, times in job_ids.most_common(1):
         if times > 1:
             raise LakeError(f"The handler names job {job_id} {times} times: name it once.")
 
 
-def _said(held: Held, verdict: Mapping[str, Any], max_result_bytes: int) -> Settlement:
-    outcome = verdict.get("outcome") or "retry"
-    error = settling.text_of(str(verdict.get("error") or outcome))
+def _to_settlement(held: Held, row: Mapping[str, Any], max_result_bytes: int) -> Settlement:
+    outcome = row.get("outcome") or "retry"
+    error = settling.to_error_text(str(row.get("error") or outcome))
     if outcome == "deliver":
-        return outcomes.deliver(held, _result(verdict.get("result"), max_result_bytes))
+        return outcomes.deliver(held, _check_result(row.get("result"), max_result_bytes))
     if outcome == "reject":
         return outcomes.reject(held, error)
     if outcome != "retry":
         raise LakeError(f"The outcome must be deliver, retry or reject, not {outcome!r}.")
-    after = verdict.get("after")
+    after = row.get("after")
     return outcomes.retry(held, error, after=None if after is None else timedelta(seconds=after))
 
 
-def _result(text: Any, limit: int) -> str | None:
+def _check_result(text: Any, limit: int) -> str | None:
     """Return the result as it is stored; raise TypeError or ValueError if it can't be stored."""
     if text is None:
         return None
-    json.loads(text, parse_constant=_refused)
+    json.loads(text, parse_constant=_refuse_constant)
     return outcomes.result_text(text, limit)
 
 
-def _refused(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"the result is no JSON: it has {constant}")

@@ -11,10 +11,10 @@ import psycopg
 from pulljobs.engine.telemetry import LoopFailed, emit
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs.ownership import BEAT, PATIENCE, Owned
-from pyspark_pulljobs.session import Session, opened
+from pyspark_pulljobs.session import Session, open_session
 
 RENEWALS: Final = 3
-"""Renewals within the duration of a lease."""
+"""Number of renewals within the duration of a lease."""
 PAUSE_SECONDS: Final = 1.0
 
 
@@ -30,13 +30,14 @@ class Heartbeat:
         self._thread.start()
 
     def end(self) -> None:
+        """Stop the thread; wait for at most `PAUSE_SECONDS`."""
         self._ended.set()
         self._thread.join(PAUSE_SECONDS)  # Without a database the thread may hang.
 
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                with opened(self._dsn) as session:
+                with open_session(self._dsn) as session:
                     self._beat(session)
             except (psycopg.Error, ConfigurationError) as error:
                 emit(LoopFailed("The heartbeat of a stream", _first_line(error), PAUSE_SECONDS))
@@ -46,23 +47,26 @@ class Heartbeat:
         while not self._ended.wait(BEAT.total_seconds()):
             now = time.monotonic()
             renews = now - self._renewed_at >= self._owned.lease_duration.total_seconds() / RENEWALS
-            if not keep(session, self._owned, self._report, renews=renews):
+            if not beat(session, self._owned, self._report, renews=renews):
                 self._ended.set()  # Another process owns the stream now.
             if renews:
                 self._renewed_at = now
 
 
-def keep(session: Session, owned: Owned, report: Mapping[str, Any], *, renews: bool) -> bool:
-    """Store a heartbeat; return False if another process has taken the stream over."""
-    return _told(session, owned, report, renews, PATIENCE)
+def beat(session: Session, owned: Owned, report: Mapping[str, Any], *, renews: bool) -> bool:
+    """Store a heartbeat, and renew the leases of the stream's batches if `renews` is true.
+
+    Returns False if another process has taken the stream over.
+    """
+    return _store(session, owned, report, renews, PATIENCE)
 
 
 def leave(session: Session, owned: Owned, report: Mapping[str, Any]) -> None:
-    """Give up the stream at once; the leases of its batches stay."""
-    _told(session, owned, report, False, None)
+    """Give up the stream at once, but keep the leases of its batches."""
+    _store(session, owned, report, False, None)
 
 
-def _told(
+def _store(
     session: Session, owned: Owned, report: Mapping[str, Any], renews: bool, patience: Any
 ) -> bool:
     params = {

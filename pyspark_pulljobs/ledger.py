@@ -17,19 +17,19 @@ DONE: Final = "done"
 ABORTED: Final = "aborted"
 
 
-class Batch(NamedTuple):
+class SinkBatch(NamedTuple):
     """Micro-batch of a sink."""
 
     query_id: UUID
     batch_id: int
 
 
-class Opened(NamedTuple):
+class Publish(NamedTuple):
     """Row of a publish in the ledger, after it was opened."""
 
     id: int
-    done: bool
-    """True if an earlier run has published: nothing is left to do."""
+    is_done: bool
+    """True if an earlier run has published, so that nothing is left to do."""
 
 
 class Tally(NamedTuple):
@@ -43,47 +43,49 @@ class Tally(NamedTuple):
     rejected: int = 0
 
 
-def total(tallies: Iterable[Tally]) -> Tally:
+def sum_tallies(tallies: Iterable[Tally]) -> Tally:
+    """Add up the counts of these tallies."""
     return Tally(*map(sum, zip(Tally(), *tallies, strict=True)))
 
 
 def open_publish(
-    session: Session, request: Request, address: Address, batch: Batch | None = None
-) -> Opened:
+    session: Session, request: Request, address: Address, batch: SinkBatch | None = None
+) -> Publish:
     """Open the publish in the current transaction, and hold it in the caller's session.
 
     Raises ConfigurationError if its id was used for another channel, consumer or mode.
     """
-    asked: dict[str, Any] = {
+    identity: dict[str, Any] = {
         "channel_id": address.channel_id,
         "only_consumer_id": address.consumer_id,
         "mode": request.mode,
     }
     publish_id = f"{batch.query_id}/{batch.batch_id}" if batch else request.publish_id
     params = {
-        **asked,
+        **identity,
         "publish_id": publish_id,
         "query_id": batch and batch.query_id,
         "batch_id": batch and batch.batch_id,
         "guarded": request.guarded,
-        "driver": "" if batch else drivers.ours(),  # Tasks of a sink do not know it.
+        "driver": "" if batch else drivers.identify_driver(),  # Tasks of a sink do not know it.
     }
     [(id, *recorded, state)] = session.run("open_publish", params)
-    if recorded != list(asked.values()):
+    if recorded != list(identity.values()):
         raise ConfigurationError(
             f"Publish {publish_id!r} was begun for another channel, consumer or mode: "
             "use another publishId, or repeat it with the same options."
         )
     hold(session, id)
-    return Opened(id, state == DONE)
+    return Publish(id, state == DONE)
 
 
 def hold(session: Session, id: int) -> None:
-    """Hold the publish until the session ends: no process can clean it up as abandoned."""
+    """Hold the publish until the session ends, so that no process cleans it up as abandoned."""
     session.run("guard_publish", {"id": id})
 
 
 def touch(session: Session, id: int) -> None:
+    """Record that a process works on the publish now, so that it is not abandoned."""
     session.run("touch_publish", {"id": id})
 
 
@@ -94,31 +96,33 @@ def lock(session: Session, id: int) -> str:
 
 
 def settle(session: Session, id: int, state: str, tally: Tally) -> None:
+    """Record the final state and the counts of the publish, unless it is done already."""
     session.run("settle_publish", {"id": id, "state": state, **tally._asdict()})
 
 
-class Part(NamedTuple):
+class PublishedPart(NamedTuple):
     """Committed rows of a task of a chunked publish."""
 
     checksum: int
     tally: Tally
 
 
-def begin_part(session: Session, id: int, partition: int) -> Part:
-    """Return what the partition has committed, and lock it until the transaction ends."""
+def begin_part(session: Session, id: int, partition: int) -> PublishedPart:
+    """Lock the partition until the transaction ends, and return the rows it has committed."""
     params = {"publish_id": id, "partition": partition}
     [(checksum, *counts)] = session.run("begin_part", params)
-    return Part(checksum, Tally(*counts))
+    return PublishedPart(checksum, Tally(*counts))
 
 
 def settle_part(session: Session, id: int, partition: int, checksum: int, tally: Tally) -> None:
+    """Record all rows that the partition has committed."""
     params = {"publish_id": id, "partition": partition, "checksum": checksum}
     session.run("settle_part", {**params, **tally._asdict()})
 
 
-def parts(session: Session, id: int) -> dict[int, Part]:
+def read_parts(session: Session, id: int) -> dict[int, PublishedPart]:
     """Read the committed parts of a publish, by partition."""
     return {
-        partition: Part(checksum, Tally(*counts))
+        partition: PublishedPart(checksum, Tally(*counts))
         for partition, checksum, *counts in session.run("published_parts", {"publish_id": id})
     }

@@ -15,20 +15,20 @@ from pyspark_pulljobs import heartbeat, ownership
 from pyspark_pulljobs.connecting import connect
 from pyspark_pulljobs.heartbeat import Heartbeat
 from pyspark_pulljobs.session import Session
-from pyspark_pulljobs.stream_options import Wanted
-from pyspark_pulljobs.waiting import Waiting
+from pyspark_pulljobs.stream_options import StreamOptions
+from pyspark_pulljobs.waiting import Listener
 
 PLANS: Final = (
     b"SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
 )
-"""Settings as in a worker: plans must not depend on statistics of a table that just filled."""
+"""Settings that workers use too: statistics of a table that just filled must not change plans."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 T = TypeVar("T")
 
 
 class PlannedSession(Session):
-    """Session that sets `PLANS` in each transaction: a pooler may switch the connection between."""
+    """Session that sets `PLANS` in each transaction, because a pooler may switch connections."""
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
@@ -42,77 +42,83 @@ class PlannedSession(Session):
 class Link:
     """Open resources of a stream's owner; heartbeats store `report` as the status of the node."""
 
-    def __init__(self, wanted: Wanted, node_id: UUID, report: dict[str, Any]) -> None:
-        with ExitStack() as opened:
-            self.session = _session(opened, wanted.dsn)
-            self.aside = _session(opened, wanted.dsn)
+    def __init__(self, options: StreamOptions, node_id: UUID, report: dict[str, Any]) -> None:
+        with ExitStack() as resources:
+            self.session = _open_session(resources, options.dsn)
+            self.background_session = _open_session(resources, options.dsn)
             """Session for calls in another thread."""
-            self.owned = ownership.own(self.session, wanted, node_id)
-            self._connections = opened.pop_all()
-        self.waiting = Waiting(wanted.dsn, self.owned)
+            self.owned = ownership.own(self.session, options, node_id)
+            self._resources = resources.pop_all()
+        self.listener = Listener(options.dsn, self.owned)
         self._report = report
-        self._heartbeat = Heartbeat(wanted.dsn, self.owned, report)
+        self._heartbeat = Heartbeat(options.dsn, self.owned, report)
 
     def leave(self) -> None:
-        """Give up the stream at once, and close."""
+        """Give up the stream at once, so that another process can own it, and close."""
         with closing(self):
             self._heartbeat.end()
             heartbeat.leave(self.session, self.owned, self._report)
 
     def close(self) -> None:
         self._heartbeat.end()
-        self.waiting.close()
-        self._connections.close()
+        self.listener.close()
+        self._resources.close()
 
 
-def _session(opened: ExitStack, dsn: str) -> Session:
-    return PlannedSession(opened.enter_context(closing(connect(dsn))))
+def _open_session(resources: ExitStack, dsn: str) -> Session:
+    return PlannedSession(resources.enter_context(closing(connect(dsn))))
 
 
 class Links:
     """Holder of the current link, which opens a new link after an outage."""
 
-    def __init__(self, wanted: Wanted, report: dict[str, Any]) -> None:
-        self._wanted, self._report, self._node_id = wanted, report, uuid4()
+    def __init__(self, options: StreamOptions, report: dict[str, Any]) -> None:
+        self._options, self._report, self._node_id = options, report, uuid4()
         self._link: Link | None = None
         self._was_open = False
 
-    def surviving(self, work: Callable[[Link], T]) -> T:
+    def run(self, work: Callable[[Link], T]) -> T:
         """Run the work, and repeat it after database errors until the option `outage` is used up.
 
-        Without this, a query of Spark would end with the first error of its source. An error of the
-        first connection is raised at once, because it means a wrong option.
+        Without repeats, a query of Spark would end with the first error of its source. An error of
+        the first connection is raised at once, because it means a wrong option.
         """
         give_up: float | None = None
         pause = FIRST_PAUSE
         while True:
             try:
-                return work(self._opened())
+                return work(self._open_link())
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 reason = str(error).strip().partition("\n")[0]
                 self.drop()
                 now = time.monotonic()
-                give_up = give_up or now + self._wanted.outage.total_seconds()
+                give_up = give_up or now + self._options.outage.total_seconds()
                 if now + pause > give_up:
-                    raise LakeError(f"Stream {self._wanted.stream!r} gave up: {reason}") from error
-                emit(LoopFailed(f"Stream {self._wanted.stream}", reason, pause))
+                    raise LakeError(f"Stream {self._options.stream!r} gave up: {reason}") from error
+                emit(LoopFailed(f"Stream {self._options.stream}", reason, pause))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def drop(self) -> None:
+        """Close the link, but stay the owner of the stream until heartbeats are overdue."""
         if self._link is not None:
             link, self._link = self._link, None
             link.close()
 
     def leave(self) -> None:
+        """Close the link, and give up the stream at once."""
         if self._link is not None:
             link, self._link = self._link, None
             link.leave()
 
-    def _opened(self) -> Link:
+    def _open_link(self) -> Link:
+        """Return the open link, or open a new link.
+
+        After the first, a failure to connect is raised as a database error, which `run` repeats.
+        """
         if self._link is None:
             try:
-                self._link = Link(self._wanted, self._node_id, self._report)
+                self._link = Link(self._options, self._node_id, self._report)
             except ConfigurationError as error:
                 if not self._was_open:
                     raise

@@ -9,13 +9,15 @@ from uuid import UUID
 
 from pulljobs.errors import ConfigurationError, StreamTaken
 from pyspark_pulljobs.session import Session
-from pyspark_pulljobs.stream_options import Wanted
+from pyspark_pulljobs.stream_options import StreamOptions
 
 BEAT: Final = timedelta(seconds=1)
 PATIENCE: Final = timedelta(seconds=4)
 """Time without a heartbeat after which a stream is free."""
-LOOK_SECONDS: Final = 0.5
+RETRY_SECONDS: Final = 0.5
+"""Interval of the attempts to become the owner."""
 MARGIN_SECONDS: Final = 2.0
+"""Time to wait in addition to `PATIENCE` for a dead owner."""
 
 
 class Owned(NamedTuple):
@@ -27,11 +29,14 @@ class Owned(NamedTuple):
     node_id: UUID
 
 
-def own(session: Session, wanted: Wanted, node_id: UUID) -> Owned:
-    """Become the owner, waiting out a dead owner; raise StreamTaken if the owner is alive."""
-    consumer_id, lease = _consumer(session, wanted)
+def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
+    """Become the owner of the stream; raise StreamTaken if another owner is alive.
+
+    If the heartbeats of the last owner have ended, this waits until the stream is free.
+    """
+    consumer_id, default_duration = _find_consumer(session, options)
     params = {
-        "stream": wanted.stream,
+        "stream": options.stream,
         "consumer_id": consumer_id,
         "node_id": node_id,
         "name": f"{socket.gethostname()}:{os.getpid()}"[:255],
@@ -39,40 +44,42 @@ def own(session: Session, wanted: Wanted, node_id: UUID) -> Owned:
     }
     give_up = time.monotonic() + PATIENCE.total_seconds() + MARGIN_SECONDS
     while not (rows := session.run("own_stream", params)):
-        _refuse(session, wanted, consumer_id, is_late=time.monotonic() > give_up)
-        time.sleep(LOOK_SECONDS)
-    return Owned(rows[0].stream_id, consumer_id, wanted.lease_duration or lease, node_id)
+        _refuse(session, options, consumer_id, is_late=time.monotonic() > give_up)
+        time.sleep(RETRY_SECONDS)
+    return Owned(
+        rows[0].stream_id, consumer_id, options.lease_duration or default_duration, node_id
+    )
 
 
 def hold(session: Session, owned: Owned, stream: str) -> None:
-    """Lock the ownership in the current transaction; raise StreamTaken if it was taken over."""
+    """Lock the ownership until the transaction ends; raise StreamTaken if it was taken over."""
     params = {"stream_id": owned.stream_id, "node_id": owned.node_id}
     if not session.run("hold_stream", params):
         raise StreamTaken(stream)
 
 
-def _consumer(session: Session, wanted: Wanted) -> tuple[int, timedelta]:
-    params = {"channel": wanted.channel, "consumer": wanted.consumer}
+def _find_consumer(session: Session, options: StreamOptions) -> tuple[int, timedelta]:
+    params = {"channel": options.channel, "consumer": options.consumer}
     rows = session.run("streamed", params)
     if not rows:
         raise ConfigurationError(
-            f"There is no consumer {wanted.consumer!r} of channel {wanted.channel!r}: "
+            f"There is no consumer {options.consumer!r} of channel {options.channel!r}: "
             "create it first."
         )
     [row] = rows
     if row.type != "pull":
         raise ConfigurationError(
-            f"Consumer {wanted.consumer!r} of channel {wanted.channel!r} is a push consumer: set "
+            f"Consumer {options.consumer!r} of channel {options.channel!r} is a push consumer: set "
             "its type to pull first."
         )
     return row.consumer_id, row.lease_duration
 
 
-def _refuse(session: Session, wanted: Wanted, consumer_id: int, *, is_late: bool) -> None:
-    for row in session.run("stream_owner", {"stream": wanted.stream}):
+def _refuse(session: Session, options: StreamOptions, consumer_id: int, *, is_late: bool) -> None:
+    for row in session.run("stream_owner", {"stream": options.stream}):
         if row.consumer_id != consumer_id:
             raise ConfigurationError(
-                f"Stream {wanted.stream!r} belongs to another consumer: use another name."
+                f"Stream {options.stream!r} belongs to another consumer: use another name."
             )
         if is_late:
-            raise StreamTaken(wanted.stream, row.name)
+            raise StreamTaken(options.stream, row.name)

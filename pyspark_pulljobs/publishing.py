@@ -17,19 +17,22 @@ from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import columns, ledger, requests, staging
 from pyspark_pulljobs.atomic import AtomicWriter
 from pyspark_pulljobs.chunked import ChunkedWriter
-from pyspark_pulljobs.ledger import Batch, Opened
+from pyspark_pulljobs.ledger import Publish, SinkBatch
 from pyspark_pulljobs.requests import ATOMIC, Address, Request
-from pyspark_pulljobs.session import Session, opened
+from pyspark_pulljobs.session import Session, open_session
 
 
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """Open the publish, and clean up after killed publishes. Spark calls it once, on the driver."""
+    """Open the publish, and clean up after killed publishes.
+
+    Spark calls this once, on the driver.
+    """
     if overwrite:
         raise ConfigurationError('A publish only adds jobs: write with .mode("append").')
-    request = requests.read(options)
+    request = requests.parse_request(options)
     columns.check(schema, replays=request.consumer is not None)
-    with opened(request.dsn) as session:
-        address = requests.address(session, request)
+    with open_session(request.dsn) as session:
+        address = requests.find_address(session, request)
         staging.clean(session)
         publish = open_publish(session, request, address)
     kind = AtomicWriter if request.mode == ATOMIC else ChunkedWriter
@@ -37,11 +40,11 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
 
 
 def open_publish(
-    session: Session, request: Request, address: Address, batch: Batch | None = None
-) -> Opened:
+    session: Session, request: Request, address: Address, batch: SinkBatch | None = None
+) -> Publish:
     """Open the publish, and create its staging table if it is atomic and not done."""
     with session.atomic():
         publish = ledger.open_publish(session, request, address, batch)
-        if request.mode == ATOMIC and not publish.done:
+        if request.mode == ATOMIC and not publish.is_done:
             staging.create(session, publish.id)
     return publish

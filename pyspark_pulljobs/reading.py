@@ -3,9 +3,9 @@
     spark.read.format("pulljobs").options(dsn=..., table="archive")
 
 Only the columns of the schema are read, so `.schema("id long, state string")` reads two. With the
-option `pushdown` PostgreSQL applies filters; it needs `spark.sql.python.filterPushdown.enabled`.
-Each of `partitions` reads a range of ids, and sees the rows that are committed when it starts: the
-partitions share no snapshot.
+option `pushdown` PostgreSQL applies filters, if `spark.sql.python.filterPushdown.enabled` is set.
+Each of `partitions` reads a range of ids, and sees the rows that are committed when it starts.
+Partitions share no snapshot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import conditions
-from pyspark_pulljobs.connecting import dsn_of
+from pyspark_pulljobs.connecting import parse_dsn
 from pyspark_pulljobs.schemas import ARCHIVE, MESSAGES, TIME
 from pyspark_pulljobs.selecting import ADBC, READERS, batches
-from pyspark_pulljobs.session import opened
+from pyspark_pulljobs.session import open_session
 
 JOBS: Final = pa.schema(
     [
@@ -44,7 +44,7 @@ JOBS: Final = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-NAMES: Final = {
+NAME_EXPRESSIONS: Final = {
     "consumer": "(SELECT name FROM pulljobs_consumer WHERE id = t.consumer_id)",
     "channel": "(SELECT channel.name FROM pulljobs_channel AS channel JOIN pulljobs_consumer "
     "ON channel_id = channel.id WHERE pulljobs_consumer.id = t.consumer_id)",
@@ -53,7 +53,7 @@ NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Table that can be read; `expressions` has the SQL of columns that are computed or cast."""
+    """Table that can be read; `expressions` has the SQL of its computed columns, by name."""
 
     table: str
     columns: pa.Schema
@@ -65,7 +65,7 @@ SOURCES: Final = {
         "pulljobs_archived_job",
         pa.schema(list(ARCHIVE)),
         {
-            **NAMES,
+            **NAME_EXPRESSIONS,
             "node_id": "t.node_id::text",
             "lease_token": "t.lease_token::text",
             "result": "t.result::text",
@@ -87,40 +87,41 @@ SOURCES: Final = {
         "pulljobs_job",
         JOBS,
         {
-            **NAMES,
+            **NAME_EXPRESSIONS,
             "priority": "t.priority::int",
             "available_at": "CASE WHEN isfinite(t.available_at) THEN t.available_at END",
         },
     ),
 }
-NAMES_OF_OPTIONS: Final = ("dsn", "table", "partitions", "pushdown", "reader")
+OPTION_NAMES: Final = ("dsn", "table", "partitions", "pushdown", "reader")
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Return all columns of the table."""
-    return from_arrow_schema(_source(options).columns)
+    """Return the schema of all columns of the table that the options name."""
+    return from_arrow_schema(_find_source(options).columns)
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Create a reader; raise ConfigurationError for wrong options or unknown columns."""
     given = {name.lower(): value for name, value in options.items()}
-    for name in given.keys() - set(NAMES_OF_OPTIONS) - {"path"}:
+    for name in given.keys() - set(OPTION_NAMES) - {"path"}:
         raise ConfigurationError(
-            f"{name!r} is no option of a read: the options are {', '.join(NAMES_OF_OPTIONS)}."
+            f"{name!r} is no option of a read: the options are {', '.join(OPTION_NAMES)}."
         )
     partitions = given.get("partitions", "4")
     if not partitions.isdecimal() or int(partitions) < 1:
         raise ConfigurationError(f'Option "partitions" must be 1 or more, not {partitions!r}.')
-    how = given.get("reader", ADBC)
-    if how not in READERS:
-        raise ConfigurationError(f'Option "reader" must be {" or ".join(READERS)}, not {how!r}.')
-    source = _source(given)
+    method = given.get("reader", ADBC)
+    if method not in READERS:
+        raise ConfigurationError(f'Option "reader" must be {" or ".join(READERS)}, not {method!r}.')
+    source = _find_source(given)
     kind = PushingReader if given.get("pushdown", "false").lower() == "true" else Reader
-    return kind(dsn_of(given), source, _chosen(source, schema), int(partitions), how)
+    return kind(parse_dsn(given), source, _select_columns(source, schema), int(partitions), method)
 
 
 @dataclass
-class Ids(InputPartition):
-    """Range of ids, without `last`."""
+class IdRange(InputPartition):
+    """Range of ids from `first` up to, but not including, `last`."""
 
     first: int
     last: int
@@ -130,57 +131,62 @@ class Reader(DataSourceReader):
     """Reader of a table, with a range of ids for each partition."""
 
     def __init__(
-        self, dsn: str, source: Source, columns: pa.Schema, partitions: int, how: str
+        self, dsn: str, source: Source, columns: pa.Schema, partitions: int, method: str
     ) -> None:
         self._dsn, self._source, self._columns = dsn, source, columns
-        self._partitions, self._how = partitions, how
+        self._partitions, self._method = partitions, method
         self._conditions: list[str] = []
 
-    def partitions(self) -> Sequence[Ids]:
-        """Divide the ids into equal ranges, which are about equal in time: ids are time-ordered."""
+    def partitions(self) -> Sequence[IdRange]:
+        """Divide the ids into equal ranges.
+
+        Ids are time-ordered, so the ranges have about equal lengths of time.
+        """
         query = sql.SQL("SELECT min(id), max(id) FROM {}").format(self._table)
-        with opened(self._dsn) as session:
+        with open_session(self._dsn) as session:
             [(low, high)] = session.connection.execute(query)
         if low is None:
-            return [Ids(0, 0)]
+            return [IdRange(0, 0)]
         step = max(-(-(high + 1 - low) // self._partitions), 1)
-        return [Ids(first, first + step) for first in range(low, high + 1, step)]
+        return [IdRange(first, first + step) for first in range(low, high + 1, step)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Ids)
-        yield from batches(self._how, self._dsn, self._query(partition), self._columns)
+        assert isinstance(partition, IdRange)
+        yield from batches(self._method, self._dsn, self._query(partition), self._columns)
 
     @property
     def _table(self) -> sql.Identifier:
         return sql.Identifier(self._source.table)
 
-    def _query(self, ids: Ids) -> str:
+    def _query(self, ids: IdRange) -> str:
         columns = ", ".join(
             f"{self._source.expressions.get(name, f't.{name}')} AS {name}"
             for name in self._columns.names
         )
-        among = [f"t.id >= {ids.first}", f"t.id < {ids.last}", *self._conditions]
-        return f"SELECT {columns} FROM {self._source.table} AS t WHERE {' AND '.join(among)}"
+        predicates = [f"t.id >= {ids.first}", f"t.id < {ids.last}", *self._conditions]
+        return f"SELECT {columns} FROM {self._source.table} AS t WHERE {' AND '.join(predicates)}"
 
 
 class PushingReader(Reader):
     """Reader that pushes filters to PostgreSQL.
 
-    It is a class of its own, because Spark raises if a reader has `pushFilters` and pushing is not
-    enabled.
+    It is a class of its own, because Spark raises an error if a reader has `pushFilters` while
+    pushdown is not enabled.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Apply filters in PostgreSQL where possible, and return the others to Spark."""
         for spark_filter in filters:
-            condition = conditions.of(spark_filter, self._source.columns, self._source.expressions)
+            condition = conditions.translate_filter(
+                spark_filter, self._source.columns, self._source.expressions
+            )
             if condition is None:
                 yield spark_filter
             else:
                 self._conditions.append(condition)
 
 
-def _source(options: Mapping[str, str]) -> Source:
+def _find_source(options: Mapping[str, str]) -> Source:
     name = options.get("table", "")
     if name not in SOURCES:
         hint = f", not {name!r}" if name else ""
@@ -188,8 +194,8 @@ def _source(options: Mapping[str, str]) -> Source:
     return SOURCES[name]
 
 
-def _chosen(source: Source, schema: StructType) -> pa.Schema:
-    """Return the columns of the requested schema, in its order."""
+def _select_columns(source: Source, schema: StructType) -> pa.Schema:
+    """Return the requested columns in their order; raise ConfigurationError for unknown ones."""
     known = from_arrow_schema(source.columns)
     for field in schema.fields:
         if field.name not in known.names:

@@ -1,4 +1,4 @@
-"""Steps of a replay in tasks: leave out jobs replayed before, and read missing payloads."""
+"""Steps of a replay in tasks: leave out replayed jobs, and read missing payloads."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -7,46 +7,46 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulljobs.engine.encodings import array
-from pyspark_pulljobs.session import Session, opened
+from pyspark_pulljobs.session import Session, open_session
 
-CHOSEN: Final = (
+COLUMNS: Final = (
     "job_id long, consumer_id long, message_id long, payload binary, content_type string, "
     "headers string, key string, priority int"
 )
 """Columns of the jobs to replay; the payload is NULL if the lake does not have it."""
 
 
-def unreplayed(
+def drop_replayed(
     batches: Iterable[pa.RecordBatch], dsn: str, target: int | None
 ) -> Iterator[pa.RecordBatch]:
     """Leave out jobs that were replayed to the target (None: to the consumer of each job)."""
-    with opened(dsn) as session:
+    with open_session(dsn) as session:
         for batch in batches:
             params = {"job_ids": array(batch["job_id"].to_pylist()), "consumer_id": target}
-            before = set(session.run("replayed", params))
+            replayed = set(session.run("replayed", params))
             consumers = [target] * len(batch) if target else batch["consumer_id"].to_pylist()
             pairs = zip(batch["job_id"].to_pylist(), consumers, strict=True)
-            yield batch.filter(pa.array([pair not in before for pair in pairs], pa.bool_()))
+            yield batch.filter(pa.array([pair not in replayed for pair in pairs], pa.bool_()))
 
 
-def with_payloads(batches: Iterable[pa.RecordBatch], dsn: str) -> Iterator[pa.RecordBatch]:
+def fill_payloads(batches: Iterable[pa.RecordBatch], dsn: str) -> Iterator[pa.RecordBatch]:
     """Read missing payloads from PostgreSQL; they stay NULL if it no longer has them."""
-    with opened(dsn) as session:
+    with open_session(dsn) as session:
         for batch in batches:
             missing = pc.unique(batch["message_id"].filter(pc.is_null(batch["payload"])))
             if len(missing):
-                yield _filled(batch, _payloads(session, missing.to_pylist()))
+                yield _fill(batch, _read_payloads(session, missing.to_pylist()))
             else:
                 yield batch
 
 
-def _payloads(session: Session, ids: list[int]) -> dict[int, bytes]:
+def _read_payloads(session: Session, ids: list[int]) -> dict[int, bytes]:
     params = {"ids": array(ids), "lowest": min(ids), "highest": max(ids)}
     return {id: payload for id, payload, *_others in session.run("messages", params)}
 
 
-def _filled(batch: pa.RecordBatch, payloads: dict[int, bytes]) -> pa.RecordBatch:
+def _fill(batch: pa.RecordBatch, payloads: dict[int, bytes]) -> pa.RecordBatch:
     pairs = zip(batch["payload"].to_pylist(), batch["message_id"].to_pylist(), strict=True)
     filled = [payloads.get(id) if payload is None else payload for payload, id in pairs]
-    place = batch.schema.get_field_index("payload")
-    return batch.set_column(place, batch.schema.field(place), pa.array(filled, pa.binary()))
+    index = batch.schema.get_field_index("payload")
+    return batch.set_column(index, batch.schema.field(index), pa.array(filled, pa.binary()))

@@ -1,4 +1,4 @@
-"""Options of a write, and the rows that they name."""
+"""Options of a write, and the channel, consumer and producer that they name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,31 +8,32 @@ from typing import Any, Final
 from uuid import uuid4
 
 from pulljobs.errors import ConfigurationError, UnknownChannel
-from pyspark_pulljobs.connecting import dsn_of
+from pyspark_pulljobs.connecting import parse_dsn
 from pyspark_pulljobs.session import Session
 
 ATOMIC: Final = "atomic"
 CHUNKED: Final = "chunked"
 STOP: Final = "stop"
 REJECT: Final = "reject"
-OPTIONS: Final = {
+BOUND_OPTIONS: Final = {
     "maxPayloadBytes": "MAX_PAYLOAD_BYTES",
     "maxHeaders": "MAX_HEADERS",
     "maxHeaderBytes": "MAX_HEADER_BYTES",
     "dedupeWindow": "DEDUPE_WINDOW",
 }
-"""Options that set the bounds: whole numbers, and the window in seconds."""
-NAMES: Final = (
-    "dsn", "channel", "consumer", "producer", "mode", "publishId", "onBadRow", "guarded", *OPTIONS,
+"""Settings by the options that replace them: whole numbers, and the window in seconds."""
+OPTION_NAMES: Final = (
+    "dsn", "channel", "consumer", "producer", "mode", "publishId", "onBadRow", "guarded",
+    *BOUND_OPTIONS,
 )  # fmt: skip
-MOST: Final = 2**31
-OF_SPARK: Final = frozenset({"checkpointlocation", "path", "topic", "queryname"})
+MAX_NUMBER: Final = 2**31
+IGNORED_OPTIONS: Final = frozenset({"checkpointlocation", "path", "topic", "queryname"})
 """Options that Spark passes with a write, which are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits of messages, named as the settings; `pulljobs.lake.spark` passes the project's."""
+    """Limits of messages, by the names of settings; `pulljobs.lake.spark` passes the project's."""
 
     MAX_PAYLOAD_BYTES: int = 1024 * 1024
     MAX_HEADERS: int = 64
@@ -52,18 +53,18 @@ class Request:
     publish_id: str
     on_bad_row: str
     guarded: bool
-    """True if the driver holds the publish: it is abandoned when no session holds it."""
+    """True if the driver holds the publish, which is abandoned when no session holds it."""
     bounds: Bounds
 
     @property
-    def stops(self) -> bool:
+    def stops_at_bad_rows(self) -> bool:
         """True if a bad row stops the publish."""
         return self.on_bad_row == STOP
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Ids of the rows that a request names."""
+    """Ids of the channel, consumer and producer that a request names."""
 
     channel: str
     channel_id: int
@@ -71,7 +72,7 @@ class Address:
     producer_id: int | None
 
 
-def read(options: Mapping[str, str]) -> Request:
+def parse_request(options: Mapping[str, str]) -> Request:
     """Check the options; raise ConfigurationError if one is missing, unknown or out of bounds."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
@@ -83,20 +84,23 @@ def read(options: Mapping[str, str]) -> Request:
             f'Option "publishId" must have at most 255 characters, not {len(publish_id)}.'
         )
     return Request(
-        dsn=dsn_of(given),
+        dsn=parse_dsn(given),
         channel=given["channel"],
         consumer=given.get("consumer") or None,
         producer=given.get("producer") or None,
-        mode=_one_of(given, "mode", (ATOMIC, CHUNKED)),
+        mode=_choose(given, "mode", (ATOMIC, CHUNKED)),
         publish_id=publish_id,
-        on_bad_row=_one_of(given, "onBadRow", (STOP, REJECT)),
-        guarded=_one_of(given, "guarded", ("false", "true")) == "true",
-        bounds=_bounds(given),
+        on_bad_row=_choose(given, "onBadRow", (STOP, REJECT)),
+        guarded=_choose(given, "guarded", ("false", "true")) == "true",
+        bounds=_parse_bounds(given),
     )
 
 
-def address(session: Session, request: Request) -> Address:
-    """Find the rows of the request; raise UnknownChannel or ConfigurationError if there is none."""
+def find_address(session: Session, request: Request) -> Address:
+    """Find the ids of the names in a request.
+
+    Raises UnknownChannel or ConfigurationError if a name does not exist.
+    """
     names = {name: getattr(request, name) for name in ("channel", "consumer", "producer")}
     [(channel_id, consumer_id, producer_id)] = session.run("addressed", names)
     if channel_id is None:
@@ -112,25 +116,25 @@ def address(session: Session, request: Request) -> Address:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in NAMES}
-    for name in given.keys() - known.keys() - OF_SPARK:
+    known = {name.lower(): name for name in OPTION_NAMES}
+    for name in given.keys() - known.keys() - IGNORED_OPTIONS:
         nearest = get_close_matches(name, known, 1, 0.4)
         hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else ": remove it."
         raise ConfigurationError(f"{name!r} is no option of a publish{hint}")
 
 
-def _one_of(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    """Return the value of an option, by default the first of `words`."""
-    value = given.get(name.lower(), words[0]).lower()
-    if value not in words:
-        raise ConfigurationError(f'Option "{name}" must be {" or ".join(words)}, not {value!r}.')
+def _choose(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """Return the value of an option, by default the first of `choices`."""
+    value = given.get(name.lower(), choices[0]).lower()
+    if value not in choices:
+        raise ConfigurationError(f'Option "{name}" must be {" or ".join(choices)}, not {value!r}.')
     return value
 
 
-def _bounds(given: Mapping[str, str]) -> Bounds:
+def _parse_bounds(given: Mapping[str, str]) -> Bounds:
     numbers = {
-        name: _number(option, given[option.lower()])
-        for option, name in OPTIONS.items()
+        name: _parse_number(option, given[option.lower()])
+        for option, name in BOUND_OPTIONS.items()
         if option.lower() in given
     }
     window = numbers.pop("DEDUPE_WINDOW", None)
@@ -138,13 +142,13 @@ def _bounds(given: Mapping[str, str]) -> Bounds:
     return bounds if window is None else replace(bounds, DEDUPE_WINDOW=timedelta(seconds=window))
 
 
-def _number(option: str, text: str) -> Any:
+def _parse_number(option: str, text: str) -> Any:
     try:
         number = float(text) if option == "dedupeWindow" else int(text)
-        if 0 <= number < MOST:
+        if 0 <= number < MAX_NUMBER:
             return number
     except ValueError:
         number = None
     raise ConfigurationError(
-        f'Option "{option}" must be a number from 0 to {MOST - 1}, not {text!r}.'
+        f'Option "{option}" must be a number from 0 to {MAX_NUMBER - 1}, not {text!r}.'
     )

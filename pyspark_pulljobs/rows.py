@@ -52,12 +52,12 @@ def _no_columns() -> Columns:
 
 @dataclass
 class Chunk:
-    """Messages that one statement stores, and the rejected rows among them."""
+    """Messages that one statement stores, and the rejected rows between them."""
 
     columns: Columns = field(default_factory=_no_columns)
     """Values of the messages, by field of NewMessage."""
     originals: list[int | None] = field(default_factory=list)
-    """Id of the job that each message replays; None: it is no replay."""
+    """Id of the job that each message replays; None: the message is no replay."""
     rejects: list[Reject] = field(default_factory=list)
     size: int = 0
 
@@ -72,8 +72,8 @@ class Chunk:
 
     @property
     def is_full(self) -> bool:
-        many = self.count >= CHUNK_ROWS or len(self.rejects) >= CHUNK_ROWS
-        return many or self.size >= CHUNK_BYTES
+        has_many_rows = self.count >= CHUNK_ROWS or len(self.rejects) >= CHUNK_ROWS
+        return has_many_rows or self.size >= CHUNK_BYTES
 
     def messages(self) -> list[NewMessage]:
         return list(map(NewMessage, *self.columns.values()))
@@ -94,19 +94,19 @@ class _Unreadable(NamedTuple):
     error: str
 
 
-def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]:
-    """Yield all rows, valid or not, in their order; no chunk is empty."""
+def cut_chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]:
+    """Convert all rows, valid or not, in their order to chunks, none of which is empty."""
     chunk = Chunk()
     for batch in batches:
         rows, plain = _Rows(batch), [*_plain(batch, limits), False]
         for unreadable in rows.unreadable:
             plain[unreadable] = False
-        place = 0
-        while place < len(batch):
-            if plain[place]:
-                place = _add_plain(chunk, rows, place, plain.index(False, place))
+        index = 0
+        while index < len(batch):
+            if plain[index]:
+                index = _add_plain(chunk, rows, index, plain.index(False, index))
             else:
-                place = _add(chunk, rows, place, limits)
+                index = _add(chunk, rows, index, limits)
             if chunk.is_full:
                 yield chunk
                 chunk = Chunk()
@@ -117,7 +117,10 @@ def chunks(batches: Iterable[pa.RecordBatch], limits: Limits) -> Iterator[Chunk]
 def split(
     batches: Iterator[pa.RecordBatch], count: int
 ) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-    """Split off the first `count` rows; read the first iterator to its end before the second."""
+    """Split off the first `count` rows.
+
+    The caller must read the first iterator to its end before the second.
+    """
     rest: list[pa.RecordBatch] = []
 
     def first() -> Iterator[pa.RecordBatch]:
@@ -127,11 +130,11 @@ def split(
             rest.append(batch.slice(left))
             left -= len(batch)
 
-    def behind() -> Iterator[pa.RecordBatch]:
+    def others() -> Iterator[pa.RecordBatch]:
         yield from rest[-1:]
         yield from batches
 
-    return first(), behind()
+    return first(), others()
 
 
 class _Row(NamedTuple):
@@ -176,7 +179,7 @@ class _Rows:
         return values
 
     def plain(self, first: int, end: int) -> Columns:
-        """Return rows that `_plain` accepts as columns of messages, from `first` up to `end`."""
+        """Return the rows from `first` up to `end`, which need no check, as columns of messages."""
         count = end - first
         given = {name: values[first:end] for name, values in self.columns.items()}
         return {
@@ -191,7 +194,7 @@ class _Rows:
         }
 
     def end_within(self, size: int, first: int) -> int:
-        """Return the end of the rows from `first` on that reach `size` bytes; at least one row."""
+        """Return the end of the fewest rows from `first` on that reach `size` bytes."""
         before = self.sizes[first - 1] if first else 0
         return bisect_left(self.sizes, before + size, first) + 1
 
@@ -201,7 +204,7 @@ class _Rows:
 
 
 def _plain(batch: pa.RecordBatch, limits: Limits) -> list[bool]:
-    """Return for each row True if it needs no check of its own, by fast checks of whole columns."""
+    """Return a flag for each row: True if fast checks of whole columns show that it is valid."""
     payload = batch.column("payload").cast(pa.large_binary())
     plain = pc.less_equal(pc.binary_length(payload), limits.MAX_PAYLOAD_BYTES)
     for name in batch.schema.names:
@@ -234,7 +237,7 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 def _add_plain(chunk: Chunk, rows: _Rows, first: int, end: int) -> int:
-    """Add the plain rows that fit into the chunk, and return the place after them."""
+    """Add the valid rows that fit into the chunk, and return the index after them."""
     end = min(
         end, first + CHUNK_ROWS - chunk.count, rows.end_within(CHUNK_BYTES - chunk.size, first)
     )
@@ -245,8 +248,9 @@ def _add_plain(chunk: Chunk, rows: _Rows, first: int, end: int) -> int:
     return end
 
 
-def _add(chunk: Chunk, rows: _Rows, place: int, limits: Limits) -> int:
-    row = rows.row(place)
+def _add(chunk: Chunk, rows: _Rows, index: int, limits: Limits) -> int:
+    """Check a row, add it as a message or reject, and return the index after it."""
+    row = rows.row(index)
     try:
         message, original = _message(row, limits), _original(row.original_job)
     except PublishError as error:
@@ -256,7 +260,7 @@ def _add(chunk: Chunk, rows: _Rows, place: int, limits: Limits) -> int:
             column.append(value)
         chunk.originals.append(original)
     chunk.size += len(row.payload or b"") + len(row.corrupt_record or "")
-    return place + 1
+    return index + 1
 
 
 def _message(row: _Row, limits: Limits) -> NewMessage:

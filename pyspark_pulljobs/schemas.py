@@ -55,13 +55,13 @@ MESSAGES: Final = pa.schema(
 )
 
 TABLES: Final = {"archive": ARCHIVE, "messages": MESSAGES}
-FEW_VALUES: Final = [
+DICTIONARY_COLUMNS: Final = [
     "consumer_id", "channel", "consumer", "state", "reason", "retry_count", "deliveries", "node_id",
     "settled_xid", "channel_id", "producer_id", "priority", "content_type", "headers",
     "published_xid",
 ]  # fmt: skip
-"""Columns that Parquet encodes with a dictionary; values of the others seldom repeat."""
-NAMED: Final = {
+"""Columns that Parquet encodes with a dictionary. Values of other columns seldom repeat."""
+NAME_COLUMNS: Final = {
     "archive": ("consumer_id", ("channel", "consumer")),
     "messages": ("channel_id", ("channel",)),
 }

@@ -1,4 +1,4 @@
-"""Streams of Arrow batches from a query, by ADBC or by COPY in CSV, with equal results."""
+"""Arrow batches of a query, read by ADBC or by COPY in CSV, with equal results."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -17,54 +17,55 @@ ADBC: Final = "adbc"
 COPY: Final = "copy"
 READERS: Final = (ADBC, COPY)
 BLOCK_BYTES: Final = 16 * 2**20
-_left: Final[dict[str, dbapi.Connection]] = {}
-"""Connections that the last task of this process left open, by DSN."""
+_idle: Final[dict[str, dbapi.Connection]] = {}
+"""Connections that an earlier task of this process left open, by DSN."""
 
 
 def batches(reader: str, dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Run a query whose columns are those of the schema, in its order, and yield its batches."""
-    return (_by_adbc if reader == ADBC else _by_copy)(dsn, query, schema)
+    """Run a query, and yield its batches; its columns must be those of the schema, in its order."""
+    return (_select_by_adbc if reader == ADBC else _select_by_copy)(dsn, query, schema)
 
 
-def _by_adbc(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with _answer(dsn, query) as answer:
-        for batch in answer:
+def _select_by_adbc(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with _fetch(dsn, query) as result:
+        for batch in result:
             yield batch.cast(schema)
 
 
 @contextmanager
-def _answer(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
+def _fetch(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
     """Run a query, and leave the connection open for the next task in this process.
 
-    Spark reuses processes. Connecting is expensive, because ADBC then reads all types of the
+    Spark reuses processes. A new connection is expensive, because ADBC first reads all types of the
     database.
     """
-    connection, cursor = _asked(dsn, query)
-    with ExitStack() as used:
-        used.enter_context(closing(connection))
-        used.enter_context(closing(cursor))
+    connection, cursor = _connect_and_execute(dsn, query)
+    with ExitStack() as resources:
+        resources.enter_context(closing(connection))
+        resources.enter_context(closing(cursor))
         yield cursor.fetch_record_batch()
-        if TaskContext.get() is not None and dsn not in _left:
+        if TaskContext.get() is not None and dsn not in _idle:
             cursor.close()
-            used.pop_all()
-            _left[dsn] = connection
+            resources.pop_all()
+            _idle[dsn] = connection
 
 
-def _asked(dsn: str, query: str) -> tuple[dbapi.Connection, dbapi.Cursor]:
-    if left := _left.pop(dsn, None):
+def _connect_and_execute(dsn: str, query: str) -> tuple[dbapi.Connection, dbapi.Cursor]:
+    """Run a query on the connection that an earlier task left open, or on a new connection."""
+    if idle := _idle.pop(dsn, None):
         try:
-            return left, _executed(left, query)
+            return idle, _execute(idle, query)
         except dbapi.Error:  # The server may have closed the connection in the meantime.
-            left.close()
+            idle.close()
     connection = connect_arrow(dsn)
     try:
-        return connection, _executed(connection, query)
+        return connection, _execute(connection, query)
     except BaseException:
         connection.close()
         raise
 
 
-def _executed(connection: dbapi.Connection, query: str) -> dbapi.Cursor:
+def _execute(connection: dbapi.Connection, query: str) -> dbapi.Cursor:
     cursor = connection.cursor()
     try:
         cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": BLOCK_BYTES})
@@ -75,22 +76,22 @@ def _executed(connection: dbapi.Connection, query: str) -> dbapi.Cursor:
     return cursor
 
 
-def _by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _select_by_copy(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     text = f"COPY ({query}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
     with closing(connect(dsn)) as connection, connection.cursor().copy(text.encode()) as copy:
-        source = pa.PythonFile(BufferedReader(_Stream(copy), BLOCK_BYTES), mode="r")
+        source = pa.PythonFile(BufferedReader(_CopyFile(copy), BLOCK_BYTES), mode="r")
         try:
-            reader = csv.open_csv(source, *_as_postgres_writes(schema))
+            reader = csv.open_csv(source, *_csv_options(schema))
         except pa.ArrowInvalid as error:
             if "Empty CSV" not in str(error):
                 raise
             return
         for batch in reader:
-            arrays = [_bytes_of(batch[field.name], field) for field in schema]
+            arrays = [_decode_bytes(batch[field.name], field) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _bytes_of(texts: pa.Array, field: pa.Field) -> pa.Array:
+def _decode_bytes(texts: pa.Array, field: pa.Field) -> pa.Array:
     r"""Decode bytes, which PostgreSQL writes as `\x` and hex; return other columns unchanged."""
     if not pa.types.is_binary(field.type):
         return texts
@@ -98,8 +99,8 @@ def _bytes_of(texts: pa.Array, field: pa.Field) -> pa.Array:
     return pa.array(decoded, field.type)
 
 
-def _as_postgres_writes(schema: pa.Schema) -> tuple[Any, Any, Any]:
-    """Return options of the CSV reader: NULL is unquoted and empty, an empty text is quoted."""
+def _csv_options(schema: pa.Schema) -> tuple[Any, Any, Any]:
+    """Return options of the CSV reader: NULL is empty without quotes, empty text is quoted."""
     return (
         csv.ReadOptions(column_names=schema.names, block_size=BLOCK_BYTES),
         csv.ParseOptions(newlines_in_values=True),
@@ -115,7 +116,7 @@ def _as_postgres_writes(schema: pa.Schema) -> tuple[Any, Any, Any]:
     )
 
 
-class _Stream(RawIOBase):
+class _CopyFile(RawIOBase):
     """File that reads the data of a COPY."""
 
     def __init__(self, copy: psycopg.Copy) -> None:

@@ -11,24 +11,27 @@ from pyspark_pulljobs.connecting import connect
 
 
 class Session:
-    """Database session; the claims and the key bounds of `pulljobs.engine` run on it."""
+    """Database session, on which claims and key bounds of `pulljobs.engine` run."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
 
     def run(self, name: str, params: Mapping[str, Any]) -> list[Row]:
-        """Run a statement in the current transaction, if any; the server binds the parameters."""
+        """Run a statement in the current transaction, if any, and return its rows.
+
+        The server binds the parameters.
+        """
         with psycopg.RawCursor(self.connection) as cursor:
             cursor.execute(*bound(statement(name), params), binary=True)
             return fetch_rows(name, cursor)
 
     def atomic(self) -> AbstractContextManager[object]:
-        """Begin a transaction or savepoint; `psycopg.Rollback` raised in it undoes it silently."""
+        """Begin a transaction or savepoint; raise `psycopg.Rollback` in it to undo it silently."""
         return self.connection.transaction()
 
 
 @contextmanager
-def opened(dsn: str) -> Iterator[Session]:
-    """Open a session, and close it at the end; see `connecting.connect`."""
+def open_session(dsn: str) -> Iterator[Session]:
+    """Open a session by `connecting.connect`, and close it at the end."""
     with closing(connect(dsn)) as connection:
         yield Session(connection)

@@ -1,11 +1,11 @@
-"""Settlement of the jobs of a batch, of the whole batch or of single jobs in a handler.
+"""Settlement of a whole batch, or of single jobs in a handler.
 
     from pyspark_pulljobs import settling
     settling.reject(dsn, [(row.job_id, row.lease_token)], "no such customer")
 
 A handler settles jobs that failed. Spark's ack delivers the other jobs of the batch after the batch
-has run. Each call is one transaction, unless an outcome can't be written: then the jobs are halved
-until that job is alone, and it is retried. Jobs whose lease was lost are not changed: the calls
+has run. Each call is one transaction. If an outcome can't be written, the call splits the jobs in
+halves until that job is alone, and retries it. Jobs whose lease was lost are not changed. The calls
 return the new states of the settled jobs only.
 """
 
@@ -25,88 +25,100 @@ from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import DATABASE_CHANNEL, Row
 from pulljobs.engine.telemetry import JobsFinished, emit
 from pulljobs.states import Event, State
-from pyspark_pulljobs.session import Session, opened
+from pyspark_pulljobs.session import Session, open_session
 
 MAX_ERROR_CHARS: Final = 8_000
 Job = tuple[int, str | UUID]
-"""Columns `job_id` and `lease_token` of a row."""
+"""Columns `job_id` and `lease_token` of a row of a stream."""
 
 
 def retry(
     dsn: str, jobs: Iterable[Job], error: str, *, after: timedelta | None = None
 ) -> dict[int, State]:
-    """Retry the jobs after a delay (None: the consumer's); return the states of settled jobs."""
-    return settle(dsn, [outcomes.retry(held, text_of(error), after=after) for held in _held(jobs)])
+    """Retry the jobs after a delay; return the states of settled jobs by id.
+
+    Without `after` the retry waits for the delay of the consumer.
+    """
+    return settle(
+        dsn, [outcomes.retry(held, to_error_text(error), after=after) for held in _to_held(jobs)]
+    )
 
 
 def reject(dsn: str, jobs: Iterable[Job], error: str) -> dict[int, State]:
-    """Reject the jobs, which become DEAD with this error; return the states of settled jobs."""
-    return settle(dsn, [outcomes.reject(held, text_of(error)) for held in _held(jobs)])
+    """Reject the jobs, which become DEAD with this error; return their states by id."""
+    return settle(dsn, [outcomes.reject(held, to_error_text(error)) for held in _to_held(jobs)])
 
 
 def settle(dsn: str, settlements: Sequence[Settlement]) -> dict[int, State]:
     """Settle each job by its own outcome; return the states of settled jobs by id."""
     if not settlements:
         return {}
-    with opened(dsn) as session:
-        rows = _settled(session, settlements)
+    with open_session(dsn) as session:
+        rows = _settle(session, settlements)
     return {job_id: State(state) for job_id, state, *_ in rows}
 
 
-def unwritable(held: Held, error: Exception) -> Settlement:
+def retry_unwritable(held: Held, error: Exception) -> Settlement:
     """Return a retry in place of an outcome that can't be written.
 
-    It has only the first line of the error, because further lines may quote the result.
+    Its text has only the first line of the error, because further lines may quote the result.
     """
     reason = str(error).partition("\n")[0]
-    return outcomes.retry(held, text_of(f"Its outcome can't be written: {reason}"))
+    return outcomes.retry(held, to_error_text(f"Its outcome can't be written: {reason}"))
 
 
 def end_batch(
     session: Session, token: UUID, job_ids: Sequence[int], event: Event, error: str | None = None
 ) -> list[Row]:
-    """Settle all held jobs of a batch in the current transaction; return the rows of finish.sql."""
+    """Settle all held jobs of a batch in the current transaction; return the rows of finish.sql.
+
+    The caller passes these rows to `emit_and_notify` after the commit.
+    """
     count = len(job_ids)
-    nulls = _repeated("NULL", count)
+    nulls = _repeat("NULL", count)
     params = {
         "job_ids": "{" + ",".join(map(str, job_ids)) + "}",
-        "lease_tokens": _repeated(token.hex, count),
-        "events": _repeated(event, count),
+        "lease_tokens": _repeat(token.hex, count),
+        "events": _repeat(event, count),
         "reasons": nulls,
         "delays": nulls,
-        "errors": nulls if error is None else array([text_of(error)] * count),
+        "errors": nulls if error is None else array([to_error_text(error)] * count),
         "results": nulls,
-        "started": _repeated("f", count) if event is Event.EXPIRE else nulls,
+        "started": _repeat("f", count) if event is Event.EXPIRE else nulls,
     }
     return _finish(session, params)
 
 
-def tell(session: Session, rows: Sequence[Row]) -> None:
-    """Emit telemetry, and notify claims that wait for room; call it after the commit."""
-    _tell(session, rows)
+def emit_and_notify(session: Session, rows: Sequence[Row]) -> None:
+    """Emit telemetry of settled jobs, and notify consumers that wait; call it after the commit."""
+    if rows:
+        emit(JobsFinished(Counter(("", row.state) for row in rows)))
+    if consumer_ids := sorted({row.consumer_id for row in rows} - {None}):
+        params = {"consumer_ids": consumer_ids, "database_channel": DATABASE_CHANNEL}
+        session.run("notify", params)
 
 
-def text_of(error: str) -> str:
+def to_error_text(error: str) -> str:
     """Return the text as PostgreSQL can store it, cut to `MAX_ERROR_CHARS`."""
     text = error.replace("\0", "").encode("utf-8", "backslashreplace").decode()
     return text[:MAX_ERROR_CHARS]
 
 
-def _settled(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
+def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
     try:
         with session.atomic():
             rows = _finish(session, outcomes.parameters(settlements))
-            _count(session, settlements, {row.job_id for row in rows})
+            _count_on_batches(session, settlements, {row.job_id for row in rows})
     except (psycopg.DataError, *TOO_MUCH) as error:
         if len(settlements) > 1:
             middle = len(settlements) // 2
             left, right = settlements[:middle], settlements[middle:]
-            return _settled(session, left) + _settled(session, right)
+            return _settle(session, left) + _settle(session, right)
         [(held, _event, _reason, delay, _error, result, _started)] = settlements
         if delay is None and result is None:
             raise  # Only a delay or a result can be unwritable.
-        return _settled(session, [unwritable(held, error)])
-    _tell(session, rows)
+        return _settle(session, [retry_unwritable(held, error)])
+    emit_and_notify(session, rows)
     return rows
 
 
@@ -119,7 +131,7 @@ def _finish(session: Session, params: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def _count(session: Session, settlements: Sequence[Settlement], done: set[int]) -> None:
+def _count_on_batches(session: Session, settlements: Sequence[Settlement], done: set[int]) -> None:
     """Count settled jobs on the rows of their batches, so that they do not count as lost."""
     acked: Counter[UUID] = Counter()
     failed: Counter[UUID] = Counter()
@@ -132,18 +144,10 @@ def _count(session: Session, settlements: Sequence[Settlement], done: set[int]) 
         session.run("count_of_batch", params)
 
 
-def _tell(session: Session, rows: Sequence[Row]) -> None:
-    if rows:
-        emit(JobsFinished(Counter(("", row.state) for row in rows)))
-    if roomier := sorted({row.consumer_id for row in rows} - {None}):
-        params = {"consumer_ids": roomier, "database_channel": DATABASE_CHANNEL}
-        session.run("notify", params)
-
-
-def _held(jobs: Iterable[Job]) -> list[Held]:
+def _to_held(jobs: Iterable[Job]) -> list[Held]:
     return [Held(int(job_id), UUID(str(lease))) for job_id, lease in jobs]
 
 
-def _repeated(text: str, count: int) -> str:
+def _repeat(text: str, count: int) -> str:
     """Return an array literal of one repeated value, faster than encoding each element."""
     return "{" + ",".join([text] * count) + "}"

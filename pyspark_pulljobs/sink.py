@@ -16,23 +16,23 @@ from pyspark.sql.types import StructType
 
 from pulljobs.errors import ConfigurationError
 from pyspark_pulljobs import atomic, columns, requests, staging
-from pyspark_pulljobs.atomic import Brought
-from pyspark_pulljobs.ledger import Batch
+from pyspark_pulljobs.atomic import StagedTask
+from pyspark_pulljobs.ledger import SinkBatch
 from pyspark_pulljobs.publishing import open_publish
 from pyspark_pulljobs.requests import ATOMIC, Request
-from pyspark_pulljobs.session import opened
+from pyspark_pulljobs.session import open_session
 
-QUERY: Final = "sql.streaming.queryId"
-BATCH: Final = "streaming.sql.batchId"
+QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"
 
 
 def writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    """Create a writer, without connecting: Spark creates one for every commit as well."""
+    """Create a writer without a connection, because Spark also creates a writer for each commit."""
     if overwrite:
         raise ConfigurationError('A sink only adds jobs: write with .outputMode("append").')
-    request = requests.read(options)
+    request = requests.parse_request(options)
     if request.mode != ATOMIC or "publishid" in {name.lower() for name in options}:
         raise ConfigurationError("A sink sets mode and publishId itself: remove these options.")
     columns.check(schema, replays=request.consumer is not None)
@@ -45,35 +45,36 @@ class SinkWriter(DataSourceStreamArrowWriter):
     def __init__(self, request: Request) -> None:
         self._request = request
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Brought:
-        batch = _batch()
-        with opened(self._request.dsn) as session:
-            address = requests.address(session, self._request)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
+        batch = _read_batch()
+        with open_session(self._request.dsn) as session:
+            address = requests.find_address(session, self._request)
             publish = open_publish(session, self._request, address, batch)
-            if publish.done:
-                return Brought(None, publish, 0, batch)
+            if publish.is_done:
+                return StagedTask(None, publish, 0, batch)
             return atomic.stage(session, self._request, publish, iterator, batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        brought = next((message for message in messages if isinstance(message, Brought)), None)
-        if brought is None or brought.publish.done:
+        task = next((message for message in messages if isinstance(message, StagedTask)), None)
+        if task is None or task.publish.is_done:
             return
-        with opened(self._request.dsn) as session:
-            address = requests.address(session, self._request)
-            publish = brought.publish.id
-            atomic.commit(session, self._request, address, publish, messages, brought.batch)
+        with open_session(self._request.dsn) as session:
+            address = requests.find_address(session, self._request)
+            publish_id = task.publish.id
+            atomic.commit(session, self._request, address, publish_id, messages, task.batch)
             staging.clean(session)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Keep the staged rows: Spark repeats the batch with the same number."""
+        """Keep the staged rows, because Spark repeats the batch with the same number."""
 
 
-def _batch() -> Batch:
+def _read_batch() -> SinkBatch:
+    """Return the batch that this task runs in, from the local properties of Spark."""
     context = TaskContext.get()
-    query = context.getLocalProperty(QUERY) if context else None
-    batch = context.getLocalProperty(BATCH) if context else None
+    query = context.getLocalProperty(QUERY_ID_PROPERTY) if context else None
+    batch = context.getLocalProperty(BATCH_ID_PROPERTY) if context else None
     if query is None or batch is None:
         raise ConfigurationError(
             "Spark did not pass the query id or batch number to this task: use Spark 4.3 or later."
         )
-    return Batch(UUID(query), int(batch))
+    return SinkBatch(UUID(query), int(batch))

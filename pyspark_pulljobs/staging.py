@@ -28,7 +28,7 @@ logger = logging.getLogger("pulljobs.lake")
 PATIENCE: Final = timedelta(minutes=10)
 """Time without progress after which an unguarded publish of any host is abandoned."""
 DROP_SECONDS: Final = 2
-ARRAYS: Final = {
+MESSAGE_ARRAYS: Final = {
     "payloads": "bytea",
     "content_types": "text",
     "headers": "jsonb",
@@ -38,16 +38,21 @@ ARRAYS: Final = {
     "delays": "interval",
     "available_ats": "timestamptz",
 }
-"""Arrays of messages, with their types; an empty array stands for NULLs."""
-BAD: Final = {"reasons": "text", "errors": "text", "rows": "text", "reject_payloads": "bytea"}
-REJECTS: Final = tuple(BAD)
-KINDS: Final = {**ARRAYS, "originals": "bigint", **BAD}
-COUNTS: Final = {"writer": "uuid", "partition": "int", "messages": "int", "rejects": "int"}
-STAND_IN: Final = "pulljobs_staged"
-"""Placeholder for the name of the table in publish_staged.sql."""
+"""Types of the arrays of messages, by column; an empty array stands for NULLs."""
+REJECT_ARRAYS: Final = {
+    "reasons": "text",
+    "errors": "text",
+    "rows": "text",
+    "reject_payloads": "bytea",
+}
+REJECT_COLUMNS: Final = tuple(REJECT_ARRAYS)
+ARRAY_TYPES: Final = {**MESSAGE_ARRAYS, "originals": "bigint", **REJECT_ARRAYS}
+SCALAR_TYPES: Final = {"writer": "uuid", "partition": "int", "messages": "int", "rejects": "int"}
+TABLE_NAME: Final = "pulljobs_staged"
+"""Placeholder for the table in publish_staged.sql, and the beginning of the table's name."""
 
 
-class Staged(NamedTuple):
+class StagedChunk(NamedTuple):
     """Number and sizes of a chunk in the table."""
 
     number: int
@@ -55,32 +60,34 @@ class Staged(NamedTuple):
     rejects: int
 
 
-def table(publish_id: int) -> sql.Identifier:
-    return sql.Identifier(f"{STAND_IN}_{publish_id}")
+def identify_table(publish_id: int) -> sql.Identifier:
+    """Return the name of the staging table of a publish."""
+    return sql.Identifier(f"{TABLE_NAME}_{publish_id}")
 
 
 def create(session: Session, publish_id: int) -> None:
     """Create the table if it is missing, in the transaction that opens and locks the publish."""
-    name = table(publish_id)
-    [(there,)] = session.connection.execute(
+    name = identify_table(publish_id)
+    [(exists,)] = session.connection.execute(
         "SELECT to_regclass(%s) IS NOT NULL", [name.as_string(session.connection)]
     )
-    if there:
+    if exists:
         return
-    kinds = {name: f"{kind} NOT NULL" for name, kind in COUNTS.items()}
-    kinds |= {name: f"{kind}[]" for name, kind in KINDS.items()}
+    kinds = {name: f"{kind} NOT NULL" for name, kind in SCALAR_TYPES.items()}
+    kinds |= {name: f"{kind}[]" for name, kind in ARRAY_TYPES.items()}
     columns = sql.SQL(", ").join(
         sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in kinds.items()
     )
     # Stored uncompressed: compression would take longer than reading the values twice.
     external = sql.SQL(", ").join(
-        sql.SQL("ALTER {} SET STORAGE EXTERNAL").format(sql.Identifier(name)) for name in KINDS
+        sql.SQL("ALTER {} SET STORAGE EXTERNAL").format(sql.Identifier(name))
+        for name in ARRAY_TYPES
     )
-    made = sql.SQL(
+    create_table = sql.SQL(
         "CREATE UNLOGGED TABLE {} (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {})"
     ).format(name, columns)
     try:
-        session.connection.execute(made)
+        session.connection.execute(create_table)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
             f"An atomic publish can't create its staging table ({error.diag.message_primary}): "
@@ -92,52 +99,55 @@ def create(session: Session, publish_id: int) -> None:
 def copy(
     session: Session, publish_id: int, writer: UUID, partition: int, chunks: Iterable[Chunk]
 ) -> int:
-    """Copy the chunks of a task into the table, all or none; return the number of rows."""
+    """Copy all chunks of a task into the table, or none if it fails; return the number of rows."""
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
-        table(publish_id), sql.SQL(", ").join(map(sql.Identifier, (*COUNTS, *KINDS)))
+        identify_table(publish_id),
+        sql.SQL(", ").join(map(sql.Identifier, (*SCALAR_TYPES, *ARRAY_TYPES))),
     )
     rows = 0
     with session.connection.cursor() as cursor, cursor.copy(into) as copying:
         copying.write(binary.BEGINNING)
         for chunk in chunks:
             rows += chunk.rows
-            copying.write(binary.row(_fields(writer, partition, chunk)))
+            copying.write(binary.encode_row(_encode_chunk(writer, partition, chunk)))
         copying.write(binary.END)
     return rows
 
 
-def staged(session: Session, publish_id: int, writers: Collection[UUID]) -> list[Staged]:
-    """Read the chunks of these writers, in the order of partitions and rows."""
+def read_chunks(session: Session, publish_id: int, writers: Collection[UUID]) -> list[StagedChunk]:
+    """Read the sizes of the chunks of these writers, in the order of partitions and rows."""
     chunks = session.connection.execute(
         sql.SQL(
             "SELECT number, messages, rejects FROM {} WHERE writer = ANY(%s) "
             "ORDER BY partition, number"
-        ).format(table(publish_id)),
+        ).format(identify_table(publish_id)),
         [list(writers)],
     )
-    return [Staged(*row) for row in chunks]
+    return [StagedChunk(*row) for row in chunks]
 
 
-def publishing(publish_id: int) -> bytes:
-    """Return the text of publish_staged.sql with the table of this publish."""
-    return statement("publish_staged").replace(STAND_IN, f"{STAND_IN}_{publish_id}").encode()
+def publish_statement(publish_id: int) -> bytes:
+    """Return the text of publish_staged.sql for the table of this publish."""
+    return statement("publish_staged").replace(TABLE_NAME, f"{TABLE_NAME}_{publish_id}").encode()
 
 
-def read(session: Session, publish_id: int, number: int, names: Iterable[str]) -> list[Any]:
-    """Read these columns of a chunk."""
+def read_columns(session: Session, publish_id: int, number: int, names: Iterable[str]) -> list[Any]:
+    """Read these columns of a chunk, in the order of `names`."""
     query = sql.SQL("SELECT {} FROM {} WHERE number = %s").format(
-        sql.SQL(", ").join(map(sql.Identifier, names)), table(publish_id)
+        sql.SQL(", ").join(map(sql.Identifier, names)), identify_table(publish_id)
     )
     [row] = session.connection.execute(query, [number], binary=True)
     return list(row)
 
 
 def drop(session: Session, publish_id: int) -> None:
-    """Drop the table; if a task is still writing to it, a later publish drops it."""
+    """Drop the table, or leave it to a later publish if a task still writes to it."""
     try:
         with session.atomic():
             session.connection.execute(f"SET LOCAL lock_timeout = '{DROP_SECONDS}s'")
-            session.connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table(publish_id)))
+            session.connection.execute(
+                sql.SQL("DROP TABLE IF EXISTS {}").format(identify_table(publish_id))
+            )
     except psycopg.errors.LockNotAvailable:
         logger.info(
             "The staging table of publish %d is in use: a later publish drops it.", publish_id
@@ -145,40 +155,40 @@ def drop(session: Session, publish_id: int) -> None:
 
 
 def clean(session: Session) -> None:
-    """Abort abandoned publishes, and drop staging tables that are left over."""
+    """Abort abandoned publishes, and drop the staging tables that no open publish needs."""
     with session.atomic():
-        known = session.run("open_drivers", {"host": socket.gethostname()})
-        gone = drivers.gone(driver for (driver,) in known)
-        for (publish_id,) in session.run("leftovers", {"patience": PATIENCE, "gone": gone}):
+        rows = session.run("open_drivers", {"host": socket.gethostname()})
+        dead = drivers.find_dead(driver for (driver,) in rows)
+        for (publish_id,) in session.run("leftovers", {"patience": PATIENCE, "gone": dead}):
             ledger.settle(session, publish_id, ledger.ABORTED, ledger.Tally())
             drop(session, publish_id)
 
 
-def _fields(writer: UUID, partition: int, chunk: Chunk) -> Iterator[bytes]:
-    """Encode a chunk in the order of COUNTS and KINDS."""
+def _encode_chunk(writer: UUID, partition: int, chunk: Chunk) -> Iterator[bytes]:
+    """Encode a chunk in the order of SCALAR_TYPES and ARRAY_TYPES."""
     counts = (writer, partition, chunk.count, len(chunk.rejects))
-    yield from map(binary.value, COUNTS.values(), counts)
-    columns = _columns(chunk)
-    for name, kind in KINDS.items():
-        yield binary.array(kind, columns[name]) if name in columns else binary.NULL
+    yield from map(binary.encode_value, SCALAR_TYPES.values(), counts)
+    columns = _arrays_of_chunk(chunk)
+    for name, kind in ARRAY_TYPES.items():
+        yield binary.encode_array(kind, columns[name]) if name in columns else binary.NULL
 
 
-def _columns(chunk: Chunk) -> dict[str, Sequence[Any]]:
+def _arrays_of_chunk(chunk: Chunk) -> dict[str, Sequence[Any]]:
     columns: dict[str, Sequence[Any]] = {}
     if chunk.count:
-        columns.update(zip(ARRAYS, chunk.columns.values(), strict=True))
+        columns.update(zip(MESSAGE_ARRAYS, chunk.columns.values(), strict=True))
         columns["headers"] = [json.dumps(item) if item else "{}" for item in columns["headers"]]
     if any(original is not None for original in chunk.originals):
         columns["originals"] = chunk.originals
     if chunk.rejects:
-        columns.update(zip(BAD, zip(*chunk.rejects, strict=True), strict=True))
+        columns.update(zip(REJECT_ARRAYS, zip(*chunk.rejects, strict=True), strict=True))
         columns["reject_payloads"] = [payload or b"" for payload in columns["reject_payloads"]]
     return columns
 
 
-def rejects(bad: Sequence[Reject]) -> dict[str, str | Blobs]:
-    """Return the arrays of bad rows, as parameters of reject_rows.sql."""
-    reasons, errors, rows, payloads = zip(*bad, strict=True)
+def reject_parameters(rejects: Sequence[Reject]) -> dict[str, str | Blobs]:
+    """Return the arrays of bad rows as parameters of reject_rows.sql."""
+    reasons, errors, rows, payloads = zip(*rejects, strict=True)
     return {
         "reasons": array(reasons),
         "errors": array(errors),

@@ -1,7 +1,8 @@
 """Storage of chunks as messages and jobs, in the transaction of the caller.
 
-publish.sql stores chunks from the memory of a task, publish_staged.sql chunks of the staging table.
-If a consumer bounds its keys, messages are published one at a time, as `publish_many` does.
+`publish.sql` stores chunks from the memory of a task. `publish_staged.sql` stores chunks of the
+staging table. If a consumer bounds its keys, messages are published one at a time, as
+`publish_many` publishes them.
 """
 
 import json
@@ -26,16 +27,16 @@ from pyspark_pulljobs.session import Session
 
 logger = logging.getLogger("pulljobs.lake")
 
-ONE: Final = (
+MESSAGE_PARAMETERS: Final = (
     "payload", "content_type", "headers", "key", "priority", "client_message_id", "delay",
     "available_at",
 )  # fmt: skip
 """Parameters of publish_one.sql, in the order of the arrays of publish.sql."""
-NONE_REPLACED: Final = {"replacing": None}
+NO_REPLACEMENT: Final = {"replacing": None}
 
 
-class Counted(NamedTuple):
-    """Row that publish_staged.sql returns."""
+class ChunkCounts(NamedTuple):
+    """Row that publish_staged.sql returns for a chunk."""
 
     messages: int
     jobs: int
@@ -45,18 +46,18 @@ class Counted(NamedTuple):
     message_ids: list[int | None] | None
 
 
-Ones = Iterable[Mapping[str, Any]]
+Messages = Iterable[Mapping[str, Any]]
 """Parameters of publish_one.sql for each message."""
 
 
 class Store:
-    """Messages that one transaction publishes; call `tell` after its commit."""
+    """Messages that one transaction publishes; call `free_keys_and_notify` after its commit."""
 
     def __init__(
         self, session: Session, publish_id: int, address: Address, request: Request
     ) -> None:
         self._session, self._publish_id = session, publish_id
-        self._keeps_rejects = not request.stops
+        self._keeps_rejects = not request.stops_at_bad_rows
         self._common = {
             "channel": address.channel,
             "producer_id": address.producer_id,
@@ -71,66 +72,74 @@ class Store:
         """Store a chunk from the memory of a task."""
         if messages := chunk.messages():
             params = {**self._common, **parameters(messages)}
-            singles = (message.parameters() for message in messages)
-            self._store(params, singles, chunk.originals)
+            self._publish(params, (message.parameters() for message in messages), chunk.originals)
         if chunk.rejects:
             self._reject(chunk.rejects)
 
-    def store_staged(self, staged: staging.Staged) -> None:
+    def store_staged(self, staged: staging.StagedChunk) -> None:
         """Store a chunk of the staging table."""
         session, id, number = self._session, self._publish_id, staged.number
         if staged.messages:
-            counted = self._counted(number)
-            if counted.bounded:
-                message_ids = self._one_by_one(_ones(session, id, number))
+            counts = self._publish_chunk(number)
+            if counts.bounded:
+                message_ids = self._publish_singly(_read_messages(session, id, number))
             else:
-                message_ids = counted.message_ids or []
-                self._consumers.update(counted.consumer_ids)
+                message_ids = counts.message_ids or []
+                self._consumers.update(counts.consumer_ids)
                 self._count(
-                    messages=counted.messages, jobs=counted.jobs, duplicates=counted.duplicates
+                    messages=counts.messages, jobs=counts.jobs, duplicates=counts.duplicates
                 )
             if message_ids:
-                [originals] = staging.read(session, id, number, ["originals"])
-                self._link(message_ids, originals or ())
+                [originals] = staging.read_columns(session, id, number, ["originals"])
+                self._link_replays(message_ids, originals or ())
         if staged.rejects:
-            values = staging.read(session, id, number, staging.REJECTS)
+            values = staging.read_columns(session, id, number, staging.REJECT_COLUMNS)
             self._reject(list(map(Reject, *values)))
 
-    def tell(self) -> None:
-        """Free the keys of killed jobs, and notify waiting consumers; call it after the commit."""
-        waking = {"consumer_ids": sorted(self._consumers), "database_channel": DATABASE_CHANNEL}
+    def free_keys_and_notify(self) -> None:
+        """Free the keys of killed jobs, and notify waiting consumers, after the commit.
+
+        A database error is logged only: raising it would look as if the publish had failed.
+        """
+        params = {"consumer_ids": sorted(self._consumers), "database_channel": DATABASE_CHANNEL}
         try:
             if self._freed:
                 with self._session.atomic():
                     locked = keyed.lock_keys(self._session, self._freed)
                     keyed.free_keys(self._session, locked, ())
             if self._consumers:
-                self._session.run("notify", waking)
-        except psycopg.Error as error:  # Raising would look as if the publish had failed.
+                self._session.run("notify", params)
+        except psycopg.Error as error:
             logger.warning(
                 "The publish is committed, but waiting consumers were not notified: %s", error
             )
 
-    def _counted(self, number: int) -> Counted:
-        text, params = staging.publishing(self._publish_id), {**self._common, "number": number}
+    def _publish_chunk(self, number: int) -> ChunkCounts:
+        text, params = (
+            staging.publish_statement(self._publish_id),
+            {**self._common, "number": number},
+        )
         with psycopg.Cursor(self._session.connection) as cursor:
             row = cursor.execute(text, params, binary=True).fetchone()
         if row is None:
             raise UnknownChannel(str(self._common["channel"]))
-        return Counted(*row)
+        return ChunkCounts(*row)
 
-    def _store(
-        self, params: Mapping[str, Any], singles: Ones, originals: Sequence[int | None]
+    def _publish(
+        self, params: Mapping[str, Any], messages: Messages, originals: Sequence[int | None]
     ) -> None:
+        """Publish a chunk by publish.sql, or message by message if a consumer bounds its keys."""
         with psycopg.Cursor(self._session.connection) as cursor:
             cursor.execute(statement("publish"), params, binary=True)
             first = cursor.fetchone()
             if first is None:
                 raise UnknownChannel(str(self._common["channel"]))
-            message_ids = self._one_by_one(singles) if first[-1] else self._all(cursor)
-        self._link(message_ids, originals)
+            message_ids = (
+                self._publish_singly(messages) if first[-1] else self._count_results(cursor)
+            )
+        self._link_replays(message_ids, originals)
 
-    def _all(self, cursor: psycopg.Cursor[Any]) -> list[int | None]:
+    def _count_results(self, cursor: psycopg.Cursor[Any]) -> list[int | None]:
         """Count the rows of publish.sql, and return their message ids."""
         result = cursor.pgresult
         assert result is not None
@@ -148,16 +157,16 @@ class Store:
         self._count(messages=messages, jobs=jobs, duplicates=duplicates)
         return message_ids
 
-    def _one_by_one(self, singles: Ones) -> list[int | None]:
+    def _publish_singly(self, messages: Messages) -> list[int | None]:
         """Publish messages one at a time, within the bounds of their keys."""
-        messages = [{**self._common, **params} for params in singles]
-        key_bounds.lock(self._session.run, messages)
-        return [self._one(message) for message in messages]
+        complete = [{**self._common, **message} for message in messages]
+        key_bounds.lock(self._session.run, complete)
+        return [self._publish_message(message) for message in complete]
 
-    def _one(self, message: Mapping[str, Any]) -> int | None:
-        published, freed = self._tried(message)
+    def _publish_message(self, message: Mapping[str, Any]) -> int | None:
+        published, freed = self._try_publish(message)
         if published.full is not None:
-            self._refuse(message, published.full)
+            self._reject_full_key(message, published.full)
         elif published.message_id is None:
             self._count(duplicates=1)
         else:
@@ -166,30 +175,33 @@ class Store:
             self._freed |= freed
         return published.message_id
 
-    def _tried(self, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
+    def _try_publish(self, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
+        """Publish a message, but undo it if a key of it is full."""
         with self._session.atomic():
-            tried = key_bounds.publish(self._session.run, message)
-            if tried[0].full is not None:
+            result = key_bounds.publish(self._session.run, message)
+            if result[0].full is not None:
                 raise psycopg.Rollback
-        return tried
+        return result
 
-    def _refuse(self, message: Mapping[str, Any], full: FullKey) -> None:
+    def _reject_full_key(self, message: Mapping[str, Any], full: FullKey) -> None:
         self._count(key_full=1)
         if self._keeps_rejects:
             error = KeyFull(message["key"], full.consumer, full.message_id)
-            self._keep([_refused(message, error)])
+            self._store_rejects([_full_key_reject(message, error)])
 
     def _reject(self, rejects: Sequence[Reject]) -> None:
         self._count(rejected=len(rejects))
         if self._keeps_rejects:
-            self._keep(rejects)
+            self._store_rejects(rejects)
 
-    def _keep(self, rejects: Sequence[Reject]) -> None:
+    def _store_rejects(self, rejects: Sequence[Reject]) -> None:
         self._session.run(
-            "reject_rows", {"publish_id": self._publish_id, **staging.rejects(rejects)}
+            "reject_rows", {"publish_id": self._publish_id, **staging.reject_parameters(rejects)}
         )
 
-    def _link(self, message_ids: Sequence[int | None], originals: Sequence[int | None]) -> None:
+    def _link_replays(
+        self, message_ids: Sequence[int | None], originals: Sequence[int | None]
+    ) -> None:
         if all(original is None for original in originals):
             return
         params = {
@@ -202,21 +214,21 @@ class Store:
 
     def _count(self, **more: int) -> None:
         rows = sum(more.values()) - more.get("jobs", 0)
-        counted = {name: getattr(self.tally, name) + count for name, count in more.items()}
-        self.tally = self.tally._replace(rows=self.tally.rows + rows, **counted)
+        counts = {name: getattr(self.tally, name) + count for name, count in more.items()}
+        self.tally = self.tally._replace(rows=self.tally.rows + rows, **counts)
 
 
-def _ones(session: Session, publish_id: int, number: int) -> Iterator[dict[str, Any]]:
-    columns = staging.read(session, publish_id, number, staging.ARRAYS)
+def _read_messages(session: Session, publish_id: int, number: int) -> Iterator[dict[str, Any]]:
+    columns = staging.read_columns(session, publish_id, number, staging.MESSAGE_ARRAYS)
     for values in zip_longest(*columns):
-        params = dict(zip(ONE, values, strict=True))
-        yield {**params, **NONE_REPLACED, "headers": json.dumps(params["headers"])}
+        params = dict(zip(MESSAGE_PARAMETERS, values, strict=True))
+        yield {**params, **NO_REPLACEMENT, "headers": json.dumps(params["headers"])}
 
 
-def _refused(message: Mapping[str, Any], error: KeyFull) -> Reject:
+def _full_key_reject(message: Mapping[str, Any], error: KeyFull) -> Reject:
     shown = {
         "payload": f"{len(message['payload'])} bytes",
-        **{name: message[name] for name in ONE[1:] if message[name] is not None},
+        **{name: message[name] for name in MESSAGE_PARAMETERS[1:] if message[name] is not None},
     }
     return Reject(
         type(error).__name__, str(error), json.dumps(shown, default=str), message["payload"]

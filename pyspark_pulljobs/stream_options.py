@@ -1,4 +1,4 @@
-"""Options of a stream."""
+"""Options of a stream, and their checks."""
 
 import os
 from collections.abc import Mapping
@@ -8,19 +8,19 @@ from difflib import get_close_matches
 from typing import Final
 
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs.connecting import dsn_of
+from pyspark_pulljobs.connecting import parse_dsn
 from pyspark_pulljobs.selecting import ADBC, READERS
 
-NAMES: Final = (
+OPTION_NAMES: Final = (
     "dsn", "channel", "consumer", "stream", "maxRowsPerBatch", "partitions", "lease", "maxLease",
     "reader", "outage",
 )  # fmt: skip
-OF_SPARK: Final = frozenset({"path"})
-MAX_NAME: Final = 255
+IGNORED_OPTIONS: Final = frozenset({"path"})
+MAX_NAME_CHARS: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class StreamOptions:
     """Options of one stream. Spark sends it to the tasks, so it has no password."""
 
     dsn: str
@@ -41,38 +41,38 @@ class Wanted:
     reader: str
 
 
-def read(options: Mapping[str, str]) -> Wanted:
+def parse_options(options: Mapping[str, str]) -> StreamOptions:
     """Check the options; raise ConfigurationError if one is missing, unknown or out of bounds."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
-    channel, consumer = (_named(given, name) for name in ("channel", "consumer"))
+    channel, consumer = (_parse_name(given, name) for name in ("channel", "consumer"))
     stream = given.get("stream") or f"{channel}/{consumer}"
     _check_length("stream", stream)
-    return Wanted(
-        dsn=dsn_of(given),
+    return StreamOptions(
+        dsn=parse_dsn(given),
         channel=channel,
         consumer=consumer,
         stream=stream,
-        max_rows=_number(given, "maxRowsPerBatch", 10_000),
-        partitions=_number(given, "partitions", os.cpu_count() or 1),
-        lease_duration=timedelta(seconds=_number(given, "lease", 0))
+        max_rows=_parse_number(given, "maxRowsPerBatch", 10_000),
+        partitions=_parse_number(given, "partitions", os.cpu_count() or 1),
+        lease_duration=timedelta(seconds=_parse_number(given, "lease", 0))
         if given.get("lease")
         else None,
-        max_lease=timedelta(seconds=_number(given, "maxLease", 900)),
-        outage=timedelta(seconds=_number(given, "outage", 120)),
-        reader=_reader(given),
+        max_lease=timedelta(seconds=_parse_number(given, "maxLease", 900)),
+        outage=timedelta(seconds=_parse_number(given, "outage", 120)),
+        reader=_choose_reader(given),
     )
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in NAMES}
-    for name in given.keys() - known.keys() - OF_SPARK:
+    known = {name.lower(): name for name in OPTION_NAMES}
+    for name in given.keys() - known.keys() - IGNORED_OPTIONS:
         nearest = get_close_matches(name, known, 1, 0.4)
         hint = f"; did you mean {known[nearest[0]]!r}?" if nearest else ": remove it."
         raise ConfigurationError(f"{name!r} is no option of a stream{hint}")
 
 
-def _named(given: Mapping[str, str], name: str) -> str:
+def _parse_name(given: Mapping[str, str], name: str) -> str:
     if not (value := given.get(name, "")):
         raise ConfigurationError(f'Option "{name}" is missing: name the {name} to claim jobs from.')
     _check_length(name, value)
@@ -80,13 +80,13 @@ def _named(given: Mapping[str, str], name: str) -> str:
 
 
 def _check_length(name: str, value: str) -> None:
-    if len(value) > MAX_NAME:
+    if len(value) > MAX_NAME_CHARS:
         raise ConfigurationError(
-            f'Option "{name}" must have at most {MAX_NAME} characters, not {len(value)}.'
+            f'Option "{name}" must have at most {MAX_NAME_CHARS} characters, not {len(value)}.'
         )
 
 
-def _number(given: Mapping[str, str], name: str, default: int) -> int:
+def _parse_number(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name.lower()) or str(default)
     if not text.isdecimal() or (int(text) < 1 and int(text) != default):
         raise ConfigurationError(
@@ -95,15 +95,15 @@ def _number(given: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _reader(given: Mapping[str, str]) -> str:
+def _choose_reader(given: Mapping[str, str]) -> str:
     if (reader := given.get("reader", ADBC)) not in READERS:
-        words = " or ".join(READERS)
-        raise ConfigurationError(f'Option "reader" must be {words}, not {reader!r}.')
+        choices = " or ".join(READERS)
+        raise ConfigurationError(f'Option "reader" must be {choices}, not {reader!r}.')
     return reader
 
 
 def seq_of(offset: Mapping[str, object], stream: str) -> int:
-    """Return the batch number of an offset; raise ConfigurationError for another stream."""
+    """Return the batch number of an offset; raise ConfigurationError if it is of another stream."""
     if offset.get("stream") != stream:
         raise ConfigurationError(
             f"The checkpoint belongs to stream {offset.get('stream')!r}, not {stream!r}: set the "

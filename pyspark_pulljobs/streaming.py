@@ -3,9 +3,9 @@
 A batch of Spark is a lease. An offset has the name of the stream and the number of its last batch.
 
 - Spark asks for the offset after `start` only when the batch that ends at `start` is in its commit
-  log. So `latestOffset` begins to ack all batches up to `start` while it claims the next batch. If
-  there are no jobs, it waits until the ack is complete. Spark calls `commit` later than that, and
-  never for the last batch of a burst; `commit` repeats the ack.
+  log. So `latestOffset` starts to ack all batches up to `start` while it claims the next batch. If
+  there are no jobs, it waits until the ack is complete. Spark calls `commit` later, and never for
+  the last batch of a burst. `commit` repeats the ack.
 - The transaction of a claim also inserts the row of its batch. If a driver crashes before Spark has
   the offset, the next driver finds the batch and takes it over.
 - When Spark repeats a batch after a crash, the stream claims its jobs again, except those that
@@ -25,46 +25,48 @@ from pyspark.sql.types import StructType
 from pyspark_pulljobs import batches, stream_options
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.stream import Stream
-from pyspark_pulljobs.stream_options import Wanted
+from pyspark_pulljobs.stream_options import StreamOptions
 
 Offset = dict[str, Any]
 
 
 def schema(options: Mapping[str, str]) -> StructType:
+    """Return the schema of a stream, which is the same for all options."""
     return batches.SCHEMA
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> "JobsReader":
+    """Create a reader; raise ConfigurationError for wrong options or columns."""
     batches.check(schema)
-    return JobsReader(stream_options.read(options), schema)
+    return JobsReader(stream_options.parse_options(options), schema)
 
 
 class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader of a stream; it connects on first use, as Spark creates it twice and pickles it."""
+    """Reader of a stream, which connects on first use: Spark creates it twice and pickles it."""
 
-    def __init__(self, wanted: Wanted, schema: StructType) -> None:
-        self._wanted, self._schema = wanted, schema
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
         self._stream: Stream | None = None
 
     @property
     def stream(self) -> Stream:
         if self._stream is None:
-            self._stream = Stream(self._wanted)
+            self._stream = Stream(self._options)
         return self._stream
 
     def initialOffset(self) -> Offset:
-        """Return the offset of the last acked batch, where a query without checkpoint continues."""
-        return self._offset(self.stream.end())
+        """Return the offset of the last acked batch, where a query without checkpoint begins."""
+        return self._offset(self.stream.read_acked())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._wanted.max_rows)
+        return ReadMaxRows(self._options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.stream.stop_at_what_is_there()
+        self.stream.stop_at_available_jobs()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._wanted.max_rows
-        return self._offset(self.stream.next_after(self._seq(start), rows))
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
+        return self._offset(self.stream.ack_and_claim(self._seq(start), rows))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         return self.stream.slices(self._seq(start), self._seq(end))
@@ -72,7 +74,7 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, BatchSlice):  # Spark's placeholder for an empty batch.
             return iter(())
-        return batches.read(self._wanted, partition, self._schema)
+        return batches.read_slice(self._options, partition, self._schema)
 
     def commit(self, end: Offset) -> None:
         self.stream.ack_soon(self._seq(end))
@@ -82,11 +84,11 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._stream.leave()
 
     def _offset(self, seq: int) -> Offset:
-        return {"stream": self._wanted.stream, "seq": seq}
+        return {"stream": self._options.stream, "seq": seq}
 
     def _seq(self, offset: Offset) -> int:
-        return stream_options.seq_of(offset, self._wanted.stream)
+        return stream_options.seq_of(offset, self._options.stream)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the stream: tasks only read slices."""
+        """Leave out the stream, because tasks only read slices."""
         return {**self.__dict__, "_stream": None}

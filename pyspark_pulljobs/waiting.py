@@ -12,48 +12,53 @@ from pyspark_pulljobs.ownership import Owned
 from pyspark_pulljobs.session import Session
 
 POLL: Final = timedelta(seconds=1)
-"""Interval of polling, which guarantees progress; notifications only shorten the wait."""
-REGISTERED: Final = timedelta(seconds=10)
+"""Interval of polling, which guarantees progress. Notifications only shorten the wait."""
+REGISTRATION: Final = timedelta(seconds=10)
+"""Time for which publishes notify a registered stream."""
 
 
-class Waiting:
-    """Listener with its own connection, which publishes notify."""
+class Listener:
+    """Listener to notifications of new jobs, with a connection of its own."""
 
     def __init__(self, dsn: str, owned: Owned) -> None:
         self._dsn, self._owned = dsn, owned
         self._registered_until = 0.0
-        self._listening: psycopg.Connection[Any] | None = None
+        self._connection: psycopg.Connection[Any] | None = None
 
     def register(self, session: Session) -> bool:
-        """Register as a waiter; if it returns True, the caller claims once more before it waits."""
-        now, is_new = time.monotonic(), self._listening is None
+        """Register as a waiter; return True if the stream was not registered before.
+
+        The caller then claims once more before it waits, because a publish before the registration
+        did not notify it.
+        """
+        now, is_new = time.monotonic(), self._connection is None
         if is_new:
-            self._listening = connect(self._dsn)
-            self._listening.execute(f"LISTEN {DATABASE_CHANNEL}")
-        if is_new or now > self._registered_until - REGISTERED.total_seconds() / 2:
+            self._connection = connect(self._dsn)
+            self._connection.execute(f"LISTEN {DATABASE_CHANNEL}")
+        if is_new or now > self._registered_until - REGISTRATION.total_seconds() / 2:
             session.run("wait", self._params())
             is_new = is_new or now > self._registered_until
-            self._registered_until = now + REGISTERED.total_seconds()
+            self._registered_until = now + REGISTRATION.total_seconds()
         return is_new
 
-    def is_woken(self, patience: timedelta | None) -> bool:
+    def wait(self, patience: timedelta | None) -> bool:
         """Wait until the next poll or for `patience`; return True if jobs came or became due."""
         seconds = min(POLL, patience or POLL).total_seconds()
-        if self._heard(time.monotonic() + seconds):
+        if self._is_notified(time.monotonic() + seconds):
             return True
         return patience is not None and patience <= POLL
 
     def close(self) -> None:
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def _heard(self, until: float) -> bool:
-        assert self._listening is not None
-        ours = str(self._owned.consumer_id)
+    def _is_notified(self, until: float) -> bool:
+        assert self._connection is not None
+        consumer_id = str(self._owned.consumer_id)
         while (left := until - time.monotonic()) > 0:
-            for notification in self._listening.notifies(timeout=left, stop_after=1):
-                if notification.payload == ours:
+            for notification in self._connection.notifies(timeout=left, stop_after=1):
+                if notification.payload == consumer_id:
                     return True
         return False
 
@@ -62,5 +67,5 @@ class Waiting:
             "consumer_ids": [self._owned.consumer_id],
             "pulls": [0],
             "node_id": self._owned.node_id,
-            "patience": REGISTERED,
+            "patience": REGISTRATION,
         }

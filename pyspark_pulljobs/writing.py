@@ -11,7 +11,7 @@ from pyarrow import fs
 from pyarrow.parquet import ParquetWriter
 
 from pulljobs.ids import EPOCH, SEQUENCE_BITS
-from pyspark_pulljobs.schemas import FEW_VALUES, NAMED, TABLES
+from pyspark_pulljobs.schemas import DICTIONARY_COLUMNS, NAME_COLUMNS, TABLES
 from pyspark_pulljobs.selecting import batches
 
 DAY_MILLISECONDS: Final = 86_400_000
@@ -19,15 +19,15 @@ Names = Mapping[int, tuple[str, ...]]
 
 
 class Slice(NamedTuple):
-    """Rows that one task exports: a query, with values in its text, for a table of the lake."""
+    """Rows that one task exports to a table of the lake; the text of `query` has its values."""
 
     number: int
     table: str
     query: str
 
 
-class Order(NamedTuple):
-    """Parameters that the tasks of one run share."""
+class ExportParameters(NamedTuple):
+    """Parameters of one run of the export, which its tasks share."""
 
     dsn: str
     reader: str
@@ -35,10 +35,10 @@ class Order(NamedTuple):
     folder: str
     """Folder below the location, which only this run uses."""
     names: Mapping[str, Names]
-    """Names by table and id, in the order of `schemas.NAMED`."""
+    """Names by table and id, in the order of `schemas.NAME_COLUMNS`."""
 
 
-class File(NamedTuple):
+class ExportedFile(NamedTuple):
     """File that was written and closed; `path` is relative to the location."""
 
     slice: int
@@ -51,21 +51,26 @@ class File(NamedTuple):
     high_id: int
 
 
-def place(location: str) -> tuple[fs.FileSystem, str]:
-    """Return the filesystem and the path of a directory or a URL."""
+def open_location(location: str) -> tuple[fs.FileSystem, str]:
+    """Open the filesystem of a directory or URL; return it and the path in it."""
     if "://" in location:
         filesystem_and_path: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
         return filesystem_and_path
     return fs.LocalFileSystem(), location.rstrip("/")
 
 
-def write(order: Order, slices: Iterable[Slice]) -> Iterator[File]:
-    """Write a file for each day of each slice. File names are unique: Spark may repeat a task."""
+def write(parameters: ExportParameters, slices: Iterable[Slice]) -> Iterator[ExportedFile]:
+    """Write a file for each day of each slice.
+
+    File names are unique, because Spark may repeat a task.
+    """
     for piece in slices:
-        days = _Days(order, piece)
+        days = _Days(parameters, piece)
         try:
-            for batch in batches(order.reader, order.dsn, piece.query, read_schema(piece.table)):
-                days.take(_named(batch, piece.table, order.names[piece.table]))
+            for batch in batches(
+                parameters.reader, parameters.dsn, piece.query, read_schema(piece.table)
+            ):
+                days.write(_add_names(batch, piece.table, parameters.names[piece.table]))
         finally:
             days.close()
         yield from days.files()
@@ -73,24 +78,24 @@ def write(order: Order, slices: Iterable[Slice]) -> Iterator[File]:
 
 def read_schema(table: str) -> pa.Schema:
     """Return the columns of a query: all columns of the table except names."""
-    left_out = NAMED[table][1]
-    return pa.schema([field for field in TABLES[table] if field.name not in left_out])
+    name_columns = NAME_COLUMNS[table][1]
+    return pa.schema([field for field in TABLES[table] if field.name not in name_columns])
 
 
 class _Days:
     """Open files of a slice, by days since the epoch of ids."""
 
-    def __init__(self, order: Order, piece: Slice) -> None:
-        self._filesystem, self._root = place(order.location)
-        self._folder, self._piece = order.folder, piece
+    def __init__(self, parameters: ExportParameters, piece: Slice) -> None:
+        self._filesystem, self._root = open_location(parameters.location)
+        self._folder, self._piece = parameters.folder, piece
         self._writers: dict[int, ParquetWriter] = {}
-        self._seen: dict[int, tuple[str, int, int, int]] = {}
+        self._counts: dict[int, tuple[str, int, int, int]] = {}
 
-    def take(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch) -> None:
         days = pc.divide(pc.shift_right(batch["id"], SEQUENCE_BITS), DAY_MILLISECONDS)
-        different = pc.unique(days).to_pylist()
-        for day in different:
-            rows = batch if len(different) == 1 else batch.filter(pc.equal(days, day))
+        distinct = pc.unique(days).to_pylist()
+        for day in distinct:
+            rows = batch if len(distinct) == 1 else batch.filter(pc.equal(days, day))
             if day not in self._writers:
                 self._open(day)
             self._writers[day].write_batch(rows)
@@ -100,11 +105,13 @@ class _Days:
         for writer in self._writers.values():
             writer.close()
 
-    def files(self) -> Iterator[File]:
-        for day, (path, rows, low, high) in self._seen.items():
+    def files(self) -> Iterator[ExportedFile]:
+        for day, (path, rows, low, high) in self._counts.items():
             size = self._filesystem.get_file_info(f"{self._root}/{path}").size
             when = (EPOCH + timedelta(days=day)).date()
-            yield File(self._piece.number, self._piece.table, when, path, rows, size, low, high)
+            yield ExportedFile(
+                self._piece.number, self._piece.table, when, path, rows, size, low, high
+            )
 
     def _open(self, day: int) -> None:
         path = f"{self._folder}/{uuid4().hex}.parquet"
@@ -114,24 +121,24 @@ class _Days:
             TABLES[self._piece.table],
             filesystem=self._filesystem,
             compression="zstd",
-            use_dictionary=FEW_VALUES,
+            use_dictionary=DICTIONARY_COLUMNS,
         )
-        self._seen[day] = (path, 0, 2**63 - 1, 0)
+        self._counts[day] = (path, 0, 2**63 - 1, 0)
 
     def _count(self, day: int, rows: pa.RecordBatch) -> None:
-        path, count, low, high = self._seen[day]
+        path, count, low, high = self._counts[day]
         ids: dict[str, Any] = pc.min_max(rows["id"]).as_py()
-        self._seen[day] = (path, count + len(rows), min(low, ids["min"]), max(high, ids["max"]))
+        self._counts[day] = (path, count + len(rows), min(low, ids["min"]), max(high, ids["max"]))
 
 
-def _named(batch: pa.RecordBatch, table: str, names: Names) -> pa.RecordBatch:
+def _add_names(batch: pa.RecordBatch, table: str, names: Names) -> pa.RecordBatch:
     """Add the columns of names to a batch, in the order of the table."""
-    by, columns = NAMED[table]
+    id_column, columns = NAME_COLUMNS[table]
     known = pa.array(list(names), pa.int64())
-    indexes = pc.index_in(batch[by], value_set=known)
+    indexes = pc.index_in(batch[id_column], value_set=known)
     texts = {
-        column: pa.array([name[place] for name in names.values()], pa.string()).take(indexes)
-        for place, column in enumerate(columns)
+        column: pa.array([name[position] for name in names.values()], pa.string()).take(indexes)
+        for position, column in enumerate(columns)
     }
     schema = TABLES[table]
     arrays = [texts[name] if name in texts else batch[name] for name in schema.names]

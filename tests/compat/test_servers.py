@@ -77,7 +77,9 @@ def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
 
 def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int) -> None:
     """Older versions accept no options of a connection."""
-    dsn = connecting.dsn_of({"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"})
+    dsn = connecting.parse_dsn(
+        {"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"}
+    )
     settings = "current_setting('TimeZone'), current_setting('client_encoding')"
     with closing(connecting.connect(dsn)) as rows, closing(connecting.connect_arrow(dsn)) as arrow:
         with closing(arrow.cursor()) as cursor:

@@ -69,5 +69,5 @@ def let_go() -> None:
 
 @contextmanager
 def direct() -> Iterator[Session]:
-    with session.opened(dsn()) as opened:
+    with session.open_session(dsn()) as opened:
         yield opened

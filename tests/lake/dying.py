@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from pyspark_pulljobs import DefaultSource, batches, requests, stream_options
 from pyspark_pulljobs.batches import BatchSlice
 from pyspark_pulljobs.sink import SinkWriter
-from pyspark_pulljobs.stream_options import Wanted
+from pyspark_pulljobs.stream_options import StreamOptions
 from pyspark_pulljobs.streaming import JobsReader, Offset
 
 OURS = ("points", "marks", "driver")
@@ -66,10 +66,12 @@ class DyingSource(DefaultSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         fate = Fate.from_options(self.options)
-        return DyingReader(stream_options.read(_without(self.options)), schema, fate)
+        return DyingReader(stream_options.parse_options(_without(self.options)), schema, fate)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return DyingWriter(requests.read(_without(self.options)), Fate.from_options(self.options))
+        return DyingWriter(
+            requests.parse_request(_without(self.options)), Fate.from_options(self.options)
+        )
 
 
 @dataclass
@@ -78,8 +80,8 @@ class DyingSlice(BatchSlice):
 
 
 class DyingReader(JobsReader):
-    def __init__(self, wanted: Wanted, schema: StructType, fate: Fate) -> None:
-        super().__init__(wanted, schema)
+    def __init__(self, options: StreamOptions, schema: StructType, fate: Fate) -> None:
+        super().__init__(options, schema)
         self._fate = fate
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:

@@ -202,7 +202,7 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
         stream.run()
         done = stream.at
         owner = stream.reader.stream  # it died after a claim and before the ack
-        owner._links.surviving(lambda link: owner._claim(link, 2, 10))
+        owner._links.run(lambda link: owner._claim(link, 2, 10))
         owner.leave()
     assert states() == {State.INFLIGHT: 15}
     name = f"{consumer.channel.name}/{consumer.name}"
@@ -210,7 +210,7 @@ def test_a_release_delivers_what_the_query_was_done_with_and_gives_back_the_rest
     where = str(tmp_path)
     if elsewhere:
         there = {"s3://bucket/a%20b": (fs.SubTreeFileSystem(where, fs.LocalFileSystem()), "a b")}
-        monkeypatch.setattr(checkpoints, "place", there.__getitem__)
+        monkeypatch.setattr(checkpoints, "open_location", there.__getitem__)
         where = "s3a://bucket/a%20b"
     call_command("pulljobs", "lake", "release", name, "--checkpoint", where)
     assert states() == {State.QUEUED: 5}
@@ -248,7 +248,7 @@ def checkpoint(directory: Path, offset: dict[str, Any]) -> None:
 def test_a_run_counts_what_is_forgotten_of_it_too(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_of_jobs, "KEPT", 1)
+    monkeypatch.setattr(stream_of_jobs, "KEPT_BATCHES", 1)
     name = f"{consumer.channel.name}/{consumer.name}"
     assert consuming._counts(name) == {"acked": 0, "failed": 0, "lost": 0}
     first, *_others = published(consumer, 40)

@@ -100,7 +100,7 @@ def test_a_killed_publish_is_taken_up_by_its_id() -> None:
 def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel).write(iter(numbered(0, 3)))
-    assert drivers.gone([drivers.ours()]) == []
+    assert drivers.find_dead([drivers.identify_driver()]) == []
     ended = subprocess.Popen(["true"])
     ended.wait()
     query(

@@ -97,7 +97,7 @@ def test_what_is_stored_is_what_publish_many_stores(mode: str) -> None:
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_what_publish_refuses_is_refused_with_its_words(bad: dict[str, Any]) -> None:
-    [chunk] = rows.chunks([batch(bad)], Bounds())
+    [chunk] = rows.cut_chunks([batch(bad)], Bounds())
     [reject] = chunk.rejects
     assert chunk.messages() == []
     if bad.keys() & {"payload"} and bad["payload"] is None:
@@ -317,7 +317,7 @@ def test_chunks_are_bounded_by_rows_and_bytes_and_lose_none(
         {"payload": b"%d" % number * size, **({"headers": {"a": "b"}} if number % 5 == 3 else {})}
         for number, size in enumerate(sizes)
     ]
-    made = list(rows.chunks([batch(*sent[:11]), batch(*sent[11:])], Bounds()))
+    made = list(rows.cut_chunks([batch(*sent[:11]), batch(*sent[11:])], Bounds()))
     assert [
         (message.payload, message.headers) for chunk in made for message in chunk.messages()
     ] == [(row["payload"], row.get("headers", {})) for row in sent]

@@ -13,7 +13,7 @@ from pulljobs.lake.spark.session import dsn
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.publishing import Draft, publish_many
 from pyspark_pulljobs import reading
-from pyspark_pulljobs.reading import Ids, PushingReader
+from pyspark_pulljobs.reading import IdRange, PushingReader
 from tests.factories import ConsumerFactory, JobFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -89,7 +89,7 @@ def test_filters_and_columns_go_to_postgresql(consumer: Any) -> None:
         )
     )
     assert [type(filter).__name__ for filter in left] == ["StringContains", "LessThan"]
-    assert reader._query(Ids(0, 2**62)).startswith("SELECT t.id AS id FROM pulljobs_job")
+    assert reader._query(IdRange(0, 2**62)).startswith("SELECT t.id AS id FROM pulljobs_job")
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch[0]]
     keyed = Job.objects.filter(key="k1", state="QUEUED")
     assert sorted(row.as_py() for row in rows) == sorted(keyed.values_list("id", flat=True))

@@ -169,7 +169,7 @@ def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
     query(f"DELETE FROM {names(OLD)[0]} WHERE id <> %s", [first])
     tamper(place, "archive", "deliveries", 9)
     monkeypatch.setattr(verifying, "SHOWN", 2)
-    monkeypatch.setattr(selecting, "_by_adbc", None)  # of this process, not of tasks
+    monkeypatch.setattr(selecting, "_select_by_adbc", None)  # of this process, not of tasks
     of = verifying.snapshot(USING, str(place))
     [comparison] = verifying.compared(spark, USING, of, {"archive": [OLD]})
     difference = verifying.difference(spark, USING, of, comparison)

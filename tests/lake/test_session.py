@@ -117,14 +117,14 @@ def test_the_wrong_spark_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_a_broken_dsn_is_one_clear_line_that_keeps_the_secret(dsn: str, error: str) -> None:
     with pytest.raises(ConfigurationError, match=error) as raised:
-        connecting.dsn_of({"dsn": dsn})
+        connecting.parse_dsn({"dsn": dsn})
     assert "hush" not in str(raised.value)
 
 
 @pytest.mark.parametrize("connect", [connecting.connect, connecting.connect_arrow])
 def test_a_server_that_is_not_there_is_one_clear_line(connect: object, tmp_path: Path) -> None:
     assert callable(connect)
-    dsn = connecting.dsn_of({"dsn": f"host={tmp_path} dbname=jobs"})
+    dsn = connecting.parse_dsn({"dsn": f"host={tmp_path} dbname=jobs"})
     with pytest.raises(ConfigurationError, match="No connection to database 'jobs'") as raised:
         connect(dsn)
     assert "\n" not in str(raised.value)

@@ -16,7 +16,7 @@ from pulljobs.lake.spark.failures import line_of
 from pulljobs.lake.spark.session import dsn
 from pulljobs.models import Consumer, Message
 from pyspark_pulljobs import atomic, publishing, requests
-from pyspark_pulljobs.ledger import Batch
+from pyspark_pulljobs.ledger import SinkBatch
 from tests.factories import ConsumerFactory
 from tests.lake import bulk, driving
 from tests.lake.driver import stream
@@ -101,13 +101,16 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
     def run(to: Consumer, rows: pa.RecordBatch, **options: str) -> list[int]:
         given = {"dsn": dsn(), "channel": to.channel.name, **options}
-        request, query_id = requests.read(given), uuid4()
+        request, query_id = requests.parse_request(given), uuid4()
         for number in range(4):
             with bulk.direct() as session:
-                batch, address = Batch(query_id, number), requests.address(session, request)
+                batch, address = (
+                    SinkBatch(query_id, number),
+                    requests.find_address(session, request),
+                )
                 publish = publishing.open_publish(session, request, address, batch)
-                brought = atomic.stage(session, request, publish, iter([rows]), batch)
-                atomic.commit(session, request, address, publish.id, [brought], batch)
+                task = atomic.stage(session, request, publish, iter([rows]), batch)
+                atomic.commit(session, request, address, publish.id, [task], batch)
         return [done.batch_id or 0 for done in BulkPublish.objects.order_by("batch_id")]
 
     return run

@@ -32,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short wait for owners that ended silently."""
     monkeypatch.setattr(ownership, "BEAT", timedelta(seconds=0.1))
     monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=0.6))
-    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(ownership, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr("pyspark_pulljobs.heartbeat.BEAT", timedelta(seconds=0.1))
     monkeypatch.setattr("pyspark_pulljobs.heartbeat.PATIENCE", timedelta(seconds=0.6))
     monkeypatch.setattr(waiting, "POLL", timedelta(seconds=0.1))
@@ -258,17 +258,17 @@ def test_an_outage_begins_with_its_first_failure(
 
     with source(consumer, outage=100) as stream:
         links = stream.reader.stream._links
-        assert links.surviving(work) == "done"
+        assert links.run(work) == "done"
         failures += [OperationalError("the server is away")] * 3
         with pytest.raises(LakeError, match="gave up: the server is away"):
-            links.surviving(work)
+            links.run(work)
 
 
 def test_what_a_stopped_query_holds_is_given_back_and_run_again(consumer: Consumer) -> None:
     made = published(consumer, 4)
     with source(consumer) as stream:
         start, end = stream.at, stream.plan()
-        assert stream.reader.stream.give_back() == 4
+        assert stream.reader.stream.release_all() == 4
         assert states() == {State.QUEUED: 4}
         assert set(Job.objects.values_list("deliveries", "retry_count")) == {(0, 0)}
         [other] = claimed(consumer, 1)

@@ -86,7 +86,7 @@ def consumer() -> Consumer:
 
 @pytest.fixture
 def life(tmp_path: Path, consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Life:
-    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(ownership, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(ownership, "PATIENCE", timedelta(seconds=0.4))
     monkeypatch.setattr("pyspark_pulljobs.heartbeat.PATIENCE", timedelta(seconds=0.4))
     monkeypatch.setattr("pyspark_pulljobs.heartbeat.BEAT", timedelta(seconds=0.1))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs.writing import place
+from pyspark_pulljobs.writing import open_location
 
 OFFSETS_FROM: Final = 2
 """First line of a source in a file of offsets, after the version and Spark's metadata."""
@@ -59,7 +59,9 @@ def _place(checkpoint: str) -> tuple[fs.FileSystem, str]:
     url = urlsplit(checkpoint)
     if url.scheme in ("", "file"):
         return fs.LocalFileSystem(), unquote(url.path) if url.scheme else checkpoint
-    return place(checkpoint.replace("s3a://", "s3://", 1))  # as Spark calls it, and as Arrow does
+    return open_location(
+        checkpoint.replace("s3a://", "s3://", 1)
+    )  # as Spark calls it, and as Arrow does
 
 
 def _is_directory(filesystem: fs.FileSystem, path: str) -> bool:

@@ -90,13 +90,13 @@ def release(
     from pyspark_pulljobs.stream import Stream as Owner
 
     session.share_password()  # this process may have opened no session of Spark
-    owner = Owner(stream_options.read(_options(stream)))
+    owner = Owner(stream_options.parse_options(_options(stream)))
     try:
         if checkpoint is None:
-            return {"released": owner.give_back()}
+            return {"released": owner.release_all()}
         owner.ack(_seq(checkpoints.done(checkpoint), stream))
         begun = 0 if failure is None else _seq(checkpoints.begun(checkpoint), stream)
-        return {"released": owner.give_back(begun, failure)}
+        return {"released": owner.release_all(begun, failure)}
     finally:
         owner.leave()
 

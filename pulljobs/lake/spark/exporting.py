@@ -31,7 +31,7 @@ from pulljobs.models import Channel, Consumer
 from pyspark_pulljobs import writing
 from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.selecting import ADBC
-from pyspark_pulljobs.writing import File, Names, Order, Slice
+from pyspark_pulljobs.writing import ExportedFile, ExportParameters, Names, Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,7 +191,7 @@ class _ExportRun:
     def _table(self, name: str) -> Table:
         return Table(self.where, name)
 
-    def _written(self, made: LakeRun, names: Sequence[str]) -> list[File]:
+    def _written(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
         """Write every row of the window, and check the number that PostgreSQL counts."""
         if not names:
             return []
@@ -207,30 +207,30 @@ class _ExportRun:
                 )
         return wrote
 
-    def _write(self, made: LakeRun, names: Sequence[str]) -> list[File]:
+    def _write(self, made: LakeRun, names: Sequence[str]) -> list[ExportedFile]:
         """Write few rows in this process, many in Spark's tasks."""
         samples = slices.sampled(self.using, made)
         rows = sum(samples[name].rows for name in names)
         folder, names_of = files.temporary(made.pk), _registry(self.using)
-        order = Order(session.dsn(), self.reader, self.where, folder, names_of)
+        parameters = ExportParameters(session.dsn(), self.reader, self.where, folder, names_of)
         plan = partial(slices.planned, self.using, made, samples, names)
         if rows <= slices.FEWEST and not self.always_spark:
-            return _written_here(order, plan(1))
+            return _written_here(parameters, plan(1))
         with self.sessions() as spark, progress.reporting(spark, "export", rows):
             planned = plan(spark.sparkContext.defaultParallelism)
             tasks = spark.sparkContext.parallelize(planned, len(planned))
-            return tasks.mapPartitions(partial(writing.write, order)).collect()
+            return tasks.mapPartitions(partial(writing.write, parameters)).collect()
 
-    def _publish(self, table: Table, run: int, wrote: Sequence[File]) -> None:
+    def _publish(self, table: Table, run: int, wrote: Sequence[ExportedFile]) -> None:
         if wrote:
             names = files.moved(table, self.where, wrote, run)
             self.owner.check()
             table.commit(run, wrote, names)
 
 
-def _written_here(order: Order, planned: Sequence[Slice]) -> list[File]:
+def _written_here(parameters: ExportParameters, planned: Sequence[Slice]) -> list[ExportedFile]:
     try:
-        return list(writing.write(order, planned))
+        return list(writing.write(parameters, planned))
     except ConfigurationError as error:
         # The settings are right, because Django connects with them.
         raise LakeError(str(error)) from error

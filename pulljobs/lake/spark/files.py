@@ -8,7 +8,7 @@ from pyarrow import fs
 
 from pulljobs.lake.spark.tables import Table
 from pyspark_pulljobs.schemas import TABLES
-from pyspark_pulljobs.writing import File, place
+from pyspark_pulljobs.writing import ExportedFile, open_location
 
 TEMPORARY: Final = "_tmp-run"
 """Prefix of folders that readers skip."""
@@ -19,9 +19,9 @@ def temporary(run: int) -> str:
     return f"{TEMPORARY}{run}-{uuid4().hex[:8]}"
 
 
-def moved(table: Table, where: str, files: Sequence[File], run: int) -> dict[str, str]:
+def moved(table: Table, where: str, files: Sequence[ExportedFile], run: int) -> dict[str, str]:
     """Move files to their days, where readers of Parquet see them; return new paths by old."""
-    filesystem, root = place(where)
+    filesystem, root = open_location(where)
     names = {}
     for number, file in enumerate(sorted(files, key=lambda file: (file.day, file.slice))):
         folder = f"day={file.day.isoformat()}"
@@ -39,7 +39,7 @@ def _prefix(run: int) -> str:
 def clean(where: str, unknown: Iterable[Table], run: int) -> None:
     """Remove the files of a run that are not in the log."""
     remove_temporary(where)
-    filesystem, root = place(where)
+    filesystem, root = open_location(where)
     for table in unknown:
         selector = fs.FileSelector(f"{root}/{table.name}", recursive=True, allow_not_found=True)
         for entry in filesystem.get_file_info(selector):
@@ -48,13 +48,15 @@ def clean(where: str, unknown: Iterable[Table], run: int) -> None:
 
 
 def remove_temporary(where: str) -> None:
-    filesystem, root = place(where)
+    filesystem, root = open_location(where)
     for entry in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True)):
         if entry.base_name.startswith(TEMPORARY):
             filesystem.delete_dir(entry.path)
 
 
-def sums(files: Sequence[File], known: Iterable[Table], run: int) -> tuple[dict[str, int], int]:
+def sums(
+    files: Sequence[ExportedFile], known: Iterable[Table], run: int
+) -> tuple[dict[str, int], int]:
     """Return rows by table, and bytes: of the files written, and of those already in the log."""
     rows = {name: sum(f.rows for f in files if f.table == name) for name in TABLES}
     size = sum(file.bytes for file in files)

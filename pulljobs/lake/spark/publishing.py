@@ -17,7 +17,7 @@ from pulljobs.storage import statements
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pyspark_pulljobs.ledger import Opened
+    from pyspark_pulljobs.ledger import Publish
 
 UNBOUNDED: Final = dict.fromkeys(
     ("maxPayloadBytes", "maxHeaders", "maxHeaderBytes"), str(2**31 - 1)
@@ -71,12 +71,12 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
     """
     options = {**target.options(publish_id), "guarded": _guards()}
     with _guarded(options) as publish:
-        if not publish.done:
+        if not publish.is_done:
             frame.write.format("pulljobs").mode("append").options(**options).save()
     done = BulkPublish.objects.using(settings().DATABASE).get(publish_id=publish_id)
-    if not publish.done:
+    if not publish.is_done:
         telemetry.emit(telemetry.JobsPublished(target.channel, done.messages, done.jobs))
-    return done, publish.done
+    return done, publish.is_done
 
 
 def id_of(target: Target, paths: Sequence[str]) -> str:
@@ -100,16 +100,16 @@ def _guards() -> str:
 
 
 @contextmanager
-def _guarded(options: Mapping[str, str]) -> Iterator["Opened"]:
+def _guarded(options: Mapping[str, str]) -> Iterator["Publish"]:
     """Open and guard the publish while the block runs, then clean up after failures."""
     from pyspark_pulljobs import publishing, requests, staging
-    from pyspark_pulljobs.session import opened
+    from pyspark_pulljobs.session import open_session
 
-    request = requests.read(options)
+    request = requests.parse_request(options)
     try:
-        with opened(request.dsn) as held:
-            address = requests.address(held, request)
+        with open_session(request.dsn) as held:
+            address = requests.find_address(held, request)
             yield publishing.open_publish(held, request, address)
     finally:
-        with opened(request.dsn) as after:
+        with open_session(request.dsn) as after:
             staging.clean(after)

@@ -17,7 +17,7 @@ from pulljobs.lake.spark.verifying import PARTITIONED
 from pulljobs.storage.partitions import Partition
 from pulljobs.storage.statements import run
 from pyspark_pulljobs.schemas import TABLES
-from pyspark_pulljobs.writing import place
+from pyspark_pulljobs.writing import open_location
 
 IDS: Final = ["id"]
 
@@ -61,7 +61,7 @@ def _renumbered(using: str, where: str, table: str, day: date, now: ledger.Horiz
 
 def _exported(where: str, table: str, day: date) -> list[int]:
     lake_table = Table(where, table)
-    filesystem, root = place(lake_table.location)
+    filesystem, root = open_location(lake_table.location)
     exported: list[int] = []
     for held in lake_table.held([day]):
         ids = parquet.read_table(f"{root}/{held.path}", columns=IDS, filesystem=filesystem)

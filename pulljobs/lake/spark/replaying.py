@@ -102,10 +102,10 @@ def _replayed(
 
     if options.to is None:
         chosen = chosen.where(col("consumer_id") == consumer.pk)
-    columns = [part.split()[0] for part in replaying.CHOSEN.split(", ")]
+    columns = [part.split()[0] for part in replaying.COLUMNS.split(", ")]
     fresh = _fresh(chosen.select(*columns), options)
     complete = fresh.mapInArrow(
-        partial(replaying.with_payloads, dsn=session.dsn()), replaying.CHOSEN
+        partial(replaying.fill_payloads, dsn=session.dsn()), replaying.COLUMNS
     )
     rows = complete.select(
         "payload",
@@ -139,7 +139,7 @@ def _fresh(chosen: "DataFrame", options: ReplayOptions) -> "DataFrame":
         return chosen
     target = options.to.pk if options.to else None
     return chosen.mapInArrow(
-        partial(replaying.unreplayed, dsn=session.dsn(), target=target), chosen.schema
+        partial(replaying.drop_replayed, dsn=session.dsn(), target=target), chosen.schema
     )
 
 

@@ -22,7 +22,7 @@ from pulljobs.lake.spark.verifying import PARTITIONED
 from pulljobs.storage import partitions
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs.schemas import TABLES
-from pyspark_pulljobs.writing import place
+from pyspark_pulljobs.writing import open_location
 
 BATCH: Final = 20_000
 """Number of rows in memory at once."""
@@ -105,7 +105,7 @@ def _filled(
 
 
 def _batches(table: Table, day: date) -> Iterator[pa.RecordBatch]:
-    filesystem, root = place(table.location)
+    filesystem, root = open_location(table.location)
     for held in table.held([day]):
         with parquet.ParquetFile(f"{root}/{held.path}", filesystem=filesystem) as file:
             yield from file.iter_batches(BATCH)

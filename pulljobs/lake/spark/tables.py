@@ -17,7 +17,7 @@ from pulljobs.conf import SETTING, settings
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake import ledger
 from pyspark_pulljobs.schemas import DAY, TABLES, VERSION
-from pyspark_pulljobs.writing import File, place
+from pyspark_pulljobs.writing import ExportedFile, open_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +56,7 @@ class Table:
 
     @cached_property
     def filesystem(self) -> tuple[fs.FileSystem, str]:
-        return place(self.location)
+        return open_location(self.location)
 
     def delta(self) -> DeltaTable | None:
         try:
@@ -102,7 +102,7 @@ class Table:
         fields = [*TABLES[self.name], DAY]
         return ", ".join(f"`{field.name}` {SPARK_TYPES[field.type]}" for field in fields)
 
-    def commit(self, run: int, files: Iterable[File], names: Mapping[str, str]) -> None:
+    def commit(self, run: int, files: Iterable[ExportedFile], names: Mapping[str, str]) -> None:
         """Add the files of a run under their new names; raise LakeError if it is there already."""
         table = self._made()
         if (table.transaction_version(self._application) or 0) >= run:
@@ -140,7 +140,7 @@ class Table:
         )
 
 
-def _action(file: File, path: str) -> AddAction:
+def _action(file: ExportedFile, path: str) -> AddAction:
     stats = {
         "numRecords": file.rows,
         "minValues": {"id": file.low_id},

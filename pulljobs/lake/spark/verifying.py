@@ -16,7 +16,7 @@ from pulljobs.lake.spark import checksums, progress, session
 from pulljobs.lake.spark.tables import LoggedFile, Table
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import checking
-from pyspark_pulljobs.checking import Found, Part, Sums
+from pyspark_pulljobs.checking import DayPart, PartSums, Sums
 from pyspark_pulljobs.schemas import TABLES
 from pyspark_pulljobs.selecting import ADBC
 
@@ -152,7 +152,7 @@ def difference(
 
     parts = list(_parts(using, snapshot, result.table, result.day))
     asked = spark.createDataFrame([(part.query,) for part in parts], "query string")
-    rows_of = partial(checking.rows, session.dsn(), ADBC)
+    rows_of = partial(checking.read_checksums, session.dsn(), ADBC)
     here = asked.repartition(len(parts)).mapInArrow(rows_of, "id long, ours long")
     checksum = f.expr(f"cast({checksums.expression(result.table)} AS long)")
     there = snapshot.frame(spark, result.table, [result.day]).select(
@@ -177,16 +177,16 @@ def _ours(
         for day in days[table]
         for part in _parts(using, snapshot, table, day)
     ]
-    summed = partial(checking.summed, session.dsn(), ADBC)
-    sums_of_parts: list[Found] = []
+    sum_parts = partial(checking.sum_parts, session.dsn(), ADBC)
+    part_sums: list[PartSums] = []
     if parts:
         tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
         with progress.reporting(spark, "read PostgreSQL"):
-            sums_of_parts = (
-                spark.sparkContext.parallelize(parts, tasks).mapPartitions(summed).collect()
+            part_sums = (
+                spark.sparkContext.parallelize(parts, tasks).mapPartitions(sum_parts).collect()
             )
     total = {(table, day): (Sums(), 0) for table in days for day in days[table]}
-    for part in sums_of_parts:
+    for part in part_sums:
         sums, pending = total[part.table, part.day]
         total[part.table, part.day] = (sums.plus(part.sums), pending + part.pending)
     return total
@@ -216,7 +216,7 @@ def _lakes(
     }
 
 
-def _parts(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterator[Part]:
+def _parts(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterator[DayPart]:
     start, end = (ids.time_of(bound) for bound in Partition(table, day).bounds)
     while start < end:
         params = {
@@ -224,7 +224,7 @@ def _parts(using: str, snapshot: LakeSnapshot, table: str, day: date) -> Iterato
             "high_id": ids.first_of(start + PART),
             "high_xid": snapshot.high_xid,
         }
-        yield Part(table, day, ledger.bound(using, f"checksum_{table}", params))
+        yield DayPart(table, day, ledger.bound(using, f"checksum_{table}", params))
         start += PART
 
 
