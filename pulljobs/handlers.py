@@ -25,6 +25,7 @@ from pulljobs.conf import settings
 from pulljobs.engine import outcomes, tracing
 from pulljobs.engine.circuit import Circuit, Result
 from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.engine.run_times import RunTime
 from pulljobs.errors import LONGEST_DELAY, ConfigurationError, Retry
 from pulljobs.models import Channel, Consumer, options
 from pulljobs.outcome_texts import clean, encoded
@@ -66,6 +67,7 @@ class Grant:
     """Seconds after a claim or a renewal at which the worker renews the lease; by default never."""
     renew: Callable[["ClaimedJob"], bool]
     stopping: Callable[[], bool]
+    run_time: RunTime = field(default_factory=RunTime)
     circuit: Circuit = field(default_factory=lambda: Circuit(0, 0, 0))
     on_end: Callable[[Result], None] = lambda result: None
     """Called once a job with the result of its run, unless the circuit would not change."""
@@ -120,6 +122,11 @@ class ClaimedJob:
     def lease_duration(self) -> timedelta:
         """Length of a full lease of this job."""
         return self._grant.lease_duration
+
+    @property
+    def run_time(self) -> RunTime:
+        """Measured run time of the handler."""
+        return self._grant.run_time
 
     def report_end(self, result: Result) -> None:
         """Report once how the run ended; the circuit of the consumer counts it."""

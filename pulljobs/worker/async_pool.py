@@ -13,10 +13,11 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections
 
 from pulljobs.engine.outcomes import Settlement
+from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.event_loop import EventLoop, LoopTasks
 from pulljobs.worker.executor import aperform
-from pulljobs.worker.job_pool import WorkAhead
+from pulljobs.worker.job_pool import LONGEST_STALL, ClaimAhead
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import CancelReason
 from pulljobs.worker.shared_state import IDLE, Slots
@@ -119,20 +120,23 @@ class AsyncPool:
         self._waiting: deque[ClaimedJob] = deque()
         self._contexts = [HandlerContext() for _slot in range(concurrency)]
         self._free = list(range(concurrency))
-        self._work_ahead = WorkAhead(concurrency)
+        self._ahead = ClaimAhead(concurrency)
         self._low_water = 0
         self._closing = False
         self._tidying: set[asyncio.Task[Any]] = set()
         loop.call(self._tidy)
+        loop.call(self._check_stall, -1)
 
-    def room(self) -> int:
-        """Return how many more jobs may be claimed, and set the low-water mark."""
-        ahead = self._work_ahead.jobs(self.done)
-        self._low_water = ahead // 2
-        return ahead + len(self._free) - len(self._waiting)
+    def room(self, run_time: RunTime) -> int:
+        """Return how many more jobs of a handler may be claimed, and set the low-water mark."""
+        waiting = len(self._waiting)
+        room = self._ahead.room(run_time, waiting)
+        self._low_water = (waiting + room) // 2
+        return room
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Queue the jobs."""
+        """Queue the jobs of a claim."""
+        self._ahead.queue(jobs)
         self._waiting.extend(jobs)
         self._loop.call(self._fill)
 
@@ -159,8 +163,6 @@ class AsyncPool:
             self._on_low()
 
     def _tidy(self) -> None:
-        while self._waiting and self._waiting[0].is_late_at(time.monotonic()):
-            self._buffer.release(self._waiting.popleft())  # Another process may have a free slot.
         for number in self._free:
             context = self._contexts[number]
             if context.needs_tidying():
@@ -168,12 +170,20 @@ class AsyncPool:
                 task.add_done_callback(self._tidying.discard)
         self._loop.later(IDLE_CHECK, self._tidy)
 
+    def _check_stall(self, done_before: int) -> None:
+        """Release the waiting jobs if no slot comes free: another process may run them."""
+        while self._waiting and self.done == done_before:
+            self._buffer.release(self._waiting.popleft())
+        self._loop.later(LONGEST_STALL, self._check_stall, self.done if self._waiting else -1)
+
     def _start(self, job: ClaimedJob, number: int) -> None:
         context, slot = self._contexts[number], self._first_slot + number
-        self._slots[slot] = job.held.job_id
+        self._slots[slot], begun = job.held.job_id, time.monotonic()
+        self._ahead.begin(number, job, begun)
 
         def leave() -> None:
             self._slots[slot] = IDLE
+            self._ahead.end(number, job, time.monotonic() - begun)
             self._contexts[number] = context.after_use()
             self.done += 1
             heapq.heappush(self._free, number)

@@ -105,7 +105,7 @@ class Fetcher:
             ticket = self._circuits.get(subscription.handler).circuit.ticket
             if (room := self._room(subscription)) > 0:
                 yield subscription, room, ticket
-            elif subscription.pool.reports_room and subscription.pool.room() <= 0:
+            elif subscription.pool.reports_room and _pool_room(subscription) <= 0:
                 subscription.look_at = time.monotonic() + self._poll_seconds()
 
     def _room(self, subscription: ConsumerSubscription) -> int:
@@ -115,7 +115,7 @@ class Fetcher:
             return 0
         if (in_flight_room := self._in_flight.room) <= 0:
             return 0  # The pool is not asked: it would set a low-water mark and wake the fetcher.
-        room = min(self._limits.FETCH_BATCH, in_flight_room, subscription.pool.room())
+        room = min(self._limits.FETCH_BATCH, in_flight_room, _pool_room(subscription))
         allowed = self._circuits.get(subscription.handler).room()
         return room if allowed is None else min(room, allowed)
 
@@ -240,6 +240,7 @@ class Fetcher:
             renew_after=renew_after(lease_duration),
             renew=renew_now,
             stopping=self._stopping,
+            run_time=subscription.run_time,
             circuit=circuit.circuit,
             on_end=partial(circuit.note_result, ticket),
         )
@@ -271,3 +272,7 @@ class Fetcher:
                 self._buffer.release(job)
         if len(self._in_flight) == len(jobs):
             time.sleep(0)  # The process was idle: a handler starts before this thread goes on.
+
+
+def _pool_room(subscription: ConsumerSubscription) -> int:
+    return subscription.pool.room(subscription.run_time)

@@ -1,22 +1,29 @@
 """Job pools: where claimed jobs wait and run, in threads or on the event loop."""
 
 import time
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import accumulate
+from math import ceil
 from typing import Final, Protocol
 
+from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
 
 SECONDS_AHEAD: Final = 0.5
-"""Seconds of work that may wait in memory."""
-RATE_WINDOW: Final = 0.1
-"""Shortest time in seconds over which the rate is measured."""
+"""Seconds within which a claimed job is expected to start."""
+SHORTEST_RUN: Final = 1e-5
+"""Seconds that a job takes at least, with its way through the queue."""
+ROUNDING: Final = 1e-9
+IDLE: Final = 0.0
 LONGEST_WAIT: Final = timedelta(minutes=1)
 """Longest wait in memory, after which a job that has not started is released.
 
 Leases can be renewed for that much longer, so that a handler has its full time limit.
 """
+LONGEST_STALL: Final = 2.0
+"""Seconds without the end of a run after which the jobs that wait for one are released."""
 
 
 class JobPool(Protocol):
@@ -25,35 +32,85 @@ class JobPool(Protocol):
     reports_room: bool
     """True if the pool notifies the fetcher when it has room again; the fetcher need not poll."""
 
-    def room(self) -> int:
-        """Return how many more jobs the pool takes now."""
+    def room(self, run_time: RunTime) -> int:
+        """Return how many more jobs of a handler the pool takes now, zero or less for none."""
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
         """Queue the jobs; only the fetcher's thread calls this."""
 
 
-@dataclass(slots=True)
-class WorkAhead:
-    """Number of jobs that may wait next to the running ones: half a second of work.
+class ClaimAhead:
+    """Runs of a pool and the jobs that wait for them, to find out how many more will start soon.
 
-    It is 0 if each job takes long, so that another worker can run them.
+    Each slot of the pool runs a job at a time. The pool starts its jobs in their order.
     """
 
-    least: int
-    """Number while no job is done yet and the rate is unknown."""
-    _rate: float = 0.0
-    _done: int = 0
-    _at: float = field(default_factory=time.monotonic)
+    def __init__(self, slots: int) -> None:
+        self._ends = [IDLE] * slots
+        """Expected end of the run in each slot, on the monotonic clock."""
+        self._queued: deque[tuple[RunTime, int]] = deque()
+        """Claims with their numbers of jobs, at least those that wait; only the fetcher uses it."""
 
-    def jobs(self, done: int) -> int:
-        """Return how many jobs may wait, given how many are done since the start."""
+    def queue(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Note jobs of one claim that the pool has queued."""
+        if jobs:
+            self._queued.append((jobs[0].run_time, len(jobs)))
+
+    def begin(self, slot: int, job: ClaimedJob, now: float) -> None:
+        """Note that a slot begins to run a job."""
+        self._ends[slot] = now + job.run_time.expected
+
+    def end(self, slot: int, job: ClaimedJob, seconds: float) -> None:
+        """Note that the run in a slot has ended, and how long it took."""
+        self._ends[slot] = IDLE
+        job.run_time.note(seconds)
+
+    def skip(self, slot: int) -> None:
+        """Note that the job which a slot had begun does not run."""
+        self._ends[slot] = IDLE
+
+    def room(self, run_time: RunTime, waiting: int) -> int:
+        """Return how many more jobs of a handler will start within `SECONDS_AHEAD`.
+
+        `waiting` is the number of jobs in the pool that have not begun. A run that takes longer
+        than expected is expected to take that much longer again. A run of unknown length ends
+        after `SECONDS_AHEAD`, so each idle slot gets a single job of that handler.
+        """
+        queued = [(_expected(each), number) for each, number in self._waiting(waiting)]
+        long = sum(number for seconds, number in queued if seconds == SECONDS_AHEAD)
+        backlog = sum(seconds * number for seconds, number in queued if seconds < SECONDS_AHEAD)
         now = time.monotonic()
-        elapsed = now - self._at
-        if elapsed > RATE_WINDOW:
-            # Over a window: slow jobs that happen to end together are not a high rate.
-            rate = (done - self._done) / elapsed
-            self._rate = rate if rate > self._rate else 0.8 * self._rate + 0.2 * rate
-            self._done, self._at = done, now
-        if done:
-            self.least = 0
-        return max(self.least, int(self._rate * SECONDS_AHEAD))
+        waits = sorted(abs(end - now) if end else 0.0 for end in self._ends)
+        # A long job takes a slot out of the calculation, all others are spread evenly.
+        free = [SECONDS_AHEAD - wait for wait in waits[long:] if wait < SECONDS_AHEAD]
+        step = _expected(run_time)
+        starts = sum(ceil(seconds / step) for seconds in free)
+        most = sum(ceil(seconds / step) for seconds in _spread(backlog, free))
+        return max(0, min(most, starts - int(backlog / step + ROUNDING)))
+
+    def _waiting(self, waiting: int) -> list[tuple[RunTime, int]]:
+        """Return the last claims with so many jobs, newest first; forget the others."""
+        claims = list[tuple[RunTime, int]]()
+        while waiting > 0 and self._queued:
+            run_time, number = self._queued.pop()
+            claims.append((run_time, min(number, waiting)))
+            waiting -= number
+        self._queued.clear()
+        self._queued.extend(reversed(claims))
+        return claims
+
+
+def _expected(run_time: RunTime) -> float:
+    return min(max(run_time.expected, SHORTEST_RUN), SECONDS_AHEAD)
+
+
+def _spread(backlog: float, free: Sequence[float]) -> list[float]:
+    """Return the seconds left of each slot once a backlog of seconds is done by all in turn.
+
+    `free` are the seconds of each slot, longest first. Slots without any left are not returned.
+    """
+    for number, total in enumerate(accumulate(free), 1):
+        left = (total - backlog) / number
+        if number == len(free) or left >= free[number]:
+            return [min(left, seconds) for seconds in free if min(left, seconds) > ROUNDING]
+    return []

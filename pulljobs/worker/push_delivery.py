@@ -9,6 +9,7 @@ from typing import Final
 
 from pulljobs.conf import Settings
 from pulljobs.engine import tracing
+from pulljobs.engine.run_times import RunTime
 from pulljobs.errors import Retry
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer
@@ -125,7 +126,7 @@ class PushPool:
             channel=consumer.channel.name, consumer=consumer.name, function=deliver
         )
 
-    def room(self) -> int:
+    def room(self, run_time: RunTime) -> int:
         """Return how many more jobs may be claimed; the rest of a slow consumer stays queued."""
         delivery, limits = self._delivery, self._delivery.limits
         shared = limits.PUSH_CONCURRENCY - len(delivery.pools) - self.total_count.at_work

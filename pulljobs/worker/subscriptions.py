@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -12,6 +12,7 @@ from django.db.models import Q
 
 from pulljobs import handlers
 from pulljobs.conf import Settings, settings
+from pulljobs.engine.run_times import RunTime
 from pulljobs.errors import ConfigurationError
 from pulljobs.handlers import Handler
 from pulljobs.models import Consumer, Lease
@@ -34,6 +35,7 @@ class ConsumerSubscription:
     puller: Puller
     handler: Handler
     pool: JobPool
+    run_time: RunTime = field(default_factory=RunTime)
     look_at: float = 0.0
     """Time of the monotonic clock at which to claim next, unless a notification comes first."""
 

@@ -11,9 +11,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from pulljobs.conf import Settings
+from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob
 from pulljobs.worker.executor import outcome_of_cancelled, perform
-from pulljobs.worker.job_pool import LONGEST_WAIT, WorkAhead
+from pulljobs.worker.job_pool import LONGEST_STALL, ClaimAhead
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import HandlerRun, RunSlot
 from pulljobs.worker.shared_state import IDLE, Slots
@@ -45,7 +46,7 @@ class ThreadPool:
         """Jobs done so far; counted without a lock, so it may be a few too low."""
         self._slots, self._buffer, self._on_low = slots, buffer, on_low
         self._low_water = 0
-        self._work_ahead = WorkAhead(concurrency)
+        self._ahead = ClaimAhead(concurrency)
         self._closing = False
         self._blocked_at, self._blocked_since = 0, time.monotonic()
         self._threads = [
@@ -57,17 +58,16 @@ class ThreadPool:
         for thread in self._threads:
             thread.start()
 
-    def room(self) -> int:
-        """Return how many more jobs may be claimed, and set the low-water mark."""
-        ahead = self._work_ahead.jobs(self.done)
-        self._low_water = ahead // 2
-        return ahead + self._count_idle() - self.waiting.qsize()
-
-    def _count_idle(self) -> int:
-        return self._slots[: len(self._threads)].count(IDLE)
+    def room(self, run_time: RunTime) -> int:
+        """Return how many more jobs of a handler may be claimed, and set the low-water mark."""
+        waiting = self.waiting.qsize()
+        room = self._ahead.room(run_time, waiting)
+        self._low_water = (waiting + room) // 2
+        return room
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Queue the jobs."""
+        """Queue the jobs of a claim."""
+        self._ahead.queue(jobs)
         put = self.waiting.put
         for job in jobs:
             put(job)
@@ -82,8 +82,7 @@ class ThreadPool:
         now = time.monotonic()
         if self._closing or self.done != self._blocked_at or not self.waiting.qsize():
             self._blocked_at, self._blocked_since = self.done, now
-        elif now - self._blocked_since > LONGEST_WAIT.total_seconds():
-            self._work_ahead = WorkAhead(0)
+        elif now - self._blocked_since > LONGEST_STALL:
             self._empty_queue()
 
     def _empty_queue(self) -> None:
@@ -129,6 +128,7 @@ class ThreadPool:
             if job is None:
                 break
             now = time.monotonic()
+            self._ahead.begin(number, job, now)
             kept.check(now)
             self._do(slot, job, now)
             if self.waiting.qsize() <= self._low_water:
@@ -138,6 +138,7 @@ class ThreadPool:
 
     def _do(self, slot: RunSlot, job: ClaimedJob, now: float) -> None:
         if self._closing or job.is_late_at(now):
+            self._ahead.skip(slot.number)
             self._buffer.release(job)
             return
         self._buffer.runs.begin(job, slot, now)
@@ -145,6 +146,7 @@ class ThreadPool:
         self._slots[number] = job.held.job_id  # From here on a crash is charged to the job.
         settlement = perform(job)
         self._slots[number] = IDLE
+        self._ahead.end(number, job, time.monotonic() - now)
         self.done += 1
         self._buffer.end(job, settlement)
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pulljobs.conf import Settings, settings
 from pulljobs.engine.outcomes import Held, Settlement
+from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import AckPolicy, ClaimedJob, Grant, Handler
 from pulljobs.models import Consumer
 from pulljobs.pulling import Puller
@@ -45,6 +46,7 @@ def claimed_job(
     lease_duration: timedelta = timedelta(seconds=30),
     claimed_at: float | None = None,
     start_by: float = float("inf"),
+    run_time: RunTime | None = None,
     consumer_circuit: ConsumerCircuit | None = None,
 ) -> ClaimedJob:
     grant = Grant(
@@ -55,6 +57,7 @@ def claimed_job(
         renew=renew_now,
         stopping=lambda: False,
         start_by=start_by,
+        run_time=run_time or RunTime(),
     )
     if consumer_circuit is not None:
         ticket = consumer_circuit.circuit.ticket
@@ -100,6 +103,7 @@ def unclaimed(
     lease_duration: float = 30.0,
     claimed_at: float | None = None,
     start_by: float = float("inf"),
+    run_time: RunTime | None = None,
 ) -> ClaimedJob:
     """Return a claimed job that is in no table."""
     handler = Handler(channel="c", consumer="c", function=lambda job: None)
@@ -114,6 +118,7 @@ def unclaimed(
         lease_duration=timedelta(seconds=lease_duration),
         claimed_at=claimed_at,
         start_by=start_by,
+        run_time=run_time,
     )
 
 

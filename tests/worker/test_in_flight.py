@@ -1,16 +1,13 @@
-"""In-flight jobs, the leases that are due for renewal, and how many jobs wait in memory."""
+"""In-flight jobs, and the leases that are due for renewal."""
 
 import time
-from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
 from pulljobs.engine.outcomes import Held
 from pulljobs.handlers import Grant
-from pulljobs.worker import job_pool
 from pulljobs.worker.in_flight import InFlightJobs
-from pulljobs.worker.job_pool import RATE_WINDOW, SECONDS_AHEAD, WorkAhead
 from tests.worker.claiming import unclaimed
 
 
@@ -73,40 +70,3 @@ def test_a_job_that_is_settled_during_its_renewal_needs_no_lease(
     in_flight.add([job])
     assert not job.lost
     assert in_flight.due_for_renewal() == []
-
-
-class WorkAheadByHand:
-    """Number of jobs that may wait, by a clock that the test sets."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._now, self._work_ahead = 0.0, WorkAhead(8, _at=0.0)
-        monkeypatch.setattr(job_pool, "time", SimpleNamespace(monotonic=lambda: self._now))
-
-    def jobs(self, done: int, *, later: float = 0.0) -> int:
-        self._now += later
-        return self._work_ahead.jobs(done)
-
-
-def test_few_jobs_are_ahead_at_first_and_more_at_a_high_rate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    work_ahead = WorkAheadByHand(monkeypatch)
-    assert work_ahead.jobs(0) == 8
-    assert [work_ahead.jobs(number * 2500, later=0.25) for number in range(1, 4)] == [
-        int(10_000 * SECONDS_AHEAD)
-    ] * 3
-
-
-def test_slow_jobs_that_end_together_do_not_count_as_a_high_rate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    work_ahead = WorkAheadByHand(monkeypatch)
-    assert work_ahead.jobs(0) == 8
-    assert work_ahead.jobs(0, later=1.5 * RATE_WINDOW) == 8
-    assert work_ahead.jobs(8) == 0, "eight in one instant"
-    assert work_ahead.jobs(8, later=1.5 * RATE_WINDOW) <= 8 / RATE_WINDOW * SECONDS_AHEAD
-
-
-def test_no_job_waits_for_slow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    work_ahead = WorkAheadByHand(monkeypatch)
-    assert [work_ahead.jobs(number, later=60) for number in range(1, 4)] == [0, 0, 0]

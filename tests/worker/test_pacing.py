@@ -6,6 +6,7 @@ import pytest
 from django.db.models.functions import Now
 
 from pulljobs.models import ArchivedJob, Consumer, Job
+from pulljobs.publishing import publish
 from tests.sessions import wait_until
 from tests.worker.processes import Stage
 
@@ -46,3 +47,17 @@ def test_three_workers_share_a_thousand_jobs_and_each_runs_once(stage: Stage) ->
     assert [worker.ended() for worker in workers] == [0, 0, 0]
     assert stage.runs() == dict.fromkeys(every, 1)
     assert set(ArchivedJob.objects.values_list("state", "retry_count")) == {("DELIVERED", 0)}
+
+
+def test_no_more_jobs_than_threads_are_claimed_before_a_run_has_ended(stage: Stage) -> None:
+    stage.consumer()
+    stage.until_gate(24)
+    worker = stage.worker("--concurrency", "4", "--max-fetch-interval", "0.05")
+    stage.wait_for("started", 4)
+    publish("awaited", {"seconds": 0.0})
+    # The worker claims this job after it had time to look for more of the others.
+    wait_until(lambda: ArchivedJob.objects.exists())
+    assert Job.objects.filter(state="INFLIGHT").count() == 4
+    stage.open_gate()
+    stage.wait_for("ended", 25)
+    assert worker.stop() == 0

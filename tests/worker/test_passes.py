@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from pulljobs.engine.circuit import Result
+from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Consumer, Job, Lease
 from pulljobs.pulling import Claim, Puller
@@ -40,7 +41,7 @@ class QuickPool:
         self.looks = 0
         """Number of times that the fetcher asked for the room."""
 
-    def room(self) -> int:
+    def room(self, run_time: RunTime) -> int:
         self.looks += 1
         return 1
 
@@ -51,7 +52,7 @@ class QuickPool:
 
 
 class WidePool(QuickPool):
-    def room(self) -> int:
+    def room(self, run_time: RunTime) -> int:
         return 10
 
 
@@ -62,7 +63,7 @@ class ShrinkingPool(QuickPool):
         super().__init__(on_room)
         self.rooms = [1, -1]
 
-    def room(self) -> int:
+    def room(self, run_time: RunTime) -> int:
         return self.rooms.pop(0) if self.rooms else 0
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from pulljobs.conf import settings
+from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import Consumer
 from pulljobs.storage import statements
@@ -29,7 +30,7 @@ class UnusedPool:
 
     reports_room = False
 
-    def room(self) -> int:
+    def room(self, run_time: RunTime) -> int:
         return 1
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
@@ -153,13 +154,13 @@ def begin(pool: PushPool, deliveries: int) -> None:
 def test_each_consumer_may_deliver_one_job_and_the_rest_is_shared() -> None:
     deliveries = push_delivery(PUSH_CONCURRENCY=10, PUSH_PER_CONSUMER=4, PUSH_PER_HOST=100)
     pools = [pool_of(deliveries) for _pool in range(4)]
-    assert [pool.room() for pool in pools] == [4] * 4
+    assert [pool.room(RunTime()) for pool in pools] == [4] * 4
     begin(pools[0], 4)
-    assert [pool.room() for pool in pools] == [0, 2, 2, 2]
+    assert [pool.room(RunTime()) for pool in pools] == [0, 2, 2, 2]
     begin(pools[1], 2)
-    assert [pool.room() for pool in pools] == [0, 0, 1, 1]
+    assert [pool.room(RunTime()) for pool in pools] == [0, 0, 1, 1]
     begin(pools[2], 1)
-    assert [pool.room() for pool in pools] == [0, 0, 0, 1]
+    assert [pool.room(RunTime()) for pool in pools] == [0, 0, 0, 1]
 
 
 def test_the_limit_of_a_host_leaves_each_consumer_its_first_delivery() -> None:
@@ -169,9 +170,9 @@ def test_the_limit_of_a_host_leaves_each_consumer_its_first_delivery() -> None:
         ConsumerFactory.create(type="push", callback_url="http://127.0.0.1:10/")
     )
     begin(first, 4)
-    assert [pool.room() for pool in (first, second, elsewhere)] == [0, 1, 4]
+    assert [pool.room(RunTime()) for pool in (first, second, elsewhere)] == [0, 1, 4]
     begin(second, 3)
-    assert [pool.room() for pool in (first, second, elsewhere)] == [0, 0, 4]
+    assert [pool.room(RunTime()) for pool in (first, second, elsewhere)] == [0, 0, 4]
 
 
 @pytest.mark.parametrize(

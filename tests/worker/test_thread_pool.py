@@ -3,15 +3,15 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 
+from pulljobs.engine.run_times import RunTime
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.states import Event
-from pulljobs.worker import job_pool, thread_pool
+from pulljobs.worker import thread_pool
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.shared_state import IDLE
 from pulljobs.worker.thread_pool import ThreadPool
@@ -58,19 +58,27 @@ def nothing(job: ClaimedJob) -> None:
 
 
 def test_there_is_room_for_idle_threads_and_no_job_waits_for_slow_ones(
-    bench: PoolBench, monkeypatch: pytest.MonkeyPatch
+    bench: PoolBench,
 ) -> None:
-    monkeypatch.setattr(job_pool, "SECONDS_AHEAD", 0.0)
-    assert bench.pool.room() == 4, "the rate is unknown yet"
-    bench.pool.take([bench.job(nothing)])
-    bench.events(1)
-    wait_until(lambda: bench.pool.room() == 2)
-    bench.pool.take([bench.job(bench.blocks, number=2)])
+    slow = RunTime()
+    slow.note(3600)
+    assert bench.pool.room(slow) == 2
+    bench.pool.take([bench.job(bench.blocks, run_time=slow)])
     wait_until(lambda: bench.slots.count(IDLE) == 1)
-    assert bench.pool.room() == 1
-    bench.pool.take([bench.job(bench.blocks, number=3)])
+    assert bench.pool.room(slow) == 1
+    bench.pool.take([bench.job(bench.blocks, number=2, run_time=slow)])
+    assert bench.pool.room(slow) == 0, "not even for a job that no thread has taken yet"
     wait_until(lambda: bench.slots.count(IDLE) == 0)
-    assert bench.pool.room() == 0
+    assert bench.pool.room(slow) == 0
+
+
+def test_the_run_time_of_a_handler_is_measured(bench: PoolBench) -> None:
+    quick = RunTime()
+    assert bench.pool.room(quick) == 2, "the run time is unknown yet"
+    bench.pool.take([bench.job(nothing, run_time=quick)])
+    bench.events(1)
+    wait_until(lambda: bench.pool.room(quick) > 2)
+    assert quick.expected < 0.5
 
 
 def test_a_job_that_waited_too_long_for_its_time_limit_is_released(bench: PoolBench) -> None:
@@ -84,7 +92,7 @@ def test_a_job_that_waited_too_long_for_its_time_limit_is_released(bench: PoolBe
 def test_waiting_jobs_are_released_while_no_thread_comes_free(
     bench: PoolBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thread_pool, "LONGEST_WAIT", timedelta(milliseconds=50))
+    monkeypatch.setattr(thread_pool, "LONGEST_STALL", 0.05)
     bench.pool.take([bench.job(bench.blocks, number=number) for number in (1, 2, 3)])
     wait_until(lambda: bench.slots.count(IDLE) == 0)
 
@@ -94,7 +102,7 @@ def test_waiting_jobs_are_released_while_no_thread_comes_free(
 
     wait_until(is_released)
     assert bench.events(1) == [Event.RELEASE]
-    assert bench.pool.room() <= 0, "no jobs are claimed to wait"
+    assert bench.pool.room(RunTime()) == 0, "no jobs are claimed to wait"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,36 @@
+"""Run times of handlers, measured in the process that runs them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+GAIN: Final = 1 / 8
+"""Weight of a new run in the mean, as TCP weighs round trips (RFC 6298)."""
+DEVIATION_GAIN: Final = 1 / 4
+MARGIN: Final = 2
+"""Deviations above the mean that a run is expected to take."""
+
+UNKNOWN: Final = float("inf")
+
+
+@dataclass(slots=True, eq=False)
+class RunTime:
+    """Run time of one handler, as a moving mean with its deviation.
+
+    Threads note their runs without a lock, so a run may be left out.
+    """
+
+    expected: float = UNKNOWN
+    """Seconds that the next run takes, with a margin; infinite while no run has ended."""
+    _mean: float = 0.0
+    _deviation: float = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Note how long a run took."""
+        if self.expected == UNKNOWN:
+            self.expected = self._mean = seconds
+            return
+        mean, deviation = self._mean, self._deviation
+        error = seconds - mean
+        self._mean = mean = mean + GAIN * error
+        deviation += DEVIATION_GAIN * ((error if error > 0 else -error) - deviation)
+        self._deviation, self.expected = deviation, mean + MARGIN * deviation

@@ -1,0 +1,158 @@
+"""Number of jobs that a pool claims ahead, from the measured run times of their handlers."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from pulljobs.engine.run_times import RunTime
+from pulljobs.handlers import ClaimedJob
+from pulljobs.worker import job_pool
+from pulljobs.worker.job_pool import ClaimAhead
+from tests.worker.claiming import unclaimed
+
+FOREVER = float("inf")
+
+
+def run_time(*seconds: float) -> RunTime:
+    measured = RunTime()
+    for each in seconds:
+        measured.note(each)
+    return measured
+
+
+class PoolByHand:
+    """Pool whose slots begin and end jobs by a clock that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int = 4) -> None:
+        self.now, self.ahead = 1000.0, ClaimAhead(slots)
+        self._waiting: list[ClaimedJob] = []
+        self._running: dict[int, tuple[ClaimedJob, float]] = {}
+        monkeypatch.setattr(job_pool, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def room(self, handler: RunTime, *, later: float = 0.0) -> int:
+        self.now += later
+        return self.ahead.room(handler, len(self._waiting))
+
+    def take(self, handler: RunTime, count: int) -> None:
+        jobs = [unclaimed(number, run_time=handler) for number in range(count)]
+        self.ahead.queue(jobs)
+        self._waiting += jobs
+
+    def begin(self, *slots: int) -> None:
+        for slot in slots:
+            job = self._waiting.pop(0)
+            self._running[slot] = job, self.now
+            self.ahead.begin(slot, job, self.now)
+
+    def end(self, *slots: int, later: float = 0.0) -> None:
+        self.now += later
+        for slot in slots:
+            job, since = self._running.pop(slot)
+            self.ahead.end(slot, job, self.now - since)
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> PoolByHand:
+    return PoolByHand(monkeypatch)
+
+
+@pytest.fixture
+def two_pools(monkeypatch: pytest.MonkeyPatch) -> Callable[[], PoolByHand]:
+    return lambda: PoolByHand(monkeypatch, 2)
+
+
+def test_no_more_jobs_than_slots_are_claimed_while_the_run_time_is_unknown(
+    pool: PoolByHand,
+) -> None:
+    unknown = RunTime()
+    assert pool.room(unknown) == 4
+    pool.take(unknown, 3)
+    assert pool.room(unknown) == 1
+    pool.begin(0, 1, 2)
+    assert pool.room(unknown, later=60) == 1, "however long they run"
+
+
+def test_slow_jobs_that_end_together_let_no_job_wait(pool: PoolByHand) -> None:
+    slow = RunTime()
+    pool.take(slow, 4)
+    pool.begin(0, 1, 2, 3)
+    pool.end(0, 1, later=2)
+    assert pool.room(slow, later=0.05) == 2, "two slots are idle"
+    pool.end(2, 3)
+    assert pool.room(slow, later=0.2) == 4
+    pool.take(slow, 4)
+    assert pool.room(slow) == 0
+
+
+def test_quick_jobs_fill_the_time_ahead_of_all_slots(pool: PoolByHand) -> None:
+    quick = run_time(0.01)
+    assert pool.room(quick) == 200
+    pool.take(quick, 150)
+    assert pool.room(quick) == 50
+    pool.take(quick, 50)
+    assert pool.room(quick) == 0
+    pool.begin(0, 1, 2, 3)
+    pool.end(0, 1, 2, 3, later=0.01)
+    assert pool.room(quick) == 4
+
+
+def test_a_slot_that_is_expected_to_come_free_in_time_is_claimed_for(pool: PoolByHand) -> None:
+    slow = run_time(2.0)
+    pool.take(slow, 4)
+    pool.begin(0, 1, 2, 3)
+    assert pool.room(slow, later=1.4) == 0
+    assert pool.room(slow, later=0.2) == 4, "all end in 0.4 s"
+    pool.take(slow, 4)
+    assert pool.room(slow) == 0
+
+
+def test_a_run_far_beyond_its_expected_time_frees_no_slot(pool: PoolByHand) -> None:
+    quick = run_time(0.01)
+    pool.take(quick, 3)
+    pool.begin(0, 1, 2)
+    assert pool.room(quick, later=10) == 50, "those of the idle slot"
+
+
+def test_quick_jobs_are_not_claimed_behind_slow_ones(pool: PoolByHand) -> None:
+    slow, quick = run_time(10.0), run_time(0.01)
+    pool.take(slow, 3)
+    assert pool.room(quick) == 50, "the slow jobs take three slots"
+    pool.take(slow, 1)
+    assert pool.room(quick) == 0
+    pool.begin(0, 1, 2, 3)
+    assert pool.room(quick) == 0
+
+
+def test_slow_jobs_get_a_slot_behind_waiting_quick_ones(
+    two_pools: Callable[[], PoolByHand],
+) -> None:
+    """A busy quick handler keeps no slow one from being claimed."""
+    pool, slow, quick = two_pools(), run_time(10.0), run_time(0.01)
+    pool.take(quick, 40)
+    assert pool.room(slow) == 2
+    pool.take(quick, 60)
+    assert pool.room(slow) == 0, "the quick ones take half a second"
+
+
+def test_jobs_that_have_begun_do_not_count_as_waiting(pool: PoolByHand) -> None:
+    slow, quick = run_time(10.0), run_time(0.01)
+    pool.take(slow, 2)
+    pool.take(quick, 10)
+    pool.begin(0, 1)
+    assert pool.room(quick) == 90
+
+
+def test_a_job_that_was_skipped_leaves_its_slot_idle(pool: PoolByHand) -> None:
+    unknown = RunTime()
+    pool.take(unknown, 1)
+    pool.begin(0)
+    pool.ahead.skip(0)
+    assert pool.room(unknown) == 4
+
+
+def test_an_uneven_run_time_is_expected_with_a_margin() -> None:
+    assert RunTime().expected == FOREVER
+    assert run_time(*[0.2] * 5).expected == pytest.approx(0.2)
+    assert run_time(0.01, 2.0).expected > 1.0, "a single slow run makes careful"
+    assert run_time(2.0, *[0.01] * 60).expected < 0.02, "and is forgotten"
