@@ -351,6 +351,27 @@ def check_middleware(
 
 
 @register
+def check_reaping(
+    app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Warn if serving processes do not end the leases that they hand out."""
+    try:
+        is_reaped = settings().REAP_WHILE_SERVING or not _is_api_mounted()
+    except ConfigurationError:  # check_settings reports it
+        return []
+    if is_reaped:
+        return []
+    return [
+        Warning(
+            f"{SETTING}['REAP_WHILE_SERVING'] is False: jobs of HTTP clients that crash come back "
+            "only while a worker runs.",
+            hint="Remove the setting, or keep a worker running and silence this.",
+            id="pulljobs.W009",
+        )
+    ]
+
+
+@register
 def check_request_ids(
     app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:

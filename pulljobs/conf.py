@@ -167,6 +167,8 @@ class Settings:
     """Longest wait of a long poll over HTTP."""
     MAX_LONG_POLL_THREADS: int = 8
     """Long polls at once in a process under WSGI, where each of them holds a thread."""
+    REAP_WHILE_SERVING: bool = True
+    """If True, processes that hand out leases over HTTP also end expired leases."""
     ADDRESS: str = ""
     """Base URL at which clients reach the API of this process.
 

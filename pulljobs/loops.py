@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from django.db import connections
@@ -17,6 +18,8 @@ LONGEST_PAUSE: Final = 1.0
 """Shorter than leases: outcomes of an outage are written before other workers get the jobs."""
 QUIET: Final = 1.0
 """Seconds between two reports of failing passes."""
+PART_SECONDS: Final = 1.0
+"""Seconds in which a part of a pass may begin another batch; the next pass does the rest."""
 
 
 class Loop(Protocol):
@@ -115,3 +118,21 @@ class Runner:
             self._last_report = time.monotonic()
             emit(LoopFailed(self.name, f"{type(error).__name__}: {error}".strip(), pause))
         return pause
+
+
+def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
+    """Repeat each part of a pass while it has more to do, for a while; return True if more is left.
+
+    However much there is to do, a pass stays short, so that no part waits for another.
+    """
+    has_more = [_repeat(part) for part in parts]
+    return any(has_more)
+
+
+def _repeat(part: Callable[[], bool]) -> bool:
+    """Repeat a part while it has more to do; return True if its time is over before."""
+    until = time.monotonic() + PART_SECONDS
+    while part():
+        if time.monotonic() >= until:
+            return True
+    return False

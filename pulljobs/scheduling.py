@@ -100,6 +100,11 @@ def dispatch_some() -> int | None:
     return retrying(using, partial(_dispatch_batch, using))
 
 
+def dispatch_more() -> bool:
+    """Publish a batch of due messages; return True if more may be due."""
+    return dispatch_some() is not None
+
+
 def _dispatch_batch(using: str) -> int | None:
     with brief(using):
         due = scheduled.due(using, BATCH)

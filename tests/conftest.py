@@ -1,5 +1,6 @@
 import faulthandler
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -66,6 +67,14 @@ def _tables_are_emptied_quickly() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", empty_tables)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_reaper_stays() -> Iterator[None]:
+    """End the reaper that a request of the test started: it would reap in the tests that follow."""
+    yield
+    if (reaping := sys.modules.get("pulljobs.api.reaping")) is not None:
+        reaping.close()
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from pulljobs.storage.grants import Profile
 from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
+"""Time after the pass that should have ended a lease."""
 LISTED: Final = 20
 LOOKED_AT: Final = 100_000
 COUNTED: Final = 1_000
@@ -188,7 +189,8 @@ def _counted(jobs: int) -> str:
 
 def leases_not_reaped() -> Iterator[Finding]:
     """Report expired leases that no reaper ends."""
-    over = Lease.objects.using(settings().DATABASE).filter(leased_until__lt=Now() - UNREAPED)
+    late = UNREAPED + settings().REAP_INTERVAL
+    over = Lease.objects.using(settings().DATABASE).filter(leased_until__lt=Now() - late)
     expired = over.aggregate(count=Count("id"), oldest=Min("leased_until"))
     if expired["count"]:
         yield Finding(
@@ -196,7 +198,23 @@ def leases_not_reaped() -> Iterator[Finding]:
             True,
             f"{expired['count']} leases have been expired since "
             f"{times.format_time(expired['oldest'])} or later, and no process gives their jobs "
-            "back: start a worker, or run `pulljobs reap`.",
+            "back: start a worker, or run `pulljobs reap`. Servers of the HTTP API reap, too, from "
+            "their first pull or job POST on, unless REAP_WHILE_SERVING is False. Spark's streams "
+            "reap while they run.",
+        )
+
+
+def no_reaper() -> Iterator[Finding]:
+    """Report leases that no process would end, before the first of them is over."""
+    if settings().REAP_WHILE_SERVING or serving.has_worker():
+        return
+    leases = Lease.objects.using(settings().DATABASE).exclude(via=Lease.Via.SPARK)
+    if held := leases.count():
+        yield Finding(
+            "no_reaper",
+            False,
+            f"{held} leases are held, no worker lives, and REAP_WHILE_SERVING is False: if their "
+            "holders crash, their jobs do not come back. Start a worker, or remove the setting.",
         )
 
 
@@ -235,6 +253,7 @@ CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     unserved_consumers,
     deleted_consumers,
     leases_not_reaped,
+    no_reaper,
     nodes_gone,
     sick_nodes,
 )

@@ -23,6 +23,11 @@ def living() -> list[Node]:
     return list(rows.filter(heartbeat_at__gt=Now() - heartbeat_limit()))
 
 
+def has_worker() -> bool:
+    """Return True if a worker lives; its heartbeats are written by its reaper."""
+    return any(node.kind == Node.Kind.WORKER for node in living())
+
+
 def gone() -> list[Node]:
     """Return the nodes of the last day whose heartbeat ended without a stop."""
     rows = Node.objects.using(settings().DATABASE).filter(stopped_at=None)

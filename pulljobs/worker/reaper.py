@@ -2,17 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
-from pulljobs import auditing, operating, pulling, scheduling
+from pulljobs import auditing, loops, operating, pulling, scheduling
 from pulljobs.conf import Settings
 from pulljobs.loops import JITTER
 from pulljobs.operating import Upkeep
 from pulljobs.storage import nodes
-
-PART_SECONDS: Final = 1.0
-"""Seconds in which a part of a pass may begin another batch; the next pass does the rest."""
 
 
 class Reaper:
@@ -53,9 +50,8 @@ class Reaper:
     def _pass(self) -> bool:
         """Do a while of each part; return True if there is more to do."""
         self._begin_upkeep()
-        parts = (self._reap, pulling.sweep_keys, _dispatch, self._maintain, _proceed)
-        has_more = [_repeat(part) for part in parts]
-        return any(has_more)
+        parts = (self._reap, pulling.sweep_keys, scheduling.dispatch_more, self._maintain, _proceed)
+        return loops.repeat_each(parts)
 
     def _reap(self) -> bool:
         if pulling.reap() is None:
@@ -82,18 +78,5 @@ class Reaper:
         return self._upkeep is not None
 
 
-def _dispatch() -> bool:
-    return scheduling.dispatch_some() is not None
-
-
 def _proceed() -> bool:
     return auditing.proceed(0.0)
-
-
-def _repeat(part: Callable[[], bool]) -> bool:
-    """Repeat a part while it has more to do; return True if its time is over before."""
-    until = time.monotonic() + PART_SECONDS
-    while part():
-        if time.monotonic() >= until:
-            return True
-    return False

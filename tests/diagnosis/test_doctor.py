@@ -224,6 +224,17 @@ def test_leases_that_nobody_reaps_are_an_error() -> None:
     assert findings()["not_reaped"]["is_error"]
 
 
+def test_leases_that_no_process_would_end_are_named_before_they_are_over() -> None:
+    consumer = ConsumerFactory.create()
+    published(consumer)
+    claimed(consumer)
+    assert "no_reaper" not in findings()
+    with override_settings(PULLJOBS={"REAP_WHILE_SERVING": False}):
+        assert "REAP_WHILE_SERVING" in findings()["no_reaper"]["text"]
+        register()
+        assert "no_reaper" not in findings()
+
+
 def test_node_that_is_gone_is_an_error_while_it_holds_leases() -> None:
     node = register(heartbeat_at=Now() - HOUR)
     assert not findings()["node_gone"]["is_error"]

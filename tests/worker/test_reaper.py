@@ -9,10 +9,9 @@ from django.db.models.functions import Now
 from django.test import override_settings
 from django.utils import timezone
 
-from pulljobs import operating, scheduling
+from pulljobs import loops, operating, scheduling
 from pulljobs.models import Attempt, Job, Lease, ScheduledMessage
 from pulljobs.storage import forgetting
-from pulljobs.worker import reaper
 from pulljobs.worker.reaper import Reaper
 from tests.factories import ConsumerFactory, JobFactory, claimed, published
 from tests.sessions import pass_time, wait_until
@@ -26,7 +25,7 @@ ID_DAYS = DAY // timedelta(milliseconds=1) << 22
 @pytest.fixture
 def short_reaper(monkeypatch: pytest.MonkeyPatch) -> Reaper:
     """Reaper whose parts have time for one batch of one row in each pass."""
-    monkeypatch.setattr(reaper, "PART_SECONDS", 0.0)
+    monkeypatch.setattr(loops, "PART_SECONDS", 0.0)
     monkeypatch.setattr(scheduling, "BATCH", 1)
     monkeypatch.setattr(forgetting, "AT_ONCE", 1)
     return Reaper(limits(), uuid4(), lambda: None, dict, lambda: None)

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import emission, ids, operating, pulling
-from pulljobs.api import exceptions, raw_bodies
+from pulljobs.api import exceptions, raw_bodies, reaping
 from pulljobs.api.authentication import LEASE_TOKEN, DeleterTokens, caller
 from pulljobs.api.base_views import PullConsumerView
 from pulljobs.api.bodies import render_time
@@ -134,6 +134,7 @@ def _is_lease_of(job: AddressedJob, lease_token: str) -> bool:
 
 
 def _take(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Response:
+    reaping.ensure_reaping()
     seconds = asked.get("IncrementalTimeout")
     timeout = timedelta(seconds=seconds) if seconds else None
     taken = pulling.take(consumer, job.id, job.state, incremental_timeout=timeout)

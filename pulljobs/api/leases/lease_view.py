@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views import View
 from rest_framework.exceptions import Throttled
 
-from pulljobs.api import exceptions, middleware, raw_bodies, throttling
+from pulljobs.api import exceptions, middleware, raw_bodies, reaping, throttling
 from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import authenticate_consumer
 from pulljobs.api.leases.long_poll.waiters import process_waiters
@@ -55,6 +55,7 @@ class LeaseView(View, Generic[T]):
         """Answer a request; `View` inspects this method to learn that the view is asynchronous."""
         sent = raw_bodies.read_sent(request, self.largest_body)
         self.waiters = process_waiters()
+        reaping.ensure_reaping()
         consumer, begun = await self.waiters.run(partial(self._begin, request, names, sent))
         return await encode_answer(await self.finish(consumer, begun))
 
